@@ -1,0 +1,271 @@
+"""Token buckets in whole numbers.
+
+Tokens are counted in thousandths (*millitokens*), time in milliseconds since the epoch, and a rate is a
+fraction: ``ra`` millitokens per ``rp`` milliseconds. There are no floats, so every node computes the same.
+
+**The theory.** One function over absolute time says how much a limit has ever accrued::
+
+    accrued(t) = t * ra // rp
+
+A balance is kept relative to a baseline ``rf``, and refill is never stored::
+
+    a     = accrued(now) - accrued(rf)          # now is never before rf
+    level = min(tk + a, bx)
+
+Differences of ``accrued`` telescope: however often a bucket is looked at or rebased, the parts add up to
+the whole, so nothing is minted and nothing is lost, whatever the rate. Three rules follow, and every
+store obeys them:
+
+1. *Taking* knows on which side of the ceiling it is. Below, ``tk`` falls by the amount; at the ceiling the
+   surplus above ``bx`` is forgotten first. Both are ``tk = level - amount - a``.
+2. *Giving back* stops at the ceiling.
+3. The *wait* is exact: the least ``t`` with ``accrued(t) >= accrued(rf) + need - tk``, by ceiling division.
+
+A bucket may be divided over ``n`` shards. A share of any amount, ceilings and accrual alike, is
+``share(x, s, n)``; shares add up to ``x`` exactly, also while some shards are divided further than others.
+
+The single-limit functions below are pure: they return the new ``tk``. :class:`Bucket` is the working form
+of the embedded stores, several limits over one ``rf``, and the only thing here that changes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import gcd
+
+from zae_limiter.models.choices import ConfigSource
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.status import LimitStatus
+
+MILLI = 1000
+"""Millitokens per token, and milliseconds per second."""
+
+
+def share(x: int, shard: int, shards: int) -> int:
+    """What shard number ``shard`` of ``shards`` has of ``x``. Over all shards this adds up to ``x``."""
+    return (x + shards - 1 - shard) // shards
+
+
+class Balance:
+    """One limit of one bucket (or of one shard of it): its terms, its tokens and its counter."""
+
+    __slots__ = ("at_rf", "bx", "limit", "name", "ra", "rp", "shard", "shards", "tc", "tk")
+
+    def __init__(
+        self, limit: Limit, rf: int, *, tk: int | None = None, tc: int = 0, shard: int = 0, shards: int = 1
+    ) -> None:
+        """A balance with the terms of ``limit`` since ``rf``; full unless ``tk`` says otherwise."""
+        amount, period = limit.refill_amount * MILLI, limit.refill_period_seconds * MILLI
+        common = gcd(amount, period)  # the same fraction in smaller numbers: cheaper on every look
+        self.limit = limit
+        self.name = limit.name
+        self.bx = share(limit.burst * MILLI, shard, shards)
+        self.ra = amount // common
+        self.rp = period // common
+        self.shard = shard
+        self.shards = shards
+        self.tk = self.bx if tk is None else tk
+        self.tc = tc
+        self.at_rf = 0
+        self.at_rf = self.accrued(rf)
+
+    def accrued(self, t: int) -> int:
+        """All that this limit has accrued from the epoch to ``t``."""
+        return share(t * self.ra // self.rp, self.shard, self.shards)
+
+    def since_rf(self, now: int) -> int:
+        """What accrued since the baseline; nothing when ``now`` is before it."""
+        return max(self.accrued(now) - self.at_rf, 0)
+
+
+def refill_bucket(balance: Balance, now: int) -> int:
+    """The level at ``now``: what is stored plus what accrued, up to the ceiling."""
+    return min(balance.tk + balance.since_rf(now), balance.bx)
+
+
+def try_consume(balance: Balance, amount: int, now: int) -> int | None:
+    """The new ``tk`` after taking ``amount``, or ``None`` if the level is below it."""
+    return force_consume(balance, amount, now) if would_refill_satisfy(balance, amount, now) else None
+
+
+def force_consume(balance: Balance, amount: int, now: int) -> int:
+    """The new ``tk`` after taking ``amount``, into debt if need be."""
+    return refill_bucket(balance, now) - amount - balance.since_rf(now)
+
+
+def give_back(balance: Balance, amount: int, now: int) -> int:
+    """The new ``tk`` after returning ``amount``; what would rise above the ceiling is forgotten."""
+    accrual = balance.since_rf(now)
+    return min(balance.tk + amount, balance.bx - accrual)
+
+
+def would_refill_satisfy(balance: Balance, amount: int, now: int) -> bool:
+    """Whether the level at ``now``, refill included, covers ``amount``."""
+    return refill_bucket(balance, now) >= amount
+
+
+def calculate_available(balance: Balance, now: int) -> int:
+    """The level in whole tokens, rounded down, negative in debt."""
+    return refill_bucket(balance, now) // MILLI
+
+
+def calculate_due(balance: Balance, amount: int) -> int:
+    """The first millisecond at which ``amount`` has accrued, if nobody takes or gives in between."""
+    missing = balance.at_rf + amount - balance.tk
+    shard, shards = balance.shard, balance.shards
+    undivided = shards * (missing - 1) + shard + 1
+    return -(-undivided * balance.rp // balance.ra)
+
+
+def calculate_retry_after(balance: Balance, amount: int, now: int) -> int | None:
+    """Milliseconds until ``amount`` can be taken: 0 if it can be now, ``None`` if it exceeds the ceiling."""
+    if would_refill_satisfy(balance, amount, now):
+        return 0
+    if amount > balance.bx:
+        return None
+    return calculate_due(balance, amount) - now
+
+
+def rebase(balance: Balance, limit: Limit, now: int) -> Balance:
+    """The same tokens under new terms from ``now`` on: a lower burst clamps, a higher one mints nothing."""
+    fresh = Balance(limit, now, tc=balance.tc, shard=balance.shard, shards=balance.shards)
+    fresh.tk = min(refill_bucket(balance, now), fresh.bx)
+    return fresh
+
+
+def build_limit_status(
+    balance: Balance,
+    *,
+    entity_id: str,
+    resource: str,
+    source: ConfigSource,
+    requested: int,
+    reserved: int,
+    now: int,
+) -> LimitStatus:
+    """How one limit meets a request of ``requested`` whole tokens.
+
+    ``reserved`` millitokens belong to those who wait in line: a request with an amount must leave them.
+    """
+    amount = requested * MILLI
+    wanted = amount + reserved if amount else 0
+    wait: int | None = 0
+    exceeded = not would_refill_satisfy(balance, wanted, now)
+    if exceeded:
+        # With others in line the wait may end above the ceiling: they will have taken theirs by then.
+        wait = None if amount > balance.bx else calculate_due(balance, wanted) - now
+    return LimitStatus(
+        entity_id=entity_id,
+        resource=resource,
+        limit_name=balance.name,
+        limit=balance.limit,
+        available=calculate_available(balance, now),
+        requested=requested,
+        exceeded=exceeded,
+        retry_after_seconds=None if wait is None else wait / MILLI,
+        source=source,
+    )
+
+
+class Bucket:
+    """Several limits of one entity and resource, over one baseline.
+
+    ``balances`` is replaced as a whole when the limits change, never edited: holding on to the tuple and
+    comparing it by identity tells whether what one knows about the bucket still holds. A limit that was
+    taken away rests in ``retired`` and goes on from there if it comes back, so that taking limits away and
+    adding them again mints nothing. ``hour`` is the usage window that is being counted, and ``carried`` has
+    the counters of an earlier life of this bucket, so that they go on where they ended.
+    """
+
+    __slots__ = ("balances", "carried", "entity_id", "events", "hour", "limits", "resource", "retired", "rf")
+
+    def __init__(self, entity_id: str, resource: str, rf: int) -> None:
+        self.entity_id = entity_id
+        self.resource = resource
+        self.rf = rf
+        self.limits: tuple[Limit, ...] = ()
+        self.balances: tuple[Balance, ...] = ()
+        self.retired: dict[str, Balance] = {}
+        self.carried: dict[str, int] = {}
+        self.events = 0
+        self.hour = 0
+
+    def adopt(self, limits: tuple[Limit, ...], now: int) -> bool:
+        """Make ``limits`` the terms of this bucket from ``now`` on. Returns whether that changed anything."""
+        if limits == self.limits:
+            return False
+        now = max(now, self.rf)
+        known = {balance.name: balance for balance in self.balances} | self.retired
+        self.balances = tuple(
+            rebase(known.pop(limit.name), limit, now)
+            if limit.name in known
+            else Balance(limit, now, tc=self.carried.pop(limit.name, 0))
+            for limit in limits
+        )
+        self.retired = {name: rebase(balance, balance.limit, now) for name, balance in known.items()}
+        self.limits = limits
+        self.rf = now
+        return True
+
+    def settle(self, deltas: Mapping[str, int], now: int) -> None:
+        """Book millitokens after the fact: positive ones are taken, into debt if need be, negative ones
+        come back up to the ceiling. A limit that is gone is still counted."""
+        for balance in (*self.balances, *self.retired.values()):
+            delta = deltas.get(balance.name, 0)
+            if delta > 0:
+                balance.tk, balance.tc = force_consume(balance, delta, now), balance.tc + delta
+            elif delta < 0:
+                balance.tk, balance.tc = give_back(balance, -delta, now), balance.tc + delta
+
+    def refill(self, now: int) -> None:
+        """Full again."""
+        for balance in self.balances:
+            balance.tk = balance.bx - balance.since_rf(now)
+
+    def counters(self) -> dict[str, int]:
+        """What was ever taken, net, per limit, in millitokens."""
+        return self.carried | {balance.name: balance.tc for balance in (*self.balances, *self.retired.values())}
+
+    def full_at(self) -> int:
+        """The millisecond at which every limit is full if nobody asks any more."""
+        return max(
+            (calculate_due(balance, balance.bx) for balance in (*self.balances, *self.retired.values())),
+            default=self.rf,
+        )
+
+
+def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> list[int] | None:
+    """Take whole tokens from all of ``balances`` or from none: the new ``tk`` of each, or ``None``.
+
+    The single-limit functions above, written out for the undivided buckets of the embedded stores: this is
+    the hottest loop of the library. Names that ``wanted`` lacks count as 0. An interrupt that lands in the
+    middle takes nothing.
+    """
+    left = []
+    get = wanted.get
+    for balance in balances:
+        accrual = now * balance.ra // balance.rp - balance.at_rf
+        if accrual < 0:
+            accrual = 0
+        level = balance.tk + accrual
+        if level > balance.bx:
+            level = balance.bx
+        level -= get(balance.name, 0) * MILLI
+        if level < 0:
+            return None
+        left.append(level - accrual)
+    done = 0
+    try:
+        for balance, tk in zip(balances, left, strict=True):
+            balance.tk, balance.tc, done = tk, balance.tc + get(balance.name, 0) * MILLI, done + 1
+    except BaseException:
+        untake(balances[:done], wanted, now)
+        raise
+    return left
+
+
+def untake(balances: Iterable[Balance], wanted: Mapping[str, int], now: int) -> None:
+    """Undo :func:`take`."""
+    for balance in balances:
+        amount = wanted.get(balance.name, 0) * MILLI
+        balance.tk, balance.tc = give_back(balance, amount, now), balance.tc - amount

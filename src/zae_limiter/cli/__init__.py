@@ -1,0 +1,1 @@
+"""The ``zae-limiter`` command."""

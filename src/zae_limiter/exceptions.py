@@ -1,0 +1,197 @@
+"""One family of errors.
+
+Everything this library raises on purpose derives from :class:`ZAELimiterError`. The branches answer the
+question a handler asks first: is the caller over a limit (:class:`RateLimitExceeded`), did the caller ask
+for something impossible (:class:`ValidationError` and the other ``ValueError``/``LookupError`` kin), or is
+the store not answering (:class:`RateLimiterUnavailable`)?
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from zae_limiter.models.status import LimitStatus
+
+_SHOWN_VALUE_LENGTH = 80
+
+
+class ZAELimiterError(Exception):
+    """Base of every error this library raises on purpose."""
+
+
+class ValidationError(ZAELimiterError, ValueError):
+    """An argument cannot be used. Nothing was taken, nothing was changed.
+
+    ``field`` names the argument, ``value`` is what was given, ``reason`` says what would be right.
+    """
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        self.field = field
+        self.value = value
+        self.reason = reason
+        super().__init__(field, value, reason)
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > _SHOWN_VALUE_LENGTH:
+            shown = shown[: _SHOWN_VALUE_LENGTH - 1] + "…"
+        return f"{self.field}: {self.reason} (got {shown})"
+
+
+class EntityNotFoundError(ZAELimiterError, LookupError):
+    """No entity of this id exists in the namespace."""
+
+    def __init__(self, entity_id: str) -> None:
+        self.entity_id = entity_id
+        super().__init__(entity_id)
+
+    def __str__(self) -> str:
+        return f"no entity {self.entity_id!r} in this namespace; create it with create_entity()"
+
+
+class EntityExistsError(ZAELimiterError):
+    """An entity of this id exists already."""
+
+    def __init__(self, entity_id: str) -> None:
+        self.entity_id = entity_id
+        super().__init__(entity_id)
+
+    def __str__(self) -> str:
+        return f"entity {self.entity_id!r} exists already; change it with update_entity()"
+
+
+class EntityChangedError(ZAELimiterError):
+    """``update_entity(expected_version=…)`` met another version: somebody changed the entity meanwhile."""
+
+    def __init__(self, entity_id: str, expected: int, found: int) -> None:
+        self.entity_id = entity_id
+        self.expected = expected
+        self.found = found
+        super().__init__(entity_id, expected, found)
+
+    def __str__(self) -> str:
+        return (
+            f"entity {self.entity_id!r} is at version {self.found}, not {self.expected}; "
+            "read it again and repeat the change"
+        )
+
+
+class NamespaceNotFoundError(ZAELimiterError, LookupError):
+    """The namespace is not registered, or it was deleted (and may be recovered)."""
+
+    def __init__(self, namespace: str, *, deleted: bool = False) -> None:
+        self.namespace = namespace
+        self.deleted = deleted
+        super().__init__(namespace)
+
+    def __str__(self) -> str:
+        if self.deleted:
+            return f"namespace {self.namespace!r} is deleted; recover_namespace() brings it back"
+        return f"no namespace {self.namespace!r}; register it with register_namespace()"
+
+
+class LeaseExpiredError(ZAELimiterError):
+    """The lease is over: its ``with`` block has ended, or has not begun."""
+
+
+class VersionError(ZAELimiterError):
+    """The stored data has a layout that this version of the library cannot use."""
+
+
+class StackOperationError(ZAELimiterError):
+    """Creating, changing or deleting a deployment failed."""
+
+
+class RateLimiterUnavailable(ZAELimiterError):
+    """The store did not answer in time, or could not do what was asked. ``__cause__`` has the native error.
+
+    ``hint`` says what may help. ``ambiguous``: the store may have done what was asked all the same.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, ambiguous: bool = False) -> None:
+        self.hint = hint
+        self.ambiguous = ambiguous
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        message = str(self.args[0])
+        return f"{message}; {self.hint}" if self.hint else message
+
+
+class RateLimitExceeded(ZAELimiterError):
+    """At least one limit of one leg lacks tokens. Nothing was taken anywhere.
+
+    ``statuses`` has every limit of every leg (the entity first, then its ancestors), so that a handler can
+    show all of them; ``violations`` those that lack, ``passed`` the others.
+    """
+
+    def __init__(self, statuses: Iterable[LimitStatus]) -> None:
+        self.statuses = tuple(statuses)
+        super().__init__(self.statuses)
+
+    @property
+    def violations(self) -> tuple[LimitStatus, ...]:
+        """The limits that lack."""
+        return tuple(status for status in self.statuses if status.exceeded)
+
+    @property
+    def passed(self) -> tuple[LimitStatus, ...]:
+        """The limits that had enough."""
+        return tuple(status for status in self.statuses if not status.exceeded)
+
+    @property
+    def primary_violation(self) -> LimitStatus:
+        """The violation with the longest wait; one that can never be met counts as the longest."""
+        forever = float("inf")
+        return max(
+            self.violations,
+            key=lambda status: forever if status.retry_after_seconds is None else status.retry_after_seconds,
+        )
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """Seconds until the same request would be granted if nobody else asks; ``None``: never."""
+        return self.primary_violation.retry_after_seconds
+
+    @property
+    def retry_after_header(self) -> str:
+        """The value of an HTTP ``Retry-After`` header: whole seconds, rounded up (empty when never)."""
+        wait = self.retry_after_seconds
+        return "" if wait is None else str(-int(-wait // 1))
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready description, for the body of a 429 answer or a log line."""
+        return {
+            "error": "rate_limit_exceeded",
+            "message": str(self),
+            "retry_after_seconds": self.retry_after_seconds,
+            "violations": [status.as_dict() for status in self.violations],
+            "passed": [status.as_dict() for status in self.passed],
+        }
+
+    def __str__(self) -> str:
+        primary = self.primary_violation
+        wait = primary.retry_after_seconds
+        others = len(self.violations) - 1
+        more = f" (and {others} more)" if others else ""
+        outlook = (
+            f"its burst is {primary.limit.burst}, so this can never be granted"
+            if wait is None
+            else f"retry in {wait:.3f} s"
+        )
+        return (
+            f"{primary.limit_name} of {primary.entity_id} on {primary.resource}: requested "
+            f"{primary.requested}, available {primary.available}; {outlook}{more}"
+        )
+
+
+class RequestExceedsBurst(RateLimitExceeded):
+    """An amount is larger than the burst of its limit: no wait will ever be long enough."""
+
+    @property
+    def retry_after_seconds(self) -> None:
+        """Never."""
+        return

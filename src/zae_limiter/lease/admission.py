@@ -1,0 +1,95 @@
+"""Getting in: try, wait in line if the caller may, and decide what an unavailable store means."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded, RequestExceedsBurst
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.events import Decided, Degraded
+from zae_limiter.models.limit import Limit
+from zae_limiter.repository.core import Core
+from zae_limiter.repository.lines import Ticket
+from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitBell, Plan
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
+
+logger = logging.getLogger("zae_limiter")
+
+
+class Ask(NamedTuple):
+    """What a caller asks for, checked."""
+
+    entity_id: str
+    resource: str
+    wanted: Mapping[str, int]
+    limits: tuple[Limit, ...] | None = None
+    timeout_ms: int = 0
+    on_unavailable: OnUnavailable | None = None
+    legs: tuple[Leg, ...] | None = None
+
+
+def admit(core: Core, ask: Ask) -> Plan[Grant | None]:
+    """The grant; ``None`` when the store is unavailable and the policy is to allow.
+
+    Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait).
+    """
+    waited = 0
+    try:
+        outcome = yield from _attempt(core, ask, None)
+        if ask.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
+            started = yield from READ_TIMER
+            outcome = yield from _wait_in_line(core, ask, outcome, started + ask.timeout_ms)
+            if core.observer is not None:
+                waited = (yield from READ_TIMER) - started
+    except RateLimiterUnavailable as error:
+        policy = ask.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
+        if policy is OnUnavailable.BLOCK:
+            raise
+        logger.warning("store unavailable, letting %s through on %s: %s", ask.entity_id, ask.resource, error)
+        core.tell(Degraded(ask.entity_id, ask.resource, ask.wanted, error))
+        return None
+    granted = isinstance(outcome, Grant)
+    if core.observer is not None:
+        core.tell(Decided(ask.entity_id, ask.resource, ask.wanted, granted, outcome.statuses, waited))
+    if isinstance(outcome, Grant):
+        return outcome
+    raise refusal(outcome)
+
+
+def refusal(denial: Denial) -> RateLimitExceeded:
+    """The error a denial becomes."""
+    return (RequestExceedsBurst if denial.wait_ms is None else RateLimitExceeded)(denial.statuses)
+
+
+def _attempt(core: Core, ask: Ask, ticket: Ticket | None) -> Plan[Outcome]:
+    """One try, at one moment, leaving to those ahead in line what they wait for."""
+    now = yield from READ_CLOCK
+    ahead = core.lines.waited_for(ask.resource, ticket) if core.lines else {}
+    draw = Draw(ask.entity_id, ask.resource, ask.wanted, ask.limits, ahead, ask.legs)
+    return (yield from core.call("draw", core.space.draw(draw, now)))
+
+
+def _wait_in_line(core: Core, ask: Ask, denial: Denial, give_up_at: int) -> Plan[Outcome]:
+    """Stand at the first bucket that lacks until its turn comes and its tokens are due."""
+    lines = core.lines
+    ticket = lines.join((denial.lacking.entity_id, ask.resource), ask.wanted)
+    try:
+        while True:
+            timer = yield from READ_TIMER
+            patience = give_up_at - timer
+            if patience <= 0:
+                return denial
+            # Whoever is not the head waits to be rung; the head also knows when its tokens are due.
+            due = max(denial.wait_ms or 1, 1) if lines.is_head(ticket) else patience
+            yield from AwaitBell(ticket.bell, min(due, patience))
+            outcome = yield from _attempt(core, ask, ticket)
+            if isinstance(outcome, Grant) or outcome.wait_ms is None:
+                return outcome
+            denial = outcome
+            if (denial.lacking.entity_id, ask.resource) != ticket.key:
+                lines.leave(ticket)
+                ticket = lines.join((denial.lacking.entity_id, ask.resource), ask.wanted)
+    finally:
+        lines.leave(ticket)

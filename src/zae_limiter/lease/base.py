@@ -1,0 +1,263 @@
+"""What a lease does, written once as plans; ``lease.py`` and ``sync_lease.py`` run them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable, ValidationError
+from zae_limiter.lease.admission import Ask, admit
+from zae_limiter.lease.ledger import Ledger, postings
+from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
+from zae_limiter.models.events import Settled
+from zae_limiter.models.limit import Limit, check_limits
+from zae_limiter.models.status import LimitStatus
+from zae_limiter.naming import check_amount, check_delta, check_entity_id, check_limit_name, check_resource
+from zae_limiter.repository.arguments import check_consume, check_seconds
+from zae_limiter.repository.core import Core
+from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
+from zae_limiter.stores.protocol import Grant
+
+logger = logging.getLogger("zae_limiter")
+
+FLUSH_AFTER_MS = 5_000
+"""A pending adjustment older than this is written by the next call on the lease."""
+
+SETTLE_PAUSES_MS = (20, 100)
+"""Between the tries to write what a finished lease owes."""
+
+
+class LeaseOptions:
+    """What few callers say about an acquire."""
+
+    __slots__ = ("limits", "on_error", "on_unavailable", "timeout_ms")
+
+    def __init__(
+        self,
+        limits: tuple[Limit, ...] | None,
+        timeout_ms: int,
+        on_unavailable: OnUnavailable | None,
+        on_error: OnError,
+    ) -> None:
+        self.limits = limits
+        self.timeout_ms = timeout_ms
+        self.on_unavailable = on_unavailable
+        self.on_error = on_error
+
+
+DEFAULT_OPTIONS = LeaseOptions(None, 0, None, OnError.REFUND)
+
+
+class LeaseBase:
+    """The state of a lease, and its methods as plans."""
+
+    __slots__ = ("_consume", "_core", "_entity_id", "_grant", "_ledger", "_open", "_options", "_resource")
+
+    _core: Core
+    _entity_id: str
+    _resource: str
+    _consume: Mapping[str, int]
+    _options: LeaseOptions
+    _grant: Grant | None
+    _ledger: Ledger | None
+    _open: bool
+
+    # What a caller reads
+
+    @property
+    def consumed(self) -> dict[str, int]:
+        """What this entity paid so far, per limit, adjustments included."""
+        if self._grant is None:
+            return {}
+        return dict(self._grant.wanted) if self._ledger is None else self._ledger.consumed()
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the store was unavailable and the caller was let through uncounted."""
+        return self._grant is None and self._ledger is not None
+
+    @property
+    def statuses(self) -> tuple[LimitStatus, ...]:
+        """Every limit of every leg, with what the grant left in it."""
+        return () if self._grant is None else self._grant.statuses
+
+    # What a caller does
+
+    def _adjust(self, /, **deltas: int) -> Plan[None]:
+        """Correct what was consumed: ``adjust(tpm=used - estimated)``.
+
+        Never raises for lack of tokens; may go into debt, which refill repays. Written at the end of the
+        ``with`` block (or by :meth:`flush`). Raises ``ValidationError`` for a limit the bucket does not have,
+        and for giving back more than the lease took.
+        """
+        books = self._books(deltas)
+        for name, delta in deltas.items():
+            check_delta(delta, name)
+        books.adjust(deltas, (yield from READ_TIMER))
+        yield from self._flush_if_old(books)
+
+    def _settle(self, /, **actual: int) -> Plan[None]:
+        """Say what was really used in all: ``settle(tpm=used)``. What is settled survives errors."""
+        books = self._books(actual)
+        for name, amount in actual.items():
+            check_amount(amount, name)
+        books.settle(actual, (yield from READ_TIMER))
+        yield from self._flush_if_old(books)
+
+    def _release(self, /, **amounts: int) -> Plan[None]:
+        """Give back part of what was taken: ``release(tpm=200)``."""
+        books = self._books(amounts)
+        for name, amount in amounts.items():
+            check_amount(amount, name)
+        books.adjust({name: -amount for name, amount in amounts.items()}, (yield from READ_TIMER))
+        yield from self._flush_if_old(books)
+
+    def _consume_more(self, /, **more: int) -> Plan[None]:
+        """Take more, now, from the same buckets: all of it, or ``RateLimitExceeded`` and nothing."""
+        books = self._books(more)
+        wanted = check_consume(more)
+        if self._grant is None:
+            return
+        ask = Ask(
+            self._entity_id,
+            self._resource,
+            wanted,
+            self._options.limits,
+            0,
+            self._options.on_unavailable,
+            self._grant.legs,
+        )
+        if (yield from admit(self._core, ask)) is not None:
+            books.took(wanted)
+
+    def _flush(self) -> Plan[None]:
+        """Write pending adjustments now. Raises ``RateLimiterUnavailable`` and keeps them if it cannot."""
+        books = self._books({})
+        owed = books.owed()
+        if owed:
+            yield from self._book(owed)
+        books.booked(owed)
+
+    def _commit(self) -> Plan[None]:
+        """Keep everything taken and adjusted so far, whatever happens to the body."""
+        self._books({}).keep = True
+        yield from self._flush()
+
+    # Beginning and end
+
+    def _begin(self) -> Plan[None]:
+        """Take the tokens."""
+        if self._open or self._ledger is not None or self._grant is not None:
+            raise LeaseExpiredError("a lease can be entered once; call acquire() again")
+        options = self._options
+        ask = Ask(
+            check_entity_id(self._entity_id),
+            check_resource(self._resource),
+            check_consume(self._consume),
+            options.limits,
+            options.timeout_ms,
+            options.on_unavailable,
+        )
+        self._grant = yield from admit(self._core, ask)
+        if self._grant is None:
+            self._ledger = Ledger(ask.wanted)
+        self._open = True
+
+    def _end(self, failed: bool) -> Plan[None]:
+        """Write what the lease owes. Never raises: the work is done, or its own error matters more."""
+        self._open = False
+        if self._grant is None:
+            return
+        books = self._ledger or Ledger(self._grant.wanted)
+        keep = books.keep or self._options.on_error is OnError.KEEP
+        owed = books.owed_on_failure() if failed and not keep else books.owed()
+        self._ledger = books
+        failure: Exception | None = None
+        for pause in (0, *SETTLE_PAUSES_MS):
+            if not owed:
+                break
+            if pause:
+                yield from Pause(pause)
+            try:
+                yield from self._book(owed)
+            except Exception as error:
+                failure = error
+                if getattr(error, "ambiguous", False):
+                    # A credit that may have been booked must not be booked again: that would mint.
+                    self._core.unresolved += any(delta < 0 for delta in owed.values())
+                    owed = {name: delta for name, delta in owed.items() if delta > 0}
+            else:
+                failure = None
+                books.booked(owed)
+                owed = {}
+        if owed:
+            self._core.unresolved += 1
+        if failure is not None:
+            logger.error("could not settle %s of %s on %s: %s", owed, self._entity_id, self._resource, failure)
+
+    # Within
+
+    def _books(self, named: Mapping[str, int]) -> Ledger:
+        """The ledger of an open lease, once every name is one of its limits."""
+        if not self._open:
+            raise LeaseExpiredError("this lease is not open; use it inside its with block")
+        if self._grant is None:
+            for name in named:
+                check_limit_name(name)
+            return self._ledger or Ledger({})
+        own = self._grant.legs[0]
+        for name in named:
+            if name not in own.names:
+                known = ", ".join(sorted(own.names))
+                raise ValidationError(name, named[name], f"is not a limit of this lease; those are {known}")
+        if self._ledger is None:
+            self._ledger = Ledger(self._grant.wanted)
+        return self._ledger
+
+    def _flush_if_old(self, books: Ledger) -> Plan[None]:
+        if books.pending_since is None or self._grant is None:
+            return
+        if (yield from READ_TIMER) - books.pending_since < FLUSH_AFTER_MS:
+            return
+        try:
+            yield from self._flush()
+        except RateLimiterUnavailable as error:
+            logger.warning("will write pending adjustments later: %s", error)
+
+    def _book(self, owed: Mapping[str, int]) -> Plan[None]:
+        core = self._core
+        assert self._grant is not None
+        legs = self._grant.legs
+        now = yield from READ_CLOCK
+        failure: BaseException | None = None
+        try:
+            yield from core.call("settle", core.space.settle(postings(legs, owed), now))
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            core.tell(Settled(self._entity_id, self._resource, owed, failure))
+        if core.lines and any(delta < 0 for delta in owed.values()):
+            core.lines.ring((leg.entity_id, leg.resource) for leg in legs)
+
+    def __repr__(self) -> str:
+        state = "open" if self._open else "degraded" if self.degraded else "closed"
+        return f"<{type(self).__name__} {self._entity_id!r} on {self._resource!r}: {state}>"
+
+
+def lease_options(
+    limits: Iterable[Limit] | None,
+    timeout: float,
+    on_unavailable: OnUnavailable | str | None,
+    on_error: OnError | str,
+) -> LeaseOptions:
+    """The checked options of an acquire."""
+    policy = None
+    if on_unavailable is not None:
+        policy = check_choice(OnUnavailable, on_unavailable, "on_unavailable")
+    return LeaseOptions(
+        None if limits is None else check_limits(limits),
+        round(check_seconds(timeout, "timeout") * 1000),
+        policy,
+        check_choice(OnError, on_error, "on_error"),
+    )

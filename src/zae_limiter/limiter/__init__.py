@@ -1,0 +1,1 @@
+"""The limiter: what an application holds on to."""

@@ -1,0 +1,78 @@
+"""What a limiter reads and resets, written once as plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from zae_limiter.models.limit import Limit, check_limits
+from zae_limiter.models.status import EntityStatus
+from zae_limiter.naming import check_entity_id, check_principal, check_resource
+from zae_limiter.repository.arguments import check_consume
+from zae_limiter.repository.core import Core
+from zae_limiter.running.plan import READ_CLOCK, Plan
+
+
+class LimiterVerbs:
+    """The reads of a limiter."""
+
+    _core: Core
+
+    def _available(
+        self, entity_id: str, resource: str, *, limits: Iterable[Limit] | None = None
+    ) -> Plan[dict[str, int]]:
+        """What the entity's own bucket holds, per limit: whole tokens, rounded down, negative in debt.
+
+        Ancestors are not looked at: :meth:`time_until_available` does that. Nothing is taken.
+        """
+        check_entity_id(entity_id)
+        check_resource(resource)
+        override = None if limits is None else check_limits(limits)
+        core = self._core
+        now = yield from READ_CLOCK
+        look = yield from core.call("look", core.space.look(entity_id, resource, {}, override, now))
+        own = len(look.legs[0].limits)
+        return {status.limit_name: status.available for status in look.statuses[:own]}
+
+    def _time_until_available(
+        self,
+        entity_id: str,
+        resource: str,
+        needed: Mapping[str, int],
+        *,
+        limits: Iterable[Limit] | None = None,
+    ) -> Plan[float]:
+        """Seconds until an acquire of ``needed`` would be granted if nobody else asks, ancestors included.
+
+        0 if it would be now, ``inf`` if an amount exceeds a burst. Nothing is taken.
+        """
+        check_entity_id(entity_id)
+        check_resource(resource)
+        wanted = check_consume(needed)
+        override = None if limits is None else check_limits(limits)
+        core = self._core
+        now = yield from READ_CLOCK
+        look = yield from core.call("look", core.space.look(entity_id, resource, wanted, override, now))
+        waits = [status.retry_after_seconds for status in look.statuses]
+        return max(math.inf if wait is None else wait for wait in waits)
+
+    def _get_status(self, entity_id: str, resource: str | None = None) -> Plan[EntityStatus]:
+        """The entity's live buckets: levels, totals, time to full. A bucket lives from its first acquire."""
+        check_entity_id(entity_id)
+        if resource is not None:
+            check_resource(resource)
+        core = self._core
+        now = yield from READ_CLOCK
+        return (yield from core.call("status", core.space.status(entity_id, resource, now)))
+
+    def _reset(self, entity_id: str, resource: str | None = None, *, principal: str | None = None) -> Plan[int]:
+        """Fill the entity's buckets again, for one resource or all; audited. Returns how many there were."""
+        check_entity_id(entity_id)
+        if resource is not None:
+            check_resource(resource)
+        check_principal(principal)
+        core = self._core
+        now = yield from READ_CLOCK
+        count = yield from core.call("reset", core.space.reset(entity_id, resource, principal, now))
+        core.lines.ring_all()
+        return count

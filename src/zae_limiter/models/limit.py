@@ -1,0 +1,111 @@
+"""A limit: how much may be taken at once, and how fast it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.naming import check_limit_name
+
+MAX_TOKENS = 10**15
+"""Largest capacity, burst or refill of a limit: every intermediate value then fits DynamoDB's 38 digits."""
+
+MAX_PERIOD_SECONDS = 366 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A token bucket's parameters.
+
+    ``burst`` is the ceiling and the first balance; ``refill_amount`` tokens come back evenly over
+    ``refill_period_seconds``. Usually one of the short forms says it better:
+
+    >>> Limit.per_minute("tpm", 10_000, burst=15_000)
+    Limit(name='tpm', capacity=10000, refill_amount=10000, refill_period_seconds=60, burst=15000)
+    """
+
+    name: str
+    capacity: int
+    refill_amount: int
+    refill_period_seconds: int
+    burst: int = None  # type: ignore[assignment]  # becomes the capacity
+
+    def __post_init__(self) -> None:
+        check_limit_name(self.name)
+        _check_tokens("capacity", self.capacity)
+        _check_tokens("refill_amount", self.refill_amount)
+        _check_whole("refill_period_seconds", self.refill_period_seconds, "seconds", MAX_PERIOD_SECONDS)
+        if self.burst is None:
+            object.__setattr__(self, "burst", self.capacity)
+        else:
+            _check_tokens("burst", self.burst)
+
+    @classmethod
+    def per_second(cls, name: str, rate: int, burst: int | None = None) -> Limit:
+        """``rate`` tokens per second."""
+        return cls.custom(name, rate, rate, 1, burst)
+
+    @classmethod
+    def per_minute(cls, name: str, rate: int, burst: int | None = None) -> Limit:
+        """``rate`` tokens per minute."""
+        return cls.custom(name, rate, rate, 60, burst)
+
+    @classmethod
+    def per_hour(cls, name: str, rate: int, burst: int | None = None) -> Limit:
+        """``rate`` tokens per hour."""
+        return cls.custom(name, rate, rate, 3_600, burst)
+
+    @classmethod
+    def per_day(cls, name: str, rate: int, burst: int | None = None) -> Limit:
+        """``rate`` tokens per day."""
+        return cls.custom(name, rate, rate, 86_400, burst)
+
+    @classmethod
+    def custom(
+        cls,
+        name: str,
+        capacity: int,
+        refill_amount: int,
+        refill_period_seconds: int,
+        burst: int | None = None,
+    ) -> Limit:
+        """Any capacity, refill and period."""
+        return cls(name, capacity, refill_amount, refill_period_seconds, burst)  # type: ignore[arg-type]
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready description."""
+        return {
+            "name": self.name,
+            "capacity": self.capacity,
+            "refill_amount": self.refill_amount,
+            "refill_period_seconds": self.refill_period_seconds,
+            "burst": self.burst,
+        }
+
+
+def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
+    """The limits of one level: at least one, each name once."""
+    if isinstance(limits, Limit) or not isinstance(limits, Iterable):
+        raise ValidationError(field, limits, "must be a list of Limit")
+    checked = tuple(limits)
+    if not checked:
+        raise ValidationError(field, limits, "must have at least one Limit; deleting is another call")
+    for limit in checked:
+        if not isinstance(limit, Limit):
+            raise ValidationError(field, limit, "must be a list of Limit")
+    names = [limit.name for limit in checked]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValidationError(field, name, "names a limit twice")
+    return checked
+
+
+def _check_tokens(field: str, value: object) -> None:
+    _check_whole(field, value, "tokens", MAX_TOKENS)
+
+
+def _check_whole(field: str, value: object, unit: str, largest: int) -> None:
+    if type(value) is not int or not 1 <= value <= largest:
+        raise ValidationError(field, value, f"must be a whole number of {unit} from 1 to {largest}")

@@ -1,0 +1,17 @@
+"""Milliseconds since the epoch, and the aware UTC datetimes callers see."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def at(milliseconds: int) -> datetime:
+    """That moment, as callers see time."""
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def milliseconds_at(moment: datetime) -> int:
+    """The inverse of :func:`at`."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -1,0 +1,106 @@
+"""Which names are names.
+
+Every valid name works on every store. ``#`` separates the parts of a key, so it is in no name.
+"""
+
+from __future__ import annotations
+
+import re
+
+from zae_limiter.exceptions import ValidationError
+
+RESERVED_LIMIT_NAME = "wcu"
+"""The gauge a divided bucket keeps of its own write load; never a user's limit."""
+
+DEFAULT_RESOURCE = "_default_"
+"""Stands for "every resource" where an entity's limits are stored; not a resource of its own."""
+
+DEFAULT_NAMESPACE = "default"
+
+_WHOLE_AMOUNT = "must be a whole number of tokens, 0 or more"
+
+
+class _Kind:
+    """One kind of name: its pattern, its length, and how to say so."""
+
+    __slots__ = ("_allowed", "_longest", "_match")
+
+    def __init__(self, pattern: str, longest: int, allowed: str) -> None:
+        self._match = re.compile(pattern).fullmatch
+        self._longest = longest
+        self._allowed = allowed
+
+    def check(self, field: str, value: object) -> str:
+        if not isinstance(value, str):
+            raise ValidationError(field, value, f"must be a string of {self._allowed}")
+        if not value:
+            raise ValidationError(field, value, f"must not be empty; use {self._allowed}")
+        if len(value) > self._longest:
+            raise ValidationError(field, value, f"must have at most {self._longest} characters")
+        if not self._match(value):
+            raise ValidationError(field, value, f"must be {self._allowed}")
+        return value
+
+
+_ENTITY = _Kind(
+    r"[A-Za-z0-9][A-Za-z0-9_.\-:@]*", 256, "letters, digits and _ . - : @, beginning with a letter or digit"
+)
+_RESOURCE = _Kind(
+    r"[A-Za-z0-9][A-Za-z0-9_.\-:@/]*",
+    128,
+    "letters, digits and _ . - : @ /, beginning with a letter or digit",
+)
+_LIMIT = _Kind(r"[A-Za-z][A-Za-z0-9_.\-]*", 64, "letters, digits and _ . -, beginning with a letter")
+_STACK = _Kind(r"[A-Za-z][A-Za-z0-9-]*", 55, "letters, digits and -, beginning with a letter")
+
+
+def check_entity_id(value: object, field: str = "entity_id") -> str:
+    """The id of an entity (a key, a user, a project, an organisation)."""
+    return _ENTITY.check(field, value)
+
+
+def check_principal(value: object, field: str = "principal") -> str | None:
+    """Who makes a change, for the audit trail; ``None`` when nobody says."""
+    return None if value is None else _ENTITY.check(field, value)
+
+
+def check_resource(value: object, field: str = "resource") -> str:
+    """What is being limited (a model, an endpoint)."""
+    return _RESOURCE.check(field, value)
+
+
+def check_config_resource(value: object, field: str = "resource") -> str:
+    """A resource, or ``_default_`` for all resources of an entity."""
+    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else _RESOURCE.check(field, value)
+
+
+def check_limit_name(value: object, field: str = "limit name") -> str:
+    """The name of a limit, e.g. ``rpm``."""
+    name = _LIMIT.check(field, value)
+    if name == RESERVED_LIMIT_NAME:
+        raise ValidationError(field, value, f"{RESERVED_LIMIT_NAME!r} is reserved; choose another name")
+    return name
+
+
+def check_namespace(value: object, field: str = "namespace") -> str:
+    """The name of a namespace (a tenant, an environment)."""
+    return _ENTITY.check(field, value)
+
+
+def check_stack_name(value: object, field: str = "stack name") -> str:
+    """The name of a deployment."""
+    return _STACK.check(field, value)
+
+
+def check_amount(value: object, field: str) -> int:
+    """A whole number of tokens, 0 or more. A bool is not an amount."""
+    if type(value) is not int or value < 0:
+        raise ValidationError(field, value, _WHOLE_AMOUNT)
+    return value
+
+
+def check_delta(value: object, field: str) -> int:
+    """A whole number of tokens of either sign. A bool is not an amount."""
+    if type(value) is not int:
+        raise ValidationError(field, value, "must be a whole number of tokens")
+    return value

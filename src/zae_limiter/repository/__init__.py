@@ -1,0 +1,1 @@
+"""The data facade: entities, limits, namespaces, reports."""

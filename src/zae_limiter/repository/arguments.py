@@ -1,0 +1,113 @@
+"""What callers give, checked: each function returns the value in the form the stores use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.moments import milliseconds_at
+from zae_limiter.naming import check_amount, check_entity_id, check_limit_name, check_resource
+
+MAX_PAGE = 1000
+MAX_NAME_LENGTH = 256
+MAX_METADATA_ENTRIES = 50
+MAX_METADATA_VALUE = 1024
+
+Moment: TypeAlias = datetime | str | int
+"""A point in time: a datetime (UTC if it has no zone), its ISO form, or milliseconds since the epoch."""
+
+
+def check_consume(consume: object) -> Mapping[str, int]:
+    """Amounts by limit: whole tokens, none negative."""
+    if not isinstance(consume, Mapping):
+        raise ValidationError("consume", consume, 'must be a dict like {"rpm": 1}')
+    return {check_limit_name(name): check_amount(amount, str(name)) for name, amount in consume.items()}
+
+
+def check_seconds(value: object, field: str) -> float:
+    """A duration: a number of seconds, 0 or more, not infinite."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValidationError(field, value, "must be a number of seconds, 0 or more")
+    return float(value)
+
+
+def check_page_size(limit: object) -> int:
+    """How many items a page may have."""
+    if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
+        raise ValidationError("limit", limit, f"must be a whole number from 1 to {MAX_PAGE}")
+    return limit
+
+
+def check_cursor(cursor: object) -> str | None:
+    """Where a page continues."""
+    if cursor is not None and not isinstance(cursor, str):
+        raise ValidationError("cursor", cursor, "must be the next_cursor of a page, or None")
+    return cursor
+
+
+def check_moment(moment: object, field: str) -> int | None:
+    """A point in time, in milliseconds since the epoch."""
+    if moment is None or (type(moment) is int and moment >= 0):
+        return moment
+    if isinstance(moment, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(moment)
+    if not isinstance(moment, datetime):
+        raise ValidationError(
+            field, moment, "must be a datetime, an ISO 8601 string, or milliseconds since the epoch"
+        )
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return milliseconds_at(aware)
+
+
+def check_display_name(name: object) -> str | None:
+    """What an entity is called; any text."""
+    if name is not None and (not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME_LENGTH):
+        raise ValidationError("name", name, f"must be a string of 1 to {MAX_NAME_LENGTH} characters, or None")
+    return name
+
+
+def check_metadata(metadata: object) -> Mapping[str, str]:
+    """Notes on an entity: a few short strings by name."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping) or len(metadata) > MAX_METADATA_ENTRIES:
+        raise ValidationError(
+            "metadata", metadata, f"must be a dict of strings with at most {MAX_METADATA_ENTRIES} entries"
+        )
+    for key, value in metadata.items():
+        for text in (key, value):
+            if not isinstance(text, str) or len(text) > MAX_METADATA_VALUE:
+                raise ValidationError(
+                    "metadata",
+                    text,
+                    f"keys and values must be strings of at most {MAX_METADATA_VALUE} characters",
+                )
+    return dict(metadata)
+
+
+def check_flag(value: object, field: str) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise ValidationError(field, value, "must be True or False")
+    return value
+
+
+def check_expected_version(version: object) -> int | None:
+    """The version an entity is believed to be at."""
+    if version is not None and (type(version) is not int or version < 1):
+        raise ValidationError("expected_version", version, "must be the version of an entity, or None")
+    return version
+
+
+def check_subject(subject: object) -> str | None:
+    """Whose audit events: an entity's, ``$SYSTEM``'s, ``$NAMESPACE``'s or ``$RESOURCE:name``'s."""
+    if subject is None or subject in ("$SYSTEM", "$NAMESPACE"):
+        return subject
+    if isinstance(subject, str) and subject.startswith("$RESOURCE:"):
+        check_resource(subject.removeprefix("$RESOURCE:"), "entity_id")
+        return subject
+    return check_entity_id(subject)

@@ -1,0 +1,107 @@
+"""What a repository, its limiter and its leases share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.events import Event, Observer, StoreCalled
+from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
+from zae_limiter.repository.arguments import check_seconds
+from zae_limiter.repository.lines import Lines
+from zae_limiter.running.clocks import Clock, machine_clock
+from zae_limiter.running.plan import READ_TIMER, Plan
+from zae_limiter.stores.open_store import open_store
+from zae_limiter.stores.protocol import Store
+
+Result = TypeVar("Result")
+
+logger = logging.getLogger("zae_limiter")
+
+DEFAULT_DEADLINE = 2.0
+DEFAULT_CONFIG_CACHE_TTL = 60.0
+
+
+class Core:
+    """One namespace of one store, as seen by one process."""
+
+    __slots__ = ("clock", "lines", "namespace", "observer", "space", "store", "unresolved")
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.store = store
+        self.namespace = check_namespace(namespace)
+        self.clock = check_clock(clock)
+        if observer is not None and not callable(observer):
+            raise ValidationError("observer", observer, "must be callable with one event")
+        self.observer = observer
+        self.space = store.space(namespace)
+        self.lines = Lines()
+        self.unresolved = 0
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None,
+        *,
+        namespace: str,
+        clock: Clock | None,
+        observer: Observer | None,
+        deadline: float,
+        config_cache_ttl: float,
+        options: Mapping[str, Any],
+    ) -> Core:
+        """The core on the store that ``url`` names. Nothing is read or written yet."""
+        check_seconds(deadline, "deadline")
+        check_seconds(config_cache_ttl, "config_cache_ttl")
+        check_namespace(namespace)
+        check_clock(clock)
+        store = open_store(url, deadline=deadline, config_cache_ttl=config_cache_ttl, options=options)
+        return cls(store, namespace=namespace, clock=clock, observer=observer)
+
+    def in_namespace(self, namespace: str) -> Core:
+        """Another namespace of the same store."""
+        return Core(self.store, namespace=namespace, clock=self.clock, observer=self.observer)
+
+    def call(self, verb: str, plan: Plan[Result]) -> Plan[Result]:
+        """Ask the store, and tell the observer about it."""
+        return plan if self.observer is None else self._observed(verb, plan)
+
+    def _observed(self, verb: str, plan: Plan[Result]) -> Plan[Result]:
+        started = yield from READ_TIMER
+        failure: BaseException | None = None
+        try:
+            return (yield from plan)
+        except BaseException as error:
+            # A denial or a bad argument is an answer; only what kept the store from answering is its error.
+            failure = None if isinstance(error, ValidationError) else error
+            raise
+        finally:
+            ended = yield from READ_TIMER
+            self.tell(StoreCalled(verb, ended - started, failure))
+
+    def tell(self, event: Event) -> None:
+        """Tell the observer. One that raises does not disturb anybody."""
+        if self.observer is None:
+            return
+        try:
+            self.observer(event)
+        except Exception:
+            logger.exception("the observer raised on %s", type(event).__name__)
+
+
+def check_clock(clock: Clock | None) -> Clock:
+    """The caller's clock, or the machine's."""
+    if clock is None:
+        return machine_clock
+    if not callable(clock):
+        raise ValidationError("clock", clock, "must be callable and return milliseconds since the epoch")
+    return clock

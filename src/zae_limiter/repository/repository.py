@@ -1,0 +1,125 @@
+"""The data facade for asyncio."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from zae_limiter.models.events import Observer
+from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.repository.core import DEFAULT_CONFIG_CACHE_TTL, DEFAULT_DEADLINE, Core
+from zae_limiter.repository.registry import RepositoryVerbs
+from zae_limiter.repository.verbs import DataVerbs
+from zae_limiter.running.async_driver import AsyncDriver
+from zae_limiter.running.clocks import Clock
+from zae_limiter.running.twins import awaited
+from zae_limiter.stores.protocol import Store
+
+
+class AsyncData(DataVerbs):
+    """The data methods, awaited."""
+
+    __slots__ = ()
+
+    create_entity = awaited(DataVerbs._create_entity)
+    get_entity = awaited(DataVerbs._get_entity)
+    update_entity = awaited(DataVerbs._update_entity)
+    delete_entity = awaited(DataVerbs._delete_entity)
+    get_children = awaited(DataVerbs._get_children)
+    list_entities = awaited(DataVerbs._list_entities)
+    set_limits = awaited(DataVerbs._set_limits)
+    get_limits = awaited(DataVerbs._get_limits)
+    delete_limits = awaited(DataVerbs._delete_limits)
+    set_resource_defaults = awaited(DataVerbs._set_resource_defaults)
+    get_resource_defaults = awaited(DataVerbs._get_resource_defaults)
+    delete_resource_defaults = awaited(DataVerbs._delete_resource_defaults)
+    set_system_defaults = awaited(DataVerbs._set_system_defaults)
+    get_system_defaults = awaited(DataVerbs._get_system_defaults)
+    delete_system_defaults = awaited(DataVerbs._delete_system_defaults)
+    list_resources_with_defaults = awaited(DataVerbs._list_resources_with_defaults)
+    list_entities_with_custom_limits = awaited(DataVerbs._list_entities_with_custom_limits)
+    get_audit_events = awaited(DataVerbs._get_audit_events)
+    get_usage_snapshots = awaited(DataVerbs._get_usage_snapshots)
+    get_usage_summary = awaited(DataVerbs._get_usage_summary)
+    get_resource_capacity = awaited(DataVerbs._get_resource_capacity)
+
+
+class Repository(RepositoryVerbs, AsyncData):
+    """Entities, limits, namespaces and reports of one store. Open one with :meth:`open`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """A repository on a store object; ``await Repository.open(url)`` is the usual way."""
+        self._bind(Core(store, namespace=namespace, clock=clock, observer=observer))
+
+    def _bind(self, core: Core) -> Self:
+        self._core = core
+        self._driver = AsyncDriver(core.clock, core.store.perform_async)
+        return self
+
+    @classmethod
+    async def open(
+        cls,
+        url: str | None = None,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        create: bool = False,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+        deadline: float = DEFAULT_DEADLINE,
+        config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
+        **options: Any,
+    ) -> Self:
+        """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
+
+        Opening reads and writes nothing; ``create=True`` makes what the store needs first.
+
+        ``clock`` returns milliseconds since the epoch; ``observer`` is called with one event per decision,
+        settlement, store call and degradation; ``deadline`` is how many seconds one call may spend on the
+        store; ``config_cache_ttl`` how many seconds resolved limits may be remembered.
+        """
+        core = Core.open(
+            url,
+            namespace=namespace,
+            clock=clock,
+            observer=observer,
+            deadline=deadline,
+            config_cache_ttl=config_cache_ttl,
+            options=options,
+        )
+        repository = cls.__new__(cls)._bind(core)
+        if create:
+            await repository._driver.run(repository._create())
+        return repository
+
+    def in_namespace(self, namespace: str) -> Repository:
+        """Another namespace of the same store. Closing either closes the store."""
+        return Repository.__new__(Repository)._bind(self._core.in_namespace(namespace))
+
+    resolve_limits = awaited(RepositoryVerbs._resolve_limits)
+    register_namespace = awaited(RepositoryVerbs._register_namespace)
+    get_namespace = awaited(RepositoryVerbs._get_namespace)
+    list_namespaces = awaited(RepositoryVerbs._list_namespaces)
+    delete_namespace = awaited(RepositoryVerbs._delete_namespace)
+    recover_namespace = awaited(RepositoryVerbs._recover_namespace)
+    purge_namespace = awaited(RepositoryVerbs._purge_namespace)
+    delete_table = awaited(RepositoryVerbs._delete_table)
+    is_available = awaited(RepositoryVerbs._is_available)
+
+    async def close(self) -> None:
+        """Let go of files and connections. Closing twice is fine."""
+        await self._core.store.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,1 @@
+"""Plans say what to wait for; the drivers here do the waiting."""

@@ -1,0 +1,113 @@
+"""Runs plans in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Protocol, TypeVar
+
+from zae_limiter.running.clocks import Clock, WaitingClock, timer_of
+from zae_limiter.running.plan import AwaitBell, Bell, Interrupted, Pause, Plan, ReadClock, ReadTimer, Request
+
+Result = TypeVar("Result")
+
+
+class AsyncPerformer(Protocol):
+    """Does what a store's own requests ask, in an event loop."""
+
+    def __call__(self, request: Request[Any], /) -> Awaitable[Any]: ...
+
+
+class AsyncDriver:
+    """Answers a plan's requests one by one, awaiting where it must."""
+
+    __slots__ = ("_clock", "_perform", "_timer")
+
+    def __init__(self, clock: Clock, perform: AsyncPerformer) -> None:
+        self._clock = clock
+        self._timer = timer_of(clock)
+        self._perform = perform
+
+    async def run(self, plan: Plan[Result], *, to_the_end: bool = False) -> Result:
+        """The plan's result.
+
+        On cancellation the request in flight finishes, then :class:`Interrupted` is thrown into the plan, and
+        its compensation runs to the end, absorbing further cancels. With ``to_the_end`` the plan is not
+        interrupted at all. In both cases the cancellation is raised when the plan is done.
+        """
+        cancel: asyncio.CancelledError | None = None
+        step: Any = plan.send
+        argument: Any = None
+        while True:
+            try:
+                request = step(argument)
+            except StopIteration as finished:
+                if cancel is not None:
+                    raise cancel from None
+                result: Result = finished.value
+                return result
+            except Interrupted as stop:
+                raise stop.cause from None
+            kind = type(request)
+            if kind is ReadClock:
+                step, argument = plan.send, self._clock()
+                continue
+            if kind is ReadTimer:
+                step, argument = plan.send, self._timer()
+                continue
+            task = asyncio.ensure_future(self._answer(request))
+            interrupted_here = None
+            if cancel is None:
+                # A wait takes nothing, so it may be cut short; a store's request may not.
+                try:
+                    await (task if kind is AwaitBell or kind is Pause else asyncio.shield(task))
+                except asyncio.CancelledError as caught:
+                    interrupted_here = cancel = caught
+                except BaseException:
+                    pass  # the task has it
+            while not task.done():
+                try:
+                    await asyncio.wait((task,))
+                except asyncio.CancelledError as caught:
+                    cancel = cancel or caught
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            reply = None if error else task.result()
+            if interrupted_here is not None and not to_the_end:
+                step, argument = plan.throw, Interrupted(interrupted_here, reply=reply, error=error)
+            elif error is not None and not (to_the_end and task.cancelled()):
+                step, argument = plan.throw, error
+            else:
+                step, argument = plan.send, reply
+
+    async def _answer(self, request: Request[Any]) -> Any:
+        if isinstance(request, AwaitBell):
+            return await self._wait(request.bell, request.milliseconds)
+        if isinstance(request, Pause):
+            return await self._wait(Bell(), request.milliseconds)
+        return await self._perform(request)
+
+    async def _wait(self, bell: Bell, milliseconds: int) -> None:
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+
+        def ring() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+        bell.listen(ring)
+        try:
+            if isinstance(self._clock, WaitingClock):
+                call_off = self._clock.call_later(milliseconds, ring)
+                try:
+                    await event.wait()
+                finally:
+                    call_off()
+            else:
+                try:
+                    async with asyncio.timeout(milliseconds / 1000):
+                        await event.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            bell.listen(None)
+            bell.rung = False

@@ -1,0 +1,119 @@
+"""Plans: decisions written once, run sync and async.
+
+A plan is a generator. It yields *requests* ("read the clock", "write this item"), is sent the replies, and
+returns its result. It never waits, reads a clock or does I/O itself, so a test can drive every path of it
+by sending replies, and the same plan serves both worlds.
+
+**Interruption.** When the caller is cancelled (async) or gets a ``KeyboardInterrupt`` (sync) while a
+request is in flight, the driver throws :class:`Interrupted` into the plan. A plan that has taken something
+catches it, gives back with further requests, and raises it again; from then on the driver lets nothing
+interrupt the plan. Asynchronously the request in flight is always allowed to finish first, and its answer
+comes with the exception. Synchronously nobody can know how far it got: the reply is :data:`UNKNOWN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+
+Reply = TypeVar("Reply")
+Result = TypeVar("Result")
+
+
+class Request(Generic[Reply]):
+    """Something a plan wants done. ``reply = yield from request`` has the reply's exact type."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Generator[Request[Any], Any, Reply]:
+        reply: Reply = yield self
+        return reply
+
+
+Plan: TypeAlias = Generator[Request[Any], Any, Result]
+"""A decision in progress: yields requests, is sent replies, returns its result."""
+
+
+class ReadClock(Request[int]):
+    """Bucket time: milliseconds since the epoch."""
+
+    __slots__ = ()
+
+
+class ReadTimer(Request[int]):
+    """Milliseconds of a timer that only moves forward, for measuring how long something takes."""
+
+    __slots__ = ()
+
+
+class Pause(Request[None]):
+    """Do nothing for a while."""
+
+    __slots__ = ("milliseconds",)
+
+    def __init__(self, milliseconds: int) -> None:
+        self.milliseconds = milliseconds
+
+
+class Bell:
+    """Something to wait for that somebody else may ring, from any thread, before or after."""
+
+    __slots__ = ("_wake", "rung")
+
+    def __init__(self) -> None:
+        self.rung = False
+        self._wake: Callable[[], object] | None = None
+
+    def ring(self) -> None:
+        """Wake whoever waits, or whoever waits next."""
+        self.rung = True
+        wake = self._wake
+        if wake is not None:
+            wake()
+
+    def listen(self, wake: Callable[[], object] | None) -> None:
+        """Call ``wake`` when the bell rings; at once if it has."""
+        self._wake = wake
+        if wake is not None and self.rung:
+            wake()
+
+
+class AwaitBell(Request[None]):
+    """Wait until the bell rings, or ``milliseconds`` have passed. A bell that was heard is silent again."""
+
+    __slots__ = ("bell", "milliseconds")
+
+    def __init__(self, bell: Bell, milliseconds: int) -> None:
+        self.bell = bell
+        self.milliseconds = milliseconds
+
+
+READ_CLOCK: Final = ReadClock()
+READ_TIMER: Final = ReadTimer()
+UNKNOWN: Final[Any] = type("Unknown", (), {"__repr__": lambda self: "UNKNOWN"})()
+
+
+class Interrupted(BaseException):
+    """The caller no longer wants the result. Give back what was taken, then raise this again.
+
+    ``reply`` is what the request in flight answered (:data:`UNKNOWN` if that cannot be known), ``error``
+    what it raised, ``cause`` the cancellation itself.
+    """
+
+    def __init__(self, cause: BaseException, *, reply: Any = UNKNOWN, error: BaseException | None = None) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.reply = reply
+        self.error = error
+
+
+class Performer(Protocol):
+    """Does what a store's own requests ask. A store has one for each world."""
+
+    def __call__(self, request: Request[Reply], /) -> Reply: ...
+
+
+def immediate(result: Result) -> Plan[Result]:
+    """A plan that is finished before it begins."""
+    return result
+    yield  # makes this a generator

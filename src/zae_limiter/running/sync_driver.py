@@ -1,0 +1,116 @@
+"""Runs plans in the calling thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, TypeVar
+
+from zae_limiter.running.clocks import Clock, WaitingClock, timer_of
+from zae_limiter.running.plan import (
+    AwaitBell,
+    Bell,
+    Interrupted,
+    Pause,
+    Performer,
+    Plan,
+    ReadClock,
+    ReadTimer,
+    Request,
+)
+
+Result = TypeVar("Result")
+
+
+class SyncDriver:
+    """Answers a plan's requests one by one, waiting where it must."""
+
+    __slots__ = ("_clock", "_perform", "_timer")
+
+    def __init__(self, clock: Clock, perform: Performer) -> None:
+        self._clock = clock
+        self._timer = timer_of(clock)
+        self._perform = perform
+
+    def run(self, plan: Plan[Result], *, to_the_end: bool = False) -> Result:
+        """The plan's result.
+
+        An interrupt (``KeyboardInterrupt`` and its kin) is thrown into the plan, which gives back what it
+        took. With ``to_the_end`` the plan is not interrupted: it sees an ordinary error for the request that
+        was cut short, goes on as it would after any error, and the interrupt is raised when it is done.
+        """
+        interrupt: BaseException | None = None
+        step: Any = plan.send
+        argument: Any = None
+        while True:
+            try:
+                request = step(argument)
+            except StopIteration as finished:
+                if interrupt is not None:
+                    raise interrupt from None
+                result: Result = finished.value
+                return result
+            except Interrupted as stop:
+                raise stop.cause from None
+            try:
+                answer = self._answer if interrupt is None else self._answer_sheltered
+                step, argument = plan.send, answer(request)
+            except Exception as error:
+                step, argument = plan.throw, error
+            except BaseException as cause:
+                interrupt = cause
+                step = plan.throw
+                argument = InterruptedError("interrupted") if to_the_end else Interrupted(cause)
+
+    def _answer(self, request: Request[Any]) -> Any:
+        kind = type(request)
+        if kind is ReadClock:
+            return self._clock()
+        if kind is ReadTimer:
+            return self._timer()
+        if kind is AwaitBell:
+            return self._wait(request.bell, request.milliseconds)  # type: ignore[attr-defined]
+        if kind is Pause:
+            return self._wait(Bell(), request.milliseconds)  # type: ignore[attr-defined]
+        return self._perform(request)
+
+    def _wait(self, bell: Bell, milliseconds: int) -> None:
+        event = threading.Event()
+        bell.listen(event.set)
+        try:
+            if isinstance(self._clock, WaitingClock):
+                call_off = self._clock.call_later(milliseconds, event.set)
+                try:
+                    event.wait()
+                finally:
+                    call_off()
+            else:
+                event.wait(milliseconds / 1000)
+        finally:
+            bell.listen(None)
+            bell.rung = False
+
+    def _answer_sheltered(self, request: Request[Any]) -> Any:
+        """Answer where no interrupt can reach: signals are delivered to the main thread only."""
+        outcome: list[Any] = []
+
+        def work() -> None:
+            try:
+                outcome.extend((True, self._answer(request)))
+            except BaseException as error:
+                outcome.extend((False, error))
+
+        thread = threading.Thread(target=work, name="zae-limiter-compensation", daemon=True)
+        while not thread.ident:
+            try:
+                thread.start()
+            except KeyboardInterrupt:
+                continue
+        while thread.is_alive():
+            try:
+                thread.join()
+            except KeyboardInterrupt:
+                continue
+        succeeded, value = outcome
+        if succeeded:
+            return value
+        raise value

@@ -1,0 +1,1 @@
+"""Where buckets live. Every store speaks the same narrow language: ``protocol.py``."""

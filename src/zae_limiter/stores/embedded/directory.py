@@ -1,0 +1,179 @@
+"""Entities and limits: what is configured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from zae_limiter.exceptions import (
+    EntityChangedError,
+    EntityExistsError,
+    EntityNotFoundError,
+    ValidationError,
+)
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.entity import Entity
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.reports import CacheStats, Page
+from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, reads, writes
+from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
+
+
+class DirectoryVerbs(Transacting):
+    """The verbs on entities and limits."""
+
+    _routes: Routes
+
+    @writes
+    def create_entity(self, tables: Tables, entity: Entity, principal: str | None, now: int) -> Entity:
+        if tables.entity(entity.id) is not None:
+            raise EntityExistsError(entity.id)
+        check_parent(tables, entity.id, entity.parent_id)
+        tables.put_entity(entity)
+        tables.advance_epoch()
+        tables.add_audit(entity.id, "entity_created", None, principal, described(entity), now)
+        return entity
+
+    @reads
+    def get_entity(self, tables: Tables, entity_id: str) -> Entity:
+        return existing(tables, entity_id)
+
+    @writes
+    def update_entity(
+        self, tables: Tables, entity_id: str, change: EntityChange, principal: str | None, now: int
+    ) -> Entity:
+        entity = existing(tables, entity_id)
+        if change.expected_version not in (None, entity.version):
+            raise EntityChangedError(entity_id, change.expected_version, entity.version)
+        updated = replace(entity, **change.fields, version=entity.version + 1)
+        if updated.parent_id != entity.parent_id:
+            check_parent(tables, entity_id, updated.parent_id)
+        tables.put_entity(updated)
+        tables.advance_epoch()
+        tables.add_audit(entity_id, "entity_updated", None, principal, dict(change.fields), now)
+        return updated
+
+    @writes
+    def delete_entity(self, tables: Tables, entity_id: str, principal: str | None, now: int) -> None:
+        entity = tables.entity(entity_id)
+        buckets = tables.buckets_of(entity_id)
+        scopes = tables.scopes_of(entity_id)
+        if entity is None and not buckets and not scopes:
+            raise EntityNotFoundError(entity_id)
+        if tables.children(entity_id, None, 1):
+            raise ValidationError("entity_id", entity_id, "has children; delete them or give them another parent")
+        for bucket in buckets:
+            tables.close_usage(bucket, Counters(bucket.events, bucket.counters()))
+            tables.drop_bucket(bucket)
+        for scope in scopes:
+            bury_config(tables, scope)
+        tables.drop_entity(entity_id)
+        tables.advance_epoch()
+        tables.add_audit(entity_id, "entity_deleted", None, principal, {"buckets": len(buckets)}, now)
+
+    @reads
+    def children(self, tables: Tables, parent_id: str, limit: int, cursor: str | None) -> Page[Entity]:
+        rows = tables.children(parent_id, name_after(cursor), limit + 1)
+        return page_of(rows, limit, lambda entity: (entity.id,))
+
+    @reads
+    def entities(self, tables: Tables, limit: int, cursor: str | None) -> Page[Entity]:
+        rows = tables.entities(name_after(cursor), limit + 1)
+        return page_of(rows, limit, lambda entity: (entity.id,))
+
+    @writes
+    def set_config(
+        self,
+        tables: Tables,
+        scope: Scope,
+        limits: tuple[Limit, ...],
+        on_unavailable: OnUnavailable | None,
+        principal: str | None,
+        propagate: bool,  # the next acquire of every client resolves again: there is nothing to propagate
+        now: int,
+    ) -> None:
+        before = tables.config(scope) or Config()
+        tables.put_config(scope, Config(limits, on_unavailable, before.version + 1))
+        tables.advance_epoch()
+        details: dict[str, Any] = {"limits": [limit.as_dict() for limit in limits]}
+        if on_unavailable is not None:
+            details["on_unavailable"] = str(on_unavailable)
+        tables.add_audit(scope.audited_as, "limits_set", scope.resource, principal, details, now)
+
+    @reads
+    def get_config(self, tables: Tables, scope: Scope) -> Config:
+        return tables.config(scope) or Config()
+
+    @writes
+    def delete_config(
+        self, tables: Tables, scope: Scope, principal: str | None, propagate: bool, now: int
+    ) -> None:
+        if not bury_config(tables, scope):
+            return
+        tables.advance_epoch()
+        tables.add_audit(scope.audited_as, "limits_deleted", scope.resource, principal, {}, now)
+
+    @reads
+    def resolve(self, tables: Tables, entity_id: str, resource: str) -> Resolution:
+        system = tables.config(Scope()) or Config()
+        leg = self._routes.leg(tables, entity_id, resource)
+        if leg is None:
+            return Resolution(None, system.on_unavailable, None)
+        return Resolution(list(leg.limits), system.on_unavailable, leg.source)
+
+    @reads
+    def resources_with_defaults(self, tables: Tables, limit: int, cursor: str | None) -> Page[str]:
+        rows = tables.resources_with_limits(name_after(cursor), limit + 1)
+        return page_of(rows, limit, lambda name: (name,))
+
+    @reads
+    def entities_with_custom_limits(
+        self, tables: Tables, resource: str, limit: int, cursor: str | None
+    ) -> Page[str]:
+        rows = tables.entities_with_limits(resource, name_after(cursor), limit + 1)
+        return page_of(rows, limit, lambda name: (name,))
+
+    def invalidate_config_cache(self) -> None:
+        """Nothing to forget: what was resolved is checked against the epoch in every transaction."""
+
+    def cache_stats(self) -> CacheStats:
+        return CacheStats(hits=0, misses=0, size=0, ttl_seconds=0)
+
+
+def existing(tables: Tables, entity_id: str) -> Entity:
+    """The entity, or the error that it is not there."""
+    entity = tables.entity(entity_id)
+    if entity is None:
+        raise EntityNotFoundError(entity_id)
+    return entity
+
+
+def check_parent(tables: Tables, entity_id: str, parent_id: str | None) -> None:
+    """Refuse a parent that does not exist or is a descendant."""
+    ancestor_id = parent_id
+    while ancestor_id is not None:
+        if ancestor_id == entity_id:
+            raise ValidationError("parent_id", parent_id, f"{entity_id!r} would become an ancestor of itself")
+        ancestor_id = existing(tables, ancestor_id).parent_id
+
+
+def bury_config(tables: Tables, scope: Scope) -> bool:
+    """Leave a tombstone with the next version, so that no version is ever given twice."""
+    before = tables.config(scope)
+    if before is None or not (before.limits or before.on_unavailable):
+        return False
+    tables.put_config(scope, Config((), None, before.version + 1))
+    return True
+
+
+def described(entity: Entity) -> Mapping[str, Any]:
+    """What the audit trail says of a new entity."""
+    return {
+        "name": entity.name,
+        "parent_id": entity.parent_id,
+        "cascade": entity.cascade,
+        "metadata": dict(entity.metadata),
+    }

@@ -1,0 +1,229 @@
+"""Taking, settling, looking: what happens to buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+from zae_limiter.bucket import (
+    MILLI,
+    Balance,
+    Bucket,
+    build_limit_status,
+    calculate_available,
+    calculate_retry_after,
+    take,
+    would_refill_satisfy,
+)
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.status import BucketStatus, EntityStatus, LimitLevel, LimitStatus
+from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, reads, writes
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Look, Outcome, Posting
+
+HOUR_MS = 3_600_000
+
+
+class DrawVerbs(Transacting):
+    """The verbs on buckets."""
+
+    _routes: Routes
+
+    @writes
+    def draw(self, tables: Tables, draw: Draw, now: int) -> Outcome:
+        return self._draw(tables, draw, now)[0]
+
+    def _draw(self, tables: Tables, draw: Draw, now: int) -> tuple[Outcome, list[Bucket]]:
+        legs = self._legs(tables, draw)
+        check_names(legs[0], draw.wanted)
+        buckets = []
+        for leg in legs:
+            bucket = tables.bucket(leg.entity_id, leg.resource) or self._new_bucket(tables, leg, now)
+            # New terms are kept even if the draw is denied: a raised limit must not stay refused.
+            if bucket.adopt(leg.limits, now) and bucket.hour:
+                tables.put_bucket(bucket, now)
+            buckets.append(bucket)
+        balances = tuple(chain.from_iterable(bucket.balances for bucket in buckets))
+        before = [Counters(bucket.events, bucket.counters()) for bucket in buckets]
+        spoken_for = draw.reserved and not leaves_reserve(legs, buckets, draw, now)
+        left = None if spoken_for else take(balances, draw.wanted, now)
+        if left is None:
+            statuses = statuses_of(legs, buckets, draw.wanted, draw.reserved, now)
+            lacking = next(
+                leg
+                for leg in legs
+                if any(status.exceeded and status.entity_id == leg.entity_id for status in statuses)
+            )
+            return Denial(statuses, lacking), buckets
+        for bucket, counters in zip(buckets, before, strict=True):
+            bucket.events += 1
+            note_hour(tables, bucket, counters, now)
+            tables.put_bucket(bucket, now)
+        return Grant(legs, draw.wanted, balances, left, now), buckets
+
+    @writes
+    def settle(self, tables: Tables, postings: Sequence[Posting], now: int) -> None:
+        for leg, deltas in postings:
+            bucket = tables.bucket(leg.entity_id, leg.resource)
+            if bucket is None:
+                current = self._routes.leg(tables, leg.entity_id, leg.resource) or leg
+                bucket = self._new_bucket(tables, current, now)
+                bucket.adopt(current.limits, now)
+            counters = Counters(bucket.events, bucket.counters())
+            bucket.settle(deltas, now)
+            note_hour(tables, bucket, counters, now)
+            tables.put_bucket(bucket, now)
+
+    @reads
+    def look(
+        self,
+        tables: Tables,
+        entity_id: str,
+        resource: str,
+        wanted: Mapping[str, int],
+        limits: tuple[Limit, ...] | None,
+        now: int,
+    ) -> Look:
+        legs = self._routes.legs(tables, entity_id, resource, limits)
+        check_names(legs[0], wanted)
+        buckets = [as_if_adopted(tables.bucket(leg.entity_id, leg.resource), leg, now) for leg in legs]
+        return Look(legs, statuses_of(legs, buckets, wanted, {}, now))
+
+    @reads
+    def status(self, tables: Tables, entity_id: str, resource: str | None, now: int) -> EntityStatus:
+        buckets = tables.buckets_of(entity_id)
+        return EntityStatus(
+            entity_id,
+            tuple(
+                bucket_status(self._as_configured(tables, bucket, now), now)
+                for bucket in buckets
+                if resource is None or bucket.resource == resource
+            ),
+        )
+
+    @writes
+    def reset(self, tables: Tables, entity_id: str, resource: str | None, principal: str | None, now: int) -> int:
+        buckets = [b for b in tables.buckets_of(entity_id) if resource is None or b.resource == resource]
+        for bucket in buckets:
+            bucket.refill(now)
+            tables.put_bucket(bucket, now)
+        tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
+        return len(buckets)
+
+    def remembered_on_unavailable(self) -> OnUnavailable | None:
+        return self._routes.on_unavailable
+
+    def _legs(self, tables: Tables, draw: Draw) -> tuple[Leg, ...]:
+        if draw.legs is None:
+            return self._routes.legs(tables, draw.entity_id, draw.resource, draw.limits)
+        # A lease takes more where it took first, but by the limits that hold now.
+        return tuple(
+            leg if leg.source == "call" else self._routes.leg(tables, leg.entity_id, leg.resource) or leg
+            for leg in draw.legs
+        )
+
+    def _new_bucket(self, tables: Tables, leg: Leg, now: int) -> Bucket:
+        bucket = Bucket(leg.entity_id, leg.resource, now)
+        earlier = tables.last_usage(leg.entity_id, leg.resource)
+        if earlier is not None and earlier.end is not None:
+            bucket.events, bucket.hour = earlier.end.events, earlier.hour
+            bucket.carried = dict(earlier.end.milli)
+        return bucket
+
+    def _as_configured(self, tables: Tables, bucket: Bucket, now: int) -> Bucket:
+        leg = self._routes.leg(tables, bucket.entity_id, bucket.resource)
+        return bucket if leg is None else as_if_adopted(bucket, leg, now)
+
+
+def check_names(own: Leg, wanted: Mapping[str, int]) -> None:
+    """Refuse a limit the entity does not have."""
+    for name in wanted:
+        if name not in own.names:
+            known = ", ".join(sorted(own.names))
+            raise ValidationError(
+                "consume",
+                name,
+                f"{own.entity_id!r} has no such limit on {own.resource!r}; its limits are {known}",
+            )
+
+
+def note_hour(tables: Tables, bucket: Bucket, before: Counters, now: int) -> None:
+    """Begin a usage window when the first write of an hour comes. The counters are those before it."""
+    hour = now - now % HOUR_MS
+    if hour > bucket.hour:
+        if bucket.hour:
+            tables.close_usage(bucket, before)
+        bucket.hour = hour
+        tables.open_usage(bucket, hour, before)
+
+
+def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:
+    """The bucket as the next draw will see it; the bucket itself stays as it is."""
+    seen = Bucket(leg.entity_id, leg.resource, now)
+    if bucket is None:
+        seen.adopt(leg.limits, now)
+        return seen
+    if bucket.limits == leg.limits:
+        return bucket
+    seen.rf, seen.limits, seen.balances = bucket.rf, bucket.limits, bucket.balances
+    seen.retired, seen.carried = dict(bucket.retired), dict(bucket.carried)
+    seen.events = bucket.events
+    seen.adopt(leg.limits, now)
+    return seen
+
+
+def leaves_reserve(legs: Iterable[Leg], buckets: Iterable[Bucket], draw: Draw, now: int) -> bool:
+    """Whether the draw leaves to those in line what they wait for."""
+    for leg, bucket in zip(legs, buckets, strict=True):
+        reserved = draw.reserved.get(leg.entity_id, {})
+        for balance in bucket.balances:
+            amount = draw.wanted.get(balance.name, 0)
+            if amount and not would_refill_satisfy(balance, (amount + reserved.get(balance.name, 0)) * MILLI, now):
+                return False
+    return True
+
+
+def statuses_of(
+    legs: Iterable[Leg],
+    buckets: Iterable[Bucket],
+    wanted: Mapping[str, int],
+    reserved: Mapping[str, Mapping[str, int]],
+    now: int,
+) -> tuple[LimitStatus, ...]:
+    """How every limit of every leg meets a request."""
+    return tuple(
+        build_limit_status(
+            balance,
+            entity_id=leg.entity_id,
+            resource=leg.resource,
+            source=leg.source,
+            requested=wanted.get(balance.name, 0),
+            reserved=reserved.get(leg.entity_id, {}).get(balance.name, 0) * MILLI,
+            now=now,
+        )
+        for leg, bucket in zip(legs, buckets, strict=True)
+        for balance in bucket.balances
+    )
+
+
+def bucket_status(bucket: Bucket, now: int) -> BucketStatus:
+    """A bucket as operators see it."""
+    return BucketStatus(
+        entity_id=bucket.entity_id,
+        resource=bucket.resource,
+        limits=tuple(limit_level(balance, now) for balance in bucket.balances),
+        total_events=bucket.events,
+    )
+
+
+def limit_level(balance: Balance, now: int) -> LimitLevel:
+    """One limit as operators see it."""
+    return LimitLevel(
+        limit_name=balance.name,
+        limit=balance.limit,
+        available=calculate_available(balance, now),
+        total_consumed=balance.tc // MILLI,
+        seconds_to_full=(calculate_retry_after(balance, balance.bx, now) or 0) / MILLI,
+    )

@@ -1,0 +1,137 @@
+"""Audit, usage, capacity: what operators read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zae_limiter.bucket import calculate_available
+from zae_limiter.models.choices import WindowType
+from zae_limiter.models.moments import at, milliseconds_at
+from zae_limiter.models.reports import AuditEvent, EntityCapacity, Page, ResourceCapacity, UsageSnapshot
+from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
+from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, UsageRow, reads
+from zae_limiter.stores.embedded.windows import (
+    WINDOW_ORDER,
+    HourOfUse,
+    snapshots,
+    window_around,
+)
+from zae_limiter.stores.protocol import UsageQuery
+
+END_OF_TIME = 2**53
+ROWS_AT_ONCE = 500
+
+
+class ReportVerbs(Transacting):
+    """The verbs that only read."""
+
+    @reads
+    def audit_events(
+        self,
+        tables: Tables,
+        entity_id: str | None,
+        start_ms: int | None,
+        end_ms: int | None,
+        limit: int,
+        cursor: str | None,
+    ) -> Page[AuditEvent]:
+        rows = tables.audit(entity_id, start_ms, end_ms, name_after(cursor), limit + 1)
+        return page_of(rows, limit, lambda event: (event.event_id,))
+
+    @reads
+    def usage(self, tables: Tables, query: UsageQuery, limit: int, cursor: str | None) -> Page[UsageSnapshot]:
+        after = decode_cursor(cursor, str, str, int, int)
+        rows: list[UsageSnapshot] = []
+        for entity_id, resource in pairs_from(tables, query, after):
+            for snapshot in windows_of(tables, query, entity_id, resource):
+                if after is None or position(snapshot) > after:
+                    rows.append(snapshot)
+            if len(rows) > limit:
+                break
+        return page_of(rows, limit, position)
+
+    @reads
+    def capacity(
+        self, tables: Tables, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
+    ) -> ResourceCapacity:
+        after = name_after(cursor)
+        capacity = available = 0
+        rows: list[EntityCapacity] = []
+        last: str | None = None
+        while buckets := tables.buckets_on(resource, last, ROWS_AT_ONCE):
+            last = buckets[-1].entity_id
+            for bucket in buckets:
+                for balance in bucket.balances:
+                    if balance.name != limit_name:
+                        continue
+                    whole, left = balance.limit.burst, calculate_available(balance, now)
+                    capacity, available = capacity + whole, available + left
+                    if len(rows) <= limit and (after is None or bucket.entity_id > after):
+                        rows.append(EntityCapacity(bucket.entity_id, whole, left, percent_used(whole, left)))
+        return ResourceCapacity(
+            resource=resource,
+            limit_name=limit_name,
+            total_capacity=capacity,
+            total_available=available,
+            utilization_pct=percent_used(capacity, available),
+            entities=page_of(rows, limit, lambda row: (row.entity_id,)),
+        )
+
+
+def pairs_from(tables: Tables, query: UsageQuery, after: Key | None) -> Iterator[tuple[str, str]]:
+    """Every (entity, resource) the query concerns, from the one the cursor stands in."""
+    last: tuple[str, str] | None = None
+    if after is not None:
+        last = (str(after[0]), str(after[1]))
+        yield last
+    while pairs := tables.usage_pairs(query.entity_id, query.resource, last, ROWS_AT_ONCE):
+        yield from pairs
+        last = pairs[-1]
+
+
+def windows_of(tables: Tables, query: UsageQuery, entity_id: str, resource: str) -> Iterator[UsageSnapshot]:
+    """The windows of one bucket that begin within the query's times, by type and start."""
+    start = 0 if query.start_ms is None else query.start_ms
+    end = END_OF_TIME if query.end_ms is None else query.end_ms
+    # A day or month that begins within the times counts whole, so its later hours are needed too.
+    last = END_OF_TIME if end == END_OF_TIME else end_of_month(end)
+    hours = [
+        HourOfUse(row.hour, used_in(tables, row))
+        for row in tables.usage_rows(entity_id, resource, start_of_month(start), last)
+    ]
+    for window_type in WINDOW_ORDER if query.window_type is None else (query.window_type,):
+        for snapshot in snapshots(entity_id, resource, hours, window_type):
+            if start <= milliseconds_at(snapshot.window_start) < end:
+                yield snapshot
+
+
+def used_in(tables: Tables, row: UsageRow) -> Counters:
+    """The difference of a row's counters; those of the bucket while the hour is open."""
+    end = row.end
+    if end is None:
+        bucket = tables.bucket(row.entity_id, row.resource)
+        end = row.start if bucket is None else Counters(bucket.events, bucket.counters())
+    used = {name: milli - row.start.milli.get(name, 0) for name, milli in end.milli.items()}
+    return Counters(end.events - row.start.events, used)
+
+
+def position(snapshot: UsageSnapshot) -> Key:
+    """Where a snapshot stands in the list."""
+    return (
+        snapshot.entity_id,
+        snapshot.resource,
+        WINDOW_ORDER.index(snapshot.window_type),
+        milliseconds_at(snapshot.window_start),
+    )
+
+
+def start_of_month(milliseconds: int) -> int:
+    return milliseconds_at(window_around(at(milliseconds), WindowType.MONTHLY)[0])
+
+
+def end_of_month(milliseconds: int) -> int:
+    return milliseconds_at(window_around(at(milliseconds), WindowType.MONTHLY)[1])
+
+
+def percent_used(capacity: int, available: int) -> float:
+    return round(100 * (capacity - available) / capacity, 2) if capacity else 0.0

@@ -1,0 +1,86 @@
+"""From an entity and a resource to the buckets an acquire takes from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.limit import Limit
+from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.protocol import Leg, Scope, scopes_for
+
+MAX_ROUTES = 100_000
+
+
+class Route(NamedTuple):
+    """The entity's own leg, if it has limits, and those of the ancestors it cascades to."""
+
+    own: Leg | None
+    ancestors: tuple[Leg, ...]
+
+
+class Routes:
+    """Resolved routes of one namespace, good as long as its epoch stands still."""
+
+    __slots__ = ("_epoch", "_known", "on_unavailable")
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._known: dict[tuple[str, str], Route] = {}
+        self.on_unavailable: OnUnavailable | None = None
+
+    def legs(
+        self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None
+    ) -> tuple[Leg, ...]:
+        """Every leg of an acquire, the entity's own first. ``limits`` stand in for the entity's own."""
+        route = self._route(tables, entity_id, resource)
+        own = route.own if limits is None else Leg(entity_id, resource, limits, "call")
+        if own is None:
+            raise ValidationError(
+                "limits",
+                None,
+                f"no limits are configured for {entity_id!r} on {resource!r}; set them for the entity, the "
+                "resource or the system, or give limits= with the call",
+            )
+        return (own, *route.ancestors)
+
+    def leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
+        """The leg of one entity as it is configured now."""
+        return self._route(tables, entity_id, resource).own
+
+    def _route(self, tables: Tables, entity_id: str, resource: str) -> Route:
+        epoch = tables.epoch()
+        if epoch != self._epoch or len(self._known) >= MAX_ROUTES:
+            self._known.clear()
+            self._epoch = epoch
+            system = tables.config(Scope())
+            self.on_unavailable = system.on_unavailable if system else None
+        route = self._known.get((entity_id, resource))
+        if route is None:
+            ancestors = tuple(
+                leg
+                for ancestor in _cascade(tables, entity_id)
+                if (leg := _configured_leg(tables, ancestor, resource))
+            )
+            route = Route(_configured_leg(tables, entity_id, resource), ancestors)
+            self._known[entity_id, resource] = route
+        return route
+
+
+def _configured_leg(tables: Tables, entity_id: str, resource: str) -> Leg | None:
+    for scope in scopes_for(entity_id, resource):
+        config = tables.config(scope)
+        if config and config.limits:
+            return Leg(entity_id, resource, config.limits, scope.level)
+    return None
+
+
+def _cascade(tables: Tables, entity_id: str) -> list[str]:
+    """The ancestors an acquire also takes from: upwards while each entity cascades."""
+    ancestors: list[str] = []
+    entity = tables.entity(entity_id)
+    while entity is not None and entity.cascade and entity.parent_id is not None:
+        ancestors.append(entity.parent_id)
+        entity = tables.entity(entity.parent_id)
+    return ancestors

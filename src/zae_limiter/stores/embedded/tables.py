@@ -1,0 +1,122 @@
+"""What the verbs need of a namespace's data: look up, put, drop, list in key order.
+
+Lists take the key to continue after (``None`` from the start) and a number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from zae_limiter.bucket import Bucket
+from zae_limiter.models.entity import Entity
+from zae_limiter.models.reports import AuditEvent
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.protocol import Config, Scope
+
+DAY_MS = 86_400_000
+USAGE_RETENTION_MS = 90 * DAY_MS
+AUDIT_RETENTION_MS = 90 * DAY_MS
+
+BUCKET_MARGIN_MS = 60_000
+"""How long a bucket that is full again is kept: being gone and being full are the same to a caller."""
+
+
+class Counters(NamedTuple):
+    """What a bucket has ever counted: grants, and millitokens per limit."""
+
+    events: int
+    milli: Mapping[str, int]
+
+
+class UsageRow(NamedTuple):
+    """One hour of one bucket: its counters at the start and at the end. No end yet: the bucket has it."""
+
+    entity_id: str
+    resource: str
+    hour: int
+    start: Counters
+    end: Counters | None
+
+
+class Tables(Protocol):
+    """One namespace's data, inside one transaction."""
+
+    def epoch(self) -> int:
+        """Grows whenever an entity or a limit changes: what was resolved under another epoch is stale."""
+
+    def advance_epoch(self) -> None:
+        """Say that an entity or a limit changed."""
+
+    def entity(self, entity_id: str) -> Entity | None: ...
+    def put_entity(self, entity: Entity) -> None: ...
+    def drop_entity(self, entity_id: str) -> None: ...
+    def entities(self, after: str | None, count: int) -> list[Entity]: ...
+    def children(self, parent_id: str, after: str | None, count: int) -> list[Entity]: ...
+
+    def config(self, scope: Scope) -> Config | None: ...
+    def put_config(self, scope: Scope, config: Config) -> None: ...
+    def scopes_of(self, entity_id: str) -> list[Scope]: ...
+    def resources_with_limits(self, after: str | None, count: int) -> list[str]: ...
+    def entities_with_limits(self, resource: str, after: str | None, count: int) -> list[str]: ...
+
+    def bucket(self, entity_id: str, resource: str) -> Bucket | None: ...
+    def put_bucket(self, bucket: Bucket, now: int) -> None: ...
+    def drop_bucket(self, bucket: Bucket) -> None: ...
+    def buckets_of(self, entity_id: str) -> list[Bucket]: ...
+    def buckets_on(self, resource: str, after: str | None, count: int) -> list[Bucket]: ...
+
+    def open_usage(self, bucket: Bucket, hour: int, start: Counters) -> None: ...
+    def close_usage(self, bucket: Bucket, end: Counters) -> None: ...
+    def last_usage(self, entity_id: str, resource: str) -> UsageRow | None: ...
+    def usage_rows(self, entity_id: str, resource: str, start: int, end: int) -> list[UsageRow]: ...
+    def usage_pairs(
+        self, entity_id: str | None, resource: str | None, after: tuple[str, str] | None, count: int
+    ) -> list[tuple[str, str]]: ...
+
+    def add_audit(
+        self,
+        subject: str,
+        action: str,
+        resource: str | None,
+        principal: str | None,
+        details: Mapping[str, Any],
+        now: int,
+    ) -> None: ...
+    def audit(
+        self, subject: str | None, start: int | None, end: int | None, before: str | None, count: int
+    ) -> list[AuditEvent]: ...
+
+
+class Transacting(Protocol):
+    """Runs a function on the tables as one transaction."""
+
+    def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]: ...
+    def _write(self, work: Callable[[Tables], Result]) -> Plan[Result]: ...
+
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+Self = TypeVar("Self", bound=Transacting)
+
+
+def reads(
+    verb: Callable[Concatenate[Self, Tables, Arguments], Result],
+) -> Callable[Concatenate[Self, Arguments], Plan[Result]]:
+    """Turn a function on tables into a verb that runs it as a reading transaction."""
+
+    def plan(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Plan[Result]:
+        return self._read(lambda tables: verb(self, tables, *args, **kwargs))
+
+    return plan
+
+
+def writes(
+    verb: Callable[Concatenate[Self, Tables, Arguments], Result],
+) -> Callable[Concatenate[Self, Arguments], Plan[Result]]:
+    """Turn a function on tables into a verb that runs it as a writing transaction."""
+
+    def plan(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Plan[Result]:
+        return self._write(lambda tables: verb(self, tables, *args, **kwargs))
+
+    return plan

@@ -1,0 +1,232 @@
+"""The memory store: the embedded verbs over dicts under one lock, and a path of its own for the common draw."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from zae_limiter.bucket import Balance, Bucket, take, untake
+from zae_limiter.exceptions import NamespaceNotFoundError, ValidationError
+from zae_limiter.models.moments import at
+from zae_limiter.models.reports import NamespaceInfo, Page
+from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.running.plan import Plan, Request
+from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.embedded.directory import DirectoryVerbs
+from zae_limiter.stores.embedded.draws import HOUR_MS, DrawVerbs
+from zae_limiter.stores.embedded.reports import ReportVerbs
+from zae_limiter.stores.embedded.routes import MAX_ROUTES, Routes
+from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.memory.tables import InOrder, MemoryTables
+from zae_limiter.stores.protocol import Draw, Grant, Leg, Outcome, Receipt
+
+Result = TypeVar("Result")
+
+
+class KnownRoute:
+    """Where a draw of one entity and resource goes: good while the epoch and every bucket stand as they are."""
+
+    __slots__ = ("balances", "buckets", "epoch", "held", "legs", "names")
+
+    def __init__(self, legs: tuple[Leg, ...], buckets: list[Bucket], epoch: int) -> None:
+        self.legs = legs
+        self.names = legs[0].names
+        self.buckets = tuple(buckets)
+        self.held: tuple[tuple[Balance, ...], ...] = tuple(bucket.balances for bucket in buckets)
+        self.balances = tuple(balance for balances in self.held for balance in balances)
+        self.epoch = epoch
+
+
+class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
+    """One namespace in memory."""
+
+    def __init__(self, store: MemoryStore, namespace: str) -> None:
+        self._store = store
+        self._lock = store._lock
+        self._namespace = namespace
+        self._routes = Routes()
+        self._known: dict[tuple[str, str], KnownRoute] = {}
+        self._tables: MemoryTables | None = None
+
+    def draw_at_once(
+        self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
+    ) -> bool:
+        with self._lock:
+            route = self._known.get((entity_id, resource))
+            if (
+                route is None
+                or (tables := self._tables) is None
+                or route.epoch != tables._epoch
+                or not route.names.issuperset(wanted)
+            ):
+                return False
+            for amount in wanted.values():
+                if type(amount) is not int or amount < 0:
+                    return False
+            for bucket, balances in zip(route.buckets, route.held, strict=True):
+                if bucket.balances is not balances or now - bucket.hour >= HOUR_MS:
+                    return False
+            left = take(route.balances, wanted, now)
+            if left is None:
+                return False
+            try:
+                receipt._grant = Grant(route.legs, wanted, route.balances, left, now)
+                for bucket in route.buckets:
+                    bucket.events += 1
+                return True
+            except BaseException:
+                receipt._grant = None
+                untake(route.balances, wanted, now)
+                raise
+
+    def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
+        def work(tables: Tables) -> Outcome:
+            outcome, buckets = self._draw(tables, draw, now)
+            if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
+                if len(self._known) >= MAX_ROUTES:
+                    self._known.clear()
+                route = KnownRoute(outcome.legs, buckets, tables.epoch())
+                self._known[draw.entity_id, draw.resource] = route
+            return outcome
+
+        return self._write(work)
+
+    def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]:
+        with self._lock:
+            self._tables = self._store._tables_of(self._namespace)
+            return work(self._tables)
+        yield  # makes this a plan
+
+    _write = _read
+
+
+class MemoryStore:
+    """Every namespace in this process's memory. Gone with the object."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: InOrder[str] = InOrder()
+        self._serial = 0
+        self._namespaces: dict[str, tuple[NamespaceInfo, MemoryTables]] = {}
+        self._spaces: dict[str, MemorySpace] = {}
+        self._register(DEFAULT_NAMESPACE, 0)
+
+    def space(self, namespace: str) -> MemorySpace:
+        with self._lock:
+            space = self._spaces.get(namespace)
+            if space is None:
+                space = self._spaces[namespace] = MemorySpace(self, namespace)
+            return space
+
+    def perform(self, request: Request[Any], /) -> Any:
+        raise AssertionError(f"the memory store never asks for anything, yet {request!r} was asked")
+
+    async def perform_async(self, request: Request[Any], /) -> Any:
+        self.perform(request)
+
+    def create(self, now: int) -> Plan[None]:
+        yield from self._at_once(lambda: None)
+
+    def destroy(self) -> Plan[None]:
+        def work() -> None:
+            for name in list(self._namespaces):
+                self._forget(name)
+            self._register(DEFAULT_NAMESPACE, 0)
+
+        return self._at_once(work)
+
+    def ping(self) -> Plan[None]:
+        yield from self._at_once(lambda: None)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""
+
+    def register_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
+        def work() -> NamespaceInfo:
+            if name not in self._namespaces:
+                self._register(name, now)
+                self._namespaces[name][1].add_audit("$NAMESPACE", "registered", None, principal, {}, now)
+            return self._live(name)[0]
+
+        return self._at_once(work)
+
+    def get_namespace(self, name: str) -> Plan[NamespaceInfo]:
+        return self._at_once(lambda: self._registered(name)[0])
+
+    def list_namespaces(self, limit: int, cursor: str | None) -> Plan[Page[NamespaceInfo]]:
+        def work() -> Page[NamespaceInfo]:
+            names = self._names.after(name_after(cursor), limit + 1)
+            return page_of([self._namespaces[name][0] for name in names], limit, lambda info: (info.name,))
+
+        return self._at_once(work)
+
+    def delete_namespace(self, name: str, principal: str | None, now: int) -> Plan[None]:
+        def work() -> None:
+            info, tables = self._live(name)
+            self._namespaces[name] = (replace(info, deleted_at=at(now)), tables)
+            tables.add_audit("$NAMESPACE", "deleted", None, principal, {}, now)
+            self._close_space(name)
+
+        return self._at_once(work)
+
+    def recover_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
+        def work() -> NamespaceInfo:
+            info, tables = self._registered(name)
+            if info.deleted_at is not None:
+                self._namespaces[name] = (replace(info, deleted_at=None), tables)
+                tables.add_audit("$NAMESPACE", "recovered", None, principal, {}, now)
+            return self._namespaces[name][0]
+
+        return self._at_once(work)
+
+    def purge_namespace(self, name: str) -> Plan[int]:
+        def work() -> int:
+            info, tables = self._registered(name)
+            if info.deleted_at is None:
+                raise ValidationError("namespace", name, "must be deleted before it is purged")
+            self._forget(name)
+            return len(tables)
+
+        return self._at_once(work)
+
+    def _tables_of(self, name: str) -> MemoryTables:
+        return self._live(name)[1]
+
+    def _live(self, name: str) -> tuple[NamespaceInfo, MemoryTables]:
+        info, tables = self._registered(name)
+        if info.deleted_at is not None:
+            raise NamespaceNotFoundError(name, deleted=True)
+        return info, tables
+
+    def _registered(self, name: str) -> tuple[NamespaceInfo, MemoryTables]:
+        try:
+            return self._namespaces[name]
+        except KeyError:
+            raise NamespaceNotFoundError(name) from None
+
+    def _register(self, name: str, now: int) -> None:
+        self._serial += 1
+        self._namespaces[name] = (NamespaceInfo(name, f"ns{self._serial}", at(now)), MemoryTables())
+        self._names.add(name)
+
+    def _forget(self, name: str) -> None:
+        del self._namespaces[name]
+        self._names.discard(name)
+        self._close_space(name)
+
+    def _close_space(self, name: str) -> None:
+        space = self._spaces.get(name)
+        if space is not None:
+            space._tables = None
+            space._known.clear()
+            space._routes = Routes()
+
+    def _at_once(self, work: Callable[[], Result]) -> Plan[Result]:
+        with self._lock:
+            return work()
+        yield  # makes this a plan

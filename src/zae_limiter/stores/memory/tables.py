@@ -1,0 +1,304 @@
+"""A namespace's data in dicts.
+
+Nothing grows without bound: a bucket that is full again is the same as no bucket, so each new bucket looks
+at a few old ones and drops those; usage and audit rows leave when they are older than their retention.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+from zae_limiter.bucket import Bucket
+from zae_limiter.models.entity import Entity
+from zae_limiter.models.moments import at
+from zae_limiter.models.reports import AuditEvent
+from zae_limiter.stores.embedded.tables import (
+    AUDIT_RETENTION_MS,
+    BUCKET_MARGIN_MS,
+    USAGE_RETENTION_MS,
+    Counters,
+    UsageRow,
+)
+from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.ulid import ulid
+
+LOOKED_AT_PER_NEW_BUCKET = 4
+
+
+Name = TypeVar("Name", str, tuple[str, str])
+
+
+class InOrder(Generic[Name]):
+    """A set of names that can be listed in order.
+
+    Adding and removing cost nothing; the order is restored when somebody lists, from an almost sorted list.
+    """
+
+    __slots__ = ("_listed", "_names", "_stale")
+
+    def __init__(self) -> None:
+        self._names: set[Name] = set()
+        self._listed: list[Name] = []
+        self._stale = False
+
+    def add(self, name: Name) -> None:
+        if name not in self._names:
+            self._names.add(name)
+            self._listed.append(name)
+            self._stale = True
+
+    def discard(self, name: Name) -> None:
+        if name in self._names:
+            self._names.remove(name)
+            self._stale = True
+
+    def after(self, name: Name | None, count: int | None = None) -> list[Name]:
+        if self._stale:
+            kept = dict.fromkeys(listed for listed in self._listed if listed in self._names)
+            self._listed = sorted(kept)
+            self._stale = False
+        start = 0 if name is None else bisect_right(self._listed, name)
+        return self._listed[start : None if count is None else start + count]
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+
+class Index:
+    """Names in order, under a key."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        self._names: dict[str, InOrder[str]] = {}
+
+    def add(self, key: str, name: str) -> None:
+        self._names.setdefault(key, InOrder()).add(name)
+
+    def discard(self, key: str, name: str) -> None:
+        names = self._names.get(key)
+        if names is not None:
+            names.discard(name)
+            if not names:
+                del self._names[key]
+
+    def after(self, key: str, name: str | None, count: int | None = None) -> list[str]:
+        names = self._names.get(key)
+        return [] if names is None else names.after(name, count)
+
+
+class MemoryTables:
+    """One namespace."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._entities: dict[str, Entity] = {}
+        self._entity_ids: InOrder[str] = InOrder()
+        self._children = Index()
+        self._configs: dict[Scope, Config] = {}
+        self._limited_resources: InOrder[str] = InOrder()
+        self._limited_entities = Index()
+        self._limited_scopes = Index()
+        self._buckets: dict[tuple[str, str], Bucket] = {}
+        self._resources_by_entity = Index()
+        self._entities_by_resource = Index()
+        self._oldest_buckets: deque[tuple[str, str]] = deque()
+        self._usage: dict[tuple[str, str], list[UsageRow]] = {}
+        self._usage_pairs: InOrder[tuple[str, str]] = InOrder()
+        self._oldest_usage: deque[tuple[int, tuple[str, str]]] = deque()
+        self._audit: list[AuditEvent] = []
+        self._audit_serial = 0
+
+    def __len__(self) -> int:
+        """How many things there are."""
+        rows = sum(len(rows) for rows in self._usage.values())
+        return len(self._entities) + len(self._configs) + len(self._buckets) + rows + len(self._audit)
+
+    def epoch(self) -> int:
+        return self._epoch
+
+    def advance_epoch(self) -> None:
+        self._epoch += 1
+
+    # Entities
+
+    def entity(self, entity_id: str) -> Entity | None:
+        return self._entities.get(entity_id)
+
+    def put_entity(self, entity: Entity) -> None:
+        self.drop_entity(entity.id)
+        self._entities[entity.id] = entity
+        self._entity_ids.add(entity.id)
+        if entity.parent_id is not None:
+            self._children.add(entity.parent_id, entity.id)
+
+    def drop_entity(self, entity_id: str) -> None:
+        entity = self._entities.pop(entity_id, None)
+        if entity is not None:
+            self._entity_ids.discard(entity_id)
+            if entity.parent_id is not None:
+                self._children.discard(entity.parent_id, entity_id)
+
+    def entities(self, after: str | None, count: int) -> list[Entity]:
+        return [self._entities[name] for name in self._entity_ids.after(after, count)]
+
+    def children(self, parent_id: str, after: str | None, count: int) -> list[Entity]:
+        return [self._entities[name] for name in self._children.after(parent_id, after, count)]
+
+    # Limits
+
+    def config(self, scope: Scope) -> Config | None:
+        return self._configs.get(scope)
+
+    def put_config(self, scope: Scope, config: Config) -> None:
+        self._configs[scope] = config
+        if scope.resource is None:
+            return
+        if scope.entity_id is None:
+            change = self._limited_resources.add if config.limits else self._limited_resources.discard
+            change(scope.resource)
+        elif config.limits:
+            self._limited_entities.add(scope.resource, scope.entity_id)
+            self._limited_scopes.add(scope.entity_id, scope.resource)
+        else:
+            self._limited_entities.discard(scope.resource, scope.entity_id)
+            self._limited_scopes.discard(scope.entity_id, scope.resource)
+
+    def scopes_of(self, entity_id: str) -> list[Scope]:
+        return [Scope(entity_id, resource) for resource in self._limited_scopes.after(entity_id, None)]
+
+    def resources_with_limits(self, after: str | None, count: int) -> list[str]:
+        return self._limited_resources.after(after, count)
+
+    def entities_with_limits(self, resource: str, after: str | None, count: int) -> list[str]:
+        return self._limited_entities.after(resource, after, count)
+
+    # Buckets
+
+    def bucket(self, entity_id: str, resource: str) -> Bucket | None:
+        return self._buckets.get((entity_id, resource))
+
+    def put_bucket(self, bucket: Bucket, now: int) -> None:
+        key = (bucket.entity_id, bucket.resource)
+        if key in self._buckets:
+            return
+        self._drop_idle_buckets(now)
+        self._buckets[key] = bucket
+        self._resources_by_entity.add(bucket.entity_id, bucket.resource)
+        self._entities_by_resource.add(bucket.resource, bucket.entity_id)
+        self._oldest_buckets.append(key)
+
+    def drop_bucket(self, bucket: Bucket) -> None:
+        del self._buckets[bucket.entity_id, bucket.resource]
+        self._resources_by_entity.discard(bucket.entity_id, bucket.resource)
+        self._entities_by_resource.discard(bucket.resource, bucket.entity_id)
+        bucket.balances = ()  # whoever still holds it finds that it changed
+
+    def buckets_of(self, entity_id: str) -> list[Bucket]:
+        return [
+            self._buckets[entity_id, resource] for resource in self._resources_by_entity.after(entity_id, None)
+        ]
+
+    def buckets_on(self, resource: str, after: str | None, count: int) -> list[Bucket]:
+        names = self._entities_by_resource.after(resource, after, count)
+        return [self._buckets[entity_id, resource] for entity_id in names]
+
+    def _drop_idle_buckets(self, now: int) -> None:
+        for _ in range(min(LOOKED_AT_PER_NEW_BUCKET, len(self._oldest_buckets))):
+            key = self._oldest_buckets.popleft()
+            bucket = self._buckets.get(key)
+            if bucket is None:
+                continue
+            if bucket.full_at() + BUCKET_MARGIN_MS < now:
+                self.close_usage(bucket, Counters(bucket.events, bucket.counters()))
+                self.drop_bucket(bucket)
+            else:
+                self._oldest_buckets.append(key)
+
+    # Usage
+
+    def open_usage(self, bucket: Bucket, hour: int, start: Counters) -> None:
+        key = (bucket.entity_id, bucket.resource)
+        rows = self._usage.setdefault(key, [])
+        self._usage_pairs.add(key)
+        rows.append(UsageRow(*key, hour, start, None))
+        self._oldest_usage.append((hour, key))
+        while self._oldest_usage[0][0] < hour - USAGE_RETENTION_MS:
+            self._drop_oldest_usage_of(self._oldest_usage.popleft()[1])
+
+    def close_usage(self, bucket: Bucket, end: Counters) -> None:
+        rows = self._usage.get((bucket.entity_id, bucket.resource))
+        if rows and rows[-1].hour == bucket.hour:
+            rows[-1] = rows[-1]._replace(end=end)
+
+    def last_usage(self, entity_id: str, resource: str) -> UsageRow | None:
+        rows = self._usage.get((entity_id, resource))
+        return rows[-1] if rows else None
+
+    def usage_rows(self, entity_id: str, resource: str, start: int, end: int) -> list[UsageRow]:
+        return [row for row in self._usage.get((entity_id, resource), ()) if start <= row.hour < end]
+
+    def usage_pairs(
+        self, entity_id: str | None, resource: str | None, after: tuple[str, str] | None, count: int
+    ) -> list[tuple[str, str]]:
+        first = max(after or ("", ""), (entity_id or "", ""))
+        found = []
+        for pair in self._usage_pairs.after(first):
+            if entity_id is not None and pair[0] != entity_id:
+                break
+            if resource is None or pair[1] == resource:
+                found.append(pair)
+                if len(found) == count:
+                    break
+        return found
+
+    def _drop_oldest_usage_of(self, key: tuple[str, str]) -> None:
+        rows = self._usage[key]
+        del rows[0]
+        if not rows:
+            del self._usage[key]
+            self._usage_pairs.discard(key)
+
+    # Audit
+
+    def add_audit(
+        self,
+        subject: str,
+        action: str,
+        resource: str | None,
+        principal: str | None,
+        details: Mapping[str, Any],
+        now: int,
+    ) -> None:
+        self._audit_serial += 1
+        event = AuditEvent(
+            ulid(now, self._audit_serial), at(now), action, subject, resource, principal, dict(details)
+        )
+        insort(self._audit, event, key=lambda event: event.event_id)
+        expired = bisect_left(self._audit, at(max(now - AUDIT_RETENTION_MS, 0)), key=lambda event: event.timestamp)
+        del self._audit[:expired]
+
+    def audit(
+        self, subject: str | None, start: int | None, end: int | None, before: str | None, count: int
+    ) -> list[AuditEvent]:
+        last = len(self._audit)
+        if before is not None:
+            last = bisect_left(self._audit, before, key=lambda event: event.event_id)
+        found: list[AuditEvent] = []
+        for event in reversed(self._audit[:last]):
+            if _matches(event, subject, start, end):
+                found.append(event)
+                if len(found) == count:
+                    break
+        return found
+
+
+def _matches(event: AuditEvent, subject: str | None, start: int | None, end: int | None) -> bool:
+    return (
+        (subject is None or event.entity_id == subject)
+        and (start is None or event.timestamp >= at(start))
+        and (end is None or event.timestamp < at(end))
+    )

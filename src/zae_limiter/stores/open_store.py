@@ -1,0 +1,59 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.stores.protocol import Store
+
+URL_VARIABLE = "ZAEL_URL"
+
+
+class Settings(NamedTuple):
+    """What every store is told."""
+
+    deadline: float
+    """Seconds one verb may take."""
+    config_cache_ttl: float
+    """Seconds resolved limits may be remembered, where they have to be."""
+    options: Mapping[str, Any]
+    """What only this kind of store knows."""
+
+
+def _memory(url: SplitResult, settings: Settings) -> Store:
+    from zae_limiter.stores.memory.store import MemoryStore
+
+    if url.netloc or url.path.strip("/") or url.query:
+        raise ValidationError("url", url.geturl(), "memory:// takes nothing after it")
+    _refuse(settings.options)
+    return MemoryStore()
+
+
+OPENERS: Mapping[str, Callable[[SplitResult, Settings], Store]] = {
+    "memory": _memory,
+}
+
+
+def open_store(url: str | None, *, deadline: float, config_cache_ttl: float, options: Mapping[str, Any]) -> Store:
+    """The store of ``url``, or of the environment's ``ZAEL_URL``. Opening reads and writes nothing."""
+    given = url if url is not None else os.environ.get(URL_VARIABLE) or "memory://"
+    if not isinstance(given, str):
+        raise ValidationError("url", given, "must be a string")
+    try:
+        parts = urlsplit(given)
+    except ValueError as error:
+        raise ValidationError("url", given, f"is not a URL: {error}") from None
+    opener = OPENERS.get(parts.scheme)
+    if opener is None or not given.startswith(f"{parts.scheme}://"):
+        known = ", ".join(f"{scheme}://" for scheme in OPENERS)
+        raise ValidationError("url", given, f"must begin with one of {known}")
+    return opener(parts, Settings(deadline, config_cache_ttl, options))
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        raise ValidationError(name, value, "is not an option of this store")

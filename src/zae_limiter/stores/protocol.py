@@ -1,0 +1,365 @@
+"""The narrow waist: what every store can be asked, in domain words.
+
+A :class:`Store` keeps namespaces; a :class:`Space` is one namespace of it. Every verb returns a *plan* (see
+``running.plan``) over the store's own requests; an embedded store's plans finish without a request.
+
+Amounts in requests and answers are whole tokens, except where a name says ``milli``. ``now`` is bucket time
+in milliseconds. Arguments are already valid: the facades check what callers give, stores check what only
+they can know (does the parent exist, is this limit configured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from zae_limiter.bucket import MILLI, Balance
+from zae_limiter.models.choices import ConfigSource, OnUnavailable, WindowType
+from zae_limiter.models.entity import Entity
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.reports import (
+    AuditEvent,
+    CacheStats,
+    NamespaceInfo,
+    Page,
+    ResourceCapacity,
+    UsageSnapshot,
+)
+from zae_limiter.models.status import EntityStatus, LimitStatus
+from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.running.plan import Plan, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose limits: the system's, a resource's, or an entity's (for one resource or for all)."""
+
+    entity_id: str | None = None
+    resource: str | None = None
+
+    @property
+    def level(self) -> ConfigSource:
+        """The level this scope stands on."""
+        if self.entity_id is None:
+            return "system" if self.resource is None else "resource"
+        return "entity_default" if self.resource == DEFAULT_RESOURCE else "entity"
+
+    @property
+    def audited_as(self) -> str:
+        """The subject of its audit events."""
+        if self.entity_id is not None:
+            return self.entity_id
+        return "$SYSTEM" if self.resource is None else f"$RESOURCE:{self.resource}"
+
+
+def scopes_for(entity_id: str, resource: str) -> tuple[Scope, ...]:
+    """The four levels in the order they are asked: the first that has limits gives all of them."""
+    return (
+        Scope(entity_id, resource),
+        Scope(entity_id, DEFAULT_RESOURCE),
+        Scope(None, resource),
+        Scope(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What one level says. The version grows with every change, deletion included."""
+
+    limits: tuple[Limit, ...] = ()
+    on_unavailable: OnUnavailable | None = None
+    version: int = 0
+
+
+class Resolution(NamedTuple):
+    """The limits that hold for an entity and resource, and where they came from."""
+
+    limits: list[Limit] | None
+    on_unavailable: OnUnavailable | None
+    source: ConfigSource | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leg:
+    """One bucket an acquire takes from: the entity's own, or an ancestor's."""
+
+    entity_id: str
+    resource: str
+    limits: tuple[Limit, ...]
+    source: ConfigSource
+    names: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset(limit.name for limit in self.limits))
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A wish to take ``wanted`` from an entity's bucket and those of the ancestors it cascades to.
+
+    ``reserved`` is what others wait for in line at each of these buckets (entity id → limit → tokens): a
+    request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
+    instead of resolving it (a lease takes more where it took first).
+    """
+
+    entity_id: str
+    resource: str
+    wanted: Mapping[str, int]
+    limits: tuple[Limit, ...] | None = None
+    reserved: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    legs: tuple[Leg, ...] | None = None
+
+
+class Grant:
+    """Everything wanted was taken, from every leg."""
+
+    __slots__ = ("_balances", "_left", "_now", "legs", "wanted")
+
+    def __init__(
+        self,
+        legs: tuple[Leg, ...],
+        wanted: Mapping[str, int],
+        balances: Sequence[Balance],
+        left: Sequence[int],
+        now: int,
+    ) -> None:
+        """``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each."""
+        self.legs = legs
+        self.wanted = wanted
+        self._balances = balances
+        self._left = left
+        self._now = now
+
+    @property
+    def statuses(self) -> tuple[LimitStatus, ...]:
+        """Every limit of every leg with what the grant left in it."""
+        places = [(leg, limit) for leg in self.legs for limit in leg.limits]
+        return tuple(
+            LimitStatus(
+                entity_id=leg.entity_id,
+                resource=leg.resource,
+                limit_name=limit.name,
+                limit=limit,
+                available=(tk + balance.since_rf(self._now)) // MILLI,
+                requested=self.wanted.get(limit.name, 0),
+                exceeded=False,
+                retry_after_seconds=0.0,
+                source=leg.source,
+            )
+            for (leg, limit), balance, tk in zip(places, self._balances, self._left, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Something lacks, and nothing was taken. ``lacking`` is the first leg that lacks."""
+
+    statuses: tuple[LimitStatus, ...]
+    lacking: Leg
+
+    @property
+    def wait_ms(self) -> int | None:
+        """Milliseconds until the same draw would be granted; ``None``: never."""
+        waits = [status.retry_after_seconds for status in self.statuses if status.exceeded]
+        return None if None in waits else max(round((wait or 0) * MILLI) for wait in waits)
+
+
+Outcome: TypeAlias = Grant | Denial
+
+
+class Receipt(Protocol):
+    """Where a store notes a grant before the tokens leave: an interrupt then never loses track of them."""
+
+    _grant: Grant | None
+
+
+class Posting(NamedTuple):
+    """Millitokens to book on one leg after the fact, per limit: positive taken, negative given back."""
+
+    leg: Leg
+    deltas_milli: Mapping[str, int]
+
+
+class Look(NamedTuple):
+    """What a draw would meet: its legs, and every status for the amounts asked."""
+
+    legs: tuple[Leg, ...]
+    statuses: tuple[LimitStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityChange:
+    """What an update sets: only the named fields change."""
+
+    fields: Mapping[str, Any]
+    expected_version: int | None = None
+
+
+class UsageQuery(NamedTuple):
+    """Which usage windows: of an entity, of a resource, or of one on the other, between two times (ms)."""
+
+    entity_id: str | None
+    resource: str | None
+    window_type: WindowType | None
+    start_ms: int | None
+    end_ms: int | None
+
+
+class Space(Protocol):
+    """One namespace of a store."""
+
+    # Taking and settling
+
+    def draw_at_once(
+        self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
+    ) -> bool:
+        """Try the common case without a plan: known route, valid amounts, enough tokens, no wait.
+
+        True: granted, and noted on the receipt. False says nothing at all: ask with :meth:`draw`.
+        """
+
+    def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
+        """Take all or nothing. An interrupted draw takes nothing."""
+
+    def settle(self, postings: Sequence[Posting], now: int) -> Plan[None]:
+        """Book after the fact. Never refuses; a bucket that is gone is rebuilt full first."""
+
+    def look(
+        self,
+        entity_id: str,
+        resource: str,
+        wanted: Mapping[str, int],
+        limits: tuple[Limit, ...] | None,
+        now: int,
+    ) -> Plan[Look]:
+        """What a draw would meet, without taking."""
+
+    def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
+        """The live buckets of an entity."""
+
+    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
+        """Fill the live buckets of an entity; the number of them."""
+
+    # Entities
+
+    def create_entity(self, entity: Entity, principal: str | None, now: int) -> Plan[Entity]:
+        """A new entity."""
+
+    def get_entity(self, entity_id: str) -> Plan[Entity]:
+        """An entity that exists."""
+
+    def update_entity(self, entity_id: str, change: EntityChange, principal: str | None, now: int) -> Plan[Entity]:
+        """Change some fields."""
+
+    def delete_entity(self, entity_id: str, principal: str | None, now: int) -> Plan[None]:
+        """Remove the entity, its buckets and its limits."""
+
+    def children(self, parent_id: str, limit: int, cursor: str | None) -> Plan[Page[Entity]]:
+        """Entities by parent."""
+
+    def entities(self, limit: int, cursor: str | None) -> Plan[Page[Entity]]:
+        """All entities, by id."""
+
+    # Limits
+
+    def set_config(
+        self,
+        scope: Scope,
+        limits: tuple[Limit, ...],
+        on_unavailable: OnUnavailable | None,
+        principal: str | None,
+        propagate: bool,
+        now: int,
+    ) -> Plan[None]:
+        """Replace what one level says."""
+
+    def get_config(self, scope: Scope) -> Plan[Config]:
+        """What one level says; empty if nothing."""
+
+    def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
+        """Let one level say nothing."""
+
+    def resolve(self, entity_id: str, resource: str) -> Plan[Resolution]:
+        """The limits that hold."""
+
+    def remembered_on_unavailable(self) -> OnUnavailable | None:
+        """The stored policy as last seen: must answer while the store does not."""
+
+    def resources_with_defaults(self, limit: int, cursor: str | None) -> Plan[Page[str]]:
+        """Resources that have limits of their own."""
+
+    def entities_with_custom_limits(self, resource: str, limit: int, cursor: str | None) -> Plan[Page[str]]:
+        """Entities that have limits of their own for a resource."""
+
+    def invalidate_config_cache(self) -> None:
+        """Forget resolved limits."""
+
+    def cache_stats(self) -> CacheStats:
+        """How the cache of resolved limits is doing."""
+
+    # Reports
+
+    def audit_events(
+        self,
+        entity_id: str | None,
+        start_ms: int | None,
+        end_ms: int | None,
+        limit: int,
+        cursor: str | None,
+    ) -> Plan[Page[AuditEvent]]:
+        """Changes, newest first."""
+
+    def usage(self, query: UsageQuery, limit: int, cursor: str | None) -> Plan[Page[UsageSnapshot]]:
+        """Usage windows, by entity, resource, window type and start."""
+
+    def capacity(
+        self, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
+    ) -> Plan[ResourceCapacity]:
+        """One limit of a resource over all live buckets."""
+
+
+class Store(Protocol):
+    """A place for namespaces."""
+
+    def space(self, namespace: str) -> Space:
+        """One namespace; nothing is read until a verb runs."""
+
+    def perform(self, request: Request[Any], /) -> Any:
+        """Do what a plan of this store asks, in this thread."""
+
+    def perform_async(self, request: Request[Any], /) -> Awaitable[Any]:
+        """Do what a plan of this store asks, in the running event loop."""
+
+    def create(self, now: int) -> Plan[None]:
+        """Make what the store needs, if it is not there yet."""
+
+    def destroy(self) -> Plan[None]:
+        """Undo :meth:`create`: every namespace is gone."""
+
+    def ping(self) -> Plan[None]:
+        """Answer, or raise why not."""
+
+    def close(self) -> None:
+        """Let go of files, connections and threads."""
+
+    async def aclose(self) -> None:
+        """Likewise, in the running event loop."""
+
+    def register_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
+        """A namespace; the existing one if the name is taken."""
+
+    def get_namespace(self, name: str) -> Plan[NamespaceInfo]:
+        """A namespace that is registered, deleted or not."""
+
+    def list_namespaces(self, limit: int, cursor: str | None) -> Plan[Page[NamespaceInfo]]:
+        """All namespaces, deleted ones too."""
+
+    def delete_namespace(self, name: str, principal: str | None, now: int) -> Plan[None]:
+        """Refuse every use of the namespace from now on; its data stays."""
+
+    def recover_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
+        """Undo :meth:`delete_namespace`."""
+
+    def purge_namespace(self, name: str) -> Plan[int]:
+        """Remove a deleted namespace and everything in it; the number of things removed."""
