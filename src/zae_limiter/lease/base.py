@@ -134,7 +134,7 @@ class LeaseBase:
         """Write pending adjustments now. Raises ``RateLimiterUnavailable`` and keeps them if it cannot."""
         books = self._books({})
         owed = books.owed()
-        if owed:
+        if owed and self._grant is not None:
             yield from self._book(owed)
         books.booked(owed)
 
@@ -147,8 +147,6 @@ class LeaseBase:
 
     def _begin(self) -> Plan[None]:
         """Take the tokens."""
-        if self._open or self._ledger is not None or self._grant is not None:
-            raise LeaseExpiredError("a lease can be entered once; call acquire() again")
         options = self._options
         ask = Ask(
             check_entity_id(self._entity_id),

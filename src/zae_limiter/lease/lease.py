@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase, LeaseOptions
 from zae_limiter.repository.core import Core
 from zae_limiter.running.async_driver import AsyncDriver
@@ -44,6 +45,8 @@ class Lease(LeaseBase):
     commit = awaited(LeaseBase._commit)
 
     async def __aenter__(self) -> Self:
+        if self._grant is not None or self._ledger is not None:
+            raise LeaseExpiredError("a lease can be entered once; call acquire() again")
         core = self._core
         if (
             self._options is DEFAULT_OPTIONS

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase, LeaseOptions
 from zae_limiter.repository.core import Core
 from zae_limiter.running.sync_driver import SyncDriver
@@ -44,6 +45,8 @@ class SyncLease(LeaseBase):
     commit = returned(LeaseBase._commit)
 
     def __enter__(self) -> Self:
+        if self._grant is not None or self._ledger is not None:
+            raise LeaseExpiredError("a lease can be entered once; call acquire() again")
         core = self._core
         try:
             if (

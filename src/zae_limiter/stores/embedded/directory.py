@@ -16,10 +16,13 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats, Page
+from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, reads, writes
 from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
+
+BUCKETS_PER_PAGE = 500
 
 
 class DirectoryVerbs(Transacting):
@@ -84,15 +87,27 @@ class DirectoryVerbs(Transacting):
         rows = tables.entities(name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda entity: (entity.id,))
 
-    @writes
     def set_config(
+        self,
+        scope: Scope,
+        limits: tuple[Limit, ...],
+        on_unavailable: OnUnavailable | None,
+        principal: str | None,
+        propagate: bool,
+        now: int,
+    ) -> Plan[None]:
+        yield from self._put_config(scope, limits, on_unavailable, principal, now)
+        if propagate:
+            yield from self._propagate(scope, now)
+
+    @writes
+    def _put_config(
         self,
         tables: Tables,
         scope: Scope,
         limits: tuple[Limit, ...],
         on_unavailable: OnUnavailable | None,
         principal: str | None,
-        propagate: bool,  # the next acquire of every client resolves again: there is nothing to propagate
         now: int,
     ) -> None:
         before = tables.config(scope) or Config()
@@ -107,14 +122,48 @@ class DirectoryVerbs(Transacting):
     def get_config(self, tables: Tables, scope: Scope) -> Config:
         return tables.config(scope) or Config()
 
+    def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
+        deleted = yield from self._bury_config(scope, principal, now)
+        if deleted and propagate:
+            yield from self._propagate(scope, now)
+
     @writes
-    def delete_config(
-        self, tables: Tables, scope: Scope, principal: str | None, propagate: bool, now: int
-    ) -> None:
+    def _bury_config(self, tables: Tables, scope: Scope, principal: str | None, now: int) -> bool:
         if not bury_config(tables, scope):
-            return
+            return False
         tables.advance_epoch()
         tables.add_audit(scope.audited_as, "limits_deleted", scope.resource, principal, {}, now)
+        return True
+
+    def _propagate(self, scope: Scope, now: int) -> Plan[None]:
+        """Let the live buckets a change concerns follow it from the moment it was made, a page at a time.
+
+        A bucket that is acquired before its page comes adopts the new limits by itself; without this, one
+        that is not would go on filling by the old ones until its next acquire.
+        """
+        after: tuple[str, str] | None = None
+        while True:
+            after = yield from self._propagate_page(scope, after, now)
+            if after is None:
+                return
+
+    @writes
+    def _propagate_page(
+        self, tables: Tables, scope: Scope, after: tuple[str, str] | None, now: int
+    ) -> tuple[str, str] | None:
+        if scope.entity_id is not None:
+            buckets, more = tables.buckets_of(scope.entity_id), False
+        elif scope.resource is not None:
+            buckets = tables.buckets_on(scope.resource, after[0] if after else None, BUCKETS_PER_PAGE)
+            more = len(buckets) == BUCKETS_PER_PAGE
+        else:
+            buckets = tables.buckets(after, BUCKETS_PER_PAGE)
+            more = len(buckets) == BUCKETS_PER_PAGE
+        for bucket in buckets:
+            leg = self._routes.leg(tables, bucket.entity_id, bucket.resource)
+            if leg is not None and bucket.adopt(leg.limits, now):
+                tables.put_bucket(bucket, now)
+        return (buckets[-1].entity_id, buckets[-1].resource) if more else None
 
     @reads
     def resolve(self, tables: Tables, entity_id: str, resource: str) -> Resolution:

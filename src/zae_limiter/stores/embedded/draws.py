@@ -128,8 +128,7 @@ class DrawVerbs(Transacting):
         bucket = Bucket(leg.entity_id, leg.resource, now)
         earlier = tables.last_usage(leg.entity_id, leg.resource)
         if earlier is not None and earlier.end is not None:
-            bucket.events, bucket.hour = earlier.end.events, earlier.hour
-            bucket.carried = dict(earlier.end.milli)
+            bucket.events, bucket.carried = earlier.end.events, dict(earlier.end.milli)
         return bucket
 
     def _as_configured(self, tables: Tables, bucket: Bucket, now: int) -> Bucket:
@@ -155,8 +154,7 @@ def note_hour(tables: Tables, bucket: Bucket, before: Counters, now: int) -> Non
     if hour > bucket.hour:
         if bucket.hour:
             tables.close_usage(bucket, before)
-        bucket.hour = hour
-        tables.open_usage(bucket, hour, before)
+        bucket.hour = tables.open_usage(bucket, hour, before)
 
 
 def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:

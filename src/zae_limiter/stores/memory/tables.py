@@ -103,6 +103,7 @@ class MemoryTables:
         self._limited_entities = Index()
         self._limited_scopes = Index()
         self._buckets: dict[tuple[str, str], Bucket] = {}
+        self._bucket_keys: InOrder[tuple[str, str]] = InOrder()
         self._resources_by_entity = Index()
         self._entities_by_resource = Index()
         self._oldest_buckets: deque[tuple[str, str]] = deque()
@@ -187,12 +188,14 @@ class MemoryTables:
             return
         self._drop_idle_buckets(now)
         self._buckets[key] = bucket
+        self._bucket_keys.add(key)
         self._resources_by_entity.add(bucket.entity_id, bucket.resource)
         self._entities_by_resource.add(bucket.resource, bucket.entity_id)
         self._oldest_buckets.append(key)
 
     def drop_bucket(self, bucket: Bucket) -> None:
         del self._buckets[bucket.entity_id, bucket.resource]
+        self._bucket_keys.discard((bucket.entity_id, bucket.resource))
         self._resources_by_entity.discard(bucket.entity_id, bucket.resource)
         self._entities_by_resource.discard(bucket.resource, bucket.entity_id)
         bucket.balances = ()  # whoever still holds it finds that it changed
@@ -201,6 +204,9 @@ class MemoryTables:
         return [
             self._buckets[entity_id, resource] for resource in self._resources_by_entity.after(entity_id, None)
         ]
+
+    def buckets(self, after: tuple[str, str] | None, count: int) -> list[Bucket]:
+        return [self._buckets[key] for key in self._bucket_keys.after(after, count)]
 
     def buckets_on(self, resource: str, after: str | None, count: int) -> list[Bucket]:
         names = self._entities_by_resource.after(resource, after, count)
@@ -220,14 +226,18 @@ class MemoryTables:
 
     # Usage
 
-    def open_usage(self, bucket: Bucket, hour: int, start: Counters) -> None:
+    def open_usage(self, bucket: Bucket, hour: int, start: Counters) -> int:
         key = (bucket.entity_id, bucket.resource)
         rows = self._usage.setdefault(key, [])
+        if rows and rows[-1].hour >= hour:
+            rows[-1] = rows[-1]._replace(end=None)
+            return rows[-1].hour
         self._usage_pairs.add(key)
         rows.append(UsageRow(*key, hour, start, None))
         self._oldest_usage.append((hour, key))
         while self._oldest_usage[0][0] < hour - USAGE_RETENTION_MS:
             self._drop_oldest_usage_of(self._oldest_usage.popleft()[1])
+        return hour
 
     def close_usage(self, bucket: Bucket, end: Counters) -> None:
         rows = self._usage.get((bucket.entity_id, bucket.resource))

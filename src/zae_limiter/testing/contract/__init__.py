@@ -1,0 +1,32 @@
+"""The contract every store keeps, as data: play it against your own store.
+
+::
+
+    import pytest
+    from zae_limiter.testing.contract import CASES, play
+
+    @pytest.mark.parametrize("mode", ["sync", "async"])
+    @pytest.mark.parametrize("case", CASES, ids=str)
+    def test_my_store_keeps_the_contract(case, mode, tmp_path):
+        play(case, mode, lambda: MyStore(tmp_path / "data"))
+
+The last argument opens one more client on the same data each time it is called.
+"""
+
+from __future__ import annotations
+
+from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter registers its cases)
+    changing,
+    concurrency,
+    granting,
+    hierarchy,
+    namespaces,
+    refusing,
+    reporting,
+    settling,
+    unavailability,
+    waiting,
+)
+from zae_limiter.testing.contract.harness import CASES, Case, Mode, OpenStore, World, play
+
+__all__ = ["CASES", "Case", "Mode", "OpenStore", "World", "play"]

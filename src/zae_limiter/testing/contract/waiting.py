@@ -1,0 +1,162 @@
+"""``timeout=``: waiting in line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zae_limiter.exceptions import RateLimitExceeded
+from zae_limiter.models.limit import Limit
+from zae_limiter.testing.contract.harness import World, case
+
+RPM = Limit.per_minute("rpm", 60)
+
+
+async def drain(world: World, entity: str = "key") -> None:
+    async with world.limiter.acquire(entity, "gpt", {"rpm": 60}):
+        pass
+
+
+async def taking(
+    world: World, log: list[Any], name: str, amount: int, timeout: float, entity: str = "key"
+) -> None:
+    try:
+        async with world.limiter.acquire(entity, "gpt", {"rpm": amount}, timeout=timeout):
+            log.append((name, (world.clock() - world.clock.start) / 1000))
+    except RateLimitExceeded:
+        log.append((name, "denied"))
+
+
+@case("A wait ends at the millisecond the tokens are due")
+async def a_wait_ends_when_the_tokens_are_due(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM])
+    await drain(world)
+    log: list[Any] = []
+
+    async def time() -> None:
+        await world.until_waiting(1)
+        world.clock.advance(4.999)
+        await world.until_waiting(1)
+        assert log == []
+        world.clock.advance(0.001)
+
+    await world.concurrently(taking(world, log, "a", 5, 10), time())
+    assert log == [("a", 5.0)]
+
+
+@case("A wait that takes too long ends with RateLimitExceeded at its timeout")
+async def a_wait_ends_at_its_timeout(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM])
+    await drain(world)
+    log: list[Any] = []
+
+    async def time() -> None:
+        await world.until_waiting(1)
+        world.clock.advance(3)
+
+    await world.concurrently(taking(world, log, "a", 5, 3), time())
+    assert log == [("a", "denied")]
+    assert await world.limiter.available("key", "gpt") == {"rpm": 3}
+
+
+@case("First come, first served")
+async def those_who_wait_are_served_in_order(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM])
+    await drain(world)
+    log: list[Any] = []
+
+    async def after(count: int, name: str, amount: int) -> None:
+        await world.until_waiting(count)
+        await taking(world, log, name, amount, 60)
+
+    async def time() -> None:
+        await world.until_waiting(3)
+        for served in range(3):
+            world.clock.advance((10, 1, 2)[served])
+            await world.until(lambda served=served: len(log) == served + 1)  # type: ignore[misc]
+            await world.until_waiting(2 - served)
+
+    await world.concurrently(
+        taking(world, log, "big", 10, 60), after(1, "small", 1), after(2, "middle", 2), time()
+    )
+    assert log == [("big", 10.0), ("small", 11.0), ("middle", 13.0)]
+
+
+@case("timeout=0 does not overtake those who wait, but may take what they leave")
+async def who_does_not_wait_does_not_overtake(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM, Limit.per_minute("tpm", 100)])
+    await drain(world)
+    log: list[Any] = []
+
+    async def others() -> None:
+        await world.until_waiting(1)
+        world.clock.advance(3)
+        with world.raises(RateLimitExceeded) as caught:
+            async with world.limiter.acquire("key", "gpt", {"rpm": 1}):
+                pass
+        assert caught.value.retry_after_seconds == 3.0
+        async with world.limiter.acquire("key", "gpt", {"tpm": 100}):
+            pass
+        world.clock.advance(2)
+
+    results = await world.concurrently(taking(world, log, "patient", 5, 60), others())
+    assert results == [None, None]
+    assert log == [("patient", 5.0)]
+
+
+@case("A give-back wakes the head of the line")
+async def a_give_back_wakes_who_waits(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM])
+    log: list[Any] = []
+
+    async def giving_back() -> None:
+        with world.raises(ZeroDivisionError):
+            async with world.limiter.acquire("key", "gpt", {"rpm": 60}):
+                log.append("holding")
+                await world.until_waiting(1)
+                raise ZeroDivisionError
+
+    async def waiting() -> None:
+        await world.until(lambda: bool(log))
+        await taking(world, log, "next", 60, 60)
+
+    assert await world.concurrently(giving_back(), waiting()) == [None, None]
+    assert log == ["holding", ("next", 0.0)]
+
+
+@case("A change of limits wakes the head of the line")
+async def a_change_of_limits_wakes_who_waits(world: World) -> None:
+    await world.limiter.set_limits("key", [Limit.per_day("rpm", 60)])
+    await drain(world)
+    log: list[Any] = []
+
+    async def raising() -> None:
+        await world.until_waiting(1)
+        await world.limiter.set_limits("key", [Limit.per_second("rpm", 60)])
+        await world.until_waiting(1)
+        world.clock.advance(1)
+
+    await world.concurrently(taking(world, log, "a", 60, 60), raising())
+    assert log == [("a", 1.0)]
+
+
+@case("Who waits for an ancestor waits at the ancestor")
+async def waiting_happens_at_the_bucket_that_lacks(world: World) -> None:
+    await world.limiter.create_entity("org")
+    for key in ("one", "two"):
+        await world.limiter.create_entity(key, parent_id="org", cascade=True)
+    await world.limiter.set_system_defaults([Limit.per_minute("rpm", 600)])
+    await world.limiter.set_limits("org", [RPM])
+    await drain(world, "one")
+    log: list[Any] = []
+
+    async def time() -> None:
+        await world.until_waiting(1)
+        world.clock.advance(1)
+        with world.raises(RateLimitExceeded):
+            async with world.limiter.acquire("two", "gpt", {"rpm": 1}):
+                pass
+        world.clock.advance(1)
+
+    assert await world.concurrently(taking(world, log, "one", 2, 60, "one"), time()) == [None, None]
+    assert log == [("one", 2.0)]
+    assert (await world.limiter.available("org", "gpt")) == {"rpm": 0}
