@@ -49,7 +49,7 @@ def share(x: int, shard: int, shards: int) -> int:
 class Balance:
     """One limit of one bucket (or of one shard of it): its terms, its tokens and its counter."""
 
-    __slots__ = ("at_rf", "bx", "limit", "name", "ra", "rp", "shard", "shards", "tc", "tk")
+    __slots__ = ("_accrual", "_seen", "at_rf", "bx", "limit", "name", "ra", "rp", "shard", "shards", "tc", "tk")
 
     def __init__(
         self, limit: Limit, rf: int, *, tk: int | None = None, tc: int = 0, shard: int = 0, shards: int = 1
@@ -66,8 +66,9 @@ class Balance:
         self.shards = shards
         self.tk = self.bx if tk is None else tk
         self.tc = tc
-        self.at_rf = 0
         self.at_rf = self.accrued(rf)
+        self._seen = rf  # what accrued since the baseline when last looked at: many look in one millisecond
+        self._accrual = 0
 
     def accrued(self, t: int) -> int:
         """All that this limit has accrued from the epoch to ``t``."""
@@ -75,7 +76,9 @@ class Balance:
 
     def since_rf(self, now: int) -> int:
         """What accrued since the baseline; nothing when ``now`` is before it."""
-        return max(self.accrued(now) - self.at_rf, 0)
+        if now != self._seen:
+            self._accrual, self._seen = max(self.accrued(now) - self.at_rf, 0), now
+        return self._accrual
 
 
 def refill_bucket(balance: Balance, now: int) -> int:
@@ -238,30 +241,34 @@ def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> li
     """Take whole tokens from all of ``balances`` or from none: the new ``tk`` of each, or ``None``.
 
     The single-limit functions above, written out for the undivided buckets of the embedded stores: this is
-    the hottest loop of the library. Names that ``wanted`` lacks count as 0. An interrupt that lands in the
-    middle takes nothing.
+    the hottest loop of the library. Names that ``wanted`` lacks count as 0; an amount that is no amount is
+    never granted. An interrupt that lands in the middle takes nothing.
     """
     left = []
-    get = wanted.get
-    for balance in balances:
-        accrual = now * balance.ra // balance.rp - balance.at_rf
-        if accrual < 0:
-            accrual = 0
-        level = balance.tk + accrual
-        if level > balance.bx:
-            level = balance.bx
-        level -= get(balance.name, 0) * MILLI
-        if level < 0:
-            return None
-        left.append(level - accrual)
     done = 0
+    get = wanted.get
     try:
-        for balance, tk in zip(balances, left, strict=True):
-            balance.tk, balance.tc, done = tk, balance.tc + get(balance.name, 0) * MILLI, done + 1
+        for balance in balances:
+            amount = get(balance.name, 0)
+            if amount.__class__ is not int or amount < 0:
+                break
+            amount *= MILLI
+            accrual = balance._accrual if now == balance._seen else balance.since_rf(now)
+            level = balance.tk + accrual
+            if level > balance.bx:
+                level = balance.bx
+            if level < amount:
+                break
+            tk = level - amount - accrual
+            left.append(tk)
+            balance.tk, balance.tc, done = tk, balance.tc + amount, done + 1
+        else:
+            return left
     except BaseException:
         untake(balances[:done], wanted, now)
         raise
-    return left
+    untake(balances[:done], wanted, now)
+    return None
 
 
 def untake(balances: Iterable[Balance], wanted: Mapping[str, int], now: int) -> None:

@@ -16,7 +16,7 @@ from zae_limiter.naming import check_amount, check_delta, check_entity_id, check
 from zae_limiter.repository.arguments import check_consume, check_seconds
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
-from zae_limiter.stores.protocol import Grant
+from zae_limiter.stores.protocol import Grant, GrantFields
 
 logger = logging.getLogger("zae_limiter")
 
@@ -58,7 +58,7 @@ class LeaseBase:
     _resource: str
     _consume: Mapping[str, int]
     _options: LeaseOptions
-    _grant: Grant | None
+    _grant: GrantFields | None
     _ledger: Ledger | None
     _open: bool
 
@@ -69,7 +69,7 @@ class LeaseBase:
         """What this entity paid so far, per limit, adjustments included."""
         if self._grant is None:
             return {}
-        return dict(self._grant.wanted) if self._ledger is None else self._ledger.consumed()
+        return dict(self._grant[1]) if self._ledger is None else self._ledger.consumed()
 
     @property
     def degraded(self) -> bool:
@@ -79,7 +79,7 @@ class LeaseBase:
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every leg, with what the grant left in it."""
-        return () if self._grant is None else self._grant.statuses
+        return () if self._grant is None else Grant(*self._grant).statuses
 
     # What a caller does
 
@@ -125,7 +125,7 @@ class LeaseBase:
             self._options.limits,
             0,
             self._options.on_unavailable,
-            self._grant.legs,
+            self._grant[0],
         )
         if (yield from admit(self._core, ask)) is not None:
             books.took(wanted)
@@ -166,7 +166,7 @@ class LeaseBase:
         self._open = False
         if self._grant is None:
             return
-        books = self._ledger or Ledger(self._grant.wanted)
+        books = self._ledger or Ledger(self._grant[1])
         keep = books.keep or self._options.on_error is OnError.KEEP
         owed = books.owed_on_failure() if failed and not keep else books.owed()
         self._ledger = books
@@ -203,13 +203,13 @@ class LeaseBase:
             for name in named:
                 check_limit_name(name)
             return self._ledger or Ledger({})
-        own = self._grant.legs[0]
+        own = self._grant[0][0]
         for name in named:
             if name not in own.names:
                 known = ", ".join(sorted(own.names))
                 raise ValidationError(name, named[name], f"is not a limit of this lease; those are {known}")
         if self._ledger is None:
-            self._ledger = Ledger(self._grant.wanted)
+            self._ledger = Ledger(self._grant[1])
         return self._ledger
 
     def _flush_if_old(self, books: Ledger) -> Plan[None]:
@@ -225,7 +225,7 @@ class LeaseBase:
     def _book(self, owed: Mapping[str, int]) -> Plan[None]:
         core = self._core
         assert self._grant is not None
-        legs = self._grant.legs
+        legs = self._grant[0]
         now = yield from READ_CLOCK
         failure: BaseException | None = None
         try:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 from zae_limiter.exceptions import LeaseExpiredError
-from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase, LeaseOptions
-from zae_limiter.repository.core import Core
+from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase
 from zae_limiter.running.async_driver import AsyncDriver
 from zae_limiter.running.twins import awaited
 
@@ -18,31 +16,14 @@ class Lease(LeaseBase):
 
     __slots__ = ("_driver",)
 
-    def __init__(
-        self,
-        core: Core,
-        driver: AsyncDriver,
-        entity_id: str,
-        resource: str,
-        consume: Mapping[str, int],
-        options: LeaseOptions,
-    ) -> None:
-        self._core = core
-        self._driver = driver
-        self._entity_id = entity_id
-        self._resource = resource
-        self._consume = consume
-        self._options = options
-        self._grant = None
-        self._ledger = None
-        self._open = False
+    _driver: AsyncDriver
 
-    adjust = awaited(LeaseBase._adjust)
-    settle = awaited(LeaseBase._settle)
+    adjust = awaited(LeaseBase._adjust, to_the_end=True)
+    settle = awaited(LeaseBase._settle, to_the_end=True)
     consume = awaited(LeaseBase._consume_more)
-    release = awaited(LeaseBase._release)
-    flush = awaited(LeaseBase._flush)
-    commit = awaited(LeaseBase._commit)
+    release = awaited(LeaseBase._release, to_the_end=True)
+    flush = awaited(LeaseBase._flush, to_the_end=True)
+    commit = awaited(LeaseBase._commit, to_the_end=True)
 
     async def __aenter__(self) -> Self:
         if self._grant is not None or self._ledger is not None:
@@ -50,9 +31,8 @@ class Lease(LeaseBase):
         core = self._core
         if (
             self._options is DEFAULT_OPTIONS
-            and not core.lines
-            and core.observer is None
-            and core.space.draw_at_once(self._entity_id, self._resource, self._consume, core.clock(), self)
+            and not core.in_line
+            and core.draw_at_once(self._entity_id, self._resource, self._consume, core.clock(), self)
         ):
             self._open = True
         else:

@@ -27,7 +27,17 @@ DEFAULT_CONFIG_CACHE_TTL = 60.0
 class Core:
     """One namespace of one store, as seen by one process."""
 
-    __slots__ = ("clock", "lines", "namespace", "observer", "space", "store", "unresolved")
+    __slots__ = (
+        "clock",
+        "draw_at_once",
+        "in_line",
+        "lines",
+        "namespace",
+        "observer",
+        "space",
+        "store",
+        "unresolved",
+    )
 
     def __init__(
         self,
@@ -46,6 +56,9 @@ class Core:
         self.space = store.space(namespace)
         self.lines = Lines()
         self.unresolved = 0
+        # What every acquire looks at first, within reach:
+        self.in_line = self.lines.by_bucket
+        self.draw_at_once = self.space.draw_at_once if observer is None else _not_at_once
 
     @classmethod
     def open(
@@ -96,6 +109,11 @@ class Core:
             self.observer(event)
         except Exception:
             logger.exception("the observer raised on %s", type(event).__name__)
+
+
+def _not_at_once(*args: object) -> bool:
+    """With an observer there is something to tell, so nothing happens at once."""
+    return False
 
 
 def check_clock(clock: Clock | None) -> Clock:

@@ -31,29 +31,29 @@ class Ticket:
 class Lines:
     """The lines at all buckets of one repository. False while nobody waits anywhere."""
 
-    __slots__ = ("_lines", "_lock")
+    __slots__ = ("_lock", "by_bucket")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lines: dict[BucketKey, list[Ticket]] = {}
+        self.by_bucket: dict[BucketKey, list[Ticket]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self.by_bucket)
 
     def join(self, key: BucketKey, amounts: Mapping[str, int]) -> Ticket:
         """Stand at the end of a line."""
         ticket = Ticket(key, amounts)
         with self._lock:
-            self._lines.setdefault(key, []).append(ticket)
+            self.by_bucket.setdefault(key, []).append(ticket)
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
         """Step out, and let the next one try."""
         with self._lock:
-            line = self._lines[ticket.key]
+            line = self.by_bucket[ticket.key]
             line.remove(ticket)
             if not line:
-                del self._lines[ticket.key]
+                del self.by_bucket[ticket.key]
             heads = line[:1]
         for head in heads:
             head.bell.ring()
@@ -61,13 +61,13 @@ class Lines:
     def is_head(self, ticket: Ticket) -> bool:
         """Whether it is this one's turn."""
         with self._lock:
-            return self._lines[ticket.key][0] is ticket
+            return self.by_bucket[ticket.key][0] is ticket
 
     def waited_for(self, resource: str, ahead_of: Ticket | None = None) -> dict[str, dict[str, int]]:
         """What stands in line on a resource (before ``ahead_of``, in its own line): entity → limit → tokens."""
         sums: dict[str, dict[str, int]] = {}
         with self._lock:
-            for (entity_id, line_resource), line in self._lines.items():
+            for (entity_id, line_resource), line in self.by_bucket.items():
                 if line_resource != resource:
                     continue
                 totals: dict[str, int] = {}
@@ -83,12 +83,12 @@ class Lines:
     def ring(self, keys: Iterable[BucketKey]) -> None:
         """Something came back to these buckets: their heads may try."""
         with self._lock:
-            heads = [line[0] for key in keys if (line := self._lines.get(key))]
+            heads = [line[0] for key in keys if (line := self.by_bucket.get(key))]
         for head in heads:
             head.bell.ring()
 
     def ring_all(self) -> None:
         """Limits or hierarchies changed: every head may try."""
         with self._lock:
-            keys = list(self._lines)
+            keys = list(self.by_bucket)
         self.ring(keys)

@@ -48,6 +48,10 @@ class AsyncDriver:
                 return result
             except Interrupted as stop:
                 raise stop.cause from None
+            except BaseException:
+                if cancel is not None:
+                    raise cancel from None
+                raise
             kind = type(request)
             if kind is ReadClock:
                 step, argument = plan.send, self._clock()

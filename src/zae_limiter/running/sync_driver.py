@@ -9,6 +9,7 @@ from zae_limiter.running.clocks import Clock, WaitingClock, timer_of
 from zae_limiter.running.plan import (
     AwaitBell,
     Bell,
+    CutShort,
     Interrupted,
     Pause,
     Performer,
@@ -51,6 +52,10 @@ class SyncDriver:
                 return result
             except Interrupted as stop:
                 raise stop.cause from None
+            except BaseException:
+                if interrupt is not None:
+                    raise interrupt from None
+                raise
             try:
                 answer = self._answer if interrupt is None else self._answer_sheltered
                 step, argument = plan.send, answer(request)
@@ -58,8 +63,12 @@ class SyncDriver:
                 step, argument = plan.throw, error
             except BaseException as cause:
                 interrupt = cause
-                step = plan.throw
-                argument = InterruptedError("interrupted") if to_the_end else Interrupted(cause)
+                if not to_the_end:
+                    step, argument = plan.throw, Interrupted(cause)
+                elif isinstance(request, (Pause, AwaitBell)):
+                    step, argument = plan.send, None  # a wait cut short has still been waited for
+                else:
+                    step, argument = plan.throw, CutShort("interrupted")
 
     def _answer(self, request: Request[Any]) -> Any:
         kind = type(request)

@@ -28,11 +28,13 @@ Result = TypeVar("Result")
 
 def awaited(
     plan_method: Callable[Concatenate[Owner, Arguments], Plan[Result]],
+    *,
+    to_the_end: bool = False,
 ) -> Callable[Concatenate[Owner, Arguments], Coroutine[Any, Any, Result]]:
-    """The async method that runs the plan with the owner's ``_driver``."""
+    """The async method that runs the plan with the owner's ``_driver``; ``to_the_end``: whatever happens."""
 
     async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return await self._driver.run(plan_method(self, *args, **kwargs))
+        return await self._driver.run(plan_method(self, *args, **kwargs), to_the_end=to_the_end)
 
     presented: Callable[Concatenate[Owner, Arguments], Coroutine[Any, Any, Result]]
     presented = _presented(method, plan_method)
@@ -41,11 +43,13 @@ def awaited(
 
 def returned(
     plan_method: Callable[Concatenate[Owner, Arguments], Plan[Result]],
+    *,
+    to_the_end: bool = False,
 ) -> Callable[Concatenate[Owner, Arguments], Result]:
-    """The sync method that runs the plan with the owner's ``_driver``."""
+    """The sync method that runs the plan with the owner's ``_driver``; ``to_the_end``: whatever happens."""
 
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return self._driver.run(plan_method(self, *args, **kwargs))
+        return self._driver.run(plan_method(self, *args, **kwargs), to_the_end=to_the_end)
 
     presented: Callable[Concatenate[Owner, Arguments], Result] = _presented(method, plan_method)
     return presented

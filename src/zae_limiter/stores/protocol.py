@@ -111,25 +111,17 @@ class Draw:
     legs: tuple[Leg, ...] | None = None
 
 
-class Grant:
-    """Everything wanted was taken, from every leg."""
+class Grant(NamedTuple):
+    """Everything wanted was taken, from every leg.
 
-    __slots__ = ("_balances", "_left", "_now", "legs", "wanted")
+    ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each.
+    """
 
-    def __init__(
-        self,
-        legs: tuple[Leg, ...],
-        wanted: Mapping[str, int],
-        balances: Sequence[Balance],
-        left: Sequence[int],
-        now: int,
-    ) -> None:
-        """``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each."""
-        self.legs = legs
-        self.wanted = wanted
-        self._balances = balances
-        self._left = left
-        self._now = now
+    legs: tuple[Leg, ...]
+    wanted: Mapping[str, int]
+    balances: Sequence[Balance]
+    left: Sequence[int]
+    now: int
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
@@ -141,14 +133,18 @@ class Grant:
                 resource=leg.resource,
                 limit_name=limit.name,
                 limit=limit,
-                available=(tk + balance.since_rf(self._now)) // MILLI,
+                available=(tk + balance.since_rf(self.now)) // MILLI,
                 requested=self.wanted.get(limit.name, 0),
                 exceeded=False,
                 retry_after_seconds=0.0,
                 source=leg.source,
             )
-            for (leg, limit), balance, tk in zip(places, self._balances, self._left, strict=True)
+            for (leg, limit), balance, tk in zip(places, self.balances, self.left, strict=True)
         )
+
+
+GrantFields: TypeAlias = tuple[tuple[Leg, ...], Mapping[str, int], Sequence[Balance], Sequence[int], int]
+"""A :class:`Grant`, or the same fields as a plain tuple: five times cheaper to make on the hot path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +167,7 @@ Outcome: TypeAlias = Grant | Denial
 class Receipt(Protocol):
     """Where a store notes a grant before the tokens leave: an interrupt then never loses track of them."""
 
-    _grant: Grant | None
+    _grant: GrantFields | None
 
 
 class Posting(NamedTuple):

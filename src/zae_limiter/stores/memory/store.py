@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from zae_limiter.bucket import Balance, Bucket, take, untake
+from zae_limiter.bucket import Bucket, take, untake
 from zae_limiter.exceptions import NamespaceNotFoundError, ValidationError
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import NamespaceInfo, Page
@@ -28,14 +28,19 @@ Result = TypeVar("Result")
 class KnownRoute:
     """Where a draw of one entity and resource goes: good while the epoch and every bucket stand as they are."""
 
-    __slots__ = ("balances", "buckets", "epoch", "held", "legs", "names")
+    __slots__ = ("balances", "epoch", "good_until", "held", "legs", "names", "only")
 
     def __init__(self, legs: tuple[Leg, ...], buckets: list[Bucket], epoch: int) -> None:
         self.legs = legs
         self.names = legs[0].names
-        self.buckets = tuple(buckets)
-        self.held: tuple[tuple[Balance, ...], ...] = tuple(bucket.balances for bucket in buckets)
-        self.balances = tuple(balance for balances in self.held for balance in balances)
+        self.held = [(bucket, bucket.balances) for bucket in buckets]
+        self.only = buckets[0] if len(buckets) == 1 else None
+        self.balances = (
+            self.only.balances
+            if self.only
+            else tuple(balance for bucket in buckets for balance in bucket.balances)
+        )
+        self.good_until = min(bucket.hour for bucket in buckets) + HOUR_MS
         self.epoch = epoch
 
 
@@ -48,38 +53,48 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         self._namespace = namespace
         self._routes = Routes()
         self._known: dict[tuple[str, str], KnownRoute] = {}
-        self._tables: MemoryTables | None = None
+        self._tables = MemoryTables()
 
     def draw_at_once(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
     ) -> bool:
+        try:
+            route = self._known[entity_id, resource]
+            if wanted.__class__ is not dict or now >= route.good_until:
+                return False
+            names = route.names
+            for name in wanted:
+                if name not in names:
+                    return False
+            wanted = wanted.copy()  # the caller may change it later
+        except (KeyError, TypeError, AttributeError):
+            return False  # not known, or not what it should be: the other way says what is wrong
         with self._lock:
-            route = self._known.get((entity_id, resource))
-            if (
-                route is None
-                or (tables := self._tables) is None
-                or route.epoch != tables._epoch
-                or not route.names.issuperset(wanted)
-            ):
+            only = route.only
+            if route.epoch != self._tables._epoch:
                 return False
-            for amount in wanted.values():
-                if type(amount) is not int or amount < 0:
-                    return False
-            for bucket, balances in zip(route.buckets, route.held, strict=True):
-                if bucket.balances is not balances or now - bucket.hour >= HOUR_MS:
-                    return False
-            left = take(route.balances, wanted, now)
-            if left is None:
+            if only is None:
+                for bucket, balances in route.held:
+                    if bucket.balances is not balances:
+                        return False
+            elif only.balances is not route.balances:
                 return False
+            left = None
             try:
-                receipt._grant = Grant(route.legs, wanted, route.balances, left, now)
-                for bucket in route.buckets:
-                    bucket.events += 1
-                return True
+                left = take(route.balances, wanted, now)
+                if left is not None:
+                    receipt._grant = (route.legs, wanted, route.balances, left, now)
+                    if only is None:
+                        for bucket, _ in route.held:
+                            bucket.events += 1
+                    else:
+                        only.events += 1
             except BaseException:
-                receipt._grant = None
-                untake(route.balances, wanted, now)
+                if left is not None:
+                    receipt._grant = None
+                    untake(route.balances, wanted, now)
                 raise
+        return left is not None
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         def work(tables: Tables) -> Outcome:
@@ -222,7 +237,6 @@ class MemoryStore:
     def _close_space(self, name: str) -> None:
         space = self._spaces.get(name)
         if space is not None:
-            space._tables = None
             space._known.clear()
             space._routes = Routes()
 

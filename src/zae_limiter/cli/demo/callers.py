@@ -1,0 +1,69 @@
+"""The callers at work. This is the code an application would have around its own LLM calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from random import Random
+
+from zae_limiter.cli.demo.habits import Call, Caller, next_call
+from zae_limiter.cli.demo.tally import Ending, Tally
+from zae_limiter.cli.demo.world import RESOURCE_OF, BucketId
+from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.limiter.limiter import RateLimiter
+
+
+class ProviderFailed(Exception):
+    """The simulated provider answered with an error."""
+
+
+async def place_call(limiter: RateLimiter, bucket: BucketId, call: Call, tally: Tally) -> Ending:
+    """Make one call and book what it cost, whatever happens to it."""
+    asked = {"rpm": 1, "tpm": call.estimate}
+    lease = limiter.acquire(*bucket, asked, timeout=call.timeout)
+    try:
+        async with lease:
+            tally.admitted[bucket] += 1
+            await asyncio.sleep(call.work_seconds)
+            if call.fails:
+                raise ProviderFailed
+            await lease.adjust(tpm=call.cost - call.estimate)
+    except ProviderFailed:
+        return Ending.FAILED
+    except RateLimitExceeded as refusal:
+        tally.note_refusal(refusal)
+        return Ending.DENIED
+    except RateLimiterUnavailable:
+        return Ending.UNAVAILABLE
+    finally:
+        tally.note_paid(bucket, asked, lease.consumed)
+    return Ending.SERVED
+
+
+async def keep_calling(limiter: RateLimiter, caller: Caller, tally: Tally) -> None:
+    """Call, pause, call again, until cancelled."""
+    rng = Random(caller.seed)
+    bucket = BucketId(caller.habit.key, RESOURCE_OF[caller.habit.key])
+    while True:
+        call = next_call(caller.habit, rng)
+        await asyncio.sleep(call.pause)
+        ending = Ending.CUT_SHORT
+        try:
+            ending = await place_call(limiter, bucket, call, tally)
+        finally:
+            tally.endings[bucket, ending] += 1
+
+
+async def run_callers(limiter: RateLimiter, callers: Iterable[Caller], tally: Tally, stop: asyncio.Event) -> None:
+    """Let everybody call until ``stop``. Calls under way are cancelled then, so their leases roll back."""
+    calling = [asyncio.create_task(keep_calling(limiter, caller, tally)) for caller in callers]
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((stopping, *calling), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (stopping, *calling):
+            task.cancel()
+        endings = await asyncio.gather(*calling, return_exceptions=True)
+    for ending in endings:
+        if isinstance(ending, Exception):
+            raise ending

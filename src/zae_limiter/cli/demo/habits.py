@@ -1,0 +1,81 @@
+"""How the callers call: each key has habits, and every single call is drawn from them.
+
+Drawing is pure: a caller's own ``random.Random`` goes in, the next :class:`Call` comes out. Each caller's
+generator is seeded from the show's, so that what a caller does never depends on how fast the others are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """What the callers of one key are like. Pairs are ranges."""
+
+    key: str
+    callers: int
+    estimate: tuple[int, int]
+    """Tokens a call expects to use."""
+    factor: tuple[float, float]
+    """What it really uses, as a multiple of the estimate: above 1 it is settled beyond what was taken."""
+    pause: tuple[float, float]
+    """Seconds between two calls."""
+    failing: float = 0.05
+    """How often the provider fails, so that the lease rolls back."""
+    patient: float = 0.0
+    """How often the caller waits in line instead of being turned away."""
+    patience: float = 1.5
+    """Seconds such a caller waits."""
+
+
+HABITS = (
+    Habit("key-web", 8, (200, 700), (0.3, 1.1), (0.25, 0.6), patient=0.3),
+    Habit("key-app", 8, (150, 500), (0.5, 1.3), (0.15, 0.5), patient=1.0),
+    Habit("key-noisy", 8, (1_500, 6_000), (0.5, 1.0), (0.02, 0.06), failing=0.0),
+    Habit("key-agent", 6, (300, 900), (0.6, 4.0), (0.1, 0.4), failing=0.12, patient=0.4),
+    Habit("key-index", 6, (100, 400), (0.8, 1.0), (0.1, 0.3), failing=0.03, patient=0.5),
+)
+
+WORK_SECONDS = (0.03, 0.09)
+"""How long the provider takes to answer, or to fail."""
+
+
+class Caller(NamedTuple):
+    """One caller: its habits, and where its choices come from."""
+
+    habit: Habit
+    seed: int
+
+
+class Call(NamedTuple):
+    """One call as it will go, if it is admitted."""
+
+    estimate: int
+    cost: int
+    work_seconds: float
+    fails: bool
+    timeout: float
+    pause: float
+
+
+def hire(seed: int, groups: int) -> list[list[Caller]]:
+    """Everybody, dealt out so that every group has callers of every key."""
+    rng = Random(seed)
+    everybody = [Caller(habit, rng.getrandbits(64)) for habit in HABITS for _ in range(habit.callers)]
+    return [everybody[group::groups] for group in range(groups)]
+
+
+def next_call(habit: Habit, rng: Random) -> Call:
+    """What a caller does next."""
+    estimate = rng.randint(*habit.estimate)
+    return Call(
+        estimate=estimate,
+        cost=round(estimate * rng.uniform(*habit.factor)),
+        work_seconds=rng.uniform(*WORK_SECONDS),
+        fails=rng.random() < habit.failing,
+        timeout=habit.patience if rng.random() < habit.patient else 0,
+        pause=rng.uniform(*habit.pause),
+    )
