@@ -130,7 +130,10 @@ def calculate_retry_after(balance: Balance, amount: int, now: int) -> int | None
 
 
 def rebase(balance: Balance, limit: Limit, now: int) -> Balance:
-    """The same tokens under new terms from ``now`` on: a lower burst clamps, a higher one mints nothing."""
+    """The same tokens under new terms from ``now`` on: a lower burst clamps, a higher one mints nothing.
+
+    ``now`` must not be before the baseline: that would credit the time in between twice.
+    """
     fresh = Balance(limit, now, tc=balance.tc, shard=balance.shard, shards=balance.shards)
     fresh.tk = min(refill_bucket(balance, now), fresh.bx)
     return fresh
@@ -153,18 +156,20 @@ def build_limit_status(
     amount = requested * MILLI
     wanted = amount + reserved if amount else 0
     wait: int | None = 0
-    exceeded = not would_refill_satisfy(balance, wanted, now)
-    if exceeded:
-        # With others in line the wait may end above the ceiling: they will have taken theirs by then.
-        wait = None if amount > balance.bx else calculate_due(balance, wanted) - now
+    level = refill_bucket(balance, now)
+    if level < wanted:
+        # With others in line the wait may end above the ceiling: they will have taken theirs by then. What
+        # is above the ceiling already does not count.
+        surplus = balance.tk + balance.since_rf(now) - level
+        wait = None if amount > balance.bx else calculate_due(balance, wanted + surplus) - now
     return LimitStatus(
         entity_id=entity_id,
         resource=resource,
         limit_name=balance.name,
         limit=balance.limit,
-        available=calculate_available(balance, now),
+        available=level // MILLI,
         requested=requested,
-        exceeded=exceeded,
+        exceeded=level < wanted,
         retry_after_seconds=None if wait is None else wait / MILLI,
         source=source,
     )
@@ -241,34 +246,38 @@ def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> li
     """Take whole tokens from all of ``balances`` or from none: the new ``tk`` of each, or ``None``.
 
     The single-limit functions above, written out for the undivided buckets of the embedded stores: this is
-    the hottest loop of the library. Names that ``wanted`` lacks count as 0; an amount that is no amount is
-    never granted. An interrupt that lands in the middle takes nothing.
+    the hottest loop of the library. Names that ``wanted`` lacks count as 0 and stay as they are; an amount
+    that is no amount is never granted. An interrupt that lands in the middle takes nothing.
     """
     left = []
-    done = 0
+    amounts = []
     get = wanted.get
-    try:
-        for balance in balances:
-            amount = get(balance.name, 0)
-            if amount.__class__ is not int or amount < 0:
-                break
+    for balance in balances:
+        amount = get(balance.name, 0)
+        if amount.__class__ is not int or amount < 0:
+            return None
+        accrual = balance._accrual if now == balance._seen else balance.since_rf(now)
+        tk = balance.tk
+        level = tk + accrual
+        if amount:
             amount *= MILLI
-            accrual = balance._accrual if now == balance._seen else balance.since_rf(now)
-            level = balance.tk + accrual
             if level > balance.bx:
                 level = balance.bx
             if level < amount:
-                break
+                return None
             tk = level - amount - accrual
-            left.append(tk)
+        elif level < 0:
+            return None
+        left.append(tk)
+        amounts.append(amount)
+    done = 0
+    try:
+        for balance, tk, amount in zip(balances, left, amounts):  # noqa: B905 (they have one length)
             balance.tk, balance.tc, done = tk, balance.tc + amount, done + 1
-        else:
-            return left
+        return left
     except BaseException:
         untake(balances[:done], wanted, now)
         raise
-    untake(balances[:done], wanted, now)
-    return None
 
 
 def untake(balances: Iterable[Balance], wanted: Mapping[str, int], now: int) -> None:

@@ -35,7 +35,10 @@ class ValidationError(ZAELimiterError, ValueError):
         super().__init__(field, value, reason)
 
     def __str__(self) -> str:
-        shown = repr(self.value)
+        try:
+            shown = repr(self.value)
+        except ValueError:
+            shown = "a number with thousands of digits"
         if len(shown) > _SHOWN_VALUE_LENGTH:
             shown = shown[: _SHOWN_VALUE_LENGTH - 1] + "…"
         return f"{self.field}: {self.reason} (got {shown})"
@@ -173,6 +176,8 @@ class RateLimitExceeded(ZAELimiterError):
         }
 
     def __str__(self) -> str:
+        if not self.violations:
+            return "rate limit exceeded"
         primary = self.primary_violation
         wait = primary.retry_after_seconds
         others = len(self.violations) - 1

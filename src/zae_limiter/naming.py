@@ -17,7 +17,10 @@ DEFAULT_RESOURCE = "_default_"
 
 DEFAULT_NAMESPACE = "default"
 
-_WHOLE_AMOUNT = "must be a whole number of tokens, 0 or more"
+MAX_AMOUNT = 10**15
+"""The most tokens one call may name: every sum of them then stays exact on every store."""
+
+_WHOLE_AMOUNT = f"must be a whole number of tokens from 0 to {MAX_AMOUNT}"
 
 
 class _Kind:
@@ -94,13 +97,13 @@ def check_stack_name(value: object, field: str = "stack name") -> str:
 
 def check_amount(value: object, field: str) -> int:
     """A whole number of tokens, 0 or more. A bool is not an amount."""
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value <= MAX_AMOUNT:
         raise ValidationError(field, value, _WHOLE_AMOUNT)
     return value
 
 
 def check_delta(value: object, field: str) -> int:
     """A whole number of tokens of either sign. A bool is not an amount."""
-    if type(value) is not int:
-        raise ValidationError(field, value, "must be a whole number of tokens")
+    if type(value) is not int or not -MAX_AMOUNT <= value <= MAX_AMOUNT:
+        raise ValidationError(field, value, f"must be a whole number of tokens, at most {MAX_AMOUNT}")
     return value

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from zae_limiter.stores.memory.store import MemoryStore
+from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, play
 
 
@@ -16,8 +17,13 @@ def memory(folder: Path) -> OpenStore:
     return lambda: store
 
 
+def sqlite(folder: Path) -> OpenStore:
+    return lambda: SqliteStore(str(folder / "limits.db"))
+
+
 STORES: dict[str, Callable[[Path], OpenStore]] = {
     "memory": memory,
+    "sqlite": sqlite,
 }
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.naming import check_limit_name
+from zae_limiter.naming import MAX_AMOUNT, check_limit_name
 
-MAX_TOKENS = 10**15
+MAX_TOKENS = MAX_AMOUNT
 """Largest capacity, burst or refill of a limit: every intermediate value then fits DynamoDB's 38 digits."""
 
 MAX_PERIOD_SECONDS = 366 * 86_400

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import Limit
 
 
-@dataclass(frozen=True, slots=True)
-class LimitStatus:
+class LimitStatus(NamedTuple):
     """One limit of one leg, as a request met it.
 
     ``available`` is in whole tokens, rounded down and negative in debt; after a grant it is what is left.

@@ -12,6 +12,8 @@ from zae_limiter.models.moments import milliseconds_at
 from zae_limiter.naming import check_amount, check_entity_id, check_limit_name, check_resource
 
 MAX_PAGE = 1000
+MAX_SECONDS = 10 * 366 * 86_400
+MAX_MOMENT_MS = milliseconds_at(datetime(9000, 1, 1, tzinfo=UTC))
 MAX_NAME_LENGTH = 256
 MAX_METADATA_ENTRIES = 50
 MAX_METADATA_VALUE = 1024
@@ -28,9 +30,9 @@ def check_consume(consume: object) -> Mapping[str, int]:
 
 
 def check_seconds(value: object, field: str) -> float:
-    """A duration: a number of seconds, 0 or more, not infinite."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ValidationError(field, value, "must be a number of seconds, 0 or more")
+    """A duration in seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
+        raise ValidationError(field, value, f"must be a number of seconds from 0 to {MAX_SECONDS}")
     return float(value)
 
 
@@ -50,24 +52,41 @@ def check_cursor(cursor: object) -> str | None:
 
 def check_moment(moment: object, field: str) -> int | None:
     """A point in time, in milliseconds since the epoch."""
-    if moment is None or (type(moment) is int and moment >= 0):
-        return moment
-    if isinstance(moment, str):
-        with suppress(ValueError):
+    if moment is None:
+        return None
+    milliseconds = moment
+    with suppress(ValueError, OverflowError):
+        if isinstance(moment, str):
             moment = datetime.fromisoformat(moment)
-    if not isinstance(moment, datetime):
+        if isinstance(moment, datetime):
+            milliseconds = milliseconds_at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    if type(milliseconds) is not int or not 0 <= milliseconds <= MAX_MOMENT_MS:
         raise ValidationError(
-            field, moment, "must be a datetime, an ISO 8601 string, or milliseconds since the epoch"
+            field,
+            moment,
+            "must be a datetime, an ISO 8601 string, or milliseconds since the epoch, from 1970 on",
         )
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return milliseconds_at(aware)
+    return milliseconds
+
+
+def _is_text(value: object, longest: int) -> bool:
+    """Whether it can be stored as text: not too long, and no half characters."""
+    if not isinstance(value, str) or len(value) > longest:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_display_name(name: object) -> str | None:
     """What an entity is called; any text."""
-    if name is not None and (not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME_LENGTH):
+    if name is None:
+        return None
+    if not name or not _is_text(name, MAX_NAME_LENGTH):
         raise ValidationError("name", name, f"must be a string of 1 to {MAX_NAME_LENGTH} characters, or None")
-    return name
+    return str(name)
 
 
 def check_metadata(metadata: object) -> Mapping[str, str]:
@@ -80,7 +99,7 @@ def check_metadata(metadata: object) -> Mapping[str, str]:
         )
     for key, value in metadata.items():
         for text in (key, value):
-            if not isinstance(text, str) or len(text) > MAX_METADATA_VALUE:
+            if not _is_text(text, MAX_METADATA_VALUE):
                 raise ValidationError(
                     "metadata",
                     text,

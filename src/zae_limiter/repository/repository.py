@@ -60,7 +60,7 @@ class Repository(RepositoryVerbs, AsyncData):
 
     def _bind(self, core: Core) -> Self:
         self._core = core
-        self._driver = AsyncDriver(core.clock, core.store.perform_async)
+        self._driver = AsyncDriver(core.clock, core.store.perform_async, core.store.attempt)
         return self
 
     @classmethod

@@ -7,7 +7,18 @@ from collections.abc import Awaitable
 from typing import Any, Protocol, TypeVar
 
 from zae_limiter.running.clocks import Clock, WaitingClock, timer_of
-from zae_limiter.running.plan import AwaitBell, Bell, Interrupted, Pause, Plan, ReadClock, ReadTimer, Request
+from zae_limiter.running.plan import (
+    NOT_YET,
+    AwaitBell,
+    Bell,
+    Interrupted,
+    Pause,
+    Performer,
+    Plan,
+    ReadClock,
+    ReadTimer,
+    Request,
+)
 
 Result = TypeVar("Result")
 
@@ -21,9 +32,11 @@ class AsyncPerformer(Protocol):
 class AsyncDriver:
     """Answers a plan's requests one by one, awaiting where it must."""
 
-    __slots__ = ("_clock", "_perform", "_timer")
+    __slots__ = ("_attempt", "_clock", "_perform", "_timer")
 
-    def __init__(self, clock: Clock, perform: AsyncPerformer) -> None:
+    def __init__(self, clock: Clock, perform: AsyncPerformer, attempt: Performer | None = None) -> None:
+        """``attempt`` answers what needs no waiting, and ``NOT_YET`` to all else: that saves a task."""
+        self._attempt = attempt
         self._clock = clock
         self._timer = timer_of(clock)
         self._perform = perform
@@ -59,6 +72,15 @@ class AsyncDriver:
             if kind is ReadTimer:
                 step, argument = plan.send, self._timer()
                 continue
+            if self._attempt is not None and kind is not AwaitBell and kind is not Pause:
+                try:
+                    reply = self._attempt(request)
+                except Exception as failure:
+                    step, argument = plan.throw, failure
+                    continue
+                if reply is not NOT_YET:
+                    step, argument = plan.send, reply
+                    continue
             task = asyncio.ensure_future(self._answer(request))
             interrupted_here = None
             if cancel is None:

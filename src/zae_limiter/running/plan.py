@@ -93,6 +93,10 @@ READ_TIMER: Final = ReadTimer()
 UNKNOWN: Final[Any] = type("Unknown", (), {"__repr__": lambda self: "UNKNOWN"})()
 
 
+NOT_YET: Final[Any] = type("NotYet", (), {"__repr__": lambda self: "NOT_YET"})()
+"""The answer of a store that could not do something without waiting."""
+
+
 class Interrupted(BaseException):
     """The caller no longer wants the result. Give back what was taken, then raise this again.
 

@@ -59,6 +59,10 @@ class SyncDriver:
             try:
                 answer = self._answer if interrupt is None else self._answer_sheltered
                 step, argument = plan.send, answer(request)
+            except Interrupted as stop:
+                # The store knows how far the request got.
+                interrupt = stop.cause
+                step, argument = (plan.send, stop.reply) if to_the_end else (plan.throw, stop)
             except Exception as error:
                 step, argument = plan.throw, error
             except BaseException as cause:

@@ -28,9 +28,17 @@ def decode_cursor(cursor: str | None, *kinds: type) -> Key | None:
         parts = json.loads(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (Base64Error, ValueError, TypeError, AttributeError, RecursionError):
         parts = None
-    if not isinstance(parts, list) or [type(part) for part in parts] != list(kinds):
+    if not isinstance(parts, list) or [type(part) for part in parts] != list(kinds) or not _storable(parts):
         raise ValidationError("cursor", cursor, "must be the next_cursor of a page of this same list")
     return tuple(parts)
+
+
+def _storable(parts: list[str | int]) -> bool:
+    """Whether a store can look for these: no half characters, no endless numbers."""
+    try:
+        return all(abs(part) < 2**63 if isinstance(part, int) else bool(part.encode() or True) for part in parts)
+    except UnicodeEncodeError:
+        return False
 
 
 def name_after(cursor: str | None) -> str | None:

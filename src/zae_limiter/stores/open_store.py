@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.stores.protocol import Store
@@ -33,14 +33,27 @@ def _memory(url: SplitResult, settings: Settings) -> Store:
     return MemoryStore()
 
 
+def _sqlite(url: SplitResult, settings: Settings) -> Store:
+    from zae_limiter.stores.sqlite.store import SqliteStore
+
+    if url.netloc not in ("", "localhost") or url.query or url.fragment or not url.path.strip("/"):
+        raise ValidationError("url", url.geturl(), "must be sqlite:///path/to/file.db (absolute: sqlite:////path)")
+    _refuse(settings.options)
+    return SqliteStore(unquote(url.path).removeprefix("/"), deadline=settings.deadline)
+
+
 OPENERS: Mapping[str, Callable[[SplitResult, Settings], Store]] = {
     "memory": _memory,
+    "sqlite": _sqlite,
 }
 
 
 def open_store(url: str | None, *, deadline: float, config_cache_ttl: float, options: Mapping[str, Any]) -> Store:
-    """The store of ``url``, or of the environment's ``ZAEL_URL``. Opening reads and writes nothing."""
-    given = url if url is not None else os.environ.get(URL_VARIABLE) or "memory://"
+    """The store of ``url``, else of the environment's ``ZAEL_URL``, else of the user's own data folder.
+
+    Opening reads and writes nothing.
+    """
+    given = url if url is not None else os.environ.get(URL_VARIABLE) or default_url()
     if not isinstance(given, str):
         raise ValidationError("url", given, "must be a string")
     try:
@@ -52,6 +65,13 @@ def open_store(url: str | None, *, deadline: float, config_cache_ttl: float, opt
         known = ", ".join(f"{scheme}://" for scheme in OPENERS)
         raise ValidationError("url", given, f"must begin with one of {known}")
     return opener(parts, Settings(deadline, config_cache_ttl, options))
+
+
+def default_url() -> str:
+    """A SQLite file in the folder where this user's programs keep their data."""
+    from platformdirs import user_data_path
+
+    return f"sqlite:///{quote(str(user_data_path('zae-limiter', appauthor=False) / 'limits.db'))}"
 
 
 def _refuse(options: Mapping[str, Any]) -> None:

@@ -94,8 +94,10 @@ class Leg:
         object.__setattr__(self, "names", frozenset(limit.name for limit in self.limits))
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+NOTHING_RESERVED: Mapping[str, Mapping[str, int]] = {}
+
+
+class Draw(NamedTuple):
     """A wish to take ``wanted`` from an entity's bucket and those of the ancestors it cascades to.
 
     ``reserved`` is what others wait for in line at each of these buckets (entity id → limit → tokens): a
@@ -107,7 +109,7 @@ class Draw:
     resource: str
     wanted: Mapping[str, int]
     limits: tuple[Limit, ...] | None = None
-    reserved: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    reserved: Mapping[str, Mapping[str, int]] = NOTHING_RESERVED
     legs: tuple[Leg, ...] | None = None
 
 
@@ -133,7 +135,7 @@ class Grant(NamedTuple):
                 resource=leg.resource,
                 limit_name=limit.name,
                 limit=limit,
-                available=(tk + balance.since_rf(self.now)) // MILLI,
+                available=min(tk + max(balance.accrued(self.now) - balance.at_rf, 0), balance.bx) // MILLI,
                 requested=self.wanted.get(limit.name, 0),
                 exceeded=False,
                 retry_after_seconds=0.0,
@@ -141,6 +143,13 @@ class Grant(NamedTuple):
             )
             for (leg, limit), balance, tk in zip(places, self.balances, self.left, strict=True)
         )
+
+    def give_back(self) -> list[Posting]:
+        """What undoes it."""
+        return [
+            Posting(leg, {name: -amount * MILLI for name, amount in self.wanted.items() if name in leg.names})
+            for leg in self.legs
+        ]
 
 
 GrantFields: TypeAlias = tuple[tuple[Leg, ...], Mapping[str, int], Sequence[Balance], Sequence[int], int]
@@ -320,6 +329,9 @@ class Store(Protocol):
 
     def space(self, namespace: str) -> Space:
         """One namespace; nothing is read until a verb runs."""
+
+    def attempt(self, request: Request[Any], /) -> Any:
+        """Do what a plan of this store asks if that needs no waiting, else answer ``NOT_YET``."""
 
     def perform(self, request: Request[Any], /) -> Any:
         """Do what a plan of this store asks, in this thread."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Pause, Plan
-from zae_limiter.stores.protocol import Grant, Posting, Receipt, Space, Store
+from zae_limiter.stores.protocol import Grant, Receipt, Space, Store
 
 
 @dataclass(slots=True)
@@ -115,18 +115,7 @@ class FailingStore:
 
     def _give_back(self, space: Space, grant: Grant, now: int) -> Plan[None]:
         """As every store does when it is interrupted after it took."""
-        yield from self._run(
-            space,
-            "settle",
-            space.settle(
-                [
-                    Posting(leg, {name: -1000 * n for name, n in grant.wanted.items() if name in leg.names})
-                    for leg in grant.legs
-                ],
-                now,
-            ),
-            (),
-        )
+        yield from self._run(space, "settle", space.settle(grant.give_back(), now), ())
 
     def _next_trouble(self, verb: str) -> Trouble | None:
         for trouble in self._troubles:
@@ -159,6 +148,7 @@ class FailingSpace:
 _NEVER_FAILING = frozenset(
     {
         "aclose",
+        "attempt",
         "cache_stats",
         "close",
         "invalidate_config_cache",

@@ -17,13 +17,15 @@ Examples:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.1, max=3600),
-    default=10.0,
-    show_default="10",
+    default=10,
+    show_default=True,
     help="How long the callers call.",
 )
 @click.option("--seed", type=int, default=7, show_default=True, help="What the callers' choices are drawn from.")
 @click.option(
-    "--url", help="The store to run on, in a namespace of its own that is removed afterwards. [default: embedded]"
+    "--url",
+    show_default="embedded, temporary",
+    help="The store to run on, in a namespace of its own that is removed afterwards.",
 )
 @click.option(
     "--workers",
@@ -33,7 +35,7 @@ Examples:
     help="Processes that share the callers; on memory://, groups of tasks.",
 )
 def command(seconds: float, seed: int, url: str | None, workers: int) -> None:
-    """Watch an organisation's callers share its limits, then see proof that every limit held.
+    """Watch callers share limits, then see proof that they held.
 
     An organisation, its projects and their keys each have limits on requests and tokens. Dozens of simulated
     LLM callers take from all three levels at once, settle the real cost afterwards, fail, wait in line and are

@@ -35,7 +35,7 @@ HABITS = (
     Habit("key-web", 8, (200, 700), (0.3, 1.1), (0.25, 0.6), patient=0.3),
     Habit("key-app", 8, (150, 500), (0.5, 1.3), (0.15, 0.5), patient=1.0),
     Habit("key-noisy", 8, (1_500, 6_000), (0.5, 1.0), (0.02, 0.06), failing=0.0),
-    Habit("key-agent", 6, (300, 900), (0.6, 4.0), (0.1, 0.4), failing=0.12, patient=0.4),
+    Habit("key-agent", 6, (300, 900), (0.5, 6.0), (0.1, 0.4), failing=0.12, patient=0.4),
     Habit("key-index", 6, (100, 400), (0.8, 1.0), (0.1, 0.3), failing=0.03, patient=0.5),
 )
 

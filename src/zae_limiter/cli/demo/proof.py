@@ -69,7 +69,7 @@ CLAIMS = (
     ),
     Claim(
         "used = granted + over",
-        "the store counted what the callers were told they paid",
+        "store and callers counted the same",
         lambda account: account.used == account.granted + account.over,
     ),
     Claim(

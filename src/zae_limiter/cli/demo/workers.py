@@ -120,7 +120,8 @@ class ProcessWorkers:
         self._processes: list[SpawnProcess] = []
         self._pipes: list[Connection[Any, Any]] = []
         self._tallies = [Tally() for _ in groups]
-        self._waiting_for: set[int] = set()
+        self._ready: set[int] = set()
+        self._done: set[int] = set()
 
     async def gather(self) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -135,7 +136,7 @@ class ProcessWorkers:
                 theirs.close()  # so that the pipe ends when the worker does
                 self._processes.append(process)
                 self._pipes.append(ours)
-        await self._hear_from_all()
+        await self._until_all_are_in(self._ready)
 
     def begin(self) -> None:
         self._tell_all(GO)
@@ -146,7 +147,7 @@ class ProcessWorkers:
 
     async def finish(self) -> Tally:
         self._tell_all(STOP)
-        await self._hear_from_all()
+        await self._until_all_are_in(self._done)
         return added_up(self._tallies)
 
     def dismiss(self) -> None:
@@ -163,27 +164,24 @@ class ProcessWorkers:
             with suppress(BrokenPipeError):  # its own last word, or the lack of one, says why
                 pipe.send(word)
 
-    async def _hear_from_all(self) -> None:
-        """Wait until every worker is ready, or done."""
-        self._waiting_for = set(range(len(self._pipes)))
-        while self._waiting_for:
+    async def _until_all_are_in(self, those: set[int]) -> None:
+        while len(those) < len(self._pipes):
             self._listen()
             await asyncio.sleep(LISTEN_SECONDS)
 
     def _listen(self) -> None:
         for number, pipe in enumerate(self._pipes):
-            while (number in self._waiting_for or not self._waiting_for) and pipe.poll():
+            while number not in self._done and pipe.poll():
                 match self._next_word(number):
                     case Tally() as tally:
                         self._tallies[number] = tally
                     case Done(tally):
                         self._tallies[number] = tally
-                        self._waiting_for.discard(number)
-                        break
+                        self._done.add(number)
                     case Failed(error):
                         raise error
                     case _:
-                        self._waiting_for.discard(number)
+                        self._ready.add(number)
 
     def _next_word(self, number: int) -> object:
         try:

@@ -55,11 +55,11 @@ def terms(rpm: int, tpm: int, *, burst_seconds: int) -> tuple[Limit, Limit]:
 
 
 SYSTEM_LIMITS = terms(900, 240_000, burst_seconds=3)
-MODEL_LIMITS = terms(1_200, 480_000, burst_seconds=2)
-ORGANISATION_LIMITS = terms(3_600, 1_200_000, burst_seconds=3)
+MODEL_LIMITS = terms(900, 360_000, burst_seconds=2)
+ORGANISATION_LIMITS = terms(3_000, 840_000, burst_seconds=2)
 OWN_LIMITS = {
-    "chat": terms(2_100, 900_000, burst_seconds=2),
-    "search": terms(1_200, 600_000, burst_seconds=2),
+    "chat": terms(1_500, 600_000, burst_seconds=2),
+    "search": terms(1_200, 480_000, burst_seconds=2),
     "key-noisy": terms(240, 60_000, burst_seconds=4),
 }
 """Limits of one entity on the chat model."""

@@ -18,8 +18,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats, Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.routes import Routes
-from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, reads, writes
+from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, reads, scans, writes
 from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
 
 BUCKETS_PER_PAGE = 500
@@ -27,8 +26,6 @@ BUCKETS_PER_PAGE = 500
 
 class DirectoryVerbs(Transacting):
     """The verbs on entities and limits."""
-
-    _routes: Routes
 
     @writes
     def create_entity(self, tables: Tables, entity: Entity, principal: str | None, now: int) -> Entity:
@@ -77,12 +74,12 @@ class DirectoryVerbs(Transacting):
         tables.advance_epoch()
         tables.add_audit(entity_id, "entity_deleted", None, principal, {"buckets": len(buckets)}, now)
 
-    @reads
+    @scans
     def children(self, tables: Tables, parent_id: str, limit: int, cursor: str | None) -> Page[Entity]:
         rows = tables.children(parent_id, name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda entity: (entity.id,))
 
-    @reads
+    @scans
     def entities(self, tables: Tables, limit: int, cursor: str | None) -> Page[Entity]:
         rows = tables.entities(name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda entity: (entity.id,))
@@ -160,7 +157,7 @@ class DirectoryVerbs(Transacting):
             buckets = tables.buckets(after, BUCKETS_PER_PAGE)
             more = len(buckets) == BUCKETS_PER_PAGE
         for bucket in buckets:
-            leg = self._routes.leg(tables, bucket.entity_id, bucket.resource)
+            leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
             if leg is not None and bucket.adopt(leg.limits, now):
                 tables.put_bucket(bucket, now)
         return (buckets[-1].entity_id, buckets[-1].resource) if more else None
@@ -168,17 +165,17 @@ class DirectoryVerbs(Transacting):
     @reads
     def resolve(self, tables: Tables, entity_id: str, resource: str) -> Resolution:
         system = tables.config(Scope()) or Config()
-        leg = self._routes.leg(tables, entity_id, resource)
+        leg = tables.routes.leg(tables, entity_id, resource)
         if leg is None:
             return Resolution(None, system.on_unavailable, None)
         return Resolution(list(leg.limits), system.on_unavailable, leg.source)
 
-    @reads
+    @scans
     def resources_with_defaults(self, tables: Tables, limit: int, cursor: str | None) -> Page[str]:
         rows = tables.resources_with_limits(name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda name: (name,))
 
-    @reads
+    @scans
     def entities_with_custom_limits(
         self, tables: Tables, resource: str, limit: int, cursor: str | None
     ) -> Page[str]:

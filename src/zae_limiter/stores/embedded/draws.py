@@ -16,10 +16,8 @@ from zae_limiter.bucket import (
     would_refill_satisfy,
 )
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitLevel, LimitStatus
-from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, reads, writes
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Look, Outcome, Posting
 
@@ -29,18 +27,16 @@ HOUR_MS = 3_600_000
 class DrawVerbs(Transacting):
     """The verbs on buckets."""
 
-    _routes: Routes
-
     @writes
     def draw(self, tables: Tables, draw: Draw, now: int) -> Outcome:
         return self._draw(tables, draw, now)[0]
 
     def _draw(self, tables: Tables, draw: Draw, now: int) -> tuple[Outcome, list[Bucket]]:
-        legs = self._legs(tables, draw)
+        legs = legs_of(tables, draw)
         check_names(legs[0], draw.wanted)
         buckets = []
         for leg in legs:
-            bucket = tables.bucket(leg.entity_id, leg.resource) or self._new_bucket(tables, leg, now)
+            bucket = tables.bucket(leg.entity_id, leg.resource) or new_bucket(tables, leg, now)
             # New terms are kept even if the draw is denied: a raised limit must not stay refused.
             if bucket.adopt(leg.limits, now) and bucket.hour:
                 tables.put_bucket(bucket, now)
@@ -65,11 +61,14 @@ class DrawVerbs(Transacting):
 
     @writes
     def settle(self, tables: Tables, postings: Sequence[Posting], now: int) -> None:
+        self._settle(tables, postings, now)
+
+    def _settle(self, tables: Tables, postings: Sequence[Posting], now: int) -> None:
         for leg, deltas in postings:
             bucket = tables.bucket(leg.entity_id, leg.resource)
             if bucket is None:
-                current = self._routes.leg(tables, leg.entity_id, leg.resource) or leg
-                bucket = self._new_bucket(tables, current, now)
+                current = tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
+                bucket = new_bucket(tables, current, now)
                 bucket.adopt(current.limits, now)
             counters = Counters(bucket.events, bucket.counters())
             bucket.settle(deltas, now)
@@ -86,7 +85,7 @@ class DrawVerbs(Transacting):
         limits: tuple[Limit, ...] | None,
         now: int,
     ) -> Look:
-        legs = self._routes.legs(tables, entity_id, resource, limits)
+        legs = tables.routes.legs(tables, entity_id, resource, limits)
         check_names(legs[0], wanted)
         buckets = [as_if_adopted(tables.bucket(leg.entity_id, leg.resource), leg, now) for leg in legs]
         return Look(legs, statuses_of(legs, buckets, wanted, {}, now))
@@ -97,7 +96,7 @@ class DrawVerbs(Transacting):
         return EntityStatus(
             entity_id,
             tuple(
-                bucket_status(self._as_configured(tables, bucket, now), now)
+                bucket_status(as_configured(tables, bucket, now), now)
                 for bucket in buckets
                 if resource is None or bucket.resource == resource
             ),
@@ -112,28 +111,28 @@ class DrawVerbs(Transacting):
         tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
         return len(buckets)
 
-    def remembered_on_unavailable(self) -> OnUnavailable | None:
-        return self._routes.on_unavailable
 
-    def _legs(self, tables: Tables, draw: Draw) -> tuple[Leg, ...]:
-        if draw.legs is None:
-            return self._routes.legs(tables, draw.entity_id, draw.resource, draw.limits)
-        # A lease takes more where it took first, but by the limits that hold now.
-        return tuple(
-            leg if leg.source == "call" else self._routes.leg(tables, leg.entity_id, leg.resource) or leg
-            for leg in draw.legs
-        )
+def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:
+    if draw.legs is None:
+        return tables.routes.legs(tables, draw.entity_id, draw.resource, draw.limits)
+    # A lease takes more where it took first, but by the limits that hold now.
+    return tuple(
+        leg if leg.source == "call" else tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
+        for leg in draw.legs
+    )
 
-    def _new_bucket(self, tables: Tables, leg: Leg, now: int) -> Bucket:
-        bucket = Bucket(leg.entity_id, leg.resource, now)
-        earlier = tables.last_usage(leg.entity_id, leg.resource)
-        if earlier is not None and earlier.end is not None:
-            bucket.events, bucket.carried = earlier.end.events, dict(earlier.end.milli)
-        return bucket
 
-    def _as_configured(self, tables: Tables, bucket: Bucket, now: int) -> Bucket:
-        leg = self._routes.leg(tables, bucket.entity_id, bucket.resource)
-        return bucket if leg is None else as_if_adopted(bucket, leg, now)
+def new_bucket(tables: Tables, leg: Leg, now: int) -> Bucket:
+    bucket = Bucket(leg.entity_id, leg.resource, now)
+    earlier = tables.last_usage(leg.entity_id, leg.resource)
+    if earlier is not None and earlier.end is not None:
+        bucket.events, bucket.carried = earlier.end.events, dict(earlier.end.milli)
+    return bucket
+
+
+def as_configured(tables: Tables, bucket: Bucket, now: int) -> Bucket:
+    leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
+    return bucket if leg is None else as_if_adopted(bucket, leg, now)
 
 
 def check_names(own: Leg, wanted: Mapping[str, int]) -> None:

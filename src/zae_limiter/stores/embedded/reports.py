@@ -9,7 +9,7 @@ from zae_limiter.models.choices import WindowType
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent, EntityCapacity, Page, ResourceCapacity, UsageSnapshot
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
-from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, UsageRow, reads
+from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, UsageRow, scans
 from zae_limiter.stores.embedded.windows import (
     WINDOW_ORDER,
     HourOfUse,
@@ -25,7 +25,7 @@ ROWS_AT_ONCE = 500
 class ReportVerbs(Transacting):
     """The verbs that only read."""
 
-    @reads
+    @scans
     def audit_events(
         self,
         tables: Tables,
@@ -38,7 +38,7 @@ class ReportVerbs(Transacting):
         rows = tables.audit(entity_id, start_ms, end_ms, name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda event: (event.event_id,))
 
-    @reads
+    @scans
     def usage(self, tables: Tables, query: UsageQuery, limit: int, cursor: str | None) -> Page[UsageSnapshot]:
         after = decode_cursor(cursor, str, str, int, int)
         rows: list[UsageSnapshot] = []
@@ -50,7 +50,7 @@ class ReportVerbs(Transacting):
                 break
         return page_of(rows, limit, position)
 
-    @reads
+    @scans
     def capacity(
         self, tables: Tables, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
     ) -> ResourceCapacity:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.protocol import Leg, Scope, scopes_for
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.embedded.tables import Tables
 
 MAX_ROUTES = 100_000
 

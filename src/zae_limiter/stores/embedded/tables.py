@@ -12,6 +12,7 @@ from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.protocol import Config, Scope
 
 DAY_MS = 86_400_000
@@ -41,6 +42,9 @@ class UsageRow(NamedTuple):
 
 class Tables(Protocol):
     """One namespace's data, inside one transaction."""
+
+    routes: Routes
+    """What was resolved from these tables; kept between transactions, and checked by the epoch."""
 
     def epoch(self) -> int:
         """Grows whenever an entity or a limit changes: what was resolved under another epoch is stale."""
@@ -95,6 +99,7 @@ class Transacting(Protocol):
     """Runs a function on the tables as one transaction."""
 
     def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]: ...
+    def _scan(self, work: Callable[[Tables], Result]) -> Plan[Result]: ...
     def _write(self, work: Callable[[Tables], Result]) -> Plan[Result]: ...
 
 
@@ -106,7 +111,7 @@ Self = TypeVar("Self", bound=Transacting)
 def reads(
     verb: Callable[Concatenate[Self, Tables, Arguments], Result],
 ) -> Callable[Concatenate[Self, Arguments], Plan[Result]]:
-    """Turn a function on tables into a verb that runs it as a reading transaction."""
+    """Turn a function on tables into a verb: a reading transaction, over in no time."""
 
     def plan(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Plan[Result]:
         return self._read(lambda tables: verb(self, tables, *args, **kwargs))
@@ -114,10 +119,21 @@ def reads(
     return plan
 
 
+def scans(
+    verb: Callable[Concatenate[Self, Tables, Arguments], Result],
+) -> Callable[Concatenate[Self, Arguments], Plan[Result]]:
+    """Turn a function on tables into a verb: a reading transaction that may take its time."""
+
+    def plan(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Plan[Result]:
+        return self._scan(lambda tables: verb(self, tables, *args, **kwargs))
+
+    return plan
+
+
 def writes(
     verb: Callable[Concatenate[Self, Tables, Arguments], Result],
 ) -> Callable[Concatenate[Self, Arguments], Plan[Result]]:
-    """Turn a function on tables into a verb that runs it as a writing transaction."""
+    """Turn a function on tables into a verb: a writing transaction."""
 
     def plan(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Plan[Result]:
         return self._write(lambda tables: verb(self, tables, *args, **kwargs))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from zae_limiter.bucket import Bucket, take, untake
 from zae_limiter.exceptions import NamespaceNotFoundError, ValidationError
+from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE
@@ -17,7 +18,7 @@ from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.directory import DirectoryVerbs
 from zae_limiter.stores.embedded.draws import HOUR_MS, DrawVerbs
 from zae_limiter.stores.embedded.reports import ReportVerbs
-from zae_limiter.stores.embedded.routes import MAX_ROUTES, Routes
+from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.memory.tables import InOrder, MemoryTables
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Outcome, Receipt
@@ -51,7 +52,6 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         self._store = store
         self._lock = store._lock
         self._namespace = namespace
-        self._routes = Routes()
         self._known: dict[tuple[str, str], KnownRoute] = {}
         self._tables = MemoryTables()
 
@@ -96,6 +96,9 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
                 raise
         return left is not None
 
+    def remembered_on_unavailable(self) -> OnUnavailable | None:
+        return self._tables.routes.on_unavailable
+
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         def work(tables: Tables) -> Outcome:
             outcome, buckets = self._draw(tables, draw, now)
@@ -114,7 +117,7 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
             return work(self._tables)
         yield  # makes this a plan
 
-    _write = _read
+    _scan = _write = _read
 
 
 class MemoryStore:
@@ -135,11 +138,13 @@ class MemoryStore:
                 space = self._spaces[namespace] = MemorySpace(self, namespace)
             return space
 
-    def perform(self, request: Request[Any], /) -> Any:
+    def attempt(self, request: Request[Any], /) -> Any:
         raise AssertionError(f"the memory store never asks for anything, yet {request!r} was asked")
 
+    perform = attempt
+
     async def perform_async(self, request: Request[Any], /) -> Any:
-        self.perform(request)
+        self.attempt(request)
 
     def create(self, now: int) -> Plan[None]:
         yield from self._at_once(lambda: None)
@@ -238,7 +243,6 @@ class MemoryStore:
         space = self._spaces.get(name)
         if space is not None:
             space._known.clear()
-            space._routes = Routes()
 
     def _at_once(self, work: Callable[[], Result]) -> Plan[Result]:
         with self._lock:

@@ -15,6 +15,7 @@ from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import AuditEvent
+from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import (
     AUDIT_RETENTION_MS,
     BUCKET_MARGIN_MS,
@@ -94,6 +95,7 @@ class MemoryTables:
     """One namespace."""
 
     def __init__(self) -> None:
+        self.routes = Routes()
         self._epoch = 0
         self._entities: dict[str, Entity] = {}
         self._entity_ids: InOrder[str] = InOrder()

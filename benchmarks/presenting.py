@@ -1,0 +1,136 @@
+"""Showing findings: a table, a JSON file, and a chart where matplotlib happens to be installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from comparing import Finding
+from measuring import Spread
+
+OUT = Path(__file__).parent / "out"
+COLUMNS = ("what", "ours", "theirs", "ratio (middle half)", "goal", "")
+
+
+def circumstances(packages: Sequence[str]) -> dict[str, Any]:
+    """Everything one needs to know to read the figures: when, where, which versions."""
+    return {
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "versions": {package: _version(package) for package in packages},
+    }
+
+
+def show(findings: Sequence[Finding], about: dict[str, Any]) -> None:
+    """Print a table: with rich if it is there, plainly if not."""
+    rows = [_cells(finding) for finding in findings]
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    caption = (
+        f"CPU per operation, median of interleaved rounds. {about['python']}, {about['processor']}, "
+        f"{about['cores']} cores, load {about['load'][0]}. {versions}. Commit {about['commit']}."
+    )
+    if importlib.util.find_spec("rich") is None:
+        widths = [max(len(row[column]) for row in [COLUMNS, *rows]) for column in range(len(COLUMNS))]
+        for row in [COLUMNS, *rows]:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(caption)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(caption=caption, show_lines=True)
+    for column in COLUMNS:
+        table.add_column(column, overflow="fold")
+    colours = {"reached": "green", "first step reached": "yellow", "not reached": "red", "": "default"}
+    for finding, row in zip(findings, rows, strict=True):
+        table.add_row(*row[:-1], f"[{colours[finding.verdict]}]{row[-1]}[/]")
+    Console(width=None if os.isatty(1) else 150).print(table)
+
+
+def write(name: str, findings: Sequence[Finding], about: dict[str, Any]) -> Path:
+    """Write ``out/name.json``; returns where."""
+    OUT.mkdir(exist_ok=True)
+    path = OUT / f"{name}.json"
+    report = about | {"rows": [finding.as_dict() for finding in findings]}
+    path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    return path
+
+
+def draw(name: str, findings: Sequence[Finding]) -> Path | None:
+    """Write ``out/name.png``, a bar per ratio; ``None`` without matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    shown = [finding for finding in findings if not finding.comparison.cost_ratio]
+    figure, axes = pyplot.subplots(figsize=(10, 0.6 * len(shown) + 1.5), layout="constrained")
+    ratios = [finding.ratio for finding in shown]
+    errors = [[r.median - r.low for r in ratios], [r.high - r.median for r in ratios]]
+    labels = [f"{finding.comparison.title}\nagainst {finding.comparison.theirs.name}" for finding in shown]
+    axes.barh(labels, [ratio.median for ratio in ratios], xerr=errors, color="#4c78a8")
+    for position, finding in enumerate(shown):
+        if finding.comparison.goal is not None:
+            axes.plot([finding.comparison.goal.target] * 2, [position - 0.4, position + 0.4], color="#e45756")
+    axes.axvline(1, color="grey", linewidth=0.8)
+    axes.invert_yaxis()
+    axes.set_xlabel("times faster (CPU per operation); red: the goal")
+    path = OUT / f"{name}.png"
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _cells(finding: Finding) -> tuple[str, ...]:
+    row, ratio = finding.comparison, finding.ratio
+    return (
+        row.title,
+        f"{row.ours.name}\n{_time(finding.ours)}",
+        f"{row.theirs.name}\n{_time(finding.theirs)}",
+        f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})",
+        "" if row.goal is None else str(row.goal),
+        finding.verdict,
+    )
+
+
+def _time(seconds: Spread) -> str:
+    micros = seconds.median * 1e6
+    return f"{micros:.2f} µs" if micros < 1000 else f"{micros / 1000:.2f} ms"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str:
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout.strip() or "unknown"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

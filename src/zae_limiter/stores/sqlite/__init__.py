@@ -1,0 +1,1 @@
+"""``sqlite:///path``: several processes on one host, one file, nothing to start."""

@@ -1,0 +1,113 @@
+"""The connections of one process: one that writes, one that reads.
+
+A connection must not cross a fork, so a child forgets its parent's (without closing them: closing would
+disturb the parent's locks) and opens its own. A file that was removed or replaced underneath is noticed and
+opened anew, or a process would go on writing into a file that nobody else sees.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from zae_limiter.stores.sqlite.schema import prepare
+from zae_limiter.stores.sqlite.tables import Connection
+
+logger = logging.getLogger("zae_limiter")
+
+LOOK_AFTER_FILE_S = 0.1
+"""How often it is checked that the file is still the one that was opened."""
+
+_PARENTS: list[Connection] = []
+"""Connections that belong to the process this one was forked from: kept, so that nothing closes them."""
+
+
+class Connections:
+    """Opens the file when it is first needed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._open: dict[str, Connection] = {}
+        self._identity: tuple[int, int] | None = None
+        self._looked_at = 0.0
+        self.opened = 0
+        """Grows with every file that is opened: what was known about an earlier one is void."""
+
+    def get(self, purpose: str, clock: Callable[[], int]) -> Connection:
+        """The connection for one purpose. Whoever uses it must be alone with it."""
+        self._look_after_file()
+        connection = self._open.get(purpose)
+        if connection is None:
+            connection = self._open[purpose] = self.connect()
+            prepare(connection, self.path, clock())
+            if self._identity is None:
+                self._identity = self._file_identity()
+                self.opened += 1
+        return connection
+
+    def connect(self) -> Connection:
+        """A new connection, set up as all are."""
+        self._create_file()
+        connection = sqlite3.connect(
+            self.path,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=Connection,
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # never in the way of an acquire: upkeep.py
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Close all."""
+        connections, self._open, self._identity = self._open, {}, None
+        for connection in connections.values():
+            connection.close()
+
+    def forget_parent(self) -> None:
+        """In a forked child: these are not ours."""
+        _PARENTS.extend(self._open.values())
+        self._open, self._identity = {}, None
+
+    def wal_size(self) -> int:
+        """Bytes that wait to be moved from the log into the file."""
+        try:
+            return os.stat(f"{self.path}-wal").st_size
+        except FileNotFoundError:
+            return 0
+
+    def _create_file(self) -> None:
+        """SQLite would create it readable for everybody."""
+        folder = Path(self.path).parent
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+    def _look_after_file(self) -> None:
+        now = time.monotonic()
+        if self._identity is None or now - self._looked_at < LOOK_AFTER_FILE_S:
+            return
+        self._looked_at = now
+        if self._file_identity() != self._identity:
+            logger.warning("%s was removed or replaced while in use; opening it anew", self.path)
+            self.close()
+
+    def _file_identity(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino

@@ -1,0 +1,118 @@
+"""A fair door in front of SQLite's write lock.
+
+SQLite lets one writer in at a time and has the others poll with growing pauses, so under load somebody can
+wait for a second while the others come and go. This gate keeps the waits short. It is about fairness and
+speed only: what keeps the data right is SQLite's own lock, so a lost gate file or a platform without
+``flock`` costs patience, never a token.
+
+There are two locks on two files. Whoever holds the *room* writes. Whoever wants it and finds it taken first
+takes the *turnstile*, and keeps that until the room is theirs: so at most one process stands before the
+room, and it is next. A process that leaves the room may slip in again past the turnstile, because that
+saves a change of process, but only ``TURNS_IN_A_ROW`` times; then it has to queue as well.
+
+Nothing here blocks: :meth:`Gate.enter` tries, and says whether it worked. Who has to wait pauses as fits
+their world (a thread sleeps, a task awaits) and tries again. The kernel drops the locks of a process that
+dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+try:
+    import fcntl
+except ImportError:  # Windows: SQLite's own lock, without the fairness
+    fcntl = None  # type: ignore[assignment]
+
+TURNS_IN_A_ROW = 32
+"""How often one process may write before it must let another through: about a millisecond's worth."""
+
+PATIENCE_S = 0.1
+"""Who has waited this long goes past the gate: it may be held by a process that was stopped."""
+
+
+class Gate:
+    """The gate of one file, for all threads of one process."""
+
+    __slots__ = ("_at_turnstile", "_files", "_path", "_thread_lock", "_turns")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._thread_lock = threading.Lock()
+        self._files: tuple[int, int] | None = None
+        self._turns = 0
+        self._at_turnstile = False
+
+    def enter(self, waited: float = 0.0) -> bool:
+        """Try to get the room, having waited so many seconds. Whoever gets it must :meth:`leave`.
+
+        Who has waited stands at the turnstile between tries, and so must go on trying, or :meth:`give_up`.
+        """
+        if not self._thread_lock.acquire(blocking=False):
+            return False
+        entered = False
+        try:
+            entered = fcntl is None or self._enter_room(waited)
+        finally:
+            if not entered:
+                self._thread_lock.release()
+        return entered
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        if self._files is not None:
+            fcntl.flock(self._files[0], fcntl.LOCK_UN)
+        self._thread_lock.release()
+
+    def give_up(self) -> None:
+        """Stop waiting: leave the turnstile to others."""
+        if self._at_turnstile:
+            with self._thread_lock:
+                self._leave_turnstile()
+
+    def close(self) -> None:
+        """Let go of the files, and so of every lock on them that this process alone holds."""
+        files, self._files, self._at_turnstile = self._files, None, False
+        for file in files or ():
+            os.close(file)
+
+    def _enter_room(self, waited: float) -> bool:
+        room, turnstile = self._files or self._open_files()
+        if self._turns < TURNS_IN_A_ROW or self._at_turnstile:
+            if _try_lock(room):
+                self._turns = 0 if self._at_turnstile else self._turns + 1
+                self._leave_turnstile()
+                return True
+        elif not waited and _try_lock(turnstile):
+            # Had its turns, and nobody else wants one.
+            self._at_turnstile = True
+            if _try_lock(room):
+                self._turns = 0
+                self._leave_turnstile()
+                return True
+            self._leave_turnstile()
+        if waited and not self._at_turnstile:
+            self._at_turnstile = _try_lock(turnstile)
+        if waited > PATIENCE_S:
+            self._leave_turnstile()
+            return True
+        return False
+
+    def _leave_turnstile(self) -> None:
+        if self._at_turnstile and self._files is not None:
+            fcntl.flock(self._files[1], fcntl.LOCK_UN)
+        self._at_turnstile = False
+
+    def _open_files(self) -> tuple[int, int]:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._files = os.open(f"{self._path}-gate", flags, 0o600), os.open(f"{self._path}-turn", flags, 0o600)
+        return self._files
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

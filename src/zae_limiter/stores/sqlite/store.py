@@ -1,0 +1,244 @@
+"""The SQLite store: the embedded verbs, each as one transaction.
+
+A transaction is tried at once, in the calling thread or in the event loop: it takes some tens of
+microseconds and waits for no disk. If the gate is taken, a thread sleeps and a task awaits before the next
+try, up to the deadline. Only scans, which may read many rows, go to a thread when called from a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from zae_limiter.exceptions import NamespaceNotFoundError, ZAELimiterError
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.running.clocks import machine_clock
+from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
+from zae_limiter.stores.embedded.directory import DirectoryVerbs
+from zae_limiter.stores.embedded.draws import DrawVerbs
+from zae_limiter.stores.embedded.reports import ReportVerbs
+from zae_limiter.stores.embedded.routes import MAX_ROUTES
+from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.protocol import Draw, Grant, Outcome, Receipt
+from zae_limiter.stores.sqlite.connections import Connections
+from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
+from zae_limiter.stores.sqlite.gate import Gate
+from zae_limiter.stores.sqlite.registry import RegistryVerbs
+from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
+from zae_limiter.stores.sqlite.transactions import (
+    Read,
+    Scan,
+    Transaction,
+    Write,
+    pauses,
+    transact,
+)
+from zae_limiter.stores.sqlite.upkeep import Upkeep
+
+Result = TypeVar("Result")
+
+
+class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
+    """One namespace of the file."""
+
+    def __init__(self, store: SqliteStore, namespace: str) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._known: set[tuple[str, str]] = set()
+        self._used_last: SqliteTables | None = None
+
+    def draw_at_once(
+        self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
+    ) -> bool:
+        try:
+            if (entity_id, resource) not in self._known or wanted.__class__ is not dict:
+                return False
+            for amount in wanted.values():
+                if type(amount) is not int or amount < 0:
+                    return False
+            outcome = self._store.attempt(self._draw_request(Draw(entity_id, resource, wanted.copy()), now))
+        except (TypeError, ZAELimiterError):
+            return False  # the other way says what is wrong
+        except Interrupted as stop:
+            if isinstance(stop.reply, Grant):
+                self._store.perform(self._settle_request(stop.reply, now))
+            raise stop.cause from None
+        if isinstance(outcome, Grant):
+            receipt._grant = outcome
+            return True
+        return False
+
+    def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
+        try:
+            outcome = yield from self._draw_request(draw, now)
+        except Interrupted as stop:
+            if isinstance(stop.reply, Grant):
+                yield from self._settle_request(stop.reply, now)
+            raise
+        if isinstance(outcome, Grant):
+            if len(self._known) >= MAX_ROUTES:
+                self._known.clear()
+            self._known.add((draw.entity_id, draw.resource))
+        return outcome
+
+    def _draw_request(self, draw: Draw, now: int) -> Write[Outcome]:
+        return Write(lambda connection: self._draw(self._begin(connection), draw, now)[0], now)
+
+    def _settle_request(self, grant: Grant, now: int) -> Write[None]:
+        return Write(lambda connection: self._settle(self._begin(connection), grant.give_back(), now), now)
+
+    def remembered_on_unavailable(self) -> OnUnavailable | None:
+        return None if self._used_last is None else self._used_last.routes.on_unavailable
+
+    def _write(self, work: Callable[[Tables], Result]) -> Plan[Result]:
+        return iter(Write(lambda connection: work(self._begin(connection))))
+
+    def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]:
+        return iter(Read(lambda connection: work(self._begin(connection))))
+
+    def _scan(self, work: Callable[[Tables], Result]) -> Plan[Result]:
+        return iter(Scan(lambda connection: work(self._begin(connection))))
+
+    def _begin(self, connection: Connection) -> SqliteTables:
+        """This namespace's tables, as the transaction that has just begun sees them."""
+        row = connection.execute(
+            "SELECT id, epoch, deleted_ms FROM namespaces WHERE name = ?", (self._namespace,)
+        ).fetchone()
+        if row is None or row[2] is not None:
+            raise NamespaceNotFoundError(self._namespace, deleted=row is not None)
+        tables = connection.tables.get(self._namespace)
+        if tables is None:
+            tables = connection.tables[self._namespace] = SqliteTables(connection)
+        tables.begin(row[0], row[1])
+        self._used_last = tables
+        return tables
+
+
+class SqliteStore(RegistryVerbs):
+    """Every namespace in one file."""
+
+    def __init__(self, path: str, *, deadline: float = 2.0) -> None:
+        self._path = os.path.abspath(path)
+        self._deadline = deadline
+        self._connections = Connections(self._path)
+        self._gate = Gate(self._path)
+        self._reader_lock = threading.Lock()
+        self._upkeep = Upkeep(self._connections, self._gate)
+        self._spaces: dict[str, SqliteSpace] = {}
+        _STORES.add(self)
+
+    def space(self, namespace: str) -> SqliteSpace:
+        return self._spaces.setdefault(namespace, SqliteSpace(self, namespace))
+
+    # Performing
+
+    def attempt(self, request: Request[Any], /) -> Any:
+        return NOT_YET if isinstance(request, Scan) else self._attempt(request, 0.0)
+
+    def perform(self, request: Request[Any], /) -> Any:
+        started = time.monotonic()
+        waited = 0.0
+        try:
+            for pause in pauses():
+                reply = self._attempt(request, waited)
+                if reply is not NOT_YET:
+                    return reply
+                if waited > self._deadline:
+                    raise too_busy(self._path, self._deadline)
+                time.sleep(pause)
+                waited = time.monotonic() - started
+        except BaseException:
+            self._gate.give_up()
+            raise
+
+    async def perform_async(self, request: Request[Any], /) -> Any:
+        if isinstance(request, Scan):
+            return await asyncio.to_thread(self.perform, request)
+        started = time.monotonic()
+        waited = 0.0
+        try:
+            for pause in pauses():
+                reply = self._attempt(request, waited)
+                if reply is not NOT_YET:
+                    return reply
+                if waited > self._deadline:
+                    raise too_busy(self._path, self._deadline)
+                await asyncio.sleep(pause)
+                waited = time.monotonic() - started
+        except BaseException:
+            self._gate.give_up()
+            raise
+
+    def _attempt(self, request: Request[Any], waited: float) -> Any:
+        try:
+            if isinstance(request, Write):
+                return self._try_write(request, waited)
+            assert isinstance(request, Transaction)
+            return self._try_read(request)
+        except sqlite3.OperationalError as error:
+            if is_busy(error):
+                return NOT_YET
+            raise unavailable(self._path, error) from error
+        except (sqlite3.Error, OSError) as error:
+            raise unavailable(self._path, error) from error
+
+    def _try_write(self, request: Write[Any], waited: float) -> Any:
+        if not self._gate.enter(waited):
+            return NOT_YET
+        try:
+            connection = self._connections.get("write", machine_clock)
+            result = transact(connection, "BEGIN IMMEDIATE", request.work)
+        finally:
+            self._gate.leave()
+        self._upkeep.after_commit(request.now or machine_clock())
+        return result
+
+    def _try_read(self, request: Transaction[Any]) -> Any:
+        if not self._reader_lock.acquire(timeout=0 if isinstance(request, Read) else self._deadline):
+            return NOT_YET
+        try:
+            connection = self._connections.get("read", machine_clock)
+            return transact(connection, "BEGIN", request.work)
+        finally:
+            self._reader_lock.release()
+
+    # The file itself
+
+    def create(self, now: int) -> Plan[None]:
+        yield from Write(lambda connection: None)
+
+    def ping(self) -> Plan[None]:
+        yield from Read(lambda connection: None)
+
+    def close(self) -> None:
+        self._upkeep.close()
+        self._connections.close()
+        self._gate.close()
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _after_fork(self) -> None:
+        self._connections.forget_parent()
+        self._gate.close()
+        self._gate = Gate(self._path)
+        self._reader_lock = threading.Lock()
+        self._upkeep = Upkeep(self._connections, self._gate)
+
+
+_STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for store in list(_STORES):
+        store._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,293 @@
+"""A namespace's data in SQLite. Every list is an index walked from a key."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from zae_limiter.bucket import Bucket
+from zae_limiter.models.entity import Entity
+from zae_limiter.models.reports import AuditEvent
+from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, Counters, UsageRow
+from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.sqlite.rows import (
+    audit_from_row,
+    bucket_from_row,
+    config_from_row,
+    counters_to_text,
+    entity_from_row,
+    entity_to_row,
+    limits_to_text,
+    terms_to_text,
+    to_json,
+    tokens_to_text,
+    usage_from_row,
+)
+from zae_limiter.stores.ulid import ulid
+
+EXPIRY_STEP_MS = 3_600_000
+"""Expiry is rounded up to whole hours, so that an acquire seldom has to move it."""
+
+_ENTITY = "id, name, parent_id, cascade, metadata, version, created_ms"
+_BUCKET = "entity_id, resource, rf, events, hour, terms, tokens, carried"
+_USAGE = "entity_id, resource, hour, start, end"
+_AUDIT = "event_id, at_ms, action, subject, resource, principal, details"
+
+
+class Connection(sqlite3.Connection):
+    """A connection, and the tables that were used through it, by namespace."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.tables: dict[str, SqliteTables] = {}
+
+
+class SqliteTables:
+    """One namespace through one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.routes = Routes()
+        self.connection = connection
+        self.ns = 0
+        self._epoch = 0
+
+    def begin(self, ns: int, epoch: int) -> None:
+        """A transaction begins: what its first statement said about the namespace."""
+        if ns != self.ns:
+            self.routes = Routes()
+            self.ns = ns
+        self._epoch = epoch
+
+    def epoch(self) -> int:
+        return self._epoch
+
+    def advance_epoch(self) -> None:
+        self._epoch += 1
+        self.connection.execute("UPDATE namespaces SET epoch = ? WHERE id = ?", (self._epoch, self.ns))
+
+    # Entities
+
+    def entity(self, entity_id: str) -> Entity | None:
+        row = self._one(f"SELECT {_ENTITY} FROM entities WHERE ns = ? AND id = ?", self.ns, entity_id)
+        return None if row is None else entity_from_row(row)
+
+    def put_entity(self, entity: Entity) -> None:
+        self.connection.execute(
+            f"INSERT OR REPLACE INTO entities (ns, {_ENTITY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (self.ns, *entity_to_row(entity)),
+        )
+
+    def drop_entity(self, entity_id: str) -> None:
+        self.connection.execute("DELETE FROM entities WHERE ns = ? AND id = ?", (self.ns, entity_id))
+
+    def entities(self, after: str | None, count: int) -> list[Entity]:
+        rows = self._all(
+            f"SELECT {_ENTITY} FROM entities WHERE ns = ? AND id > ? ORDER BY id LIMIT ?",
+            *(self.ns, after or "", count),
+        )
+        return [entity_from_row(row) for row in rows]
+
+    def children(self, parent_id: str, after: str | None, count: int) -> list[Entity]:
+        rows = self._all(
+            f"SELECT {_ENTITY} FROM entities WHERE ns = ? AND parent_id = ? AND id > ? ORDER BY id LIMIT ?",
+            *(self.ns, parent_id, after or "", count),
+        )
+        return [entity_from_row(row) for row in rows]
+
+    # Limits
+
+    def config(self, scope: Scope) -> Config | None:
+        row = self._one(
+            "SELECT limits, on_unavailable, version FROM configs WHERE ns = ? AND entity_id = ? AND resource = ?",
+            *(self.ns, *_place(scope)),
+        )
+        return None if row is None else config_from_row(row)
+
+    def put_config(self, scope: Scope, config: Config) -> None:
+        self.connection.execute(
+            "INSERT OR REPLACE INTO configs (ns, entity_id, resource, limits, on_unavailable, version)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                *(self.ns, *_place(scope)),
+                *(limits_to_text(config.limits), config.on_unavailable, config.version),
+            ),
+        )
+
+    def scopes_of(self, entity_id: str) -> list[Scope]:
+        rows = self._all(
+            "SELECT resource FROM configs WHERE ns = ? AND entity_id = ? AND limits <> '[]' ORDER BY resource",
+            *(self.ns, entity_id),
+        )
+        return [Scope(entity_id, resource) for (resource,) in rows]
+
+    def resources_with_limits(self, after: str | None, count: int) -> list[str]:
+        rows = self._all(
+            "SELECT resource FROM configs WHERE ns = ? AND entity_id = '' AND resource > ?"
+            " AND limits <> '[]' ORDER BY resource LIMIT ?",
+            *(self.ns, after or "", count),
+        )
+        return [resource for (resource,) in rows]
+
+    def entities_with_limits(self, resource: str, after: str | None, count: int) -> list[str]:
+        rows = self._all(
+            "SELECT entity_id FROM configs WHERE ns = ? AND resource = ? AND entity_id > ?"
+            " AND limits <> '[]' ORDER BY entity_id LIMIT ?",
+            *(self.ns, resource, after or "", count),
+        )
+        return [entity_id for (entity_id,) in rows]
+
+    # Buckets
+
+    def bucket(self, entity_id: str, resource: str) -> Bucket | None:
+        row = self._one(
+            f"SELECT {_BUCKET} FROM buckets WHERE ns = ? AND entity_id = ? AND resource = ?",
+            *(self.ns, entity_id, resource),
+        )
+        return None if row is None else bucket_from_row(row)
+
+    def put_bucket(self, bucket: Bucket, now: int) -> None:
+        expires = bucket.full_at() + BUCKET_MARGIN_MS
+        expires += -expires % EXPIRY_STEP_MS
+        key = (bucket.entity_id, bucket.resource)
+        numbers = (bucket.rf, bucket.events, bucket.hour, terms_to_text(bucket), tokens_to_text(bucket))
+        carried = to_json(bucket.carried) if bucket.carried else "{}"
+        changed = self.connection.execute(
+            "UPDATE buckets SET rf = ?, events = ?, hour = ?, terms = ?, tokens = ?, carried = ?"
+            " WHERE ns = ? AND entity_id = ? AND resource = ? AND expires_ms = ?",
+            (*numbers, carried, self.ns, *key, expires),
+        )
+        if changed.rowcount == 0:
+            self.connection.execute(
+                "INSERT OR REPLACE INTO buckets"
+                " (ns, entity_id, resource, rf, events, hour, terms, tokens, carried, expires_ms)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (self.ns, *key, *numbers, carried, expires),
+            )
+
+    def drop_bucket(self, bucket: Bucket) -> None:
+        self.connection.execute(
+            "DELETE FROM buckets WHERE ns = ? AND entity_id = ? AND resource = ?",
+            (self.ns, bucket.entity_id, bucket.resource),
+        )
+
+    def buckets_of(self, entity_id: str) -> list[Bucket]:
+        return self._buckets("entity_id = ? ORDER BY resource", entity_id)
+
+    def buckets(self, after: tuple[str, str] | None, count: int) -> list[Bucket]:
+        where = "(entity_id, resource) > (?, ?) ORDER BY entity_id, resource LIMIT ?"
+        return self._buckets(where, *(after or ("", "")), count)
+
+    def buckets_on(self, resource: str, after: str | None, count: int) -> list[Bucket]:
+        where = "resource = ? AND entity_id > ? ORDER BY entity_id LIMIT ?"
+        return self._buckets(where, resource, after or "", count)
+
+    def _buckets(self, where: str, *values: Any) -> list[Bucket]:
+        rows = self._all(f"SELECT {_BUCKET} FROM buckets WHERE ns = ? AND {where}", self.ns, *values)
+        return [bucket_from_row(row) for row in rows]
+
+    # Usage
+
+    def open_usage(self, bucket: Bucket, hour: int, start: Counters) -> int:
+        last = self.last_usage(bucket.entity_id, bucket.resource)
+        if last is not None and last.hour >= hour:
+            self._end_usage(bucket, last.hour, None)
+            return last.hour
+        self.connection.execute(
+            "INSERT INTO usage (ns, entity_id, resource, hour, start) VALUES (?, ?, ?, ?, ?)",
+            (self.ns, bucket.entity_id, bucket.resource, hour, counters_to_text(start)),
+        )
+        return hour
+
+    def close_usage(self, bucket: Bucket, end: Counters) -> None:
+        self._end_usage(bucket, bucket.hour, counters_to_text(end))
+
+    def _end_usage(self, bucket: Bucket, hour: int, end: str | None) -> None:
+        self.connection.execute(
+            "UPDATE usage SET end = ? WHERE ns = ? AND entity_id = ? AND resource = ? AND hour = ?",
+            (end, self.ns, bucket.entity_id, bucket.resource, hour),
+        )
+
+    def last_usage(self, entity_id: str, resource: str) -> UsageRow | None:
+        row = self._one(
+            f"SELECT {_USAGE} FROM usage WHERE ns = ? AND entity_id = ? AND resource = ?"
+            " ORDER BY hour DESC LIMIT 1",
+            *(self.ns, entity_id, resource),
+        )
+        return None if row is None else usage_from_row(row)
+
+    def usage_rows(self, entity_id: str, resource: str, start: int, end: int) -> list[UsageRow]:
+        rows = self._all(
+            f"SELECT {_USAGE} FROM usage WHERE ns = ? AND entity_id = ? AND resource = ?"
+            " AND hour >= ? AND hour < ? ORDER BY hour",
+            *(self.ns, entity_id, resource, start, end),
+        )
+        return [usage_from_row(row) for row in rows]
+
+    def usage_pairs(
+        self, entity_id: str | None, resource: str | None, after: tuple[str, str] | None, count: int
+    ) -> list[tuple[str, str]]:
+        last = after or ("", "")
+        if entity_id is not None and resource is not None:
+            found = (entity_id, resource) > last and self.last_usage(entity_id, resource) is not None
+            return [(entity_id, resource)] if found else []
+        where, values = ("entity_id = ? AND resource > ?", (entity_id, last[1]))
+        if entity_id is None:
+            where, values = ("resource = ? AND entity_id > ?", (resource, last[0]))
+        return self._all(
+            f"SELECT DISTINCT entity_id, resource FROM usage WHERE ns = ? AND {where}"
+            " ORDER BY entity_id, resource LIMIT ?",
+            *(self.ns, *values, count),
+        )
+
+    # Audit
+
+    def add_audit(
+        self,
+        subject: str,
+        action: str,
+        resource: str | None,
+        principal: str | None,
+        details: Mapping[str, Any],
+        now: int,
+    ) -> None:
+        added = self.connection.execute(
+            "INSERT INTO audit (ns, event_id, at_ms, subject, action, resource, principal, details)"
+            " VALUES (?, '', ?, ?, ?, ?, ?, ?)",
+            (self.ns, now, subject, action, resource, principal, to_json(dict(details))),
+        )
+        serial = added.lastrowid or 0
+        self.connection.execute("UPDATE audit SET event_id = ? WHERE serial = ?", (ulid(now, serial), serial))
+
+    def audit(
+        self, subject: str | None, start: int | None, end: int | None, before: str | None, count: int
+    ) -> list[AuditEvent]:
+        conditions: list[tuple[str, Any]] = [("ns = ?", self.ns)]
+        if subject is not None:
+            conditions.append(("subject = ?", subject))
+        if start is not None:
+            conditions.append(("event_id >= ?", ulid(start, 0)))
+        if end is not None:
+            conditions.append(("event_id < ?", ulid(end, 0)))
+        if before is not None:
+            conditions.append(("event_id < ?", before))
+        where = " AND ".join(condition for condition, _ in conditions)
+        rows = self._all(
+            f"SELECT {_AUDIT} FROM audit WHERE {where} ORDER BY event_id DESC LIMIT ?",
+            *(value for _, value in conditions),
+            count,
+        )
+        return [audit_from_row(row) for row in rows]
+
+    def _one(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = self.connection.execute(statement, values).fetchone()
+        return row
+
+    def _all(self, statement: str, *values: Any) -> list[Any]:
+        return self.connection.execute(statement, values).fetchall()
+
+
+def _place(scope: Scope) -> tuple[str, str]:
+    """Where a scope's row stands: the system's under two empty names, a resource's under one."""
+    return scope.entity_id or "", scope.resource or ""

@@ -1,0 +1,153 @@
+"""What has to be done now and then, in the background of the acquires that make it necessary.
+
+Two things: moving the log into the file (a *checkpoint*, which waits for the disk and so must never happen
+inside an acquire), and removing what has expired, in small bites, so that nobody waits long for any of them.
+Both run in a thread that lives only as long as there is something to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+
+from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, USAGE_RETENTION_MS, Counters
+from zae_limiter.stores.sqlite.connections import Connections
+from zae_limiter.stores.sqlite.gate import Gate
+from zae_limiter.stores.sqlite.rows import bucket_from_row, counters_to_text
+
+logger = logging.getLogger("zae_limiter")
+
+COMMITS_BETWEEN_LOOKS = 256
+CHECKPOINT_AT_BYTES = 16 * 2**20
+SWEEP_EVERY_S = 10.0
+ROWS_PER_BITE = 100
+PAUSE_BETWEEN_BITES_S = 0.005
+GATE_PATIENCE_S = 5.0
+
+_EXPIRED = (
+    "SELECT ns, entity_id, resource, rf, events, hour, terms, tokens, carried FROM buckets"
+    " WHERE expires_ms < ? LIMIT ?"
+)
+
+
+class Upkeep:
+    """Decides after a commit whether something is due, and does it elsewhere."""
+
+    def __init__(self, connections: Connections, gate: Gate) -> None:
+        self._connections = connections
+        self._gate = gate
+        self._commits = 0
+        self._swept_at = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def after_commit(self, now: int) -> None:
+        """Called by whoever has just written."""
+        self._commits += 1
+        if self._commits % COMMITS_BETWEEN_LOOKS:
+            return
+        sweep = time.monotonic() - self._swept_at > SWEEP_EVERY_S
+        if sweep or self._connections.wal_size() > CHECKPOINT_AT_BYTES:
+            self._start(now, sweep)
+
+    def run_now(self, now: int) -> None:
+        """Do all of it, here."""
+        with_connection = self._connections.connect()
+        try:
+            self._sweep(with_connection, now)
+            self._checkpoint(with_connection)
+        finally:
+            with_connection.close()
+
+    def close(self) -> None:
+        """Wait for what is being done."""
+        self._closing = True
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        self._closing = False
+
+    def forget_parent(self) -> None:
+        """In a forked child: threads stay behind."""
+        self._thread = None
+
+    def _start(self, now: int, sweep: bool) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._swept_at = time.monotonic()
+        self._thread = threading.Thread(
+            target=self._run, args=(now, sweep), name="zae-limiter-upkeep", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, now: int, sweep: bool) -> None:
+        try:
+            connection = self._connections.connect()
+            try:
+                if sweep:
+                    self._sweep(connection, now)
+                self._checkpoint(connection)
+            finally:
+                connection.close()
+        except (sqlite3.Error, OSError) as error:
+            logger.warning("upkeep of %s failed, will try again: %s", self._connections.path, error)
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Move the log while others write; then the rest while nobody does, so that the log starts over."""
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self._alone(lambda: connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone())
+
+    def _sweep(self, connection: sqlite3.Connection, now: int) -> None:
+        for bite in (
+            lambda: _drop_idle_buckets(connection, now),
+            lambda: _drop(connection, "usage", "hour", now - USAGE_RETENTION_MS),
+            lambda: _drop(connection, "audit", "at_ms", now - AUDIT_RETENTION_MS),
+        ):
+            while not self._closing and self._alone(bite):
+                time.sleep(PAUSE_BETWEEN_BITES_S)
+
+    def _alone(self, work: Callable[[], object]) -> object:
+        """Do it while no acquire writes; not at all if that cannot be had."""
+        started = time.monotonic()
+        while not self._gate.enter(time.monotonic() - started):
+            if time.monotonic() - started > GATE_PATIENCE_S or self._closing:
+                self._gate.give_up()
+                return None
+            time.sleep(0.001)
+        try:
+            return work()
+        finally:
+            self._gate.leave()
+
+
+def _drop_idle_buckets(connection: sqlite3.Connection, now: int) -> bool:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        rows = connection.execute(_EXPIRED, (now, ROWS_PER_BITE)).fetchall()
+        for ns, *row in rows:
+            bucket = bucket_from_row(row)
+            end = counters_to_text(Counters(bucket.events, bucket.counters()))
+            key = (ns, bucket.entity_id, bucket.resource)
+            connection.execute(
+                "UPDATE usage SET end = ? WHERE ns = ? AND entity_id = ? AND resource = ? AND hour = ?",
+                (end, *key, bucket.hour),
+            )
+            connection.execute("DELETE FROM buckets WHERE ns = ? AND entity_id = ? AND resource = ?", key)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return len(rows) == ROWS_PER_BITE
+
+
+def _drop(connection: sqlite3.Connection, table: str, column: str, before: int) -> bool:
+    key = "serial" if table == "audit" else "ns, entity_id, resource, hour"
+    dropped = connection.execute(
+        f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {column} < ? LIMIT ?)",
+        (before, ROWS_PER_BITE),
+    )
+    return dropped.rowcount == ROWS_PER_BITE
