@@ -31,6 +31,7 @@ of the embedded stores, several limits over one ``rf``, and the only thing here 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import gcd
 
 from zae_limiter.models.choices import ConfigSource
@@ -46,6 +47,14 @@ def share(x: int, shard: int, shards: int) -> int:
     return (x + shards - 1 - shard) // shards
 
 
+@lru_cache(4096)
+def _rate_of(limit: Limit) -> tuple[int, int]:
+    """``ra`` and ``rp`` of a limit: the same fraction in the smallest numbers, cheaper on every look."""
+    amount, period = limit.refill_amount * MILLI, limit.refill_period_seconds * MILLI
+    common = gcd(amount, period)
+    return amount // common, period // common
+
+
 class Balance:
     """One limit of one bucket (or of one shard of it): its terms, its tokens and its counter."""
 
@@ -55,13 +64,10 @@ class Balance:
         self, limit: Limit, rf: int, *, tk: int | None = None, tc: int = 0, shard: int = 0, shards: int = 1
     ) -> None:
         """A balance with the terms of ``limit`` since ``rf``; full unless ``tk`` says otherwise."""
-        amount, period = limit.refill_amount * MILLI, limit.refill_period_seconds * MILLI
-        common = gcd(amount, period)  # the same fraction in smaller numbers: cheaper on every look
         self.limit = limit
         self.name = limit.name
-        self.bx = share(limit.burst * MILLI, shard, shards)
-        self.ra = amount // common
-        self.rp = period // common
+        self.bx = limit.burst * MILLI if shards == 1 else share(limit.burst * MILLI, shard, shards)
+        self.ra, self.rp = _rate_of(limit)
         self.shard = shard
         self.shards = shards
         self.tk = self.bx if tk is None else tk
@@ -72,7 +78,8 @@ class Balance:
 
     def accrued(self, t: int) -> int:
         """All that this limit has accrued from the epoch to ``t``."""
-        return share(t * self.ra // self.rp, self.shard, self.shards)
+        whole = t * self.ra // self.rp
+        return whole if self.shards == 1 else share(whole, self.shard, self.shards)
 
     def since_rf(self, now: int) -> int:
         """What accrued since the baseline; nothing when ``now`` is before it."""
@@ -185,7 +192,18 @@ class Bucket:
     the counters of an earlier life of this bucket, so that they go on where they ended.
     """
 
-    __slots__ = ("balances", "carried", "entity_id", "events", "hour", "limits", "resource", "retired", "rf")
+    __slots__ = (
+        "balances",
+        "carried",
+        "entity_id",
+        "events",
+        "hour",
+        "limits",
+        "resource",
+        "retired",
+        "rf",
+        "stored_terms",
+    )
 
     def __init__(self, entity_id: str, resource: str, rf: int) -> None:
         self.entity_id = entity_id
@@ -197,6 +215,7 @@ class Bucket:
         self.carried: dict[str, int] = {}
         self.events = 0
         self.hour = 0
+        self.stored_terms: str | None = None  # how the store that keeps it has written its limits, if it has
 
     def adopt(self, limits: tuple[Limit, ...], now: int) -> bool:
         """Make ``limits`` the terms of this bucket from ``now`` on. Returns whether that changed anything."""
@@ -212,6 +231,7 @@ class Bucket:
         )
         self.retired = {name: rebase(balance, balance.limit, now) for name, balance in known.items()}
         self.limits = limits
+        self.stored_terms = None
         self.rf = now
         return True
 
@@ -256,7 +276,13 @@ def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> li
         amount = get(balance.name, 0)
         if amount.__class__ is not int or amount < 0:
             return None
-        accrual = balance._accrual if now == balance._seen else balance.since_rf(now)
+        if now == balance._seen:
+            accrual = balance._accrual
+        else:
+            accrual = now * balance.ra // balance.rp - balance.at_rf
+            if accrual < 0:
+                accrual = 0
+            balance._accrual, balance._seen = accrual, now
         tk = balance.tk
         level = tk + accrual
         if amount:

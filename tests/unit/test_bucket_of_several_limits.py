@@ -396,20 +396,6 @@ def test_an_idle_bucket_of_several_limits_admits_each_burst_once(rpm: Limit, rf:
 # Found by review, kept as they were found
 
 
-class InterruptedAmounts(dict[str, int]):
-    """Amounts whose n-th look-up is hit by an interrupt."""
-
-    def __init__(self, amounts: dict[str, int], at: int) -> None:
-        super().__init__(amounts)
-        self.left = at
-
-    def get(self, name: str, default: int = 0) -> int:  # type: ignore[override]
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
-        return super().get(name, default)
-
-
 @pytest.mark.parametrize("at", range(1, 7))
 def test_an_interrupt_during_a_take_that_is_denied_takes_nothing(at: int) -> None:
     held = [Balance(Limit.per_minute(name, 10), NOW) for name in ("rpm", "tpm", "images")]

@@ -42,7 +42,7 @@ class DrawVerbs(Transacting):
                 tables.put_bucket(bucket, now)
             buckets.append(bucket)
         balances = tuple(chain.from_iterable(bucket.balances for bucket in buckets))
-        before = [Counters(bucket.events, bucket.counters()) for bucket in buckets]
+        before = [counters_if_new_hour(bucket, now) for bucket in buckets]
         spoken_for = draw.reserved and not leaves_reserve(legs, buckets, draw, now)
         left = None if spoken_for else take(balances, draw.wanted, now)
         if left is None:
@@ -70,7 +70,7 @@ class DrawVerbs(Transacting):
                 current = tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
                 bucket = new_bucket(tables, current, now)
                 bucket.adopt(current.limits, now)
-            counters = Counters(bucket.events, bucket.counters())
+            counters = counters_if_new_hour(bucket, now)
             bucket.settle(deltas, now)
             note_hour(tables, bucket, counters, now)
             tables.put_bucket(bucket, now)
@@ -147,13 +147,17 @@ def check_names(own: Leg, wanted: Mapping[str, int]) -> None:
             )
 
 
-def note_hour(tables: Tables, bucket: Bucket, before: Counters, now: int) -> None:
-    """Begin a usage window when the first write of an hour comes. The counters are those before it."""
-    hour = now - now % HOUR_MS
-    if hour > bucket.hour:
+def counters_if_new_hour(bucket: Bucket, now: int) -> Counters | None:
+    """What a bucket has counted, if the next write is the first of an hour."""
+    return Counters(bucket.events, bucket.counters()) if now - bucket.hour >= HOUR_MS else None
+
+
+def note_hour(tables: Tables, bucket: Bucket, before: Counters | None, now: int) -> None:
+    """Begin a usage window when the first write of an hour came. The counters are those before it."""
+    if before is not None:
         if bucket.hour:
             tables.close_usage(bucket, before)
-        bucket.hour = tables.open_usage(bucket, hour, before)
+        bucket.hour = tables.open_usage(bucket, now - now % HOUR_MS, before)
 
 
 def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:

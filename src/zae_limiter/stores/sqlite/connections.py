@@ -23,6 +23,9 @@ logger = logging.getLogger("zae_limiter")
 LOOK_AFTER_FILE_S = 0.1
 """How often it is checked that the file is still the one that was opened."""
 
+LOG_KEPT_BYTES = 4 * 2**20
+"""To what the log shrinks when it starts over."""
+
 _PARENTS: list[Connection] = []
 """Connections that belong to the process this one was forked from: kept, so that nothing closes them."""
 
@@ -65,6 +68,7 @@ class Connections:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # never in the way of an acquire: upkeep.py
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
         except BaseException:
             connection.close()
             raise

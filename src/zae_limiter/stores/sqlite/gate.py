@@ -10,9 +10,9 @@ takes the *turnstile*, and keeps that until the room is theirs: so at most one p
 room, and it is next. A process that leaves the room may slip in again past the turnstile, because that
 saves a change of process, but only ``TURNS_IN_A_ROW`` times; then it has to queue as well.
 
-Nothing here blocks: :meth:`Gate.enter` tries, and says whether it worked. Who has to wait pauses as fits
-their world (a thread sleeps, a task awaits) and tries again. The kernel drops the locks of a process that
-dies, however it dies.
+Nothing here waits for another process: :meth:`Gate.enter` tries, and says whether it worked. Who has to wait
+pauses as fits their world (a thread sleeps, a task awaits) and tries again. The kernel drops the locks of a
+process that dies, however it dies.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ except ImportError:  # Windows: SQLite's own lock, without the fairness
 
 TURNS_IN_A_ROW = 32
 """How often one process may write before it must let another through: about a millisecond's worth."""
+
+THREAD_WAIT_S = 0.01
+"""How long a thread blocks for the other threads of its process before it looks again."""
 
 PATIENCE_S = 0.1
 """Who has waited this long goes past the gate: it may be held by a process that was stopped."""
@@ -44,12 +47,13 @@ class Gate:
         self._turns = 0
         self._at_turnstile = False
 
-    def enter(self, waited: float = 0.0) -> bool:
+    def enter(self, waited: float = 0.0, *, block: bool = False) -> bool:
         """Try to get the room, having waited so many seconds. Whoever gets it must :meth:`leave`.
 
         Who has waited stands at the turnstile between tries, and so must go on trying, or :meth:`give_up`.
+        With ``block`` a thread waits a moment for the other threads of this process.
         """
-        if not self._thread_lock.acquire(blocking=False):
+        if not self._thread_lock.acquire(timeout=THREAD_WAIT_S if block else 0):
             return False
         entered = False
         try:

@@ -51,6 +51,8 @@ def config_from_row(row: Sequence[Any]) -> Config:
 
 def terms_to_text(bucket: Bucket) -> str:
     """The limits in force, then those that rest."""
+    if bucket.stored_terms is not None:
+        return bucket.stored_terms
     retired = tuple(balance.limit for balance in bucket.retired.values())
     if not retired:
         return limits_to_text(bucket.limits)
@@ -73,6 +75,7 @@ def bucket_from_row(row: Sequence[Any]) -> Bucket:
     in_force, _, resting = terms.partition("\n")
     numbers = [int(number) for number in tokens.split()]
     bucket.limits = limits_from_text(in_force)
+    bucket.stored_terms = terms
     bucket.balances = tuple(
         Balance(limit, rf, tk=numbers[2 * place], tc=numbers[2 * place + 1])
         for place, limit in enumerate(bucket.limits)

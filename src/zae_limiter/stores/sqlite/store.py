@@ -29,6 +29,7 @@ from zae_limiter.stores.protocol import Draw, Grant, Outcome, Receipt
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
 from zae_limiter.stores.sqlite.gate import Gate
+from zae_limiter.stores.sqlite.pauses import pauses
 from zae_limiter.stores.sqlite.registry import RegistryVerbs
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import (
@@ -36,7 +37,6 @@ from zae_limiter.stores.sqlite.transactions import (
     Scan,
     Transaction,
     Write,
-    pauses,
     transact,
 )
 from zae_limiter.stores.sqlite.upkeep import Upkeep
@@ -146,7 +146,7 @@ class SqliteStore(RegistryVerbs):
         waited = 0.0
         try:
             for pause in pauses():
-                reply = self._attempt(request, waited)
+                reply = self._attempt(request, waited, block=True)
                 if reply is not NOT_YET:
                     return reply
                 if waited > self._deadline:
@@ -175,10 +175,10 @@ class SqliteStore(RegistryVerbs):
             self._gate.give_up()
             raise
 
-    def _attempt(self, request: Request[Any], waited: float) -> Any:
+    def _attempt(self, request: Request[Any], waited: float, *, block: bool = False) -> Any:
         try:
             if isinstance(request, Write):
-                return self._try_write(request, waited)
+                return self._try_write(request, waited, block)
             assert isinstance(request, Transaction)
             return self._try_read(request)
         except sqlite3.OperationalError as error:
@@ -188,8 +188,8 @@ class SqliteStore(RegistryVerbs):
         except (sqlite3.Error, OSError) as error:
             raise unavailable(self._path, error) from error
 
-    def _try_write(self, request: Write[Any], waited: float) -> Any:
-        if not self._gate.enter(waited):
+    def _try_write(self, request: Write[Any], waited: float, block: bool) -> Any:
+        if not self._gate.enter(waited, block=block):
             return NOT_YET
         try:
             connection = self._connections.get("write", machine_clock)

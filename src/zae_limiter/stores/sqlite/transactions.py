@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from zae_limiter.running.plan import NOT_YET, Interrupted, Request
 from zae_limiter.stores.sqlite.tables import Connection
 
 Result = TypeVar("Result")
-
-FIRST_PAUSE_S = 0.000_05
-LONGEST_PAUSE_S = 0.001
 
 
 class Transaction(Request[Result], Generic[Result]):
@@ -58,11 +55,3 @@ def transact(connection: Connection, begin: str, work: Callable[[Connection], Re
     else:
         done: Result = result
         return done
-
-
-def pauses() -> Iterator[float]:
-    """How long to wait between tries: little by little longer."""
-    pause = FIRST_PAUSE_S
-    while True:
-        yield pause
-        pause = min(pause * 1.5, LONGEST_PAUSE_S)

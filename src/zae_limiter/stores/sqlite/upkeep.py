@@ -16,6 +16,7 @@ from collections.abc import Callable
 from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, USAGE_RETENTION_MS, Counters
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.gate import Gate
+from zae_limiter.stores.sqlite.pauses import FIRST_PAUSE_S
 from zae_limiter.stores.sqlite.rows import bucket_from_row, counters_to_text
 
 logger = logging.getLogger("zae_limiter")
@@ -55,12 +56,7 @@ class Upkeep:
 
     def run_now(self, now: int) -> None:
         """Do all of it, here."""
-        with_connection = self._connections.connect()
-        try:
-            self._sweep(with_connection, now)
-            self._checkpoint(with_connection)
-        finally:
-            with_connection.close()
+        self._run(now, sweep=True)
 
     def close(self) -> None:
         """Wait for what is being done."""
@@ -112,11 +108,11 @@ class Upkeep:
     def _alone(self, work: Callable[[], object]) -> object:
         """Do it while no acquire writes; not at all if that cannot be had."""
         started = time.monotonic()
-        while not self._gate.enter(time.monotonic() - started):
+        while not self._gate.enter(time.monotonic() - started, block=True):
             if time.monotonic() - started > GATE_PATIENCE_S or self._closing:
                 self._gate.give_up()
                 return None
-            time.sleep(0.001)
+            time.sleep(FIRST_PAUSE_S)
         try:
             return work()
         finally:
