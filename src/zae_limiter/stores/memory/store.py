@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from zae_limiter.bucket import Bucket, take, untake
+from zae_limiter.bucket import Bucket
 from zae_limiter.exceptions import NamespaceNotFoundError, ValidationError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.moments import at
@@ -20,29 +20,11 @@ from zae_limiter.stores.embedded.draws import HOUR_MS, DrawVerbs
 from zae_limiter.stores.embedded.reports import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.memory.shortcut import Shortcut, shortcut
 from zae_limiter.stores.memory.tables import InOrder, MemoryTables
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Outcome, Receipt
 
 Result = TypeVar("Result")
-
-
-class KnownRoute:
-    """Where a draw of one entity and resource goes: good while the epoch and every bucket stand as they are."""
-
-    __slots__ = ("balances", "epoch", "good_until", "held", "legs", "names", "only")
-
-    def __init__(self, legs: tuple[Leg, ...], buckets: list[Bucket], epoch: int) -> None:
-        self.legs = legs
-        self.names = legs[0].names
-        self.held = [(bucket, bucket.balances) for bucket in buckets]
-        self.only = buckets[0] if len(buckets) == 1 else None
-        self.balances = (
-            self.only.balances
-            if self.only
-            else tuple(balance for bucket in buckets for balance in bucket.balances)
-        )
-        self.good_until = min(bucket.hour for bucket in buckets) + HOUR_MS
-        self.epoch = epoch
 
 
 class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
@@ -52,49 +34,17 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         self._store = store
         self._lock = store._lock
         self._namespace = namespace
-        self._known: dict[tuple[str, str], KnownRoute] = {}
+        self._shortcuts: dict[tuple[str, str], Shortcut] = {}
         self._tables = MemoryTables()
 
     def draw_at_once(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
     ) -> bool:
         try:
-            route = self._known[entity_id, resource]
-            if wanted.__class__ is not dict or now >= route.good_until:
-                return False
-            names = route.names
-            for name in wanted:
-                if name not in names:
-                    return False
-            wanted = wanted.copy()  # the caller may change it later
-        except (KeyError, TypeError, AttributeError):
-            return False  # not known, or not what it should be: the other way says what is wrong
-        with self._lock:
-            only = route.only
-            if route.epoch != self._tables._epoch:
-                return False
-            if only is None:
-                for bucket, balances in route.held:
-                    if bucket.balances is not balances:
-                        return False
-            elif only.balances is not route.balances:
-                return False
-            left = None
-            try:
-                left = take(route.balances, wanted, now)
-                if left is not None:
-                    receipt._grant = (route.legs, wanted, route.balances, left, now)
-                    if only is None:
-                        for bucket, _ in route.held:
-                            bucket.events += 1
-                    else:
-                        only.events += 1
-            except BaseException:
-                if left is not None:
-                    receipt._grant = None
-                    untake(route.balances, wanted, now)
-                raise
-        return left is not None
+            draw = self._shortcuts[entity_id, resource]
+        except (KeyError, TypeError):
+            return False  # not known, or no name at all: the long way says which
+        return wanted.__class__ is dict and draw(wanted, now, receipt)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._tables.routes.on_unavailable
@@ -103,13 +53,19 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         def work(tables: Tables) -> Outcome:
             outcome, buckets = self._draw(tables, draw, now)
             if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
-                if len(self._known) >= MAX_ROUTES:
-                    self._known.clear()
-                route = KnownRoute(outcome.legs, buckets, tables.epoch())
-                self._known[draw.entity_id, draw.resource] = route
+                self._remember(draw, outcome.legs, buckets)
+            self._tables.drop_idle_buckets(now)
             return outcome
 
         return self._write(work)
+
+    def _remember(self, draw: Draw, legs: tuple[Leg, ...], buckets: list[Bucket]) -> None:
+        if len(self._shortcuts) >= MAX_ROUTES:
+            self._shortcuts.clear()
+        good_until = min(bucket.hour for bucket in buckets) + HOUR_MS
+        found = shortcut(self._lock, self._tables, legs, buckets, good_until)
+        if found is not None:
+            self._shortcuts[draw.entity_id, draw.resource] = found
 
     def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]:
         with self._lock:
@@ -242,7 +198,7 @@ class MemoryStore:
     def _close_space(self, name: str) -> None:
         space = self._spaces.get(name)
         if space is not None:
-            space._known.clear()
+            space._shortcuts.clear()
 
     def _at_once(self, work: Callable[[], Result]) -> Plan[Result]:
         with self._lock:

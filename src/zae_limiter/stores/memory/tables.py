@@ -109,6 +109,7 @@ class MemoryTables:
         self._resources_by_entity = Index()
         self._entities_by_resource = Index()
         self._oldest_buckets: deque[tuple[str, str]] = deque()
+        self._buckets_kept = 0
         self._usage: dict[tuple[str, str], list[UsageRow]] = {}
         self._usage_pairs: InOrder[tuple[str, str]] = InOrder()
         self._oldest_usage: deque[tuple[int, tuple[str, str]]] = deque()
@@ -188,7 +189,6 @@ class MemoryTables:
         key = (bucket.entity_id, bucket.resource)
         if key in self._buckets:
             return
-        self._drop_idle_buckets(now)
         self._buckets[key] = bucket
         self._bucket_keys.add(key)
         self._resources_by_entity.add(bucket.entity_id, bucket.resource)
@@ -214,8 +214,11 @@ class MemoryTables:
         names = self._entities_by_resource.after(resource, after, count)
         return [self._buckets[entity_id, resource] for entity_id in names]
 
-    def _drop_idle_buckets(self, now: int) -> None:
-        for _ in range(min(LOOKED_AT_PER_NEW_BUCKET, len(self._oldest_buckets))):
+    def drop_idle_buckets(self, now: int) -> None:
+        """Look at a few of the oldest, for every bucket that came since the last time. Between transactions
+        only: one that is being drawn from must stay."""
+        new = len(self._buckets) - self._buckets_kept
+        for _ in range(min(LOOKED_AT_PER_NEW_BUCKET * new, len(self._oldest_buckets))):
             key = self._oldest_buckets.popleft()
             bucket = self._buckets.get(key)
             if bucket is None:
@@ -225,6 +228,7 @@ class MemoryTables:
                 self.drop_bucket(bucket)
             else:
                 self._oldest_buckets.append(key)
+        self._buckets_kept = len(self._buckets)
 
     # Usage
 

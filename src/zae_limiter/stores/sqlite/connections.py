@@ -38,19 +38,25 @@ class Connections:
         self._open: dict[str, Connection] = {}
         self._identity: tuple[int, int] | None = None
         self._looked_at = 0.0
-        self.opened = 0
-        """Grows with every file that is opened: what was known about an earlier one is void."""
 
     def get(self, purpose: str, clock: Callable[[], int]) -> Connection:
         """The connection for one purpose. Whoever uses it must be alone with it."""
         self._look_after_file()
         connection = self._open.get(purpose)
         if connection is None:
-            connection = self._open[purpose] = self.connect()
-            prepare(connection, self.path, clock())
+            connection = self._open[purpose] = self.prepared(clock)
             if self._identity is None:
                 self._identity = self._file_identity()
-                self.opened += 1
+        return connection
+
+    def prepared(self, clock: Callable[[], int]) -> Connection:
+        """A new connection to a file of this layout. Whoever asked for it closes it."""
+        connection = self.connect()
+        try:
+            prepare(connection, self.path, clock())
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def connect(self) -> Connection:

@@ -180,7 +180,7 @@ class SqliteStore(RegistryVerbs):
             if isinstance(request, Write):
                 return self._try_write(request, waited, block)
             assert isinstance(request, Transaction)
-            return self._try_read(request)
+            return self._scan(request) if isinstance(request, Scan) else self._try_read(request)
         except sqlite3.OperationalError as error:
             if is_busy(error):
                 return NOT_YET
@@ -200,13 +200,21 @@ class SqliteStore(RegistryVerbs):
         return result
 
     def _try_read(self, request: Transaction[Any]) -> Any:
-        if not self._reader_lock.acquire(timeout=0 if isinstance(request, Read) else self._deadline):
+        if not self._reader_lock.acquire(blocking=False):
             return NOT_YET
         try:
             connection = self._connections.get("read", machine_clock)
             return transact(connection, "BEGIN", request.work)
         finally:
             self._reader_lock.release()
+
+    def _scan(self, request: Transaction[Any]) -> Any:
+        """On a connection of its own: it may take long, and nobody shall wait for it."""
+        connection = self._connections.prepared(machine_clock)
+        try:
+            return transact(connection, "BEGIN", request.work)
+        finally:
+            connection.close()
 
     # The file itself
 
