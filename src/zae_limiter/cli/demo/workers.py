@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import pickle
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -162,7 +163,7 @@ class ProcessWorkers:
     def _tell_all(self, word: str) -> None:
         for pipe in self._pipes:
             with suppress(BrokenPipeError):  # its own last word, or the lack of one, says why
-                pipe.send(word)
+                say(pipe, word)
 
     async def _until_all_are_in(self, those: set[int]) -> None:
         while len(those) < len(self._pipes):
@@ -192,6 +193,11 @@ class ProcessWorkers:
             raise click.ClickException(f"{process.name} ended with code {process.exitcode}") from None
 
 
+def say(pipe: Connection[Any, Any], word: object) -> None:
+    """What ``pipe.send`` does, which on some Pythons crashes if the other end is gone."""
+    pipe.send_bytes(pickle.dumps(word))
+
+
 def work(pipe: Connection[Any, Any], url: str, namespace: str, callers: list[Caller]) -> None:
     """The life of a worker process."""
     # A parent that is gone leaves nobody to tell.
@@ -199,23 +205,23 @@ def work(pipe: Connection[Any, Any], url: str, namespace: str, callers: list[Cal
         try:
             asyncio.run(_work(pipe, url, namespace, callers))
         except ZAELimiterError as error:
-            pipe.send(Failed(error))
+            say(pipe, Failed(error))
 
 
 async def _work(pipe: Connection[Any, Any], url: str, namespace: str, callers: list[Caller]) -> None:
     tally = Tally()
     stop = asyncio.Event()
     async with await RateLimiter.open(url, namespace=namespace) as limiter:
-        pipe.send(READY)
+        say(pipe, READY)
         pipe.recv()
         calling = asyncio.create_task(run_callers(limiter, callers, tally, stop))
         while not calling.done() and not pipe.poll():
-            pipe.send(tally)
+            say(pipe, tally)
             await asyncio.sleep(REPORT_SECONDS)
         stop.set()
         await calling
         tally.unresolved = limiter.repository.unresolved
-    pipe.send(Done(tally))
+    say(pipe, Done(tally))
 
 
 @contextmanager
