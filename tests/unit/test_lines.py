@@ -47,12 +47,12 @@ def test_lines_are_false_exactly_while_nobody_waits_anywhere() -> None:
 # Bells
 
 
-def test_leaving_rings_the_next_and_nobody_else() -> None:
+def test_leaving_rings_every_head_on_the_resource() -> None:
     lines = Lines()
     first, second, third = (lines.join(KEY, {"rpm": 1}) for _ in range(3))
-    neighbour = lines.join(OTHER, {"rpm": 1})
+    neighbour, stranger = lines.join(OTHER, {"rpm": 1}), lines.join(ELSEWHERE, {"rpm": 1})
     lines.leave(first)
-    assert rung(first, second, third, neighbour) == [False, True, False, False]
+    assert rung(first, second, third, neighbour, stranger) == [False, True, False, True, False]
 
 
 def test_giving_up_in_the_middle_of_a_line_lets_the_head_try_again() -> None:

@@ -89,7 +89,6 @@ def _wait_in_line(core: Core, ask: Ask, denial: Denial, give_up_at: int) -> Plan
                 return outcome
             denial = outcome
             if (denial.lacking.entity_id, ask.resource) != ticket.key:
-                lines.leave(ticket)
-                ticket = lines.join((denial.lacking.entity_id, ask.resource), ask.wanted)
+                lines.move(ticket, (denial.lacking.entity_id, ask.resource))
     finally:
         lines.leave(ticket)

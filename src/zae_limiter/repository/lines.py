@@ -1,14 +1,18 @@
 """Waiting in line: who is next at a bucket, within one process.
 
 Whoever may wait joins the line of the bucket that lacks. Only the head of a line tries; it tries when its
-tokens are due, or when something is given back or configured. Nobody overtakes: a request that does not
-wait must leave in the bucket what those in line wait for (see ``Draw.reserved``). A ticket that leaves,
-served or not, rings the next.
+tokens are due, or when something is given back or configured. Nobody overtakes: every request must leave in a
+bucket what those who came earlier wait for there (see ``Draw.reserved``), and who does not wait comes last.
+
+Earlier means earlier over all lines, by one count of arrivals that a ticket keeps when it moves to another
+bucket. So the oldest of all yields to nobody, and two who wait at different buckets of one hierarchy cannot
+wait for each other for ever.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import insort
 from collections.abc import Iterable, Mapping
 
 from zae_limiter.running.plan import Bell
@@ -20,21 +24,23 @@ BucketKey = tuple[str, str]
 class Ticket:
     """A place in a line."""
 
-    __slots__ = ("amounts", "bell", "key")
+    __slots__ = ("amounts", "arrival", "bell", "key")
 
-    def __init__(self, key: BucketKey, amounts: Mapping[str, int]) -> None:
+    def __init__(self, key: BucketKey, amounts: Mapping[str, int], arrival: int) -> None:
         self.key = key
         self.amounts = amounts
+        self.arrival = arrival
         self.bell = Bell()
 
 
 class Lines:
     """The lines at all buckets of one repository. False while nobody waits anywhere."""
 
-    __slots__ = ("_lock", "by_bucket")
+    __slots__ = ("_arrivals", "_lock", "by_bucket")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._arrivals = 0
         self.by_bucket: dict[BucketKey, list[Ticket]] = {}
 
     def __bool__(self) -> bool:
@@ -42,29 +48,50 @@ class Lines:
 
     def join(self, key: BucketKey, amounts: Mapping[str, int]) -> Ticket:
         """Stand at the end of a line."""
-        ticket = Ticket(key, amounts)
         with self._lock:
-            self.by_bucket.setdefault(key, []).append(ticket)
+            self._arrivals += 1
+            ticket = Ticket(key, amounts, self._arrivals)
+            self._stand(ticket)
         return ticket
 
-    def leave(self, ticket: Ticket) -> None:
-        """Step out, and let the next one try."""
+    def move(self, ticket: Ticket, key: BucketKey) -> None:
+        """Go to another line, before those who arrived later."""
         with self._lock:
-            line = self.by_bucket[ticket.key]
-            line.remove(ticket)
-            if not line:
-                del self.by_bucket[ticket.key]
-            heads = line[:1]
-        for head in heads:
-            head.bell.ring()
+            self._step_out(ticket)
+            ticket.key = key
+            self._stand(ticket)
+        self._ring_heads(key[1])
+
+    def leave(self, ticket: Ticket) -> None:
+        """Step out. What it waited for is free: every head on this resource may try."""
+        with self._lock:
+            self._step_out(ticket)
+        self._ring_heads(ticket.key[1])
+
+    def _stand(self, ticket: Ticket) -> None:
+        insort(self.by_bucket.setdefault(ticket.key, []), ticket, key=lambda other: other.arrival)
+
+    def _step_out(self, ticket: Ticket) -> None:
+        line = self.by_bucket[ticket.key]
+        line.remove(ticket)
+        if not line:
+            del self.by_bucket[ticket.key]
+
+    def _ring_heads(self, resource: str) -> None:
+        with self._lock:
+            keys = [key for key in self.by_bucket if key[1] == resource]
+        self.ring(keys)
 
     def is_head(self, ticket: Ticket) -> bool:
         """Whether it is this one's turn."""
         with self._lock:
             return self.by_bucket[ticket.key][0] is ticket
 
-    def waited_for(self, resource: str, ahead_of: Ticket | None = None) -> dict[str, dict[str, int]]:
-        """What stands in line on a resource (before ``ahead_of``, in its own line): entity → limit → tokens."""
+    def waited_for(self, resource: str, by: Ticket | None = None) -> dict[str, dict[str, int]]:
+        """What those who came earlier wait for on a resource: entity → limit → tokens.
+
+        Earlier than ``by``; without it, all of them.
+        """
         sums: dict[str, dict[str, int]] = {}
         with self._lock:
             for (entity_id, line_resource), line in self.by_bucket.items():
@@ -72,7 +99,7 @@ class Lines:
                     continue
                 totals: dict[str, int] = {}
                 for ticket in line:
-                    if ticket is ahead_of:
+                    if by is not None and ticket.arrival >= by.arrival:
                         break
                     for name, amount in ticket.amounts.items():
                         totals[name] = totals.get(name, 0) + amount

@@ -139,6 +139,32 @@ async def a_change_of_limits_wakes_who_waits(world: World) -> None:
     assert log == [("a", 1.0)]
 
 
+@case("Two who wait at different buckets of one hierarchy do not wait for each other for ever")
+async def waiting_at_different_levels_is_no_deadlock(world: World) -> None:
+    await world.limiter.set_system_defaults([Limit.per_minute("rpm", 60, burst=10)])
+    await world.limiter.create_entity("org")
+    await world.limiter.create_entity("key", parent_id="org")
+    async with world.limiter.acquire("key", "gpt", {"rpm": 4}):
+        pass
+    await world.limiter.update_entity("key", cascade=True)
+    async with world.limiter.acquire("org", "gpt", {"rpm": 10}):
+        pass
+    log: list[Any] = []
+
+    async def second() -> None:
+        await world.until_waiting(1)
+        await taking(world, log, "at the key", 7, 60, "key")
+
+    async def time() -> None:
+        await world.until_waiting(2)
+        for served, seconds in ((1, 6), (2, 7)):
+            world.clock.advance(seconds)
+            await world.until(lambda served=served: len(log) == served)  # type: ignore[misc]
+
+    assert await world.concurrently(taking(world, log, "at the org", 6, 60, "key"), second(), time()) == [None] * 3
+    assert log == [("at the org", 6.0), ("at the key", 13.0)]
+
+
 @case("Who waits for an ancestor waits at the ancestor")
 async def waiting_happens_at_the_bucket_that_lacks(world: World) -> None:
     await world.limiter.create_entity("org")
