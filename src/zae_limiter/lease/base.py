@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.admission import Ask, admit
@@ -51,9 +52,20 @@ DEFAULT_OPTIONS = LeaseOptions(None, 0, None, OnError.REFUND)
 class LeaseBase:
     """The state of a lease, and its methods as plans."""
 
-    __slots__ = ("_consume", "_core", "_entity_id", "_grant", "_ledger", "_open", "_options", "_resource")
+    __slots__ = (
+        "_consume",
+        "_core",
+        "_driver",
+        "_entity_id",
+        "_grant",
+        "_ledger",
+        "_open",
+        "_options",
+        "_resource",
+    )
 
     _core: Core
+    _driver: Any
     _entity_id: str
     _resource: str
     _consume: Mapping[str, int]

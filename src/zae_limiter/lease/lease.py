@@ -14,7 +14,7 @@ from zae_limiter.running.twins import awaited
 class Lease(LeaseBase):
     """Tokens held for the length of an ``async with`` block. Made by ``RateLimiter.acquire``."""
 
-    __slots__ = ("_driver",)
+    __slots__ = ()
 
     _driver: AsyncDriver
 

@@ -14,7 +14,7 @@ from zae_limiter.running.twins import returned
 class SyncLease(LeaseBase):
     """Tokens held for the length of a ``with`` block. Made by ``SyncRateLimiter.acquire``."""
 
-    __slots__ = ("_driver",)
+    __slots__ = ()
 
     _driver: SyncDriver
 

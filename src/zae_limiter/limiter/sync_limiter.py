@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from zae_limiter.lease.base import DEFAULT_OPTIONS, lease_options
 from zae_limiter.lease.sync_lease import SyncLease
 from zae_limiter.limiter.verbs import LimiterVerbs
-from zae_limiter.models.choices import OnError, OnUnavailable
-from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.sync_repository import SyncData, SyncRepository
 from zae_limiter.running.twins import returned
 
-new_object = object.__new__
 
-
-class SyncRateLimiter(LimiterVerbs, SyncData):
+class SyncRateLimiter(LimiterVerbs[SyncLease], SyncData):
     """Takes tokens from buckets. Open one with :meth:`open`, or give it a repository."""
 
     def __init__(self, repository: SyncRepository) -> None:
@@ -26,6 +20,7 @@ class SyncRateLimiter(LimiterVerbs, SyncData):
         self.repository = repository
         self._core = repository._core
         self._driver = repository._driver
+        self._lease_type = SyncLease
         self._owns_repository = False
 
     @classmethod
@@ -37,47 +32,6 @@ class SyncRateLimiter(LimiterVerbs, SyncData):
         limiter = cls(SyncRepository.open(url, namespace=namespace, **options))
         limiter._owns_repository = True
         return limiter
-
-    def acquire(
-        self,
-        entity_id: str,
-        resource: str,
-        consume: Mapping[str, int],
-        *,
-        limits: Iterable[Limit] | None = None,
-        timeout: float = 0,
-        on_unavailable: OnUnavailable | str | None = None,
-        on_error: OnError | str = OnError.REFUND,
-    ) -> SyncLease:
-        """Take ``consume`` from the entity and every ancestor it cascades to, all or nothing.
-
-        Use it as a context manager; the tokens are taken on entry::
-
-            with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
-                answer = call_llm()
-                lease.adjust(tpm=answer.total_tokens - 500)
-
-        ``limits`` override the stored limits of this entity. ``timeout`` is how many seconds to wait in line.
-        ``on_unavailable`` is ``"block"`` or ``"allow"``. If the body raises, what was taken and not settled
-        is given back, unless ``on_error="keep"``.
-
-        Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit),
-        ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
-        """
-        options = DEFAULT_OPTIONS
-        if limits is not None or timeout or on_unavailable is not None or on_error is not OnError.REFUND:
-            options = lease_options(limits, timeout, on_unavailable, on_error)
-        lease: SyncLease = new_object(SyncLease)  # as SyncLease(…) would, without the price of a call
-        lease._core = self._core
-        lease._driver = self._driver
-        lease._entity_id = entity_id
-        lease._resource = resource
-        lease._consume = consume
-        lease._options = options
-        lease._grant = None
-        lease._ledger = None
-        lease._open = False
-        return lease
 
     available = returned(LimiterVerbs._available)
     time_until_available = returned(LimiterVerbs._time_until_available)

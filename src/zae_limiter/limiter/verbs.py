@@ -1,10 +1,13 @@
-"""What a limiter reads and resets, written once as plans."""
+"""What a limiter does, written once: taking, and reads as plans."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
+from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase, lease_options
+from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import EntityStatus
 from zae_limiter.naming import check_entity_id, check_principal, check_resource
@@ -12,11 +15,60 @@ from zae_limiter.repository.arguments import check_consume
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
 
+SomeLease = TypeVar("SomeLease", bound=LeaseBase)
 
-class LimiterVerbs:
-    """The reads of a limiter."""
+new_object = object.__new__
+
+
+class LimiterVerbs(Generic[SomeLease]):
+    """Taking, and the reads of a limiter."""
 
     _core: Core
+    _driver: Any
+    _lease_type: type[SomeLease]
+
+    def acquire(
+        self,
+        entity_id: str,
+        resource: str,
+        consume: Mapping[str, int],
+        *,
+        limits: Iterable[Limit] | None = None,
+        timeout: float = 0,
+        on_unavailable: OnUnavailable | str | None = None,
+        on_error: OnError | str = OnError.REFUND,
+    ) -> SomeLease:
+        """Take ``consume`` from the entity and every ancestor it cascades to, all or nothing.
+
+        Use it as a context manager; the tokens are taken on entry::
+
+            async with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
+                answer = await call_llm()
+                await lease.adjust(tpm=answer.total_tokens - 500)
+
+        (and without ``async`` and ``await`` on a ``SyncRateLimiter``).
+
+        ``limits`` override the stored limits of this entity. ``timeout`` is how many seconds to wait in line.
+        ``on_unavailable`` is ``"block"`` or ``"allow"``. If the body raises, what was taken and not settled
+        is given back, unless ``on_error="keep"``.
+
+        Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit),
+        ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
+        """
+        options = DEFAULT_OPTIONS
+        if limits is not None or timeout or on_unavailable is not None or on_error is not OnError.REFUND:
+            options = lease_options(limits, timeout, on_unavailable, on_error)
+        lease: SomeLease = new_object(self._lease_type)  # what a call of the type would do, in half the time
+        lease._core = self._core
+        lease._driver = self._driver
+        lease._entity_id = entity_id
+        lease._resource = resource
+        lease._consume = consume
+        lease._options = options
+        lease._grant = None
+        lease._ledger = None
+        lease._open = False
+        return lease
 
     def _available(
         self, entity_id: str, resource: str, *, limits: Iterable[Limit] | None = None
