@@ -82,7 +82,10 @@ class Gate:
             os.close(file)
 
     def _enter_room(self, waited: float) -> bool:
-        room, turnstile = self._files or self._open_files()
+        if self._files is None and not self._open_files():
+            return True  # nowhere to put a gate: if that is an error, SQLite will say so better
+        assert self._files is not None
+        room, turnstile = self._files
         if self._turns < TURNS_IN_A_ROW or self._at_turnstile:
             if _try_lock(room):
                 self._turns = 0 if self._at_turnstile else self._turns + 1
@@ -108,10 +111,17 @@ class Gate:
             fcntl.flock(self._files[1], fcntl.LOCK_UN)
         self._at_turnstile = False
 
-    def _open_files(self) -> tuple[int, int]:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._files = os.open(f"{self._path}-gate", flags, 0o600), os.open(f"{self._path}-turn", flags, 0o600)
-        return self._files
+    def _open_files(self) -> bool:
+        files: list[int] = []
+        try:
+            for name in ("gate", "turn"):
+                files.append(os.open(f"{self._path}-{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError:
+            for file in files:
+                os.close(file)
+            return False
+        self._files = files[0], files[1]
+        return True
 
 
 def _try_lock(file: int) -> bool:
