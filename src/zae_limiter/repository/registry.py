@@ -103,4 +103,4 @@ class RepositoryVerbs:
         yield from self._core.call("create", self._core.store.create(now))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {type(self._core.store).__name__} namespace={self.namespace!r}>"
+        return f"<{type(self).__name__} {self._core.store!r} namespace={self.namespace!r}>"

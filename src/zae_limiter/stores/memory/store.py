@@ -87,6 +87,9 @@ class MemoryStore:
         self._spaces: dict[str, MemorySpace] = {}
         self._register(DEFAULT_NAMESPACE, 0)
 
+    def __repr__(self) -> str:
+        return "MemoryStore()"
+
     def space(self, namespace: str) -> MemorySpace:
         with self._lock:
             space = self._spaces.get(namespace)

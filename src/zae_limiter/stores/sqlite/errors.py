@@ -10,6 +10,7 @@ _HINTS = (
     ("full", "free some space on its disk"),
     ("readonly", "make the file and its folder writable for this user"),
     ("unable to open", "its folder must exist and be writable for this user"),
+    ("no such file", "its folder does not exist and cannot be made here; name another"),
     ("permission denied", "make the file and its folder writable for this user"),
     ("not a database", "name another file, or move this one away to start anew"),
     ("malformed", "restore it from a backup, or move it away to start anew"),

@@ -133,6 +133,9 @@ class SqliteStore(RegistryVerbs):
         self._spaces: dict[str, SqliteSpace] = {}
         _STORES.add(self)
 
+    def __repr__(self) -> str:
+        return f"SqliteStore({self._path!r})"
+
     def space(self, namespace: str) -> SqliteSpace:
         return self._spaces.setdefault(namespace, SqliteSpace(self, namespace))
 
