@@ -1,0 +1,137 @@
+"""The pages agree with each other and with the code: links, commands, names, decisions."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from pages import PAGES, ROOT, anchors_of, blocks_of_kind, commands_of, links_of, title_of
+
+import zae_limiter
+from zae_limiter import Lease, RateLimiter, Repository, testing
+from zae_limiter.cli.group import COMMANDS, cli
+
+API_PAGE = ROOT / "docs" / "api.md"
+CLI_PAGE = ROOT / "docs" / "cli.md"
+DECISIONS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+WITH_LINKS = [*PAGES, ROOT / "examples" / "README.md"]
+
+README_LINES = 250
+
+
+# Links
+
+
+@pytest.mark.parametrize("page", WITH_LINKS, ids=title_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in links_of(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        if anchor:
+            assert anchor in anchors_of(target), link
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached = set[Path]()
+    ahead = [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        targets = [(page.parent / link.partition("#")[0]).resolve() for link in links_of(page)]
+        ahead += [target for target in targets if target.suffix == ".md"]
+    assert [title_of(page) for page in PAGES if page not in reached] == []
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
+
+
+# Commands
+
+
+def shown_commands() -> list[tuple[Path, list[str]]]:
+    return [(page, words) for page in PAGES for words in commands_of(page)]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        pytest.param(page, words, id=f"{title_of(page)}: {' '.join(words)}")
+        for page, words in shown_commands()
+        if words[0] == "zae-limiter"
+    ],
+)
+def test_every_shown_command_exists_with_its_options(page: Path, words: list[str]) -> None:
+    names = [word for word in words[1:2] if not word.startswith("-")]
+    help_page = CliRunner().invoke(cli, [*names, "--help"])
+    assert help_page.exit_code == 0, help_page.output
+    for option in words[1:]:
+        if option.startswith("-"):
+            assert re.search(rf"(^|[\s,]){option}\b", help_page.output), option
+
+
+def test_what_is_shown_of_make_and_pip_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for _, words in shown_commands():
+        if words[0] == "make":
+            assert set(words[1:]) <= set(targets)
+        if words[:2] == ["pip", "install"]:
+            name, _, extra = words[2].removesuffix("]").partition("[")
+            assert name == project["name"]
+            assert not extra or extra in project["optional-dependencies"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_has_its_place_on_the_page(name: str) -> None:
+    page = CLI_PAGE.read_text(encoding="utf-8")
+    assert f"`zae-limiter {name}`" in page
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    options = [option for parameter in command.params for option in parameter.opts]
+    assert [option for option in options if f"`{option}" not in page] == []
+
+
+# Names
+
+
+def code_on(page: Path) -> str:
+    """All that stands between backticks on a page."""
+    prose = "\n".join(block.text for block in blocks_of_kind(page, "prose"))
+    return "\n".join(re.findall(r"`([^`]+)`", prose))
+
+
+@pytest.mark.parametrize("name", [*zae_limiter.__all__, *testing.__all__])
+def test_every_public_name_is_on_the_page_of_names(name: str) -> None:
+    assert re.search(rf"(?<!\w){name}(?!\w)", code_on(API_PAGE))
+
+
+@pytest.mark.parametrize("kind", [RateLimiter, Repository, Lease])
+def test_every_public_method_is_on_the_page_of_names(kind: type) -> None:
+    methods = [name for name, _ in inspect.getmembers(kind) if not name.startswith("_")]
+    code = code_on(API_PAGE)
+    assert [name for name in methods if not re.search(rf"(?<!\w){name}(?!\w)", code)] == []
+
+
+# Decisions
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    assert [int(page.name[:4]) for page in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=title_of)
+def test_a_decision_says_why_what_and_what_lost(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"# {page.name[:4]}: ")
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings == ["Context", "Decision", "Consequences", "The alternative that lost"]

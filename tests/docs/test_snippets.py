@@ -1,0 +1,63 @@
+"""Every Python snippet of the documentation runs, in order, one namespace per page, and prints what it says."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from pages import NO_RUN, PAGES, Block, blocks_of_kind, printed_by, title_of
+
+from zae_limiter import RateLimiter, SyncRateLimiter
+
+RUN = [page for page in PAGES if blocks_of_kind(page, "python")]
+SKIPPED_AT_MOST = 3
+
+
+@contextmanager
+def namespace() -> Iterator[tuple[asyncio.Runner, dict[str, Any]]]:
+    """An event loop and names that live as long as a page; what is left open is closed."""
+    names: dict[str, Any] = {"__name__": "page"}
+    with asyncio.Runner() as runner:
+        try:
+            yield runner, names
+        finally:
+            for value in names.values():
+                if isinstance(value, SyncRateLimiter):
+                    value.close()
+                elif isinstance(value, RateLimiter):
+                    runner.run(value.close())
+
+
+def run(block: Block, page: Path, runner: asyncio.Runner, names: dict[str, Any]) -> list[str]:
+    """Run a block at its own place in the page, so that a traceback shows it; the lines it printed."""
+    source = "\n" * (block.line - 1) + block.text
+    code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    with redirect_stdout(StringIO()) as printed:
+        result = eval(code, names)
+        if code.co_flags & inspect.CO_COROUTINE:
+            runner.run(result)
+    return printed.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("page", RUN, ids=title_of)
+def test_the_snippets_of_a_page_run_and_print_what_they_say(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZAEL_URL", f"sqlite:///{quote(str(tmp_path / 'limits.db'))}")
+    with namespace() as (runner, names):
+        for block in blocks_of_kind(page, "python"):
+            printed = run(block, page, runner, names)
+            assert printed == printed_by(block), f"{title_of(page)}, line {block.line}"
+
+
+def test_hardly_any_snippet_is_skipped() -> None:
+    assert sum(page.read_text(encoding="utf-8").count(NO_RUN) for page in PAGES) <= SKIPPED_AT_MOST
