@@ -158,7 +158,8 @@ def build_limit_status(
 ) -> LimitStatus:
     """How one limit meets a request of ``requested`` whole tokens.
 
-    ``reserved`` millitokens belong to those who wait in line: a request with an amount must leave them.
+    ``reserved`` millitokens belong to those who wait in line: a request with an amount must leave them, so
+    they are not available to it.
     """
     amount = requested * MILLI
     wanted = amount + reserved if amount else 0
@@ -174,7 +175,7 @@ def build_limit_status(
         resource=resource,
         limit_name=balance.name,
         limit=balance.limit,
-        available=level // MILLI,
+        available=min(level, max(level - reserved, 0)) // MILLI if amount else level // MILLI,
         requested=requested,
         exceeded=level < wanted,
         retry_after_seconds=None if wait is None else wait / MILLI,
@@ -246,8 +247,8 @@ class Bucket:
                 balance.tk, balance.tc = give_back(balance, -delta, now), balance.tc + delta
 
     def refill(self, now: int) -> None:
-        """Full again."""
-        for balance in self.balances:
+        """Full again, the limits that rest too."""
+        for balance in (*self.balances, *self.retired.values()):
             balance.tk = balance.bx - balance.since_rf(now)
 
     def counters(self) -> dict[str, int]:

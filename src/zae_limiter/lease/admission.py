@@ -13,7 +13,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.repository.core import Core
 from zae_limiter.repository.lines import Ticket
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitBell, Plan
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
 
 logger = logging.getLogger("zae_limiter")
 
@@ -30,17 +30,22 @@ class Ask(NamedTuple):
     legs: tuple[Leg, ...] | None = None
 
 
-def admit(core: Core, ask: Ask) -> Plan[Grant | None]:
+def admit(core: Core, ask: Ask, receipt: Receipt | None = None) -> Plan[Grant | None]:
     """The grant; ``None`` when the store is unavailable and the policy is to allow.
 
-    Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait).
+    Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait). The grant is
+    noted on the receipt before anything else happens, so that no interrupt loses track of it.
     """
     waited = 0
     try:
         outcome = yield from _attempt(core, ask, None)
+        if receipt is not None and outcome.__class__ is Grant:
+            receipt._grant = outcome
         if ask.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
             started = yield from READ_TIMER
             outcome = yield from _wait_in_line(core, ask, outcome, started + ask.timeout_ms)
+            if receipt is not None and outcome.__class__ is Grant:
+                receipt._grant = outcome
             if core.observer is not None:
                 waited = (yield from READ_TIMER) - started
     except RateLimiterUnavailable as error:

@@ -27,6 +27,9 @@ FLUSH_AFTER_MS = 5_000
 SETTLE_PAUSES_MS = (20, 100)
 """Between the tries to write what a finished lease owes."""
 
+SETTLE_PATIENCE_MS = 1_000
+"""No further try after this long: the caller's work is done, and they want to go on."""
+
 
 class LeaseOptions:
     """What few callers say about an acquire."""
@@ -168,7 +171,7 @@ class LeaseBase:
             options.timeout_ms,
             options.on_unavailable,
         )
-        self._grant = yield from admit(self._core, ask)
+        self._grant = yield from admit(self._core, ask, self)
         if self._grant is None:
             self._ledger = Ledger(ask.wanted)
         self._open = True
@@ -183,8 +186,9 @@ class LeaseBase:
         owed = books.owed_on_failure() if failed and not keep else books.owed()
         self._ledger = books
         failure: Exception | None = None
+        started = yield from READ_TIMER
         for pause in (0, *SETTLE_PAUSES_MS):
-            if not owed:
+            if not owed or (yield from READ_TIMER) - started > SETTLE_PATIENCE_MS:
                 break
             if pause:
                 yield from Pause(pause)

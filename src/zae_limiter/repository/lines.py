@@ -11,9 +11,11 @@ wait for each other for ever.
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from weakref import WeakValueDictionary
 
 from zae_limiter.running.plan import Bell
 
@@ -34,9 +36,9 @@ class Ticket:
 
 
 class Lines:
-    """The lines at all buckets of one repository. False while nobody waits anywhere."""
+    """The lines at all buckets of one namespace. False while nobody waits anywhere."""
 
-    __slots__ = ("_arrivals", "_lock", "by_bucket")
+    __slots__ = ("__weakref__", "_arrivals", "_lock", "by_bucket")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -119,3 +121,32 @@ class Lines:
         with self._lock:
             keys = list(self.by_bucket)
         self.ring(keys)
+
+    def forget_parent(self) -> None:
+        """In a forked child: those who wait stayed behind."""
+        self._lock = threading.Lock()
+        self.by_bucket.clear()
+
+
+_LINES: WeakValueDictionary[Hashable, Lines] = WeakValueDictionary()
+_LINES_LOCK = threading.Lock()
+
+
+def lines_at(place: Hashable) -> Lines:
+    """The lines of one namespace of one store: the same for everybody in this process who uses it."""
+    with _LINES_LOCK:
+        lines = _LINES.get(place)
+        if lines is None:
+            lines = _LINES[place] = Lines()
+        return lines
+
+
+def _after_fork_in_child() -> None:
+    global _LINES_LOCK
+    _LINES_LOCK = threading.Lock()
+    for lines in list(_LINES.values()):
+        lines.forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

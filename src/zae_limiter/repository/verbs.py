@@ -219,7 +219,8 @@ class DataVerbs:
     ) -> Plan[None]:
         """Set the limits of everybody who has no nearer ones, and what to do while the store is unavailable.
 
-        ``on_unavailable``: ``"block"`` (raise, the default) or ``"allow"`` (let through, uncounted).
+        ``on_unavailable``: ``"block"`` (raise, the default) or ``"allow"`` (let through, uncounted); a policy
+        that was set stays when none is given.
         """
         policy = None
         if on_unavailable is not None:

@@ -123,7 +123,6 @@ class Performer(Protocol):
     def __call__(self, request: Request[Reply], /) -> Reply: ...
 
 
-def immediate(result: Result) -> Plan[Result]:
-    """A plan that is finished before it begins."""
-    return result
-    yield  # makes this a generator
+def is_over(plan: Plan[Any]) -> bool:
+    """Whether a plan has returned or raised, and cannot be told anything any more."""
+    return getattr(plan, "gi_frame", None) is None

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from zae_limiter.running.clocks import Clock, WaitingClock, timer_of
 from zae_limiter.running.plan import (
+    UNKNOWN,
     AwaitBell,
     Bell,
     CutShort,
@@ -17,6 +18,7 @@ from zae_limiter.running.plan import (
     ReadClock,
     ReadTimer,
     Request,
+    is_over,
 )
 
 Result = TypeVar("Result")
@@ -40,39 +42,37 @@ class SyncDriver:
         was cut short, goes on as it would after any error, and the interrupt is raised when it is done.
         """
         interrupt: BaseException | None = None
-        step: Any = plan.send
-        argument: Any = None
+        reply: Any = None
+        error: BaseException | None = None
         while True:
             try:
-                request = step(argument)
+                while True:
+                    request = plan.send(reply) if error is None else plan.throw(error)
+                    reply, error = UNKNOWN, None
+                    reply = self._answer(request) if interrupt is None else self._answer_sheltered(request)
             except StopIteration as finished:
                 if interrupt is not None:
                     raise interrupt from None
                 result: Result = finished.value
                 return result
-            except Interrupted as stop:
-                raise stop.cause from None
-            except BaseException:
-                if interrupt is not None:
-                    raise interrupt from None
-                raise
-            try:
-                answer = self._answer if interrupt is None else self._answer_sheltered
-                step, argument = plan.send, answer(request)
-            except Interrupted as stop:
-                # The store knows how far the request got.
-                interrupt = stop.cause
-                step, argument = (plan.send, stop.reply) if to_the_end else (plan.throw, stop)
-            except Exception as error:
-                step, argument = plan.throw, error
-            except BaseException as cause:
-                interrupt = cause
-                if not to_the_end:
-                    step, argument = plan.throw, Interrupted(cause)
-                elif isinstance(request, (Pause, AwaitBell)):
-                    step, argument = plan.send, None  # a wait cut short has still been waited for
+            except BaseException as caught:
+                if is_over(plan):
+                    cause = caught.cause if isinstance(caught, Interrupted) else caught
+                    raise (interrupt or cause) from cause.__cause__
+                if isinstance(caught, Interrupted):
+                    # The store knows how far the request got.
+                    interrupt, reply, error = caught.cause, caught.reply, caught
+                elif isinstance(caught, Exception):
+                    error = caught
                 else:
-                    step, argument = plan.throw, CutShort("interrupted")
+                    # It may have hit right after the answer came.
+                    interrupt, error = caught, Interrupted(caught, reply=reply)
+                if to_the_end and isinstance(error, Interrupted):
+                    error = None
+                    if reply is UNKNOWN and isinstance(request, (Pause, AwaitBell)):
+                        reply = None  # a wait cut short has still been waited for
+                    elif reply is UNKNOWN:
+                        error = CutShort("interrupted")
 
     def _answer(self, request: Request[Any]) -> Any:
         kind = type(request)

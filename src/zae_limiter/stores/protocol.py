@@ -10,7 +10,7 @@ they can know (does the parent exist, is this limit configured).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -326,6 +326,10 @@ class Space(Protocol):
 
 class Store(Protocol):
     """A place for namespaces."""
+
+    @property
+    def identity(self) -> Hashable:
+        """The same for all stores of a process that keep the same data."""
 
     def space(self, namespace: str) -> Space:
         """One namespace; nothing is read until a verb runs."""

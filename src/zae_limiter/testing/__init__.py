@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.testing.clock import FakeClock
 from zae_limiter.testing.failing_store import FailingStore
 from zae_limiter.testing.limiters import memory_limiter, sync_memory_limiter
 
-__all__ = ["FailingStore", "FakeClock", "memory_limiter", "sync_memory_limiter"]
+__all__ = ["FailingStore", "FakeClock", "MemoryStore", "memory_limiter", "sync_memory_limiter"]

@@ -5,19 +5,25 @@ from __future__ import annotations
 import heapq
 import sys
 import threading
+import time
 from collections.abc import Callable
+from typing import Any
 
 NEW_YEAR_2026_MS = 1_767_225_600_000
 
-_PASSES_BEFORE_JUMP = 10
+_PASSES_BEFORE_JUMP = 20
 """Turns an event loop gets before the clock jumps, so that every task that wants to wait does."""
+
+_SECONDS_BEFORE_JUMP = 0.005
+"""The same for threads, which cannot be counted."""
 
 
 class FakeClock:
     """Give it as ``clock=``; it drives refill, and every wait of ``timeout=`` too.
 
     By default a wait is over at once: the clock jumps to its end, so a test that waits an hour takes no
-    time. With ``auto_advance=False`` whoever waits stays waiting until the test calls :meth:`advance`.
+    time. Several who wait are woken one after the other, each at its time. With ``auto_advance=False``
+    whoever waits stays waiting until the test calls :meth:`advance`.
 
     >>> clock = FakeClock()
     >>> clock.advance(1.5)
@@ -31,6 +37,7 @@ class FakeClock:
         self._auto_advance = auto_advance
         self._lock = threading.RLock()
         self._serial = 0
+        self._jumping = False
         self._waiting: list[tuple[int, int, Callable[[], object]]] = []
 
     def __call__(self) -> int:
@@ -69,26 +76,42 @@ class FakeClock:
         return call_off
 
     def _jump_soon(self, due: int) -> None:
-        loop = None
-        if asyncio := sys.modules.get("asyncio"):
-            try:
-                loop = asyncio.get_running_loop()
-            except RuntimeError:
-                loop = None
-        if loop is None:
+        loop = _running_loop()
+        with self._lock:
+            alone = len(self._waiting) == 1
+            if self._jumping or (loop is None and alone):
+                jumping = self._jumping
+            else:
+                self._jumping = jumping = True
+                if loop is not None:
+                    loop.call_soon(self._jump_in_loop, loop, _PASSES_BEFORE_JUMP)
+                else:
+                    threading.Thread(target=self._jump_in_thread, daemon=True).start()
+        if not jumping:
             self._move(max(due, self._now))
-            return
 
-        def jump(passes: int) -> None:
-            if passes:
-                loop.call_soon(jump, passes - 1)
-                return
-            with self._lock:
-                earliest = self._waiting[0][0] if self._waiting else None
-            if earliest is not None:
-                self._move(max(earliest, self._now))
+    def _jump_in_loop(self, loop: Any, passes: int) -> None:
+        """Jump from wait to wait, and let the tasks react in between."""
+        if passes:
+            loop.call_soon(self._jump_in_loop, loop, passes - 1)
+        elif self._jump_to_earliest():
+            loop.call_soon(self._jump_in_loop, loop, _PASSES_BEFORE_JUMP)
 
-        loop.call_soon(jump, _PASSES_BEFORE_JUMP)
+    def _jump_in_thread(self) -> None:
+        """Jump from wait to wait, and let the threads react in between."""
+        time.sleep(_SECONDS_BEFORE_JUMP)
+        while self._jump_to_earliest():
+            time.sleep(_SECONDS_BEFORE_JUMP)
+
+    def _jump_to_earliest(self) -> bool:
+        """Whether anybody was waiting."""
+        with self._lock:
+            if not self._waiting:
+                self._jumping = False
+                return False
+            earliest = self._waiting[0][0]
+        self._move(max(earliest, self._now))
+        return True
 
     def _move(self, to: int) -> None:
         while True:
@@ -99,3 +122,11 @@ class FakeClock:
                 due, _, wake = heapq.heappop(self._waiting)
                 self._now = max(self._now, due)
             wake()
+
+
+def _running_loop() -> Any:
+    asyncio = sys.modules.get("asyncio")
+    try:
+        return asyncio.get_running_loop() if asyncio else None
+    except RuntimeError:
+        return None

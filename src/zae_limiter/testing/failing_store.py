@@ -151,6 +151,7 @@ _NEVER_FAILING = frozenset(
         "attempt",
         "cache_stats",
         "close",
+        "identity",
         "invalidate_config_cache",
         "perform",
         "perform_async",

@@ -108,7 +108,8 @@ class DirectoryVerbs(Transacting):
         now: int,
     ) -> None:
         before = tables.config(scope) or Config()
-        tables.put_config(scope, Config(limits, on_unavailable, before.version + 1))
+        policy = on_unavailable or before.on_unavailable
+        tables.put_config(scope, Config(limits, policy, before.version + 1))
         tables.advance_epoch()
         details: dict[str, Any] = {"limits": [limit.as_dict() for limit in limits]}
         if on_unavailable is not None:

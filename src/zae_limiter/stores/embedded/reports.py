@@ -9,6 +9,7 @@ from zae_limiter.models.choices import WindowType
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent, EntityCapacity, Page, ResourceCapacity, UsageSnapshot
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
+from zae_limiter.stores.embedded.draws import as_configured
 from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, UsageRow, scans
 from zae_limiter.stores.embedded.windows import (
     WINDOW_ORDER,
@@ -61,7 +62,7 @@ class ReportVerbs(Transacting):
         while buckets := tables.buckets_on(resource, last, ROWS_AT_ONCE):
             last = buckets[-1].entity_id
             for bucket in buckets:
-                for balance in bucket.balances:
+                for balance in as_configured(tables, bucket, now).balances:
                     if balance.name != limit_name:
                         continue
                     whole, left = balance.limit.burst, calculate_available(balance, now)

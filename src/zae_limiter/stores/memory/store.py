@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeVar
 
 from zae_limiter.bucket import Bucket
@@ -25,6 +26,9 @@ from zae_limiter.stores.memory.tables import InOrder, MemoryTables
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Outcome, Receipt
 
 Result = TypeVar("Result")
+
+
+_SERIALS = count()
 
 
 class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
@@ -80,6 +84,7 @@ class MemoryStore:
     """Every namespace in this process's memory. Gone with the object."""
 
     def __init__(self) -> None:
+        self.identity = ("memory", next(_SERIALS))
         self._lock = threading.Lock()
         self._names: InOrder[str] = InOrder()
         self._serial = 0

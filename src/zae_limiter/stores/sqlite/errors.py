@@ -28,7 +28,7 @@ def unavailable(path: str, error: BaseException) -> RateLimiterUnavailable:
 def too_busy(path: str, deadline: float) -> RateLimiterUnavailable:
     """Nobody let us in for a whole deadline."""
     return RateLimiterUnavailable(
-        f"{path}: no turn to write within {deadline:g} s",
+        f"{path}: no turn within {deadline:g} s",
         hint="another process holds the file; is one of them stopped?",
     )
 

@@ -28,52 +28,45 @@ except ImportError:  # Windows: SQLite's own lock, without the fairness
 TURNS_IN_A_ROW = 32
 """How often one process may write before it must let another through: about a millisecond's worth."""
 
-THREAD_WAIT_S = 0.01
-"""How long a thread blocks for the other threads of its process before it looks again."""
-
 PATIENCE_S = 0.1
 """Who has waited this long goes past the gate: it may be held by a process that was stopped."""
 
 
 class Gate:
-    """The gate of one file, for all threads of one process."""
+    """The gate of one file, for all threads of one process.
 
-    __slots__ = ("_at_turnstile", "_files", "_path", "_thread_lock", "_turns")
+    ``threads`` keeps the threads of this process apart; hold it (``with gate.threads``) around everything
+    else. An interrupt can land anywhere, so every lock on a file can be let go of without knowing whether it
+    is held, and :meth:`give_up` lets go of all.
+    """
+
+    __slots__ = ("_at_turnstile", "_files", "_path", "_turns", "threads")
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._thread_lock = threading.Lock()
+        self.threads = threading.Lock()
         self._files: tuple[int, int] | None = None
         self._turns = 0
         self._at_turnstile = False
 
-    def enter(self, waited: float = 0.0, *, block: bool = False) -> bool:
-        """Try to get the room, having waited so many seconds. Whoever gets it must :meth:`leave`.
+    def enter(self, waited: float = 0.0) -> bool:
+        """Try to get the room, having waited so many seconds. Whoever tried must :meth:`leave`.
 
         Who has waited stands at the turnstile between tries, and so must go on trying, or :meth:`give_up`.
-        With ``block`` a thread waits a moment for the other threads of this process.
         """
-        if not self._thread_lock.acquire(timeout=THREAD_WAIT_S if block else 0):
-            return False
-        entered = False
-        try:
-            entered = fcntl is None or self._enter_room(waited)
-        finally:
-            if not entered:
-                self._thread_lock.release()
-        return entered
+        return fcntl is None or self._enter_room(waited)
 
     def leave(self) -> None:
         """Let the next one in."""
         if self._files is not None:
             fcntl.flock(self._files[0], fcntl.LOCK_UN)
-        self._thread_lock.release()
 
     def give_up(self) -> None:
-        """Stop waiting: leave the turnstile to others."""
-        if self._at_turnstile:
-            with self._thread_lock:
-                self._leave_turnstile()
+        """Stop trying: leave room and turnstile to others."""
+        with self.threads:
+            self._at_turnstile = True
+            self._leave_turnstile()
+            self.leave()
 
     def close(self) -> None:
         """Let go of the files, and so of every lock on them that this process alone holds."""

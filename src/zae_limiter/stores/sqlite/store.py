@@ -56,6 +56,7 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
     def draw_at_once(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
     ) -> bool:
+        outcome: Any = None
         try:
             if (entity_id, resource) not in self._known or wanted.__class__ is not dict:
                 return False
@@ -66,13 +67,17 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         except (TypeError, ZAELimiterError):
             return False  # the other way says what is wrong
         except Interrupted as stop:
-            if isinstance(stop.reply, Grant):
-                self._store.perform(self._settle_request(stop.reply, now))
+            if stop.reply.__class__ is Grant:
+                receipt._grant = stop.reply
             raise stop.cause from None
-        if isinstance(outcome, Grant):
-            receipt._grant = outcome
-            return True
-        return False
+        except BaseException:
+            if outcome.__class__ is Grant:
+                receipt._grant = outcome
+            raise
+        if outcome.__class__ is not Grant:
+            return False
+        receipt._grant = outcome
+        return True
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         try:
@@ -125,6 +130,7 @@ class SqliteStore(RegistryVerbs):
 
     def __init__(self, path: str, *, deadline: float = 2.0) -> None:
         self._path = os.path.abspath(path)
+        self.identity = ("sqlite", os.path.realpath(path))
         self._deadline = deadline
         self._connections = Connections(self._path)
         self._gate = Gate(self._path)
@@ -192,15 +198,29 @@ class SqliteStore(RegistryVerbs):
             raise unavailable(self._path, error) from error
 
     def _try_write(self, request: Write[Any], waited: float, block: bool) -> Any:
-        if not self._gate.enter(waited, block=block):
+        gate = self._gate
+        if not block and gate.threads.locked():
             return NOT_YET
+        result: Any = NOT_YET
         try:
-            connection = self._connections.get("write", machine_clock)
-            result = transact(connection, "BEGIN IMMEDIATE", request.work)
-        finally:
-            self._gate.leave()
-        self._upkeep.after_commit(request.now or machine_clock())
-        return result
+            with gate.threads:
+                try:
+                    if not gate.enter(waited):
+                        return NOT_YET
+                    connection = self._connections.get("write", machine_clock)
+                    result = transact(connection, "BEGIN IMMEDIATE", request.work)
+                finally:
+                    gate.leave()
+            self._upkeep.after_commit(request.now or machine_clock())
+            return result
+        except Exception:
+            raise
+        except BaseException as interrupt:
+            gate.give_up()
+            if result is NOT_YET:
+                raise
+            # It came after the commit: it is done, and whoever asked must know.
+            raise Interrupted(interrupt, reply=result) from None
 
     def _try_read(self, request: Transaction[Any]) -> Any:
         if not self._reader_lock.acquire(blocking=False):
@@ -225,7 +245,7 @@ class SqliteStore(RegistryVerbs):
         yield from Write(lambda connection: None)
 
     def ping(self) -> Plan[None]:
-        yield from Read(lambda connection: None)
+        yield from Write(lambda connection: None)
 
     def close(self) -> None:
         self._upkeep.close()

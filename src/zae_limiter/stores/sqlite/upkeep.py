@@ -41,6 +41,7 @@ class Upkeep:
         self._connections = connections
         self._gate = gate
         self._commits = 0
+        self._now = 0
         self._swept_at = time.monotonic()
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -48,10 +49,11 @@ class Upkeep:
     def after_commit(self, now: int) -> None:
         """Called by whoever has just written."""
         self._commits += 1
-        if self._commits % COMMITS_BETWEEN_LOOKS:
-            return
+        self._now = now
         sweep = time.monotonic() - self._swept_at > SWEEP_EVERY_S
-        if sweep or self._connections.wal_size() > CHECKPOINT_AT_BYTES:
+        if sweep or (
+            self._commits % COMMITS_BETWEEN_LOOKS == 0 and self._connections.wal_size() > CHECKPOINT_AT_BYTES
+        ):
             self._start(now, sweep)
 
     def run_now(self, now: int) -> None:
@@ -59,12 +61,15 @@ class Upkeep:
         self._run(now, sweep=True)
 
     def close(self) -> None:
-        """Wait for what is being done."""
+        """Wait for what is being done. A process too short-lived to sweep takes one bite as it goes."""
         self._closing = True
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        elif self._commits:
+            self._run(self._now, sweep=True)
         self._closing = False
+        self._commits = 0
 
     def forget_parent(self) -> None:
         """In a forked child: threads stay behind."""
@@ -73,7 +78,8 @@ class Upkeep:
     def _start(self, now: int, sweep: bool) -> None:
         if self._thread is not None and self._thread.is_alive():
             return
-        self._swept_at = time.monotonic()
+        if sweep:
+            self._swept_at = time.monotonic()
         self._thread = threading.Thread(
             target=self._run, args=(now, sweep), name="zae-limiter-upkeep", daemon=True
         )
@@ -102,21 +108,24 @@ class Upkeep:
             lambda: _drop(connection, "usage", "hour", now - USAGE_RETENTION_MS),
             lambda: _drop(connection, "audit", "at_ms", now - AUDIT_RETENTION_MS),
         ):
-            while not self._closing and self._alone(bite):
+            while self._alone(bite) and not self._closing:
                 time.sleep(PAUSE_BETWEEN_BITES_S)
 
     def _alone(self, work: Callable[[], object]) -> object:
         """Do it while no acquire writes; not at all if that cannot be had."""
         started = time.monotonic()
-        while not self._gate.enter(time.monotonic() - started, block=True):
-            if time.monotonic() - started > GATE_PATIENCE_S or self._closing:
-                self._gate.give_up()
-                return None
+        while (waited := time.monotonic() - started) < GATE_PATIENCE_S:
+            with self._gate.threads:
+                try:
+                    if self._gate.enter(waited):
+                        return work()
+                finally:
+                    self._gate.leave()
+            if self._closing:
+                break
             time.sleep(FIRST_PAUSE_S)
-        try:
-            return work()
-        finally:
-            self._gate.leave()
+        self._gate.give_up()
+        return None
 
 
 def _drop_idle_buckets(connection: sqlite3.Connection, now: int) -> bool:
