@@ -257,10 +257,8 @@ class Bucket:
 
     def full_at(self) -> int:
         """The millisecond at which every limit is full if nobody asks any more."""
-        return max(
-            (calculate_due(balance, balance.bx) for balance in (*self.balances, *self.retired.values())),
-            default=self.rf,
-        )
+        balances = (*self.balances, *self.retired.values())
+        return max(self.rf, *(calculate_due(balance, balance.bx) for balance in balances), 0)
 
 
 def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> list[int] | None:

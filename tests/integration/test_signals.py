@@ -30,7 +30,7 @@ def alarms() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.timeout(func_only=True, method="thread")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where a signal hit a destructor
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 @pytest.mark.parametrize("waits", [False, True])
 def test_an_interrupted_acquire_takes_nothing_and_locks_nothing(store: str, waits: bool, tmp_path: Path) -> None:
@@ -59,5 +59,5 @@ def test_an_interrupted_acquire_takes_nothing_and_locks_nothing(store: str, wait
     used = limiter.get_status("key").buckets[0].limits[0].total_consumed
     limiter.close()
     assert interrupts > 10
-    # In one place in a thousand the signal lands between two lines where Python cannot tell; see ADR 0004.
-    assert kept <= used <= kept + max(1, interrupts // 100)
+    # Nothing is ever minted; CPython may still find a place where a grant is lost, but not one in a hundred.
+    assert kept <= used <= kept + interrupts // 100

@@ -13,6 +13,7 @@ from zae_limiter.bucket import (
     calculate_available,
     calculate_retry_after,
     take,
+    untake,
     would_refill_satisfy,
 )
 from zae_limiter.exceptions import ValidationError
@@ -53,11 +54,15 @@ class DrawVerbs(Transacting):
                 if any(status.exceeded and status.entity_id == leg.entity_id for status in statuses)
             )
             return Denial(statuses, lacking), buckets
-        for bucket, counters in zip(buckets, before, strict=True):
-            bucket.events += 1
-            note_hour(tables, bucket, counters, now)
-            tables.put_bucket(bucket, now)
-        return Grant(legs, draw.wanted, balances, left, now), buckets
+        try:
+            for bucket, counters in zip(buckets, before, strict=True):
+                bucket.events += 1
+                note_hour(tables, bucket, counters, now)
+                tables.put_bucket(bucket, now)
+            return Grant(legs, draw.wanted, balances, left, now), buckets
+        except BaseException:
+            untake(balances, draw.wanted, now)  # an interrupt: where nothing rolls back, this does
+            raise
 
     @writes
     def settle(self, tables: Tables, postings: Sequence[Posting], now: int) -> None:

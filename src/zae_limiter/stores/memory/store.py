@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
 
-from zae_limiter.bucket import Bucket
+from zae_limiter.bucket import Bucket, untake
 from zae_limiter.exceptions import NamespaceNotFoundError, ValidationError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.moments import at
@@ -54,14 +54,24 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         return self._tables.routes.on_unavailable
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
+        granted: list[Grant] = []
+
         def work(tables: Tables) -> Outcome:
             outcome, buckets = self._draw(tables, draw, now)
-            if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
-                self._remember(draw, outcome.legs, buckets)
+            if isinstance(outcome, Grant):
+                granted.append(outcome)
+                if draw.limits is None and draw.legs is None:
+                    self._remember(draw, outcome.legs, buckets)
             self._tables.drop_idle_buckets(now)
             return outcome
 
-        return self._write(work)
+        try:
+            return (yield from self._write(work))
+        except BaseException:
+            for grant in granted:  # an interrupt on the way out
+                with self._lock:
+                    untake(grant.balances, grant.wanted, now)
+            raise
 
     def _remember(self, draw: Draw, legs: tuple[Leg, ...], buckets: list[Bucket]) -> None:
         if len(self._shortcuts) >= MAX_ROUTES:

@@ -80,17 +80,19 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         return True
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
+        request = self._draw_request(draw, now)
         try:
-            outcome = yield from self._draw_request(draw, now)
-        except Interrupted as stop:
-            if isinstance(stop.reply, Grant):
-                yield from self._settle_request(stop.reply, now)
+            outcome = yield from request
+            if outcome.__class__ is Grant:
+                if len(self._known) >= MAX_ROUTES:
+                    self._known.clear()
+                self._known.add((draw.entity_id, draw.resource))
+            return outcome
+        except BaseException:
+            done = request.result
+            if isinstance(done, Grant):  # an interrupt on the way back
+                yield from self._settle_request(done, now)
             raise
-        if isinstance(outcome, Grant):
-            if len(self._known) >= MAX_ROUTES:
-                self._known.clear()
-            self._known.add((draw.entity_id, draw.resource))
-        return outcome
 
     def _draw_request(self, draw: Draw, now: int) -> Write[Outcome]:
         return Write(lambda connection: self._draw(self._begin(connection), draw, now)[0], now)
@@ -208,12 +210,16 @@ class SqliteStore(RegistryVerbs):
                     if not gate.enter(waited):
                         return NOT_YET
                     connection = self._connections.get("write", machine_clock)
-                    result = transact(connection, "BEGIN IMMEDIATE", request.work)
+                    result = request.result = transact(connection, "BEGIN IMMEDIATE", request.work)
                 finally:
                     gate.leave()
             self._upkeep.after_commit(request.now or machine_clock())
             return result
         except Exception:
+            raise
+        except Interrupted as stop:
+            request.result = stop.reply
+            gate.give_up()
             raise
         except BaseException as interrupt:
             gate.give_up()

@@ -12,13 +12,15 @@ Result = TypeVar("Result")
 
 
 class Transaction(Request[Result], Generic[Result]):
-    """Run a function on a connection, all or nothing."""
+    """Run a function on a connection, all or nothing. ``result`` is set as soon as it is done, so that
+    whoever is interrupted before the reply arrives can know."""
 
-    __slots__ = ("now", "work")
+    __slots__ = ("now", "result", "work")
 
     def __init__(self, work: Callable[[Connection], Result], now: int = 0) -> None:
         self.work = work
         self.now = now
+        self.result: Result | None = None
 
 
 class Write(Transaction[Result]):

@@ -1,0 +1,70 @@
+"""Lines are a process's own: shared by its limiters, left behind at a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter
+from zae_limiter.testing import FakeClock, MemoryStore, sync_memory_limiter
+
+LIMITS = [Limit.per_minute("rpm", 60, burst=5)]
+
+
+def waiting(limiter: SyncRateLimiter, amount: int) -> threading.Thread:
+    """Somebody who stands in line for long."""
+
+    def wait() -> None:
+        with limiter.acquire("key", "gpt", {"rpm": amount}, timeout=20):
+            pass
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    give_up = time.monotonic() + 10
+    while not limiter._core.lines:
+        assert time.monotonic() < give_up
+        time.sleep(0.001)
+    return thread
+
+
+def test_two_limiters_on_one_store_share_their_lines() -> None:
+    store, clock = MemoryStore(), FakeClock(auto_advance=False)
+    one, other = (sync_memory_limiter(LIMITS, store=store, clock=clock) for _ in range(2))
+    with one.acquire("key", "gpt", {"rpm": 5}):
+        pass
+    thread = waiting(one, 5)
+    clock.advance(3)
+    with pytest.raises(RateLimitExceeded), other.acquire("key", "gpt", {"rpm": 1}):
+        pass
+    clock.advance(2)
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_limiters_on_different_stores_do_not_share_lines() -> None:
+    one, other = sync_memory_limiter(LIMITS), sync_memory_limiter(LIMITS)
+    assert one._core.lines is not other._core.lines
+
+
+def test_a_forked_child_has_nobody_in_line(tmp_path: Path) -> None:
+    limiter = SyncRateLimiter.open(f"sqlite:///{tmp_path}/limits.db")
+    limiter.set_system_defaults([Limit.per_minute("rpm", 600, burst=5)])
+    with limiter.acquire("key", "gpt", {"rpm": 5}):
+        pass
+    thread = waiting(limiter, 5)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with limiter.acquire("other", "gpt", {"rpm": 5}, timeout=5):
+                status = 0 if not limiter._core.lines else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    thread.join(20)
+    assert not thread.is_alive()
+    limiter.close()
