@@ -23,6 +23,10 @@ from zae_limiter.running.plan import (
 Result = TypeVar("Result")
 
 
+ANSWERS_AT_ONCE = 3
+"""How many requests of one plan are answered without letting other tasks run in between."""
+
+
 class AsyncPerformer(Protocol):
     """Does what a store's own requests ask, in an event loop."""
 
@@ -49,6 +53,7 @@ class AsyncDriver:
         interrupted at all. In both cases the cancellation is raised when the plan is done.
         """
         cancel: asyncio.CancelledError | None = None
+        at_once = 0
         step: Any = plan.send
         argument: Any = None
         while True:
@@ -72,7 +77,13 @@ class AsyncDriver:
             if kind is ReadTimer:
                 step, argument = plan.send, self._timer()
                 continue
-            if self._attempt is not None and kind is not AwaitBell and kind is not Pause:
+            if (
+                self._attempt is not None
+                and at_once < ANSWERS_AT_ONCE
+                and kind is not AwaitBell
+                and kind is not Pause
+            ):
+                at_once += 1
                 try:
                     reply = self._attempt(request)
                 except Exception as failure:

@@ -39,7 +39,10 @@ def _sqlite(url: SplitResult, settings: Settings) -> Store:
     if url.netloc not in ("", "localhost") or url.query or url.fragment or not url.path.strip("/"):
         raise ValidationError("url", url.geturl(), "must be sqlite:///path/to/file.db (absolute: sqlite:////path)")
     _refuse(settings.options)
-    return SqliteStore(unquote(url.path).removeprefix("/"), deadline=settings.deadline)
+    path = unquote(url.path).removeprefix("/")
+    if "\0" in path or path.endswith("/"):
+        raise ValidationError("url", url.geturl(), "must name a file, like sqlite:///limits.db")
+    return SqliteStore(path, deadline=settings.deadline)
 
 
 OPENERS: Mapping[str, Callable[[SplitResult, Settings], Store]] = {

@@ -1,8 +1,9 @@
-"""The connections of one process: one that writes, one that reads.
+"""The connections of one process: one that writes, one that reads, and some aside for what takes longer.
 
-A connection must not cross a fork, so a child forgets its parent's (without closing them: closing would
-disturb the parent's locks) and opens its own. A file that was removed or replaced underneath is noticed and
-opened anew, or a process would go on writing into a file that nobody else sees.
+SQLite keeps the locks of a file per process, in memory. A child would inherit that memory without the locks, so
+no connection may be open while the process forks: all are closed before, and opened again when they are next
+needed, on both sides. A file that was removed or replaced underneath is noticed and opened anew, or a process
+would go on writing into a file that nobody else sees.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from zae_limiter.stores.sqlite.schema import prepare
+from zae_limiter.stores.sqlite.schema import prepare, version_of
 from zae_limiter.stores.sqlite.tables import Connection
 
 logger = logging.getLogger("zae_limiter")
@@ -26,8 +28,11 @@ LOOK_AFTER_FILE_S = 0.1
 LOG_KEPT_BYTES = 4 * 2**20
 """To what the log shrinks when it starts over."""
 
+FORK_PATIENCE_S = 5.0
+"""How long a fork waits for reports that are being read."""
+
 _PARENTS: list[Connection] = []
-"""Connections that belong to the process this one was forked from: kept, so that nothing closes them."""
+"""Connections that were open at a fork all the same: kept in the child, so that nothing closes them."""
 
 
 class Connections:
@@ -38,6 +43,8 @@ class Connections:
         self._open: dict[str, Connection] = {}
         self._identity: tuple[int, int] | None = None
         self._looked_at = 0.0
+        self._aside = 0
+        self._aside_changed = threading.Condition()
 
     def get(self, purpose: str, clock: Callable[[], int]) -> Connection:
         """The connection for one purpose. Whoever uses it must be alone with it."""
@@ -59,6 +66,33 @@ class Connections:
             raise
         return connection
 
+    @contextmanager
+    def aside(self, clock: Callable[[], int]) -> Iterator[Connection]:
+        """A connection of one's own, for as long as it takes."""
+        with self._aside_changed:
+            self._aside += 1
+        try:
+            connection = self.prepared(clock)
+            try:
+                yield connection
+            finally:
+                connection.close()
+        finally:
+            with self._aside_changed:
+                self._aside -= 1
+                self._aside_changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Close everything, and let nobody open anything until the fork is over."""
+        give_up = time.monotonic() + FORK_PATIENCE_S
+        self._aside_changed.acquire()
+        while self._aside and time.monotonic() < give_up:
+            self._aside_changed.wait(0.1)
+        self.close()
+
+    def after_fork_in_parent(self) -> None:
+        self._aside_changed.release()
+
     def connect(self) -> Connection:
         """A new connection, set up as all are."""
         self._create_file()
@@ -71,6 +105,7 @@ class Connections:
             factory=Connection,
         )
         try:
+            version_of(connection, self.path)  # before anything is changed: the file may be somebody else's
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # never in the way of an acquire: upkeep.py
@@ -90,6 +125,7 @@ class Connections:
         """In a forked child: these are not ours."""
         _PARENTS.extend(self._open.values())
         self._open, self._identity = {}, None
+        self._aside, self._aside_changed = 0, threading.Condition()
 
     def wal_size(self) -> int:
         """Bytes that wait to be moved from the log into the file."""

@@ -239,11 +239,8 @@ class SqliteStore(RegistryVerbs):
 
     def _scan(self, request: Transaction[Any]) -> Any:
         """On a connection of its own: it may take long, and nobody shall wait for it."""
-        connection = self._connections.prepared(machine_clock)
-        try:
+        with self._connections.aside(machine_clock) as connection:
             return transact(connection, "BEGIN", request.work)
-        finally:
-            connection.close()
 
     # The file itself
 
@@ -261,7 +258,18 @@ class SqliteStore(RegistryVerbs):
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)
 
-    def _after_fork(self) -> None:
+    def _before_fork(self) -> None:
+        """No transaction may be under way, and no connection open: see ``connections.py``."""
+        self._gate.threads.acquire()
+        self._reader_lock.acquire()
+        self._connections.before_fork()
+
+    def _after_fork_in_parent(self) -> None:
+        self._connections.after_fork_in_parent()
+        self._reader_lock.release()
+        self._gate.threads.release()
+
+    def _after_fork_in_child(self) -> None:
         self._connections.forget_parent()
         self._gate.close()
         self._gate = Gate(self._path)
@@ -270,12 +278,28 @@ class SqliteStore(RegistryVerbs):
 
 
 _STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_HELD_FOR_FORK: list[SqliteStore] = []
+
+
+def _before_fork() -> None:
+    for store in sorted(_STORES, key=id):
+        store._before_fork()
+        _HELD_FOR_FORK.append(store)
+
+
+def _after_fork_in_parent() -> None:
+    while _HELD_FOR_FORK:
+        _HELD_FOR_FORK.pop()._after_fork_in_parent()
 
 
 def _after_fork_in_child() -> None:
-    for store in list(_STORES):
-        store._after_fork()
+    while _HELD_FOR_FORK:
+        _HELD_FOR_FORK.pop()._after_fork_in_child()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

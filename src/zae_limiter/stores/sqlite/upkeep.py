@@ -87,13 +87,10 @@ class Upkeep:
 
     def _run(self, now: int, sweep: bool) -> None:
         try:
-            connection = self._connections.connect()
-            try:
+            with self._connections.aside(lambda: now) as connection:
                 if sweep:
                     self._sweep(connection, now)
                 self._checkpoint(connection)
-            finally:
-                connection.close()
         except (sqlite3.Error, OSError) as error:
             logger.warning("upkeep of %s failed, will try again: %s", self._connections.path, error)
 
