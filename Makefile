@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
-.PHONY: setup demo test check bench format clean
+.PHONY: setup demo test soak check bench format clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+soak: $(STAMP)
+	$(BIN)/python tests/sqlite/crash_harness.py --kills 5000 --seconds 600
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

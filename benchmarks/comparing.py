@@ -1,8 +1,11 @@
-"""Rows of a comparison: two contenders, the ratio between them, and the goal it is held against."""
+"""Rows of a comparison: two contenders, the ratio between them, and the goal it is held against.
+
+And rows about waiting: how long, and how evenly, when several processes want the same.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from measuring import Contender, Costs, Spread
@@ -78,3 +81,30 @@ def find(comparison: Comparison, costs: Costs) -> Finding:
     ours, theirs = comparison.ours, comparison.theirs
     above, below = (ours, theirs) if comparison.cost_ratio else (theirs, ours)
     return Finding(comparison, costs.of(ours), costs.of(theirs), costs.ratio(above, below))
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long the processes of one contender waited for single operations, in milliseconds.
+
+    ``p99_ms`` is of the process that waited most, ``fairness`` what the least served process got of what the best
+    served one did; both are medians over the rounds. ``worst_ms`` is the longest of all.
+    """
+
+    title: str
+    contender: str
+    worst_ms: float
+    p99_ms: float
+    fairness: float
+    goal_ms: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Whether nobody waited longer than the goal; empty without one."""
+        if self.goal_ms is None:
+            return ""
+        return "reached" if self.worst_ms < self.goal_ms else "not reached"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the JSON file."""
+        return asdict(self) | {"verdict": self.verdict}

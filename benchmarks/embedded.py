@@ -1,11 +1,12 @@
-"""What the memory store costs, against the libraries people use today. Ratios in one run.
+"""What the embedded stores cost, against the libraries people use today. Ratios in one run.
 
     .venv/bin/python benchmarks/embedded.py [--quick]
 
 A note on fairness. Ours takes from two limits in one call, all or nothing, counts usage, and gives back if the
 body fails. The others know one limit per call, so they are called once per limit; nothing is added to make them
-all or nothing, which they are not. Every contender has one process, one thread, the store in memory, limits that
+all or nothing, which they are not. In memory every contender has one process, one thread, limits that
 never run out (except where a denial is measured), objects made beforehand, and checks the answer as users do.
+What is measured on SQLite, and how, stands in ``embedded_processes.py``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import tempfile
 from collections.abc import Callable, Coroutine
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import aiolimiter
@@ -24,12 +27,13 @@ import limits.strategies
 import throttled
 import token_bucket
 from comparing import Comparison, Goal, find
+from embedded_processes import measure_sqlite
 from measuring import QUICK, THOROUGH, Contender, Import, Run, measure, measure_imports
-from presenting import circumstances, draw, show, write
+from presenting import circumstances, draw, show, show_waits, write
 
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, SyncRateLimiter
 
-PACKAGES = ["zae-limiter", "limits", "throttled-py", "token-bucket", "aiolimiter"]
+PACKAGES = ["zae-limiter", "limits", "throttled-py", "token-bucket", "aiolimiter", "pyrate-limiter", "filelock"]
 RPM, TPM = 10**9, 10**12
 """Per minute: never runs out while we measure."""
 
@@ -177,9 +181,7 @@ def limits_many_keys() -> Contender:
             if not (hit(rpm, key, "gpt-4") and hit(tpm, key, "gpt-4", cost=500)):
                 raise Refused
 
-    return Contender(
-        "limits, twice, 1000 keys", "FixedWindow hit for each of the two limits, the keys in turn", run
-    )
+    return Contender("limits, twice, 1000 keys", "FixedWindow hit for each of the two limits, the keys in turn", run)
 
 
 def limits_adjusted() -> Contender:
@@ -320,10 +322,15 @@ def main() -> None:
     costs = measure(contenders, pace, tell)
     imports, import_rows = import_comparisons()
     import_costs = measure_imports(imports, pace.rounds, tell)
+    with tempfile.TemporaryDirectory() as folder:
+        on_sqlite, waits = measure_sqlite(Path(folder), pace, RUNNER, tell)
     tell("")
-    findings = [find(row, costs) for row in rows] + [find(row, import_costs) for row in import_rows]
-    show(findings, about)
-    print(f"written: {write('embedded', findings, about)}")
+    in_memory = [find(row, costs) for row in rows] + [find(row, import_costs) for row in import_rows]
+    findings = in_memory + on_sqlite
+    show(in_memory, about)
+    show(on_sqlite, about, counted="Time on the wall")
+    show_waits(waits)
+    print(f"written: {write('embedded', findings, about, waits)}")
     if (chart := draw("embedded", findings)) is not None:
         print(f"drawn: {chart}")
     RUNNER.close()

@@ -25,6 +25,9 @@ from typing import NamedTuple
 Run = Callable[[int], object]
 """Does the work that many times."""
 
+Timer = Callable[[], float]
+"""Counts seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Contender:
@@ -79,37 +82,42 @@ class Costs:
         return spread_of([above / below for above, below in pairs])
 
 
-def measure(contenders: Sequence[Contender], pace: Pace, tell: Callable[[str], None] = lambda text: None) -> Costs:
-    """CPU seconds of this process per operation, of all contenders in turns."""
+def measure(
+    contenders: Sequence[Contender],
+    pace: Pace,
+    tell: Callable[[str], None] = lambda text: None,
+    timer: Timer = time.process_time,
+) -> Costs:
+    """Seconds per operation, of all contenders in turns: of this process's CPU, or whatever ``timer`` counts."""
     gc.collect()
     gc.freeze()  # what the contenders have made so far is not looked at again in every round
-    times = {contender.name: operations_for(contender.run, pace.seconds) for contender in contenders}
+    times = {contender.name: operations_for(contender.run, pace.seconds, timer) for contender in contenders}
     seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for number in range(pace.rounds):
         tell(f"round {number + 1} of {pace.rounds}")
         first = number % len(contenders)
         for contender in (*contenders[first:], *contenders[:first]):
             count = times[contender.name]
-            seconds[contender.name].append(cpu_seconds(contender.run, count) / count)
+            seconds[contender.name].append(seconds_of(contender.run, count, timer) / count)
     return Costs(seconds)
 
 
-def operations_for(run: Run, seconds: float) -> int:
+def operations_for(run: Run, seconds: float, timer: Timer) -> int:
     """How often to run to be busy for about that long. Also warms up."""
     count = 50
     while True:
-        spent = cpu_seconds(run, count)
+        spent = seconds_of(run, count, timer)
         if spent > seconds / 4:
             return max(round(count * seconds / spent), 1)
         count *= 4
 
 
-def cpu_seconds(run: Run, count: int) -> float:
-    """CPU time of the whole process, helper threads included: they are part of what a library costs."""
+def seconds_of(run: Run, count: int, timer: Timer) -> float:
+    """What it takes: by default CPU time of the whole process, for helper threads are part of what a library costs."""
     gc.collect()
-    started = time.process_time()
+    started = timer()
     run(count)
-    return time.process_time() - started
+    return timer() - started
 
 
 # Imports
@@ -125,9 +133,7 @@ class Import:
     contender: Contender = field(init=False)
 
     def __post_init__(self) -> None:
-        contender = Contender(
-            self.statement, "in a fresh interpreter, without the interpreter's own start", self._run
-        )
+        contender = Contender(self.statement, "in a fresh interpreter, without the interpreter's own start", self._run)
         object.__setattr__(self, "contender", contender)
 
     def _run(self, count: int) -> None:
@@ -143,9 +149,7 @@ class Import:
         return float(finished.stdout)
 
 
-def measure_imports(
-    imports: Iterable[Import], rounds: int, tell: Callable[[str], None] = lambda text: None
-) -> Costs:
+def measure_imports(imports: Iterable[Import], rounds: int, tell: Callable[[str], None] = lambda text: None) -> Costs:
     """CPU seconds of each import, in turns. The first time of each is not counted: it may compile."""
     imports = list(imports)
     seconds: dict[str, list[float]] = {each.statement: [] for each in imports}

@@ -14,10 +14,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from comparing import Finding
+from comparing import Finding, Waits
 from measuring import Spread
 
 OUT = Path(__file__).parent / "out"
+WAITS_COLUMNS = ("what", "who", "longest wait", "99 % within", "least served / best served", "goal", "")
 COLUMNS = ("what", "ours", "theirs", "ratio (middle half)", "goal", "")
 
 
@@ -35,17 +36,38 @@ def circumstances(packages: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def show(findings: Sequence[Finding], about: dict[str, Any]) -> None:
-    """Print a table: with rich if it is there, plainly if not."""
-    rows = [_cells(finding) for finding in findings]
+def show(findings: Sequence[Finding], about: dict[str, Any], *, counted: str = "CPU") -> None:
+    """Print the ratios. ``counted`` says what time it is that they compare."""
     versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     caption = (
-        f"CPU per operation, median of interleaved rounds. {about['python']}, {about['processor']}, "
+        f"{counted} per operation, median of interleaved rounds. {about['python']}, {about['processor']}, "
         f"{about['cores']} cores, load {about['load'][0]}. {versions}. Commit {about['commit']}."
     )
+    _print_table(COLUMNS, [_cells(finding) for finding in findings], caption)
+
+
+def show_waits(waits: Sequence[Waits]) -> None:
+    """Print who waited how long."""
+    rows = [
+        (
+            wait.title,
+            wait.contender,
+            f"{wait.worst_ms:.1f} ms",
+            f"{wait.p99_ms:.2f} ms",
+            f"{wait.fairness:.2f}",
+            "" if wait.goal_ms is None else f"< {wait.goal_ms:g} ms",
+            wait.verdict,
+        )
+        for wait in waits
+    ]
+    _print_table(WAITS_COLUMNS, rows, "Waits for single operations, several processes at once.")
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> None:
+    """With rich if it is there, plainly if not. The last column is a verdict."""
     if importlib.util.find_spec("rich") is None:
-        widths = [max(len(row[column]) for row in [COLUMNS, *rows]) for column in range(len(COLUMNS))]
-        for row in [COLUMNS, *rows]:
+        widths = [max(len(row[column]) for row in [columns, *rows]) for column in range(len(columns))]
+        for row in [columns, *rows]:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         print(caption)
         return
@@ -53,19 +75,22 @@ def show(findings: Sequence[Finding], about: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(caption=caption, show_lines=True)
-    for column in COLUMNS:
+    for column in columns:
         table.add_column(column, overflow="fold")
     colours = {"reached": "green", "first step reached": "yellow", "not reached": "red", "": "default"}
-    for finding, row in zip(findings, rows, strict=True):
-        table.add_row(*row[:-1], f"[{colours[finding.verdict]}]{row[-1]}[/]")
+    for row in rows:
+        table.add_row(*row[:-1], f"[{colours[row[-1]]}]{row[-1]}[/]")
     Console(width=None if os.isatty(1) else 150).print(table)
 
 
-def write(name: str, findings: Sequence[Finding], about: dict[str, Any]) -> Path:
+def write(name: str, findings: Sequence[Finding], about: dict[str, Any], waits: Sequence[Waits] = ()) -> Path:
     """Write ``out/name.json``; returns where."""
     OUT.mkdir(exist_ok=True)
     path = OUT / f"{name}.json"
-    report = about | {"rows": [finding.as_dict() for finding in findings]}
+    report = about | {
+        "rows": [finding.as_dict() for finding in findings],
+        "waits": [wait.as_dict() for wait in waits],
+    }
     path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     return path
 
@@ -86,7 +111,7 @@ def draw(name: str, findings: Sequence[Finding]) -> Path | None:
             axes.plot([finding.comparison.goal.target] * 2, [position - 0.4, position + 0.4], color="#e45756")
     axes.axvline(1, color="grey", linewidth=0.8)
     axes.invert_yaxis()
-    axes.set_xlabel("times faster (CPU per operation); red: the goal")
+    axes.set_xlabel("times faster; red: the goal")
     path = OUT / f"{name}.png"
     figure.savefig(path, dpi=150)
     return path

@@ -42,9 +42,7 @@ def main() -> None:
             counted = limiter.get_status("pool", "queue").buckets[0].limits[0].total_consumed
     allowed = LIMIT.burst + LIMIT.refill_amount * elapsed
     print(f"granted by worker: {granted}")
-    print(
-        f"together {sum(granted)} in {elapsed:.2f} s; the limit allows {allowed:.1f}; the store counted {counted}"
-    )
+    print(f"together {sum(granted)} in {elapsed:.2f} s; the limit allows {allowed:.1f}; the store counted {counted}")
     assert counted == sum(granted) <= allowed + 0.001
     print("the limit held")
 

@@ -58,9 +58,7 @@ IMPORTS: list[tuple[str, list[str]]] = [
 def modules_loaded_by(code: str) -> set[str]:
     """The modules that a fresh interpreter loads for ``code``, beyond those it begins with."""
     script = f"import sys; before = set(sys.modules)\n{code}\nprint(*sorted(set(sys.modules) - before))"
-    finished = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
-    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     return set(finished.stdout.split())
 
 
@@ -68,9 +66,7 @@ def modules_loaded_by(code: str) -> set[str]:
 def test_an_import_loads_nothing_it_does_not_need(code: str, unwanted: list[str]) -> None:
     loaded = modules_loaded_by(code)
     assert "zae_limiter" in loaded
-    assert {
-        name for name in loaded for other in unwanted if name == other or name.startswith(f"{other}.")
-    } == set()
+    assert {name for name in loaded for other in unwanted if name == other or name.startswith(f"{other}.")} == set()
 
 
 def test_importing_the_package_loads_none_of_its_parts() -> None:
@@ -82,9 +78,7 @@ def test_one_name_does_not_load_the_world_of_the_other() -> None:
     sync = modules_loaded_by("from zae_limiter import SyncRateLimiter")
     assert not {name for name in sync if name.endswith((".limiter.limiter", ".lease.lease", ".async_driver"))}
     awaited = modules_loaded_by("from zae_limiter import RateLimiter")
-    assert not {
-        name for name in awaited if name.startswith("zae_limiter.") and "sync_" in name.replace("async_", "")
-    }
+    assert not {name for name in awaited if name.startswith("zae_limiter.") and "sync_" in name.replace("async_", "")}
 
 
 def test_stores_are_loaded_by_the_url_that_names_them() -> None:

@@ -158,9 +158,7 @@ def test_twins_have_the_same_signatures_and_docstrings(awaited: type, returned: 
         assert function_of(one).__doc__ == function_of(other).__doc__
 
 
-@pytest.mark.parametrize(
-    ("awaited", "returned", "name"), [row for row in members_of_twins() if "__" not in row.id]
-)
+@pytest.mark.parametrize(("awaited", "returned", "name"), [row for row in members_of_twins() if "__" not in row.id])
 def test_the_async_twin_is_awaited_and_the_sync_one_is_not(awaited: type, returned: type, name: str) -> None:
     one, other = (function_of(inspect.getattr_static(kind, name)) for kind in (awaited, returned))
     assert inspect.iscoroutinefunction(one) is (name not in NOT_AWAITED[awaited.__name__])

@@ -200,15 +200,11 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     )
     own: list[Limit] = await limiter.get_limits("key-1", resource="gpt-4")
     assert_type(await limiter.delete_limits("key-1", resource="gpt-4", principal="alice", propagate=True), None)
-    assert_type(
-        await limiter.set_resource_defaults("gpt-4", tuple(limits()), principal="alice", propagate=True), None
-    )
+    assert_type(await limiter.set_resource_defaults("gpt-4", tuple(limits()), principal="alice", propagate=True), None)
     own = await limiter.get_resource_defaults("gpt-4")
     assert_type(await limiter.delete_resource_defaults("gpt-4", principal="alice", propagate=True), None)
     assert_type(
-        await limiter.set_system_defaults(
-            iter(limits()), on_unavailable="allow", principal="alice", propagate=True
-        ),
+        await limiter.set_system_defaults(iter(limits()), on_unavailable="allow", principal="alice", propagate=True),
         None,
     )
     system: tuple[list[Limit], OnUnavailable | None] = await limiter.get_system_defaults()
@@ -261,9 +257,7 @@ async def use_repository() -> None:
 
 
 def use_sync_rate_limiter() -> None:
-    opened: SyncRateLimiter = SyncRateLimiter.open(
-        "memory://", namespace="default", clock=clock, observer=observer
-    )
+    opened: SyncRateLimiter = SyncRateLimiter.open("memory://", namespace="default", clock=clock, observer=observer)
     repository: SyncRepository = opened.repository
     with SyncRateLimiter(repository) as limiter:
         acquired: SyncLease = limiter.acquire(
@@ -325,9 +319,7 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     audit: Page[AuditEvent] = limiter.get_audit_events(
         "key-1", start_time="2025-06-15", end_time=datetime(2025, 6, 16), limit=10, cursor=None
     )
-    usage: Page[UsageSnapshot] = limiter.get_usage_snapshots(
-        "key-1", "gpt-4", WindowType.HOURLY, 0, None, 10, None
-    )
+    usage: Page[UsageSnapshot] = limiter.get_usage_snapshots("key-1", "gpt-4", WindowType.HOURLY, 0, None, 10, None)
     items: Sequence[UsageSnapshot] = usage.items
     summary: UsageSummary = limiter.get_usage_summary("key-1", "gpt-4", "daily", None, None)
     average: Mapping[str, float] = summary.average

@@ -93,17 +93,13 @@ def test_rebasing_every_few_milliseconds_loses_nothing_at_any_rate(
 
 
 @given(balances_and_moments(), spread(0, YEAR))
-def test_before_its_baseline_a_bucket_is_as_it_was_at_the_baseline(
-    world: tuple[Balance, int, int], back: int
-) -> None:
+def test_before_its_baseline_a_bucket_is_as_it_was_at_the_baseline(world: tuple[Balance, int, int], back: int) -> None:
     balance, rf, _ = world
     assert refill_bucket(balance, rf - back) == refill_bucket(balance, rf)
 
 
 @given(balances_and_moments(), steps)
-def test_a_clock_that_steps_back_never_shows_more_than_it_showed(
-    world: tuple[Balance, int, int], back: int
-) -> None:
+def test_a_clock_that_steps_back_never_shows_more_than_it_showed(world: tuple[Balance, int, int], back: int) -> None:
     balance, _, now = world
     assert refill_bucket(balance, now - back) <= refill_bucket(balance, now)
 

@@ -245,9 +245,7 @@ def test_every_limit_also_a_resting_one_counts_from_the_one_baseline_of_its_buck
         for balance in (*bucket.balances, *bucket.retired.values()):
             restored = Balance(balance.limit, bucket.rf, tk=balance.tk)
             assert refill_bucket(restored, now) == refill_bucket(balance, now)
-            assert calculate_retry_after(restored, restored.bx, now) == calculate_retry_after(
-                balance, balance.bx, now
-            )
+            assert calculate_retry_after(restored, restored.bx, now) == calculate_retry_after(balance, balance.bx, now)
 
 
 def test_counters_of_an_earlier_life_go_on_where_they_ended() -> None:
@@ -372,9 +370,7 @@ def test_a_denied_request_is_granted_after_the_longest_wait_and_not_a_millisecon
 ) -> None:
     bucket, now = world
     modest = {limit.name: wanted.get(limit.name, 0) % (limit.burst + 1) for limit in bucket.limits}
-    waits = [
-        calculate_retry_after(balance, modest.get(balance.name, 0) * MILLI, now) for balance in bucket.balances
-    ]
+    waits = [calculate_retry_after(balance, modest.get(balance.name, 0) * MILLI, now) for balance in bucket.balances]
     wait = max(w for w in waits if w is not None)
     if wait:
         assert take(bucket.balances, modest, now + wait - 1) is None

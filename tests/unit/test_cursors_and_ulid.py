@@ -135,9 +135,7 @@ distincts = st.integers(0, 2**80 - 1)
 
 
 @given(times, distincts, times, distincts)
-def test_ids_sort_by_time_and_then_by_what_tells_them_apart(
-    one_ms: int, one: int, other_ms: int, other: int
-) -> None:
+def test_ids_sort_by_time_and_then_by_what_tells_them_apart(one_ms: int, one: int, other_ms: int, other: int) -> None:
     assert (ulid(one_ms, one) < ulid(other_ms, other)) == ((one_ms, one) < (other_ms, other))
 
 

@@ -105,9 +105,7 @@ def test_a_lease_that_just_began_owes_nothing_unless_it_fails(taken: dict[str, i
 
 
 @given(amounts, deltas.filter(bool))
-def test_one_delta_too_many_leaves_the_whole_adjustment_out(
-    taken: dict[str, int], changes: dict[str, int]
-) -> None:
+def test_one_delta_too_many_leaves_the_whole_adjustment_out(taken: dict[str, int], changes: dict[str, int]) -> None:
     too_many = changes | {"tpm": -taken.get("tpm", 0) - 1}
     books = Ledger(taken)
     with pytest.raises(ValidationError) as caught:

@@ -200,9 +200,7 @@ INVALID_FIELDS = [
 @pytest.mark.parametrize(
     ("field", "value", "advice"), INVALID_FIELDS, ids=[f"{field}={value!r}" for field, value, _ in INVALID_FIELDS]
 )
-def test_a_limit_with_an_invalid_number_says_which_and_what_it_may_be(
-    field: str, value: object, advice: str
-) -> None:
+def test_a_limit_with_an_invalid_number_says_which_and_what_it_may_be(field: str, value: object, advice: str) -> None:
     arguments: dict[str, Any] = VALID_LIMIT | {field: value}
     with pytest.raises(ValidationError, match=advice) as caught:
         Limit(**arguments)

@@ -154,9 +154,7 @@ def test_lines_behave_like_plain_queues(moves: list[tuple[BucketKey, dict[str, i
             lines.leave(queues[key].pop(leaver))
         waiting = [ticket for queue in queues.values() for ticket in queue]
         assert bool(lines) is bool(waiting)
-        assert [lines.is_head(ticket) for ticket in waiting] == [
-            queues[ticket.key][0] is ticket for ticket in waiting
-        ]
+        assert [lines.is_head(ticket) for ticket in waiting] == [queues[ticket.key][0] is ticket for ticket in waiting]
         for ticket in waiting:
             ahead = lines.waited_for(ticket.key[1], ticket).get(ticket.key[0], {})
             queue = queues[ticket.key]

@@ -57,8 +57,7 @@ def outcome(made: SyncRateLimiter, entity: str, wanted: Any, event: str) -> Any:
 
 def everything(made: SyncRateLimiter) -> Any:
     return [
-        (made.get_status(entity), made.get_usage_snapshots(entity, window_type="hourly").items)
-        for entity in LIMITS
+        (made.get_status(entity), made.get_usage_snapshots(entity, window_type="hourly").items) for entity in LIMITS
     ]
 
 

@@ -50,9 +50,7 @@ class RepositoryVerbs:
         check_principal(principal)
         now = yield from READ_CLOCK
         return (
-            yield from self._core.call(
-                "register_namespace", self._core.store.register_namespace(name, principal, now)
-            )
+            yield from self._core.call("register_namespace", self._core.store.register_namespace(name, principal, now))
         )
 
     def _get_namespace(self, name: str) -> Plan[NamespaceInfo]:

@@ -116,9 +116,7 @@ class DataVerbs:
         change = EntityChange(fields, check_expected_version(expected_version))
         core = self._core
         now = yield from READ_CLOCK
-        updated = yield from core.call(
-            "update_entity", core.space.update_entity(entity_id, change, principal, now)
-        )
+        updated = yield from core.call("update_entity", core.space.update_entity(entity_id, change, principal, now))
         core.lines.ring_all()
         return updated
 

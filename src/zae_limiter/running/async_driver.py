@@ -77,12 +77,7 @@ class AsyncDriver:
             if kind is ReadTimer:
                 step, argument = plan.send, self._timer()
                 continue
-            if (
-                self._attempt is not None
-                and at_once < ANSWERS_AT_ONCE
-                and kind is not AwaitBell
-                and kind is not Pause
-            ):
+            if self._attempt is not None and at_once < ANSWERS_AT_ONCE and kind is not AwaitBell and kind is not Pause:
                 at_once += 1
                 try:
                     reply = self._attempt(request)

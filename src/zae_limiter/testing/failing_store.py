@@ -56,9 +56,7 @@ class FailingStore:
         """
         self._troubles.append(Trouble(verb, times, error or _lost(applied), applied))
 
-    def delay(
-        self, seconds: float, verb: str | None = None, *, times: int | None = None, after: bool = False
-    ) -> None:
+    def delay(self, seconds: float, verb: str | None = None, *, times: int | None = None, after: bool = False) -> None:
         """Let a verb (or all) take longer: before it is done, or before its reply comes.
 
         Longer than the deadline means what it does on any store: unavailable, when the deadline has passed.

@@ -105,9 +105,7 @@ async def perform(url: str, settings: Settings, console: Console) -> Outcome:
             elapsed_ms=elapsed_ms,
             stopped_early=stopped_early,
             tally=tally,
-            usage={
-                bucket: await stored_usage(limiter, bucket) for bucket in map(BucketId._make, RESOURCE_OF.items())
-            },
+            usage={bucket: await stored_usage(limiter, bucket) for bucket in map(BucketId._make, RESOURCE_OF.items())},
             accounts=prove(readings, tally, elapsed_ms),
         )
 

@@ -86,9 +86,7 @@ def _usage(outcome: Outcome) -> Table:
     for heading in ("tokens", "requests"):
         table.add_column(heading, min_width=BAR, no_wrap=True)
         table.add_column("", min_width=7 if heading == "tokens" else 5, justify="right", no_wrap=True)
-    largest = {
-        name: max((used.get(name, 0) for used in outcome.usage.values()), default=0) for name in ("tpm", "rpm")
-    }
+    largest = {name: max((used.get(name, 0) for used in outcome.usage.values()), default=0) for name in ("tpm", "rpm")}
     tally = outcome.tally
     for bucket, used in outcome.usage.items():
         cells: list[RenderableType] = []

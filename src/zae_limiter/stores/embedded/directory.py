@@ -177,9 +177,7 @@ class DirectoryVerbs(Transacting):
         return page_of(rows, limit, lambda name: (name,))
 
     @scans
-    def entities_with_custom_limits(
-        self, tables: Tables, resource: str, limit: int, cursor: str | None
-    ) -> Page[str]:
+    def entities_with_custom_limits(self, tables: Tables, resource: str, limit: int, cursor: str | None) -> Page[str]:
         rows = tables.entities_with_limits(resource, name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda name: (name,))
 

@@ -32,9 +32,7 @@ class Routes:
         self._known: dict[tuple[str, str], Route] = {}
         self.on_unavailable: OnUnavailable | None = None
 
-    def legs(
-        self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None
-    ) -> tuple[Leg, ...]:
+    def legs(self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None) -> tuple[Leg, ...]:
         """Every leg of an acquire, the entity's own first. ``limits`` stand in for the entity's own."""
         route = self._route(tables, entity_id, resource)
         own = route.own if limits is None else Leg(entity_id, resource, limits, "call")
@@ -61,9 +59,7 @@ class Routes:
         route = self._known.get((entity_id, resource))
         if route is None:
             ancestors = tuple(
-                leg
-                for ancestor in _cascade(tables, entity_id)
-                if (leg := _configured_leg(tables, ancestor, resource))
+                leg for ancestor in _cascade(tables, entity_id) if (leg := _configured_leg(tables, ancestor, resource))
             )
             route = Route(_configured_leg(tables, entity_id, resource), ancestors)
             self._known[entity_id, resource] = route

@@ -105,9 +105,7 @@ def _maker(shape: tuple[tuple[str, ...], ...]) -> Callable[..., Shortcut]:
         buckets=", ".join(f"k{k}, h{k}" for k in legs),
         balances="".join(f"b{n}, " for n in range(len(names))),
         stands="".join(_STANDS.format(k=k) for k in legs),
-        checks="".join(
-            _CHECK.format(n=n, name=name, own=_OWN if own else "") for n, (name, own) in enumerate(names)
-        ),
+        checks="".join(_CHECK.format(n=n, name=name, own=_OWN if own else "") for n, (name, own) in enumerate(names)),
         writes="; ".join([*writes, *(f"k{k}.events += 1" for k in legs)]),
         left="".join(f"t{n}, " for n in range(len(names))),
     )

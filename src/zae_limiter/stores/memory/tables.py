@@ -203,9 +203,7 @@ class MemoryTables:
         bucket.balances = ()  # whoever still holds it finds that it changed
 
     def buckets_of(self, entity_id: str) -> list[Bucket]:
-        return [
-            self._buckets[entity_id, resource] for resource in self._resources_by_entity.after(entity_id, None)
-        ]
+        return [self._buckets[entity_id, resource] for resource in self._resources_by_entity.after(entity_id, None)]
 
     def buckets(self, after: tuple[str, str] | None, count: int) -> list[Bucket]:
         return [self._buckets[key] for key in self._bucket_keys.after(after, count)]
@@ -290,9 +288,7 @@ class MemoryTables:
         now: int,
     ) -> None:
         self._audit_serial += 1
-        event = AuditEvent(
-            ulid(now, self._audit_serial), at(now), action, subject, resource, principal, dict(details)
-        )
+        event = AuditEvent(ulid(now, self._audit_serial), at(now), action, subject, resource, principal, dict(details))
         insort(self._audit, event, key=lambda event: event.event_id)
         expired = bisect_left(self._audit, at(max(now - AUDIT_RETENTION_MS, 0)), key=lambda event: event.timestamp)
         del self._audit[:expired]

@@ -213,7 +213,7 @@ class SqliteStore(RegistryVerbs):
                     result = request.result = transact(connection, "BEGIN IMMEDIATE", request.work)
                 finally:
                     gate.leave()
-            self._upkeep.after_commit(request.now or machine_clock())
+            self._upkeep.after_commit(request.now)
             return result
         except Exception:
             raise

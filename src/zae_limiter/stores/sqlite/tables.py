@@ -211,8 +211,7 @@ class SqliteTables:
 
     def last_usage(self, entity_id: str, resource: str) -> UsageRow | None:
         row = self._one(
-            f"SELECT {_USAGE} FROM usage WHERE ns = ? AND entity_id = ? AND resource = ?"
-            " ORDER BY hour DESC LIMIT 1",
+            f"SELECT {_USAGE} FROM usage WHERE ns = ? AND entity_id = ? AND resource = ? ORDER BY hour DESC LIMIT 1",
             *(self.ns, entity_id, resource),
         )
         return None if row is None else usage_from_row(row)

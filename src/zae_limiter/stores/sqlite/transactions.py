@@ -15,7 +15,7 @@ class Transaction(Request[Result], Generic[Result]):
     """Run a function on a connection, all or nothing. ``result`` is set as soon as it is done, so that
     whoever is interrupted before the reply arrives can know."""
 
-    __slots__ = ("now", "result", "work")
+    __slots__ = ("now", "result", "work")  # now: bucket time, 0 if the transaction does not say
 
     def __init__(self, work: Callable[[Connection], Result], now: int = 0) -> None:
         self.work = work

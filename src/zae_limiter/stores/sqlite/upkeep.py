@@ -47,14 +47,14 @@ class Upkeep:
         self._closing = False
 
     def after_commit(self, now: int) -> None:
-        """Called by whoever has just written."""
+        """Called by whoever has just written, at that bucket time (0: not said)."""
         self._commits += 1
-        self._now = now
-        sweep = time.monotonic() - self._swept_at > SWEEP_EVERY_S
+        self._now = now or self._now
+        sweep = self._now > 0 and time.monotonic() - self._swept_at > SWEEP_EVERY_S
         if sweep or (
             self._commits % COMMITS_BETWEEN_LOOKS == 0 and self._connections.wal_size() > CHECKPOINT_AT_BYTES
         ):
-            self._start(now, sweep)
+            self._start(sweep)
 
     def run_now(self, now: int) -> None:
         """Do all of it, here."""
@@ -66,22 +66,18 @@ class Upkeep:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        elif self._commits:
+        elif self._now:
             self._run(self._now, sweep=True)
         self._closing = False
-        self._commits = 0
+        self._now = 0
 
-    def forget_parent(self) -> None:
-        """In a forked child: threads stay behind."""
-        self._thread = None
-
-    def _start(self, now: int, sweep: bool) -> None:
+    def _start(self, sweep: bool) -> None:
         if self._thread is not None and self._thread.is_alive():
             return
         if sweep:
             self._swept_at = time.monotonic()
         self._thread = threading.Thread(
-            target=self._run, args=(now, sweep), name="zae-limiter-upkeep", daemon=True
+            target=self._run, args=(self._now, sweep), name="zae-limiter-upkeep", daemon=True
         )
         self._thread.start()
 

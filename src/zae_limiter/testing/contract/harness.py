@@ -106,8 +106,7 @@ class World:
                 results[place] = error
 
         threads = [
-            threading.Thread(target=run, args=(place, coroutine), daemon=True)
-            for place, coroutine in enumerate(work)
+            threading.Thread(target=run, args=(place, coroutine), daemon=True) for place, coroutine in enumerate(work)
         ]
         for thread in threads:
             thread.start()

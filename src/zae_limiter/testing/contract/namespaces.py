@@ -29,9 +29,7 @@ async def namespaces_are_isolated(world: World) -> None:
     with world.raises(EntityNotFoundError):
         await b.get_entity("key")
     assert (await b.list_entities()).items == []
-    assert [snap.counters for snap in (await b.get_usage_snapshots("key", window_type="hourly")).items] == [
-        {"rpm": 1}
-    ]
+    assert [snap.counters for snap in (await b.get_usage_snapshots("key", window_type="hourly")).items] == [{"rpm": 1}]
     assert await b.reset("key") == 1
     await b.delete_entity("key")
     assert await a.available("key", "gpt") == {"rpm": 6}

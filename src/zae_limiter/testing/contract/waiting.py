@@ -16,9 +16,7 @@ async def drain(world: World, entity: str = "key") -> None:
         pass
 
 
-async def taking(
-    world: World, log: list[Any], name: str, amount: int, timeout: float, entity: str = "key"
-) -> None:
+async def taking(world: World, log: list[Any], name: str, amount: int, timeout: float, entity: str = "key") -> None:
     try:
         async with world.limiter.acquire(entity, "gpt", {"rpm": amount}, timeout=timeout):
             log.append((name, (world.clock() - world.clock.start) / 1000))
@@ -75,9 +73,7 @@ async def those_who_wait_are_served_in_order(world: World) -> None:
             await world.until(lambda served=served: len(log) == served + 1)  # type: ignore[misc]
             await world.until_waiting(2 - served)
 
-    await world.concurrently(
-        taking(world, log, "big", 10, 60), after(1, "small", 1), after(2, "middle", 2), time()
-    )
+    await world.concurrently(taking(world, log, "big", 10, 60), after(1, "small", 1), after(2, "middle", 2), time())
     assert log == [("big", 10.0), ("small", 11.0), ("middle", 13.0)]
 
 

@@ -1,0 +1,107 @@
+"""Ctrl-C at any line: nobody is locked out afterwards, nothing is minted, and no leg is taken without the other."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from looking_inside import buckets_in, check_conservation
+
+from zae_limiter import Limit, SyncRateLimiter
+from zae_limiter.testing import FakeClock
+
+TAKEN = 3
+
+
+def interrupted_at(point: int, work: Callable[[], object]) -> bool:
+    """Run ``work`` with a KeyboardInterrupt at that line of our own code. Whether it got that far."""
+    seen = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal seen
+        if "zae_limiter" not in frame.f_code.co_filename:
+            return None
+        # Tracing stops before these lines, but CPython does not: they do nothing that it would interrupt.
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and not line.startswith(("with ", "try:")):
+            seen += 1
+            if seen > point:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return seen > point
+
+
+@pytest.mark.parametrize("patience", [0, 1], ids=["at once", "the long way"])
+def test_an_interrupt_at_any_line_locks_nobody_out_and_mints_nothing(tmp_path: Path, patience: float) -> None:
+    clock = FakeClock()
+    limiter, other = (
+        SyncRateLimiter.open(f"sqlite:///{tmp_path}/limits.db", clock=clock, deadline=0.5) for _ in range(2)
+    )
+    limiter.set_system_defaults([Limit.per_day("rpd", 10**6)])
+    limiter.create_entity("org")
+    limiter.create_entity("key", parent_id="org", cascade=True)
+    for each in (limiter, other):
+        with each.acquire("key", "gpt", {"rpd": 100}):
+            pass
+    entered = 0
+
+    def enter() -> None:
+        nonlocal entered
+        limiter.acquire("key", "gpt", {"rpd": TAKEN}, timeout=patience).__enter__()
+        entered += 1
+
+    before = 200
+    point = 0
+    while interrupted_at(point, enter):
+        buckets = buckets_in(tmp_path / "limits.db")
+        key, org = buckets["key", "gpt"], buckets["org", "gpt"]
+        assert key.balances[0].tc == org.balances[0].tc
+        check_conservation(key)
+        taken = key.balances[0].tc // 1_000
+        assert taken - before in (0, TAKEN)
+        before = taken
+        with other.acquire("key", "gpt", {"rpd": 0}), limiter.acquire("key", "gpt", {"rpd": 0}):
+            pass
+        point += 1
+    assert entered == 1
+    assert point > 50
+    limiter.close()
+    other.close()
+
+
+def test_an_interrupt_at_any_line_of_the_end_never_charges_less_than_was_taken(tmp_path: Path) -> None:
+    limiter = SyncRateLimiter.open(f"sqlite:///{tmp_path}/limits.db", clock=FakeClock(), deadline=0.5)
+    limiter.set_system_defaults([Limit.per_day("rpd", 10**6)])
+    with limiter.acquire("key", "gpt", {"rpd": 100}):
+        pass
+    paid = 100
+    point = 0
+    while True:
+        lease = limiter.acquire("key", "gpt", {"rpd": TAKEN})
+        lease.__enter__()
+        lease.adjust(rpd=2)
+        further = interrupted_at(point, lambda lease=lease: lease.__exit__(None, None, None))  # type: ignore[misc]
+        (bucket,) = buckets_in(tmp_path / "limits.db").values()
+        check_conservation(bucket)
+        # The debit of 2 may be lost with the interrupt, or booked again if nobody knows whether it was.
+        assert bucket.balances[0].tc // 1_000 - paid in (TAKEN, TAKEN + 2, TAKEN + 4)
+        paid = bucket.balances[0].tc // 1_000
+        point += 1
+        if not further:
+            break
+    assert point > 50
+    limiter.close()

@@ -1,0 +1,157 @@
+"""Who may read the files, and what happens to those who may not write them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from looking_inside import SIDE_FILES
+
+from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
+
+NOBODY = 65_534
+LIMITS = [Limit.per_day("rpd", 10)]
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no users and modes as on Unix")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder of an ordinary user, where that user can get to."""
+    with tempfile.TemporaryDirectory() as name:
+        if os.geteuid() == 0:
+            os.chown(name, NOBODY, NOBODY)
+        yield Path(name)
+
+
+def as_an_ordinary_user(work: Callable[[], object]) -> None:
+    """Do it in a child that is not root, whom no permission would stop."""
+    warm_up()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def warm_up() -> None:
+    """Import everything that is needed, while whoever may read it still can."""
+    with tempfile.TemporaryDirectory() as name:
+        use(Path(name) / "limits.db")
+
+
+def use(path: Path) -> None:
+    with SyncRateLimiter.open(f"sqlite:///{path}") as limiter:
+        with limiter.acquire("key", "gpt", {"rpd": 1}, limits=LIMITS) as lease:
+            lease.adjust(rpd=1)
+        limiter.list_entities()
+
+
+def modes_in(folder: Path) -> dict[str, int]:
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+
+
+def test_every_file_is_for_its_owner_only_whatever_the_umask(folder: Path) -> None:
+    def work() -> None:
+        os.umask(0)
+        with SyncRateLimiter.open(f"sqlite:///{folder}/limits.db") as limiter:
+            limiter.set_system_defaults(LIMITS)
+            limiter.get_status("key")
+            names = ("limits.db", *(f"limits.db{end}" for end in SIDE_FILES))
+            assert modes_in(folder) == dict.fromkeys(names, 0o600)
+
+    as_an_ordinary_user(work)
+
+
+def test_folders_that_are_made_for_the_file_are_for_their_owner_only(folder: Path) -> None:
+    def work() -> None:
+        os.umask(0)
+        limiter = SyncRateLimiter.open(f"sqlite:///{folder}/new/limits.db")
+        limiter.get_status("key")
+        assert modes_in(folder) == {"new": 0o700}
+
+    as_an_ordinary_user(work)
+
+
+def test_the_mode_of_a_file_that_is_there_stays_as_its_owner_set_it(folder: Path) -> None:
+    def work() -> None:
+        path = folder / "limits.db"
+        path.touch(0o600)
+        path.chmod(0o660)
+        use(path)
+        assert modes_in(folder)["limits.db"] == 0o660
+
+    as_an_ordinary_user(work)
+
+
+def refused(path: Path, hint: str) -> None:
+    limiter = SyncRateLimiter.open(f"sqlite:///{path}")
+    for _ in range(2):
+        with pytest.raises(RateLimiterUnavailable, match=hint) as caught:
+            limiter.acquire("key", "gpt", {"rpd": 1}, limits=LIMITS).__enter__()
+        assert str(path) in str(caught.value)
+        assert caught.value.__cause__ is not None
+    with limiter.acquire("key", "gpt", {"rpd": 1}, limits=LIMITS, on_unavailable="allow") as lease:
+        assert lease.degraded
+
+
+def test_a_read_only_folder_without_the_file_is_a_named_error(folder: Path) -> None:
+    def work() -> None:
+        folder.chmod(0o500)
+        refused(folder / "limits.db", "writable for this user")
+        refused(folder / "new" / "limits.db", "writable for this user")
+        assert list(folder.iterdir()) == []
+
+    as_an_ordinary_user(work)
+
+
+def test_a_read_only_folder_with_the_file_is_a_named_error_until_it_is_writable(folder: Path) -> None:
+    def work() -> None:
+        path = folder / "limits.db"
+        use(path)
+        for end in SIDE_FILES:
+            Path(f"{path}{end}").unlink(missing_ok=True)
+        before = path.read_bytes()
+        folder.chmod(0o500)
+        refused(path, "writable for this user")
+        assert path.read_bytes() == before
+        folder.chmod(0o700)
+        use(path)
+
+    as_an_ordinary_user(work)
+
+
+def test_a_read_only_file_is_a_named_error_until_it_is_writable(folder: Path) -> None:
+    def work() -> None:
+        path = folder / "limits.db"
+        use(path)
+        path.chmod(0o400)
+        refused(path, "writable for this user")
+        path.chmod(0o600)
+        with SyncRateLimiter.open(f"sqlite:///{path}") as limiter:
+            assert limiter.available("key", "gpt", limits=LIMITS) == {"rpd": 8}
+
+    as_an_ordinary_user(work)
+
+
+def test_a_file_that_may_not_be_read_is_a_named_error(folder: Path) -> None:
+    def work() -> None:
+        path = folder / "limits.db"
+        use(path)
+        path.chmod(0o000)
+        refused(path, "writable for this user")
+
+    as_an_ordinary_user(work)
