@@ -19,6 +19,8 @@ DAY_MS = 86_400_000
 WHOLE_TABLES = re.compile(r"DELETE FROM \w+$")
 """What ``delete_table`` does on purpose."""
 
+REMOVAL = re.compile(r"DELETE FROM (\w+) WHERE ")
+
 
 @pytest.fixture(scope="module")
 def statements(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
@@ -65,6 +67,18 @@ def test_no_statement_walks_through_a_table_or_sorts(statements: set[str], tmp_p
             wrong += [(step, shape(statement)) for step in plan_of(connection, statement) if is_bad(step)]
     assert explained > 30
     assert wrong == []
+
+
+def test_what_is_removed_is_found_by_its_whole_key(statements: set[str], tmp_path: Path) -> None:
+    """Found by a part of it, every bite of a large removal would walk through all that is left."""
+    path = tmp_path / "limits.db"
+    SqliteStore(str(path))._connections.prepared(lambda: NEW_YEAR_2026_MS).close()
+    removals = {found[1]: statement for statement in statements if (found := REMOVAL.match(statement))}
+    assert set(removals) == {"audit", "buckets", "configs", "entities", "namespaces", "usage"}
+    with opened(path) as connection:
+        for table, statement in removals.items():
+            key = [name for _, name, *_, place in connection.execute(f"PRAGMA table_info ({table})") if place]
+            assert plan_of(connection, statement)[0].count("=?") == len(key), shape(statement)
 
 
 def plan_of(connection: sqlite3.Connection, statement: str) -> list[str]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from zae_limiter.stores.sqlite.schema import prepare, version_of
 from zae_limiter.stores.sqlite.tables import Connection
@@ -31,6 +32,9 @@ LOG_KEPT_BYTES = 4 * 2**20
 FORK_PATIENCE_S = 5.0
 """How long a fork waits for reports that are being read."""
 
+SIDE_FILES = ("-wal", "-shm")
+Identity: TypeAlias = tuple[int, int] | None
+
 _PARENTS: list[Connection] = []
 """Connections that were open at a fork all the same: kept in the child, so that nothing closes them."""
 
@@ -41,19 +45,19 @@ class Connections:
     def __init__(self, path: str) -> None:
         self.path = path
         self._open: dict[str, Connection] = {}
-        self._identity: tuple[int, int] | None = None
-        self._looked_at = 0.0
+        self._files: dict[str, list[Identity]] = {}
+        self._looked_at: dict[str, float] = {}
         self._aside = 0
+        self._forking = self._unusable = False
         self._aside_changed = threading.Condition()
 
     def get(self, purpose: str, clock: Callable[[], int]) -> Connection:
         """The connection for one purpose. Whoever uses it must be alone with it."""
-        self._look_after_file()
+        self._look_after_file(purpose)
         connection = self._open.get(purpose)
         if connection is None:
             connection = self._open[purpose] = self.prepared(clock)
-            if self._identity is None:
-                self._identity = self._file_identity()
+            self._files[purpose] = self._identities()
         return connection
 
     def prepared(self, clock: Callable[[], int]) -> Connection:
@@ -70,6 +74,8 @@ class Connections:
     def aside(self, clock: Callable[[], int]) -> Iterator[Connection]:
         """A connection of one's own, for as long as it takes."""
         with self._aside_changed:
+            while self._forking:
+                self._aside_changed.wait()
             self._aside += 1
         try:
             connection = self.prepared(clock)
@@ -83,18 +89,22 @@ class Connections:
                 self._aside_changed.notify_all()
 
     def before_fork(self) -> None:
-        """Close everything, and let nobody open anything until the fork is over."""
+        """Let nobody open a connection aside until the fork is over, and wait for those that are open."""
         give_up = time.monotonic() + FORK_PATIENCE_S
-        self._aside_changed.acquire()
-        while self._aside and time.monotonic() < give_up:
-            self._aside_changed.wait(0.1)
-        self.close()
+        with self._aside_changed:
+            self._forking = True
+            while self._aside and time.monotonic() < give_up:
+                self._aside_changed.wait(0.1)
 
     def after_fork_in_parent(self) -> None:
-        self._aside_changed.release()
+        with self._aside_changed:
+            self._forking = False
+            self._aside_changed.notify_all()
 
     def connect(self) -> Connection:
         """A new connection, set up as all are."""
+        if self._unusable:
+            raise OSError("this process was forked while its parent read a long report from the file")
         self._create_file()
         connection = sqlite3.connect(
             self.path,
@@ -115,17 +125,19 @@ class Connections:
             raise
         return connection
 
-    def close(self) -> None:
-        """Close all."""
-        connections, self._open, self._identity = self._open, {}, None
-        for connection in connections.values():
+    def close(self, purpose: str) -> None:
+        """Close the connection of one purpose. Whoever does must be alone with it."""
+        connection = self._open.pop(purpose, None)
+        if connection is not None:
             connection.close()
 
     def forget_parent(self) -> None:
         """In a forked child: these are not ours."""
         _PARENTS.extend(self._open.values())
-        self._open, self._identity = {}, None
-        self._aside, self._aside_changed = 0, threading.Condition()
+        self._open = {}
+        # SQLite would believe in locks that this process does not hold: rather nothing than a lost count.
+        self._unusable = self._aside > 0
+        self._aside, self._forking, self._aside_changed = 0, False, threading.Condition()
 
     def wal_size(self) -> int:
         """Bytes that wait to be moved from the log into the file."""
@@ -142,18 +154,29 @@ class Connections:
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
-    def _look_after_file(self) -> None:
+    def _look_after_file(self, purpose: str) -> None:
         now = time.monotonic()
-        if self._identity is None or now - self._looked_at < LOOK_AFTER_FILE_S:
+        if purpose not in self._open or now - self._looked_at.get(purpose, 0.0) < LOOK_AFTER_FILE_S:
             return
-        self._looked_at = now
-        if self._file_identity() != self._identity:
-            logger.warning("%s was removed or replaced while in use; opening it anew", self.path)
-            self.close()
+        self._looked_at[purpose] = now
+        opened, found = self._files[purpose], self._identities()
+        if found[0] == opened[0]:
+            return
+        logger.warning("%s was removed or replaced while in use; opening it anew", self.path)
+        for name, was, is_ in zip(SIDE_FILES, opened[1:], found[1:], strict=True):
+            # They belong to the file that is gone; SQLite would take them for those of its successor.
+            if was is not None and is_ == was:
+                with suppress(OSError):
+                    os.unlink(self.path + name)
+        self.close(purpose)
 
-    def _file_identity(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
-            return None
-        return found.st_dev, found.st_ino
+    def _identities(self) -> list[Identity]:
+        return [_identity(self.path + name) for name in ("", *SIDE_FILES)]
+
+
+def _identity(path: str) -> Identity:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -40,7 +40,7 @@ class Gate:
     is held, and :meth:`give_up` lets go of all.
     """
 
-    __slots__ = ("_at_turnstile", "_files", "_path", "_turns", "threads")
+    __slots__ = ("_at_turnstile", "_files", "_given_up", "_path", "_turns", "threads")
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -48,6 +48,7 @@ class Gate:
         self._files: tuple[int, int] | None = None
         self._turns = 0
         self._at_turnstile = False
+        self._given_up = False
 
     def enter(self, waited: float = 0.0) -> bool:
         """Try to get the room, having waited so many seconds. Whoever tried must :meth:`leave`.
@@ -58,15 +59,21 @@ class Gate:
 
     def leave(self) -> None:
         """Let the next one in."""
+        if self._given_up:
+            self._given_up = False
+            self._at_turnstile = True
+            self._leave_turnstile()
         if self._files is not None:
             fcntl.flock(self._files[0], fcntl.LOCK_UN)
 
     def give_up(self) -> None:
         """Stop trying: leave room and turnstile to others."""
-        with self.threads:
-            self._at_turnstile = True
-            self._leave_turnstile()
-            self.leave()
+        self._given_up = True
+        if self.threads.acquire(blocking=False):  # else whoever is in does it when they leave
+            try:
+                self.leave()
+            finally:
+                self.threads.release()
 
     def close(self) -> None:
         """Let go of the files, and so of every lock on them that this process alone holds."""

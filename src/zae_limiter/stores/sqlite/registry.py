@@ -10,11 +10,11 @@ from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.sqlite.bites import KEYS, bite
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import Read, Write
 
 ROWS_PER_BITE = 500
-_TABLES_OF_A_NAMESPACE = ("buckets", "configs", "entities", "usage", "audit")
 _FIELDS = "id, name, created_ms, deleted_ms"
 
 
@@ -75,7 +75,7 @@ class RegistryVerbs:
 
     def destroy(self) -> Plan[None]:
         def work(connection: Connection) -> None:
-            for table in (*_TABLES_OF_A_NAMESPACE, "namespaces"):
+            for table in (*KEYS, "namespaces"):
                 connection.execute(f"DELETE FROM {table}")
             connection.execute("INSERT INTO namespaces (name, created_ms) VALUES (?, ?)", (DEFAULT_NAMESPACE, 0))
 
@@ -111,22 +111,9 @@ def _purge_bite(connection: Connection, name: str) -> int:
         raise ValidationError("namespace", name, "must be deleted before it is purged")
     (ns,) = connection.execute("SELECT id FROM namespaces WHERE name = ?", (name,)).fetchone()
     left = ROWS_PER_BITE
-    for table in _TABLES_OF_A_NAMESPACE:
-        key = _KEYS[table]
-        dropped = connection.execute(
-            f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE ns = ? LIMIT ?)", (ns, left)
-        )
-        left -= dropped.rowcount
+    for table in KEYS:
+        left -= bite(connection, table, "ns = ?", ns, left)
         if left == 0:
             return ROWS_PER_BITE
     connection.execute("DELETE FROM namespaces WHERE id = ?", (ns,))
     return ROWS_PER_BITE - left
-
-
-_KEYS = {
-    "buckets": "ns, entity_id, resource",
-    "configs": "ns, entity_id, resource",
-    "entities": "ns, id",
-    "usage": "ns, entity_id, resource, hour",
-    "audit": "serial",
-}

@@ -115,8 +115,12 @@ def prepare(connection: sqlite3.Connection, path: str, now: int) -> None:
 
 def version_of(connection: sqlite3.Connection, path: str) -> int:
     """The layout of the file: 0 for an empty one."""
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    # In one statement: another process may be making the file at this moment.
+    version: int
+    application, version, objects = connection.execute(
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
+        " FROM pragma_application_id, pragma_user_version"
+    ).fetchone()
     if application == APPLICATION_ID:
         if version > VERSION:
             raise VersionError(
@@ -124,6 +128,6 @@ def version_of(connection: sqlite3.Connection, path: str) -> int:
                 "upgrade the library"
             )
         return version
-    if application or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+    if application or version or objects:
         raise VersionError(f"{path} is a database of another program; name another file")
     return 0

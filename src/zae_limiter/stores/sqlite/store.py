@@ -43,6 +43,9 @@ from zae_limiter.stores.sqlite.upkeep import Upkeep
 
 Result = TypeVar("Result")
 
+READER_WAIT_S = 0.1
+"""How long a thread blocks for others that read before it looks at its deadline."""
+
 
 class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
     """One namespace of the file."""
@@ -191,7 +194,7 @@ class SqliteStore(RegistryVerbs):
             if isinstance(request, Write):
                 return self._try_write(request, waited, block)
             assert isinstance(request, Transaction)
-            return self._scan(request) if isinstance(request, Scan) else self._try_read(request)
+            return self._scan(request) if isinstance(request, Scan) else self._try_read(request, block)
         except sqlite3.OperationalError as error:
             if is_busy(error):
                 return NOT_YET
@@ -228,8 +231,8 @@ class SqliteStore(RegistryVerbs):
             # It came after the commit: it is done, and whoever asked must know.
             raise Interrupted(interrupt, reply=result) from None
 
-    def _try_read(self, request: Transaction[Any]) -> Any:
-        if not self._reader_lock.acquire(blocking=False):
+    def _try_read(self, request: Transaction[Any], block: bool) -> Any:
+        if not self._reader_lock.acquire(timeout=READER_WAIT_S if block else 0):
             return NOT_YET
         try:
             connection = self._connections.get("read", machine_clock)
@@ -252,20 +255,27 @@ class SqliteStore(RegistryVerbs):
 
     def close(self) -> None:
         self._upkeep.close()
-        self._connections.close()
-        self._gate.close()
+        with self._reader_lock:
+            self._connections.close("read")
+        with self._gate.threads:
+            self._connections.close("write")
+            self._gate.close()
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)
 
     def _before_fork(self) -> None:
         """No transaction may be under way, and no connection open: see ``connections.py``."""
+        self._upkeep.pause()
+        self._connections.before_fork()
         self._gate.threads.acquire()
         self._reader_lock.acquire()
-        self._connections.before_fork()
+        self._connections.close("read")
+        self._connections.close("write")
 
     def _after_fork_in_parent(self) -> None:
         self._connections.after_fork_in_parent()
+        self._upkeep.resume()
         self._reader_lock.release()
         self._gate.threads.release()
 

@@ -11,9 +11,11 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, USAGE_RETENTION_MS, Counters
+from zae_limiter.stores.sqlite.bites import bite
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.gate import Gate
 from zae_limiter.stores.sqlite.pauses import FIRST_PAUSE_S
@@ -71,6 +73,14 @@ class Upkeep:
         self._closing = False
         self._now = 0
 
+    def pause(self) -> None:
+        """Come to an end soon, whoever is at it."""
+        self._closing = True
+
+    def resume(self) -> None:
+        """As before."""
+        self._closing = False
+
     def _start(self, sweep: bool) -> None:
         if self._thread is not None and self._thread.is_alive():
             return
@@ -96,12 +106,12 @@ class Upkeep:
         self._alone(lambda: connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone())
 
     def _sweep(self, connection: sqlite3.Connection, now: int) -> None:
-        for bite in (
+        for drop_some in (
             lambda: _drop_idle_buckets(connection, now),
             lambda: _drop(connection, "usage", "hour", now - USAGE_RETENTION_MS),
             lambda: _drop(connection, "audit", "at_ms", now - AUDIT_RETENTION_MS),
         ):
-            while self._alone(bite) and not self._closing:
+            while self._alone(drop_some) and not self._closing:
                 time.sleep(PAUSE_BETWEEN_BITES_S)
 
     def _alone(self, work: Callable[[], object]) -> object:
@@ -122,8 +132,7 @@ class Upkeep:
 
 
 def _drop_idle_buckets(connection: sqlite3.Connection, now: int) -> bool:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(connection):
         rows = connection.execute(_EXPIRED, (now, ROWS_PER_BITE)).fetchall()
         for ns, *row in rows:
             bucket = bucket_from_row(row)
@@ -134,18 +143,21 @@ def _drop_idle_buckets(connection: sqlite3.Connection, now: int) -> bool:
                 (end, *key, bucket.hour),
             )
             connection.execute("DELETE FROM buckets WHERE ns = ? AND entity_id = ? AND resource = ?", key)
+    return len(rows) == ROWS_PER_BITE
+
+
+def _drop(connection: sqlite3.Connection, table: str, column: str, before: int) -> bool:
+    with _transaction(connection):
+        return bite(connection, table, f"{column} < ?", before, ROWS_PER_BITE) == ROWS_PER_BITE
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return len(rows) == ROWS_PER_BITE
-
-
-def _drop(connection: sqlite3.Connection, table: str, column: str, before: int) -> bool:
-    key = "serial" if table == "audit" else "ns, entity_id, resource, hour"
-    dropped = connection.execute(
-        f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {column} < ? LIMIT ?)",
-        (before, ROWS_PER_BITE),
-    )
-    return dropped.rowcount == ROWS_PER_BITE
