@@ -21,7 +21,7 @@ from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS
 
-HELD_S = 1.0
+HELD_S = 0.8
 """How long the lock is held while the loop is watched."""
 
 STUCK_S = HELD_S / 2

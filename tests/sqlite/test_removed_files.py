@@ -14,7 +14,7 @@ from together import together
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
 
 LIMITS = [Limit.per_day("rpd", 10**6)]
-BEFORE_S, AFTER_S = 0.4, 1.6
+BEFORE_S, AFTER_S = 0.3, 1.2
 """How long the processes go on before and after the file is gone. The second half of "after" must be clean."""
 
 
