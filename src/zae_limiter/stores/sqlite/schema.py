@@ -109,7 +109,8 @@ def prepare(connection: sqlite3.Connection, path: str, now: int) -> None:
             connection.execute("INSERT INTO namespaces (name, created_ms) VALUES (?, ?)", (DEFAULT_NAMESPACE, now))
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite may have rolled back already
+            connection.execute("ROLLBACK")
         raise
 
 

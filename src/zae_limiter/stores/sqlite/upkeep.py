@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, USAGE_RETENTION_MS, Counters
 from zae_limiter.stores.sqlite.bites import bite
 from zae_limiter.stores.sqlite.connections import Connections
+from zae_limiter.stores.sqlite.errors import is_busy
 from zae_limiter.stores.sqlite.gate import Gate
 from zae_limiter.stores.sqlite.pauses import FIRST_PAUSE_S
 from zae_limiter.stores.sqlite.rows import bucket_from_row, counters_to_text
@@ -98,7 +99,9 @@ class Upkeep:
                     self._sweep(connection, now)
                 self._checkpoint(connection)
         except (sqlite3.Error, OSError) as error:
-            logger.warning("upkeep of %s failed, will try again: %s", self._connections.path, error)
+            busy = isinstance(error, sqlite3.OperationalError) and is_busy(error)
+            level = logging.DEBUG if busy else logging.WARNING
+            logger.log(level, "upkeep of %s failed, will try again: %s", self._connections.path, error)
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Move the log while others write; then the rest while nobody does, so that the log starts over."""
