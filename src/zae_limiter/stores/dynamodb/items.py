@@ -1,0 +1,172 @@
+"""Items of the table, from and to what the plans work with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from zae_limiter.bucket import MILLI, Balance
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.limit import Limit
+from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.values import decode_item
+from zae_limiter.stores.protocol import Config
+
+RING = ("w0", "w1", "w2", "w3")
+"""The marks of the last writers, newest first."""
+
+
+def address(key: Key) -> dict[str, Any]:
+    """A key as DynamoDB writes it."""
+    return {"PK": {"S": key.pk}, "SK": {"S": key.sk}}
+
+
+def key_of(item: Item) -> Key:
+    """Where an item is."""
+    return Key(item["PK"]["S"], item["SK"]["S"])
+
+
+@lru_cache(4096)
+def limit_of(name: str, cp: int, bx: int, ra: int, rp: int) -> Limit:
+    """A limit from its stored terms: millitokens and milliseconds."""
+    return Limit(name, cp // MILLI, ra // MILLI, rp // MILLI, bx // MILLI)
+
+
+def terms_of(limit: Limit) -> dict[str, int]:
+    """The stored terms of a limit: millitokens and milliseconds."""
+    return {
+        "cp": limit.capacity * MILLI,
+        "bx": limit.burst * MILLI,
+        "ra": limit.refill_amount * MILLI,
+        "rp": limit.refill_period_seconds * MILLI,
+    }
+
+
+class Image:
+    """A bucket (or one shard of it) as a client last saw it.
+
+    ``balances`` has every limit it holds. ``resting`` names those that were taken away: they keep their tokens
+    and counters but refuse nobody. In the item, a resting limit is one without ``cp``.
+    """
+
+    __slots__ = (
+        "balances",
+        "cv",
+        "entity_id",
+        "ev",
+        "gauge",
+        "inc",
+        "resource",
+        "resting",
+        "rf",
+        "ring",
+        "shard",
+        "shards",
+    )
+
+    def __init__(
+        self,
+        entity_id: str,
+        resource: str,
+        *,
+        rf: int,
+        cv: str,
+        inc: str,
+        balances: Mapping[str, Balance],
+        resting: frozenset[str] = frozenset(),
+        ev: int = 0,
+        ring: tuple[str, ...] = (),
+        gauge: int = 0,
+        shard: int = 0,
+        shards: int = 1,
+    ) -> None:
+        self.entity_id = entity_id
+        self.resource = resource
+        self.rf = rf
+        self.cv = cv
+        self.inc = inc
+        self.balances = balances
+        self.resting = resting
+        self.ev = ev
+        self.ring = ring
+        self.gauge = gauge
+        self.shard = shard
+        self.shards = shards
+
+    def __repr__(self) -> str:
+        tokens = {name: balance.tk for name, balance in self.balances.items()}
+        return f"Image({self.entity_id}/{self.resource} rf={self.rf} cv={self.cv} tk={tokens} ring={self.ring})"
+
+
+def image_of(item: Item) -> Image:
+    """A bucket from its item. Raises ``ValueError`` for anything that is none."""
+    try:
+        return _image_of(item)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a bucket: {error!r}") from error
+
+
+def _image_of(item: Item) -> Image:
+    fields: dict[str, dict[str, int]] = {}
+    for attribute, value in item.items():
+        if attribute.startswith("b_"):
+            fields.setdefault(attribute[2:-3], {})[attribute[-2:]] = int(value["N"])
+    rf = int(item["rf"]["N"])
+    shards = int(item["shard_count"]["N"])
+    shard = int(item["PK"]["S"].rpartition("#")[2])
+    gauge = fields.pop(RESERVED_LIMIT_NAME, {}).get("tk", 0)
+    balances: dict[str, Balance] = {}
+    resting = []
+    for name, terms in fields.items():
+        if "cp" not in terms:
+            resting.append(name)
+        limit = limit_of(name, terms.get("cp", terms["bx"]), terms["bx"], terms["ra"], terms["rp"])
+        balances[name] = Balance(limit, rf, tk=terms["tk"], tc=terms["tc"], shard=shard, shards=shards)
+    return Image(
+        item["entity_id"]["S"],
+        item["resource"]["S"],
+        rf=rf,
+        cv=item["cv"]["S"],
+        inc=item["inc"]["S"],
+        balances=balances,
+        resting=frozenset(resting),
+        ev=int(item["ev"]["N"]),
+        ring=tuple(item[place]["S"] for place in RING if place in item),
+        gauge=gauge,
+        shard=shard,
+        shards=shards,
+    )
+
+
+# Config items
+
+
+def config_attributes(limits: Iterable[Limit]) -> dict[str, Any]:
+    """The limits of one level, as attributes of its item. ``order`` keeps the order they were given in."""
+    attributes: dict[str, Any] = {}
+    names = []
+    for limit in limits:
+        names.append(limit.name)
+        for field, value in terms_of(limit).items():
+            attributes[f"l_{limit.name}_{field}"] = value
+    attributes["order"] = ",".join(names)
+    return attributes
+
+
+def config_of(item: Item | None) -> Config:
+    """What one level says: nothing, if it has no item or only a tombstone."""
+    if item is None:
+        return Config()
+    attributes = decode_item(item)
+    limits = tuple(
+        limit_of(name, *(attributes[f"l_{name}_{field}"] for field in ("cp", "bx", "ra", "rp")))
+        for name in attributes.get("order", "").split(",")
+        if name
+    )
+    policy = attributes.get("on_unavailable")
+    return Config(limits, OnUnavailable(policy) if policy else None, attributes["config_version"])
+
+

@@ -1,0 +1,155 @@
+"""Keys of the one table. Every partition key begins with the namespace's id and a slash; ``_`` is the registry.
+
+``#`` separates the parts of a key, and no valid name contains it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from zlib import crc32
+
+REGISTRY = "_"
+"""The namespace id of the registry itself."""
+
+SPREAD = 16
+"""Over how many keys the index of a whole namespace is spread: one key would be one hot index partition."""
+
+GSI1, GSI2, GSI3, GSI4 = "GSI1", "GSI2", "GSI3", "GSI4"
+INDEXES = (GSI1, GSI2, GSI3, GSI4)
+
+SK_META = "#META"
+SK_STATE = "#STATE"
+SK_CONFIG = "#CONFIG"
+SK_VERSION = "#VERSION"
+
+
+class Key(NamedTuple):
+    """Where an item is."""
+
+    pk: str
+    sk: str
+
+
+def pk_system(ns: str) -> str:
+    """The system's config, or (in the registry) the version and the namespaces."""
+    return f"{ns}/SYSTEM#"
+
+
+def pk_resource(ns: str, resource: str) -> str:
+    """A resource's config."""
+    return f"{ns}/RESOURCE#{resource}"
+
+
+def pk_entity(ns: str, entity_id: str) -> str:
+    """An entity: its description, its configs, its usage."""
+    return f"{ns}/ENTITY#{entity_id}"
+
+
+def pk_bucket(ns: str, entity_id: str, resource: str, shard: int = 0) -> str:
+    """One shard of a bucket: a partition of its own, so that hot ones can be spread."""
+    return f"{ns}/BUCKET#{entity_id}#{resource}#{shard}"
+
+
+def pk_audit(ns: str, subject: str) -> str:
+    """The audit trail of an entity, of ``$SYSTEM``, of ``$NAMESPACE`` or of ``$RESOURCE:name``."""
+    return f"{ns}/AUDIT#{subject}"
+
+
+def sk_config(resource: str | None = None) -> str:
+    """A config: an entity's for one resource (or ``_default_``), or the only one of its partition."""
+    return SK_CONFIG if resource is None else f"{SK_CONFIG}#{resource}"
+
+
+def sk_state() -> str:
+    """The state of a bucket."""
+    return SK_STATE
+
+
+def sk_audit(event_id: str) -> str:
+    """One audit event; they sort by time."""
+    return f"#AUDIT#{event_id}"
+
+
+def sk_usage(resource: str, window: str, start: str, shard: int, inc: str) -> str:
+    """One usage window of one incarnation of one shard."""
+    return f"#USAGE#{resource}#{window}#{start}#{shard}#{inc}"
+
+
+def sk_namespace(name: str) -> str:
+    """A namespace by name, in the registry."""
+    return f"#NAMESPACE#{name}"
+
+
+def sk_namespace_id(ns: str) -> str:
+    """A namespace by id, in the registry."""
+    return f"#NSID#{ns}"
+
+
+def bucket_key(ns: str, entity_id: str, resource: str, shard: int = 0) -> Key:
+    """Where a bucket is."""
+    return Key(pk_bucket(ns, entity_id, resource, shard), SK_STATE)
+
+
+def meta_key(ns: str, entity_id: str) -> Key:
+    """Where an entity is described."""
+    return Key(pk_entity(ns, entity_id), SK_META)
+
+
+def config_key(ns: str, entity_id: str | None, resource: str | None) -> Key:
+    """Where one level's config is (see ``Scope``)."""
+    if entity_id is not None:
+        return Key(pk_entity(ns, entity_id), sk_config(resource))
+    return Key(pk_system(ns) if resource is None else pk_resource(ns, resource), SK_CONFIG)
+
+
+def namespace_key(name: str) -> Key:
+    """Where a namespace is registered by name."""
+    return Key(pk_system(REGISTRY), sk_namespace(name))
+
+
+def namespace_id_key(ns: str) -> Key:
+    """Where a namespace is registered by id."""
+    return Key(pk_system(REGISTRY), sk_namespace_id(ns))
+
+
+def version_key() -> Key:
+    """Where the layout's version is."""
+    return Key(pk_system(REGISTRY), SK_VERSION)
+
+
+# Indexes
+
+
+def gsi1(ns: str, parent_id: str, entity_id: str) -> dict[str, str]:
+    """Children by parent."""
+    return {"GSI1PK": f"{ns}/PARENT#{parent_id}", "GSI1SK": f"CHILD#{entity_id}"}
+
+
+def gsi2_bucket(ns: str, entity_id: str, resource: str, shard: int) -> dict[str, str]:
+    """Buckets by resource."""
+    return {"GSI2PK": f"{ns}/RESOURCE#{resource}", "GSI2SK": f"BUCKET#{entity_id}#{shard}"}
+
+
+def gsi2_usage(ns: str, resource: str, window: str, start: str, entity_id: str, shard: int) -> dict[str, str]:
+    """Usage by resource."""
+    return {"GSI2PK": f"{ns}/RESOURCE#{resource}", "GSI2SK": f"USAGE#{window}#{start}#{entity_id}#{shard}"}
+
+
+def gsi3_bucket(ns: str, entity_id: str, resource: str, shard: int) -> dict[str, str]:
+    """Buckets by entity."""
+    return {"GSI3PK": f"{ns}/ENTITY#{entity_id}", "GSI3SK": f"BUCKET#{resource}#{shard}"}
+
+
+def gsi3_config(ns: str, resource: str, entity_id: str) -> dict[str, str]:
+    """Entities with limits of their own, by resource."""
+    return {"GSI3PK": f"{ns}/ENTITY_CONFIG#{resource}", "GSI3SK": entity_id}
+
+
+def gsi4_pk(ns: str, slot: int) -> str:
+    """One of the keys over which a namespace's items are spread."""
+    return f"{ns}/{slot}"
+
+
+def gsi4(ns: str, pk: str, what: str) -> dict[str, str]:
+    """Everything of a namespace. ``what`` begins with the kind of item: ``BUCKET``, ``ENTITY#id``…"""
+    return {"GSI4PK": gsi4_pk(ns, crc32(pk.encode()) % SPREAD), "GSI4SK": what}

@@ -1,0 +1,178 @@
+"""Asking DynamoDB: calls that are repeated where that is safe, and followed to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.items import address, key_of
+from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.marks import Marks
+from zae_limiter.stores.dynamodb.requests import (
+    READ_MACHINE_TIME,
+    TRANSACTION_CANCELED,
+    Backoff,
+    Call,
+    Item,
+    NoAnswer,
+    Reason,
+    Refused,
+    Reply,
+)
+
+BATCH_GET = 100
+BATCH_WRITE = 25
+
+
+class Window(NamedTuple):
+    """The time one verb (or one page of a long one) has: until when, and what the wall clock says."""
+
+    give_up_at: int
+    epoch_s: int
+
+
+class Found(NamedTuple):
+    """One page of a query: keys and attributes the index has, and where to go on."""
+
+    items: Sequence[Item]
+    next_key: Item | None
+
+
+class Asking:
+    """One table, asked by one client."""
+
+    def __init__(self, table: str, *, deadline_ms: int, marks: Marks) -> None:
+        self.table = table
+        self.deadline_ms = deadline_ms
+        self.marks = marks
+
+    def window(self) -> Plan[Window]:
+        """The time from now on that a verb, or a page of a long one, may take."""
+        time = yield from READ_MACHINE_TIME
+        return Window(time.timer_ms + self.deadline_ms, time.epoch_s)
+
+    def ask(self, operation: str, params: Mapping[str, Any], until: Window, *, repeatable: bool) -> Plan[Reply]:
+        """The reply. Throttles and conflicts are waited out; lost answers too, if it is ``repeatable``."""
+        tries = 0
+        while True:
+            try:
+                return (yield from Call(operation, params, until.give_up_at))
+            except Refused as refusal:
+                if not (refusal.by_throttling or refusal.by_conflict):
+                    raise
+                failure: Refused | NoAnswer = refusal
+            except NoAnswer as silence:
+                if silence.sent and not repeatable:
+                    raise
+                failure = silence
+            tries += 1
+            yield from self.pause(tries, until, failure)
+
+    def pause(self, tries: int, until: Window, failure: Refused | NoAnswer) -> Plan[None]:
+        """Wait before the next try; raise ``failure`` if there is no time left for one."""
+        try:
+            yield from Backoff(tries, until.give_up_at)
+        except NoAnswer:
+            raise failure from None
+
+    # Reading
+
+    def get(self, key: Key, until: Window, *, consistent: bool = True) -> Plan[Item | None]:
+        """One item."""
+        params = {"TableName": self.table, "Key": address(key), "ConsistentRead": consistent}
+        reply = yield from self.ask("GetItem", params, until, repeatable=True)
+        return reply.get("Item")
+
+    def get_all(self, keys: Iterable[Key], until: Window, *, consistent: bool = True) -> Plan[dict[Key, Item]]:
+        """Those of the items that exist, however many calls that takes."""
+        wanted = list(dict.fromkeys(keys))
+        found: dict[Key, Item] = {}
+        for start in range(0, len(wanted), BATCH_GET):
+            pending: Sequence[Any] = [address(key) for key in wanted[start : start + BATCH_GET]]
+            tries = 0
+            while pending:
+                request = {self.table: {"Keys": pending, "ConsistentRead": consistent}}
+                reply = yield from self.ask("BatchGetItem", {"RequestItems": request}, until, repeatable=True)
+                for items in reply.get("Responses", {}).values():
+                    found.update((key_of(item), item) for item in items)
+                left = reply.get("UnprocessedKeys") or {}
+                pending = next(iter(left.values()))["Keys"] if left else ()
+                if pending:
+                    tries += 1
+                    throttled = Refused("ThrottlingException", "keys were left unread")
+                    yield from self.pause(tries, until, throttled)
+        return found
+
+    def query(
+        self,
+        pk: str,
+        until: Window,
+        *,
+        index: str | None = None,
+        prefix: str | None = None,
+        between: tuple[str, str] | None = None,
+        start: Item | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        consistent: bool | None = None,
+    ) -> Plan[Found]:
+        """One page of a partition, of the table or of an index, in the order of its sort key."""
+        hash_key, sort_key = ("PK", "SK") if index is None else (f"{index}PK", f"{index}SK")
+        params: dict[str, Any] = {
+            "TableName": self.table,
+            "KeyConditionExpression": "#pk = :pk",
+            "ExpressionAttributeNames": {"#pk": hash_key},
+            "ExpressionAttributeValues": {":pk": {"S": pk}},
+            "ScanIndexForward": not newest_first,
+        }
+        if prefix is not None:
+            params["KeyConditionExpression"] += " AND begins_with(#sk, :sk)"
+            params["ExpressionAttributeNames"]["#sk"] = sort_key
+            params["ExpressionAttributeValues"][":sk"] = {"S": prefix}
+        elif between is not None:
+            params["KeyConditionExpression"] += " AND #sk BETWEEN :from AND :to"
+            params["ExpressionAttributeNames"]["#sk"] = sort_key
+            params["ExpressionAttributeValues"] |= {":from": {"S": between[0]}, ":to": {"S": between[1]}}
+        if index is not None:
+            params["IndexName"] = index
+        else:
+            params["ConsistentRead"] = True if consistent is None else consistent
+        if start is not None:
+            params["ExclusiveStartKey"] = start
+        if limit is not None:
+            params["Limit"] = limit
+        reply = yield from self.ask("Query", params, until, repeatable=True)
+        return Found(reply.get("Items", ()), reply.get("LastEvaluatedKey"))
+
+    # Writing
+
+    def transact(self, writes: Sequence[Mapping[str, Any]], until: Window) -> Plan[tuple[Reason, ...]]:
+        """Several writes or none. Nothing (an empty tuple) when they were done, else a reason per item.
+
+        Repeating it is safe: a token tells DynamoDB that it is the same transaction.
+        """
+        params = {"TransactItems": writes, "ClientRequestToken": self.marks.token()}
+        try:
+            yield from self.ask("TransactWriteItems", params, until, repeatable=True)
+        except Refused as refusal:
+            if refusal.code != TRANSACTION_CANCELED or not refusal.reasons:
+                raise
+            return refusal.reasons
+        return ()
+
+    def delete_all(self, keys: Sequence[Key], until: Window) -> Plan[None]:
+        """Delete items, whatever they are, however many calls that takes."""
+        for start in range(0, len(keys), BATCH_WRITE):
+            pending: Sequence[Any] = [
+                {"DeleteRequest": {"Key": address(key)}} for key in keys[start : start + BATCH_WRITE]
+            ]
+            tries = 0
+            while pending:
+                params = {"RequestItems": {self.table: pending}}
+                reply = yield from self.ask("BatchWriteItem", params, until, repeatable=True)
+                left = reply.get("UnprocessedItems") or {}
+                pending = next(iter(left.values())) if left else ()
+                if pending:
+                    tries += 1
+                    yield from self.pause(tries, until, Refused("ThrottlingException", "items were left undone"))

@@ -1,0 +1,143 @@
+"""What plans of this store ask for, and what may be answered instead of a reply.
+
+A :class:`Call` is one call of DynamoDB's API in its own JSON. Its answer is the reply, or one of two errors that
+say all a plan needs to know: :class:`Refused` (DynamoDB answered no: nothing was applied) and :class:`NoAnswer`
+(nobody knows, unless ``sent`` is false).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from zae_limiter.running.plan import Request
+
+Item: TypeAlias = Mapping[str, Any]
+"""An item in DynamoDB's JSON: attribute → ``{"S": …}``, ``{"N": …}``."""
+
+Reply: TypeAlias = Mapping[str, Any]
+
+CONDITION_FAILED: Final = "ConditionalCheckFailedException"
+TRANSACTION_CANCELED: Final = "TransactionCanceledException"
+TRANSACTION_CONFLICT: Final = "TransactionConflictException"
+TRANSACTION_IN_PROGRESS: Final = "TransactionInProgressException"
+TABLE_NOT_FOUND: Final = "ResourceNotFoundException"
+KEY_THROTTLED: Final = "ProvisionedThroughputExceededException"
+THROTTLED: Final = frozenset({KEY_THROTTLED, "ThrottlingException", "RequestLimitExceeded", "LimitExceededException"})
+
+
+class Reason(NamedTuple):
+    """Why one item of a transaction was refused (``None``: it was not the reason), and the item as it is."""
+
+    code: str | None
+    item: Item | None = None
+
+
+class Refused(Exception):
+    """DynamoDB answered no, and changed nothing.
+
+    ``item`` is the item as it is, after a failed condition that asked for it (``None``: there is none).
+    ``reasons`` has one entry per item of a transaction that was canceled.
+    """
+
+    def __init__(self, code: str, message: str = "", *, item: Item | None = None, reasons: Sequence[Reason] = ()):
+        self.code = code
+        self.message = message
+        self.item = item
+        self.reasons = tuple(reasons)
+        super().__init__(f"{code}: {message}" if message else code)
+
+    @property
+    def by_condition(self) -> bool:
+        """Whether a condition did not hold."""
+        return self.code == CONDITION_FAILED
+
+    @property
+    def by_throttling(self) -> bool:
+        """Whether it was too much at once, for the key, the table or the account."""
+        return self.code in THROTTLED or any(reason.code == "ThrottlingError" for reason in self.reasons)
+
+    @property
+    def by_conflict(self) -> bool:
+        """Whether another transaction was at one of the items; the same again may succeed."""
+        return self.code in (TRANSACTION_CONFLICT, TRANSACTION_IN_PROGRESS) or any(
+            reason.code == "TransactionConflict" for reason in self.reasons
+        )
+
+
+class NoAnswer(Exception):
+    """No answer, or none that says anything (a timeout, a reset, a 5xx).
+
+    ``sent`` is false when the call surely never reached DynamoDB.
+    """
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(message)
+
+
+class DeadlineOver(NoAnswer):
+    """There was no time left to ask. Nothing was sent."""
+
+    def __init__(self, message: str = "the deadline has passed") -> None:
+        super().__init__(message, sent=False)
+
+
+class Call(Request[Reply]):
+    """One call of DynamoDB's API. ``give_up_at`` is in milliseconds of the machine's timer."""
+
+    __slots__ = ("give_up_at", "operation", "params")
+
+    def __init__(self, operation: str, params: Mapping[str, Any], give_up_at: int) -> None:
+        self.operation = operation
+        self.params = params
+        self.give_up_at = give_up_at
+
+    def __repr__(self) -> str:
+        return f"Call({self.operation}, {dict(self.params)})"
+
+
+Answer: TypeAlias = Reply | Refused | NoAnswer
+
+
+class Together(Request[Sequence[Answer]]):
+    """Several calls at once. Each has its own answer; errors come as values."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = calls
+
+    def __repr__(self) -> str:
+        return f"Together({list(self.calls)})"
+
+
+class Backoff(Request[None]):
+    """Wait a little before trying again, longer and less predictably with every try. Machine time.
+
+    Raises :class:`DeadlineOver` when there is no time left for another try.
+    """
+
+    __slots__ = ("give_up_at", "tries")
+
+    def __init__(self, tries: int, give_up_at: int) -> None:
+        self.tries = tries
+        self.give_up_at = give_up_at
+
+
+class MachineTime(NamedTuple):
+    """The machine's time, whatever clock the buckets use."""
+
+    timer_ms: int
+    """Of a timer that only moves forward, for deadlines."""
+    epoch_s: int
+    """Of the wall clock, as DynamoDB's expiry sees it."""
+
+
+class ReadMachineTime(Request[MachineTime]):
+    """The machine's time, whatever clock the buckets use."""
+
+    __slots__ = ()
+
+
+READ_MACHINE_TIME: Final = ReadMachineTime()
