@@ -5,15 +5,42 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 
+# What the DynamoDB tests run against, each in an environment of its own: MiniStack pins a botocore that is not ours.
+# A changed version is another stamp, and so another installation.
+ENGINES  := .engines
+MINISTACK := ministack>=1.5.33,<1.6
+DYNOXIDE  := @dynoxide/linux-x64@1.2.1
+MINISTACK_STAMP := $(ENGINES)/.installed-ministack-1.5.33
+DYNOXIDE_STAMP  := $(ENGINES)/.installed-dynoxide-1.2.1
+ENGINE_STAMPS   := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP)
+
 .PHONY: setup demo test soak check bench format clean
 
-setup: $(STAMP)
+setup: $(STAMP) $(ENGINE_STAMPS)
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[cli]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb]" --group dev
 	touch $@
+
+$(MINISTACK_STAMP):
+	rm -rf $(ENGINES)/ministack
+	mkdir -p $(ENGINES)
+	$(PYTHON) -m venv $(ENGINES)/ministack
+	$(ENGINES)/ministack/bin/python -m pip install --quiet --disable-pip-version-check "$(MINISTACK)"
+	touch $@
+
+$(DYNOXIDE_STAMP):
+	rm -rf $(ENGINES)/node
+	mkdir -p $(ENGINES)/node
+	@if test "$$(uname -s)-$$(uname -m)" != Linux-x86_64; then \
+	  echo "dynoxide has no binary for $$(uname -s) $$(uname -m): its tests are skipped."; \
+	elif ! command -v npm > /dev/null; then \
+	  echo "dynoxide is installed by npm, which is not here: its tests are skipped."; \
+	else \
+	  npm install --prefix $(ENGINES)/node --no-audit --no-fund --no-save --loglevel=error $(DYNOXIDE) && touch $@; \
+	fi
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --group bench
@@ -22,7 +49,7 @@ $(BENCH_STAMP): $(STAMP)
 demo: $(STAMP)
 	$(BIN)/zae-limiter demo
 
-test: $(STAMP)
+test: $(STAMP) $(ENGINE_STAMPS)
 	$(BIN)/python -m pytest
 
 soak: $(STAMP)
@@ -42,4 +69,4 @@ bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/embedded.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(ENGINES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

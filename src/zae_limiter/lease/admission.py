@@ -49,6 +49,7 @@ def admit(core: Core, ask: Ask, receipt: Receipt | None = None) -> Plan[Grant | 
             if core.observer is not None:
                 waited = (yield from READ_TIMER) - started
     except RateLimiterUnavailable as error:
+        core.unresolved += error.ambiguous
         policy = ask.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
         if policy is OnUnavailable.BLOCK:
             raise

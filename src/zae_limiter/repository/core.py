@@ -53,7 +53,7 @@ class Core:
         if observer is not None and not callable(observer):
             raise ValidationError("observer", observer, "must be callable with one event")
         self.observer = observer
-        self.space = store.space(namespace)
+        self.space = store.space(namespace, corrected=self.clock is machine_clock)
         self.lines = lines_at((store.identity, namespace))
         self.unresolved = 0
         # What every acquire looks at first, within reach:

@@ -23,8 +23,8 @@ class RepositoryVerbs:
 
     @property
     def unresolved(self) -> int:
-        """How many settlements of this process could not be written, or not be proven written."""
-        return self._core.unresolved
+        """How many writes of this process could not be done, or not be proven done. They over-charge, never mint."""
+        return self._core.unresolved + self._core.space.unresolved
 
     def invalidate_config_cache(self) -> None:
         """Forget resolved limits; the next acquire reads them again."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.naming import check_stack_name
 from zae_limiter.stores.protocol import Store
 
 URL_VARIABLE = "ZAEL_URL"
@@ -45,9 +46,35 @@ def _sqlite(url: SplitResult, settings: Settings) -> Store:
     return SqliteStore(path, deadline=settings.deadline)
 
 
+def _dynamodb(url: SplitResult, settings: Settings) -> Store:
+    from zae_limiter.stores.dynamodb.store import DynamoStore
+    from zae_limiter.stores.dynamodb.transport.protocol import Target
+
+    shape = "must be dynamodb://STACK, then ?region=…&endpoint_url=… if need be"
+    if url.path.strip("/") or url.fragment or "@" in url.netloc or ":" in url.netloc:
+        raise ValidationError("url", url.geturl(), shape)
+    table = check_stack_name(url.netloc, "url")
+    given: dict[str, str] = {}
+    for name, value in parse_qsl(url.query, keep_blank_values=True):
+        if name not in ("region", "endpoint_url") or name in given or not value:
+            raise ValidationError("url", url.geturl(), shape)
+        given[name] = value
+    endpoint = given.get("endpoint_url")
+    if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise ValidationError("url", url.geturl(), "endpoint_url must begin with http:// or https://")
+    _refuse(settings.options)
+    return DynamoStore(
+        table,
+        Target(given.get("region"), endpoint),
+        deadline=settings.deadline,
+        config_cache_ttl=settings.config_cache_ttl,
+    )
+
+
 OPENERS: Mapping[str, Callable[[SplitResult, Settings], Store]] = {
     "memory": _memory,
     "sqlite": _sqlite,
+    "dynamodb": _dynamodb,
 }
 
 

@@ -214,6 +214,10 @@ class UsageQuery(NamedTuple):
 class Space(Protocol):
     """One namespace of a store."""
 
+    @property
+    def unresolved(self) -> int:
+        """How often this client could not prove something done or undone (and so over-charged, never minted)."""
+
     # Taking and settling
 
     def draw_at_once(
@@ -331,8 +335,11 @@ class Store(Protocol):
     def identity(self) -> Hashable:
         """The same for all stores of a process that keep the same data."""
 
-    def space(self, namespace: str) -> Space:
-        """One namespace; nothing is read until a verb runs."""
+    def space(self, namespace: str, *, corrected: bool = False) -> Space:
+        """One namespace; nothing is read until a verb runs.
+
+        ``corrected``: bucket time is the machine's, and may be corrected by what other machines' clocks show.
+        """
 
     def attempt(self, request: Request[Any], /) -> Any:
         """Do what a plan of this store asks if that needs no waiting, else answer ``NOT_YET``."""

@@ -71,8 +71,8 @@ class FailingStore:
         """Let everything work again."""
         self._troubles.clear()
 
-    def space(self, namespace: str) -> Space:
-        return FailingSpace(self, self._store.space(namespace))
+    def space(self, namespace: str, *, corrected: bool = False) -> Space:
+        return FailingSpace(self, self._store.space(namespace, corrected=corrected))
 
     def __getattr__(self, name: str) -> Any:
         if name in _NEVER_FAILING:
@@ -130,6 +130,10 @@ class FailingSpace:
     def __init__(self, store: FailingStore, space: Space) -> None:
         self._store = store
         self._space = space
+
+    @property
+    def unresolved(self) -> int:
+        return self._space.unresolved
 
     def draw_at_once(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt

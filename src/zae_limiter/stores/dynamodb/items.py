@@ -168,5 +168,3 @@ def config_of(item: Item | None) -> Config:
     )
     policy = attributes.get("on_unavailable")
     return Config(limits, OnUnavailable(policy) if policy else None, attributes["config_version"])
-
-

@@ -41,21 +41,21 @@ def of_call(limits: Iterable[Limit], meta: int) -> str:
     return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{meta}"
 
 
-def may_follow(ours: str, theirs: str, *, fresh: bool) -> bool:
+def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
     """Whether a bucket at version ``theirs`` may be rebased to ``ours``; if not, resolve again.
 
-    ``fresh``: ours was resolved with consistent reads after theirs could have been written. Digests have no
-    order, but the entity's own counter in them has.
+    Counters are ordered: ours must be nowhere behind. A digest and a fence are not; ``seen_before`` says that
+    ours was resolved after theirs was seen, so it is the newer one.
     """
-    if fresh:
-        return True
     if theirs == FENCED:
-        return False
-    if not ours.startswith(_CALL) and theirs.startswith(_CALL):
-        return False  # what the bucket obeyed before that call may be newer than ours
+        return seen_before
     mine, other = _counters(ours), _counters(theirs)
+    if mine[-1] < other[-1]:
+        return False
     if ours.startswith(_CALL):
-        return mine[-1] >= other[-1]
+        return True
+    if theirs.startswith(_CALL):
+        return seen_before  # what the bucket obeyed before that call may be newer than ours
     return len(mine) == len(other) and all(ours >= theirs for ours, theirs in zip(mine, other, strict=True))
 
 

@@ -7,26 +7,24 @@ from itertools import chain
 
 from zae_limiter.bucket import (
     MILLI,
-    Balance,
     Bucket,
-    build_limit_status,
-    calculate_available,
-    calculate_retry_after,
     take,
     untake,
     would_refill_satisfy,
 )
-from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.limit import Limit
-from zae_limiter.models.status import BucketStatus, EntityStatus, LimitLevel, LimitStatus
+from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, reads, writes
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Look, Outcome, Posting
+from zae_limiter.stores.judging import check_names, denial, limit_level, statuses_of
+from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting
 
 HOUR_MS = 3_600_000
 
 
 class DrawVerbs(Transacting):
     """The verbs on buckets."""
+
+    unresolved = 0  # a transaction is done or not
 
     @writes
     def draw(self, tables: Tables, draw: Draw, now: int) -> Outcome:
@@ -47,13 +45,8 @@ class DrawVerbs(Transacting):
         spoken_for = draw.reserved and not leaves_reserve(legs, buckets, draw, now)
         left = None if spoken_for else take(balances, draw.wanted, now)
         if left is None:
-            statuses = statuses_of(legs, buckets, draw.wanted, draw.reserved, now)
-            lacking = next(
-                leg
-                for leg in legs
-                if any(status.exceeded and status.entity_id == leg.entity_id for status in statuses)
-            )
-            return Denial(statuses, lacking), buckets
+            held = [bucket.balances for bucket in buckets]
+            return denial(legs, statuses_of(legs, held, draw.wanted, draw.reserved, now)), buckets
         try:
             for bucket, counters in zip(buckets, before, strict=True):
                 bucket.events += 1
@@ -92,8 +85,8 @@ class DrawVerbs(Transacting):
     ) -> Look:
         legs = tables.routes.legs(tables, entity_id, resource, limits)
         check_names(legs[0], wanted)
-        buckets = [as_if_adopted(tables.bucket(leg.entity_id, leg.resource), leg, now) for leg in legs]
-        return Look(legs, statuses_of(legs, buckets, wanted, {}, now))
+        held = [as_if_adopted(tables.bucket(leg.entity_id, leg.resource), leg, now).balances for leg in legs]
+        return Look(legs, statuses_of(legs, held, wanted, {}, now))
 
     @reads
     def status(self, tables: Tables, entity_id: str, resource: str | None, now: int) -> EntityStatus:
@@ -140,18 +133,6 @@ def as_configured(tables: Tables, bucket: Bucket, now: int) -> Bucket:
     return bucket if leg is None else as_if_adopted(bucket, leg, now)
 
 
-def check_names(own: Leg, wanted: Mapping[str, int]) -> None:
-    """Refuse a limit the entity does not have."""
-    for name in wanted:
-        if name not in own.names:
-            known = ", ".join(sorted(own.names))
-            raise ValidationError(
-                "consume",
-                name,
-                f"{own.entity_id!r} has no such limit on {own.resource!r}; its limits are {known}",
-            )
-
-
 def counters_if_new_hour(bucket: Bucket, now: int) -> Counters | None:
     """What a bucket has counted, if the next write is the first of an hour."""
     return Counters(bucket.events, bucket.counters()) if now - bucket.hour >= HOUR_MS else None
@@ -191,29 +172,6 @@ def leaves_reserve(legs: Iterable[Leg], buckets: Iterable[Bucket], draw: Draw, n
     return True
 
 
-def statuses_of(
-    legs: Iterable[Leg],
-    buckets: Iterable[Bucket],
-    wanted: Mapping[str, int],
-    reserved: Mapping[str, Mapping[str, int]],
-    now: int,
-) -> tuple[LimitStatus, ...]:
-    """How every limit of every leg meets a request."""
-    return tuple(
-        build_limit_status(
-            balance,
-            entity_id=leg.entity_id,
-            resource=leg.resource,
-            source=leg.source,
-            requested=wanted.get(balance.name, 0),
-            reserved=reserved.get(leg.entity_id, {}).get(balance.name, 0) * MILLI,
-            now=now,
-        )
-        for leg, bucket in zip(legs, buckets, strict=True)
-        for balance in bucket.balances
-    )
-
-
 def bucket_status(bucket: Bucket, now: int) -> BucketStatus:
     """A bucket as operators see it."""
     return BucketStatus(
@@ -221,15 +179,4 @@ def bucket_status(bucket: Bucket, now: int) -> BucketStatus:
         resource=bucket.resource,
         limits=tuple(limit_level(balance, now) for balance in bucket.balances),
         total_events=bucket.events,
-    )
-
-
-def limit_level(balance: Balance, now: int) -> LimitLevel:
-    """One limit as operators see it."""
-    return LimitLevel(
-        limit_name=balance.name,
-        limit=balance.limit,
-        available=calculate_available(balance, now),
-        total_consumed=balance.tc // MILLI,
-        seconds_to_full=(calculate_retry_after(balance, balance.bx, now) or 0) / MILLI,
     )

@@ -17,6 +17,7 @@ from zae_limiter.stores.embedded.windows import (
     snapshots,
     window_around,
 )
+from zae_limiter.stores.judging import percent_used
 from zae_limiter.stores.protocol import UsageQuery
 
 END_OF_TIME = 2**53
@@ -132,7 +133,3 @@ def start_of_month(milliseconds: int) -> int:
 
 def end_of_month(milliseconds: int) -> int:
     return milliseconds_at(window_around(at(milliseconds), WindowType.MONTHLY)[1])
-
-
-def percent_used(capacity: int, available: int) -> float:
-    return round(100 * (capacity - available) / capacity, 2) if capacity else 0.0

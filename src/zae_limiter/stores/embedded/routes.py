@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
+from zae_limiter.stores.judging import no_limits
 from zae_limiter.stores.protocol import Leg, Scope, scopes_for
 
 if TYPE_CHECKING:
@@ -37,12 +37,7 @@ class Routes:
         route = self._route(tables, entity_id, resource)
         own = route.own if limits is None else Leg(entity_id, resource, limits, "call")
         if own is None:
-            raise ValidationError(
-                "limits",
-                None,
-                f"no limits are configured for {entity_id!r} on {resource!r}; set them for the entity, the "
-                "resource or the system, or give limits= with the call",
-            )
+            raise no_limits(entity_id, resource)
         return (own, *route.ancestors)
 
     def leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:

@@ -105,7 +105,7 @@ class MemoryStore:
     def __repr__(self) -> str:
         return "MemoryStore()"
 
-    def space(self, namespace: str) -> MemorySpace:
+    def space(self, namespace: str, *, corrected: bool = False) -> MemorySpace:
         with self._lock:
             space = self._spaces.get(namespace)
             if space is None:

@@ -147,7 +147,7 @@ class SqliteStore(RegistryVerbs):
     def __repr__(self) -> str:
         return f"SqliteStore({self._path!r})"
 
-    def space(self, namespace: str) -> SqliteSpace:
+    def space(self, namespace: str, *, corrected: bool = False) -> SqliteSpace:
         return self._spaces.setdefault(namespace, SqliteSpace(self, namespace))
 
     # Performing

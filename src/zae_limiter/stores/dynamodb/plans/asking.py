@@ -21,13 +21,17 @@ from zae_limiter.stores.dynamodb.requests import (
     Reply,
 )
 
+TTL_MARGIN_S = 3_600
+"""How long a bucket that is surely full again is kept before it may expire."""
+
 BATCH_GET = 100
 BATCH_WRITE = 25
 
 
 class Window(NamedTuple):
-    """The time one verb (or one page of a long one) has: until when, and what the wall clock says."""
+    """The time one verb (or one page of a long one) has: from when until when, and what the wall clock says."""
 
+    started: int
     give_up_at: int
     epoch_s: int
 
@@ -42,24 +46,28 @@ class Found(NamedTuple):
 class Asking:
     """One table, asked by one client."""
 
-    def __init__(self, table: str, *, deadline_ms: int, marks: Marks) -> None:
+    def __init__(self, table: str, *, deadline_ms: int, marks: Marks, ttl_margin_s: int = TTL_MARGIN_S) -> None:
         self.table = table
         self.deadline_ms = deadline_ms
         self.marks = marks
+        self.ttl_margin_s = ttl_margin_s
 
     def window(self) -> Plan[Window]:
         """The time from now on that a verb, or a page of a long one, may take."""
         time = yield from READ_MACHINE_TIME
-        return Window(time.timer_ms + self.deadline_ms, time.epoch_s)
+        return Window(time.timer_ms, time.timer_ms + self.deadline_ms, time.epoch_s)
 
-    def ask(self, operation: str, params: Mapping[str, Any], until: Window, *, repeatable: bool) -> Plan[Reply]:
-        """The reply. Throttles and conflicts are waited out; lost answers too, if it is ``repeatable``."""
+    def ask(
+        self, operation: str, params: Mapping[str, Any], until: Window, *, repeatable: bool, patient: bool = True
+    ) -> Plan[Reply]:
+        """The reply. Lost answers are asked for again if it is ``repeatable``, and a ``patient`` call waits
+        throttles and conflicts out."""
         tries = 0
         while True:
             try:
                 return (yield from Call(operation, params, until.give_up_at))
             except Refused as refusal:
-                if not (refusal.by_throttling or refusal.by_conflict):
+                if not (patient and (refusal.by_throttling or refusal.by_conflict)):
                     raise
                 failure: Refused | NoAnswer = refusal
             except NoAnswer as silence:
@@ -150,16 +158,23 @@ class Asking:
     def transact(self, writes: Sequence[Mapping[str, Any]], until: Window) -> Plan[tuple[Reason, ...]]:
         """Several writes or none. Nothing (an empty tuple) when they were done, else a reason per item.
 
-        Repeating it is safe: a token tells DynamoDB that it is the same transaction.
+        A token tells DynamoDB that a repeated transaction is the same; one that met a conflict was surely not
+        done, and is tried as a new one.
         """
-        params = {"TransactItems": writes, "ClientRequestToken": self.marks.token()}
-        try:
-            yield from self.ask("TransactWriteItems", params, until, repeatable=True)
-        except Refused as refusal:
-            if refusal.code != TRANSACTION_CANCELED or not refusal.reasons:
-                raise
-            return refusal.reasons
-        return ()
+        tries = 0
+        while True:
+            params = {"TransactItems": writes, "ClientRequestToken": self.marks.token()}
+            try:
+                yield from self.ask("TransactWriteItems", params, until, repeatable=True, patient=False)
+            except Refused as refusal:
+                if refusal.by_conflict or refusal.by_throttling:
+                    tries += 1
+                    yield from self.pause(tries, until, refusal)
+                    continue
+                if refusal.code != TRANSACTION_CANCELED or not refusal.reasons:
+                    raise
+                return refusal.reasons
+            return ()
 
     def delete_all(self, keys: Sequence[Key], until: Window) -> Plan[None]:
         """Delete items, whatever they are, however many calls that takes."""

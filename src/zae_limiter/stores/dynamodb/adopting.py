@@ -1,0 +1,52 @@
+"""A bucket as the next write will see it, under the terms that hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zae_limiter.bucket import MILLI, Balance, calculate_due, rebase, refill_bucket
+from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.writes import Terms
+
+NEVER_MS = 10**12
+
+
+def adopted(image: Image | None, terms: Terms, now: int) -> tuple[Balance, ...]:
+    """The limits of ``terms`` as they stand; those of a bucket that does not exist are full."""
+    limits = terms.leg.limits
+    if image is None:
+        return tuple(Balance(limit, now) for limit in limits)
+    known = image.balances
+    if image.cv == terms.cv and known.keys() >= terms.leg.names:
+        return tuple(known[limit.name] for limit in limits)
+    now = max(now, image.rf)
+    return tuple(
+        rebase(known[limit.name], limit, now)
+        if limit.name in known
+        else Balance(limit, now, shard=image.shard, shards=image.shards)
+        for limit in limits
+    )
+
+
+def needed_of(terms: Terms, wanted: Mapping[str, int], reserved: Mapping[str, int]) -> dict[str, int]:
+    """Millitokens each named limit must hold: what is wanted, and what others wait for."""
+    return {
+        name: (amount + reserved.get(name, 0)) * MILLI
+        for name, amount in wanted.items()
+        if amount and name in terms.leg.names
+    }
+
+
+def taken_of(terms: Terms, wanted: Mapping[str, int]) -> dict[str, int]:
+    """Millitokens to take, by limit."""
+    return {name: amount * MILLI for name, amount in wanted.items() if amount and name in terms.leg.names}
+
+
+def lacking(balances: tuple[Balance, ...], needed: Mapping[str, int], now: int) -> list[Balance]:
+    """The limits that do not hold what is needed: nothing, for those not named, means no debt."""
+    return [balance for balance in balances if refill_bucket(balance, now) < needed.get(balance.name, 0)]
+
+
+def due_at(balance: Balance, needed: int, now: int) -> int:
+    """When it will; far away, if never."""
+    return now + NEVER_MS if needed > balance.bx else calculate_due(balance, needed)

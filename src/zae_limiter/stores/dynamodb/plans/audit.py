@@ -1,0 +1,125 @@
+"""The audit trail: who changed what. An event is written together with the change it tells of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from zae_limiter.models.moments import at
+from zae_limiter.models.reports import AuditEvent, Page
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.cursors import page_of
+from zae_limiter.stores.dynamodb.errors import verb
+from zae_limiter.stores.dynamodb.keys import Key, gsi4, pk_audit, sk_audit
+from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
+from zae_limiter.stores.dynamodb.plans.base import SpaceBase
+from zae_limiter.stores.dynamodb.plans.changes import NOTHING, Write, put
+from zae_limiter.stores.dynamodb.plans.listing import (
+    fetched_rows_of,
+    partition,
+    position,
+    rows_of,
+    whole_namespace,
+)
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.values import decode_item
+from zae_limiter.stores.ulid import ulid
+
+RETENTION_S = 90 * 86_400
+"""How long an event is kept, by the machine's clock: DynamoDB's expiry knows no other."""
+
+LAST_MOMENT_MS = 2**48 - 1
+LAST_DISTINCT = 2**80 - 1
+NAMESPACE = "$NAMESPACE"
+
+
+class Trace(NamedTuple):
+    """What an event tells: of whom, what, and by whom."""
+
+    subject: str
+    action: str
+    resource: str | None
+    principal: str | None
+    details: Mapping[str, Any]
+
+
+def traced(asking: Asking, ns: str, trace: Trace, now: int, until: Window) -> Write:
+    """The write that adds an event; the later one of two within a millisecond by one client sorts later too."""
+    event_id = ulid(now, asking.marks.number())
+    pk = pk_audit(ns, trace.subject)
+    attributes = {
+        "action": trace.action,
+        "entity_id": trace.subject,
+        "resource": trace.resource,
+        "principal": trace.principal,
+        "details": as_json(trace.details),
+        "timestamp": now,
+        "ttl": until.epoch_s + RETENTION_S,
+        **gsi4(ns, pk, f"AUDIT#{event_id}"),
+    }
+    return put(asking.table, Key(pk, sk_audit(event_id)), attributes, NOTHING)
+
+
+def as_json(details: Mapping[str, Any]) -> str:
+    """Details as they are stored."""
+    return json.dumps(dict(details), ensure_ascii=False, separators=(",", ":"))
+
+
+class AuditVerbs(SpaceBase):
+    """Reading the trail."""
+
+    @verb
+    def audit_events(
+        self,
+        entity_id: str | None,
+        start_ms: int | None,
+        end_ms: int | None,
+        limit: int,
+        cursor: str | None,
+    ) -> Plan[Page[AuditEvent]]:
+        """Changes, newest first: of one subject, or of all."""
+        ns = yield from self.checked_ns()
+        before = position(cursor)
+        first, last = ids_between(start_ms, end_ms)
+        if before is not None:
+            last = min(last, before)
+        if first > last:
+            return Page([], None)
+
+        def older(item: Item) -> AuditEvent | None:
+            event = event_of(item)
+            return None if event.event_id == before else event
+
+        if entity_id is not None:
+            between = (sk_audit(first), sk_audit(last))
+            trail = partition(self.asking, pk_audit(ns, entity_id), between, newest_first=True)
+            rows = yield from rows_of(trail, limit, older)
+        else:
+            between = (f"AUDIT#{first}", f"AUDIT#{last}")
+            trails = whole_namespace(self.asking, ns, between=between, newest_first=True)
+            rows = yield from fetched_rows_of(self.asking, trails, limit, older)
+        return page_of(rows, limit, lambda event: (event.event_id,))
+
+
+def ids_between(start_ms: int | None, end_ms: int | None) -> tuple[str, str]:
+    """The least and the greatest id of events from ``start_ms`` on and before ``end_ms``."""
+    first = 0 if start_ms is None else min(start_ms, LAST_MOMENT_MS)
+    last = LAST_MOMENT_MS if end_ms is None else min(end_ms - 1, LAST_MOMENT_MS)
+    if last < 0:
+        return ulid(1, 0), ulid(0, 0)
+    return ulid(first, 0), ulid(last, LAST_DISTINCT)
+
+
+def event_of(item: Item) -> AuditEvent:
+    """An event from its item."""
+    fields = decode_item(item)
+    return AuditEvent(
+        event_id=fields["SK"].removeprefix(sk_audit("")),
+        timestamp=at(fields["timestamp"]),
+        action=fields["action"],
+        entity_id=fields["entity_id"],
+        resource=fields.get("resource"),
+        principal=fields.get("principal"),
+        details=json.loads(fields["details"]),
+    )

@@ -1,0 +1,243 @@
+"""The registry of namespaces: each under its name and under its opaque id, always both at once.
+
+Deleting is soft. The record says so first, and then every live bucket of the namespace is *fenced*: it gets a config
+version that no client has, so that whoever still writes to it is refused by DynamoDB, looks again, and finds the
+namespace deleted. Purging says first that it has begun, so that nobody recovers half of a namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
+from zae_limiter.models.moments import at
+from zae_limiter.models.reports import NamespaceInfo, Page
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.cursors import page_of
+from zae_limiter.stores.dynamodb.errors import verb
+from zae_limiter.stores.dynamodb.items import key_of
+from zae_limiter.stores.dynamodb.keys import (
+    REGISTRY,
+    Key,
+    namespace_id_key,
+    namespace_key,
+    pk_system,
+    sk_namespace,
+)
+from zae_limiter.stores.dynamodb.plans.asking import BATCH_WRITE, Asking, Window
+from zae_limiter.stores.dynamodb.plans.audit import NAMESPACE, Trace, traced
+from zae_limiter.stores.dynamodb.plans.changes import (
+    ABSENT,
+    EXISTING,
+    NEW,
+    NOTHING,
+    PRESENT,
+    Expected,
+    Write,
+    commit,
+    delete,
+    persist,
+    put,
+    update,
+)
+from zae_limiter.stores.dynamodb.plans.listing import (
+    fetch,
+    names_after,
+    partition,
+    position,
+    rows_of,
+    side_by_side,
+    whole_namespace,
+)
+from zae_limiter.stores.dynamodb.requests import Item, Refused
+from zae_limiter.stores.dynamodb.values import decode_item
+from zae_limiter.stores.dynamodb.versions import FENCED
+
+FENCED_AT_ONCE = 50
+PURGED_AT_ONCE = 200
+
+MOST_PASSES = 100
+"""How often a purge looks for what was written meanwhile before it gives up."""
+
+
+class RegistryVerbs:
+    """The verbs of a store on its namespaces."""
+
+    asking: Asking
+
+    @verb
+    def register_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
+        """A namespace; the existing one if the name is taken."""
+        trace = Trace(NAMESPACE, "registered", None, principal, NOTHING)
+        info = yield from persist(self.asking, lambda until: self._register(name, trace, now, until))
+        return live(info)
+
+    @verb
+    def get_namespace(self, name: str) -> Plan[NamespaceInfo]:
+        """A namespace that is registered, deleted or not."""
+        until = yield from self.asking.window()
+        return info_of((yield from self._record(name, until)))
+
+    @verb
+    def list_namespaces(self, limit: int, cursor: str | None) -> Plan[Page[NamespaceInfo]]:
+        """All namespaces by name, deleted ones too."""
+        records = partition(self.asking, pk_system(REGISTRY), names_after(sk_namespace(""), position(cursor)))
+        rows = yield from rows_of(records, limit, lambda item: info_of(decode_item(item)))
+        return page_of(rows, limit, lambda info: (info.name,))
+
+    @verb
+    def delete_namespace(self, name: str, principal: str | None, now: int) -> Plan[None]:
+        """Refuse every use of the namespace from now on; its data stays.
+
+        One that is deleted already is refused, but its buckets are fenced again: the first try may have been cut
+        short.
+        """
+        info, done = yield from persist(self.asking, lambda until: self._delete(name, principal, now, until))
+        yield from self._fence(info.id)
+        if not done:
+            raise NamespaceNotFoundError(name, deleted=True)
+
+    @verb
+    def recover_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
+        """Undo :meth:`delete_namespace`."""
+        return (yield from persist(self.asking, lambda until: self._recover(name, principal, now, until)))
+
+    @verb
+    def purge_namespace(self, name: str) -> Plan[int]:
+        """Remove a deleted namespace and everything in it; the number of things removed. It can be repeated."""
+        info = yield from persist(self.asking, lambda until: self._begin_purge(name, until))
+        removed = yield from self._remove_everything(info)
+        yield from persist(self.asking, lambda until: self._forget(info, until))
+        return removed
+
+    # One try each
+
+    def _register(self, name: str, trace: Trace | None, now: int, until: Window) -> Plan[NamespaceInfo]:
+        """The existing namespace, or a new one. The one that is there from the beginning leaves no trace."""
+        item = yield from self.asking.get(namespace_key(name), until)
+        if item is not None:
+            return info_of(decode_item(item))
+        fields = {"name": name, "ns": self.asking.marks.incarnation(), "created_at": now}
+        info = info_of(fields)
+        writes = [put(self.asking.table, key, fields, NEW) for key in places_of(info)]
+        if trace is not None:
+            writes.append(traced(self.asking, info.id, trace, now, until))
+        yield from commit(self.asking, writes, until)
+        return info
+
+    def _delete(self, name: str, principal: str | None, now: int, until: Window) -> Plan[tuple[NamespaceInfo, bool]]:
+        info = info_of((yield from self._record(name, until)))
+        if info.deleted_at is not None:
+            return info, False
+        trace = Trace(NAMESPACE, "deleted", None, principal, NOTHING)
+        writes = [
+            *self._updates(info, {"deleted_at": now}, {"deleted_at": ABSENT}),
+            traced(self.asking, info.id, trace, now, until),
+        ]
+        yield from commit(self.asking, writes, until)
+        return info, True
+
+    def _recover(self, name: str, principal: str | None, now: int, until: Window) -> Plan[NamespaceInfo]:
+        record = yield from self._record(name, until)
+        info = info_of(record)
+        if "purging" in record:
+            raise ValidationError("namespace", name, "is being purged; purge_namespace() finishes that")
+        if info.deleted_at is None:
+            return info
+        trace = Trace(NAMESPACE, "recovered", None, principal, NOTHING)
+        writes = [
+            *self._updates(info, {"deleted_at": None}, {"deleted_at": PRESENT, "purging": ABSENT}),
+            traced(self.asking, info.id, trace, now, until),
+        ]
+        yield from commit(self.asking, writes, until)
+        return info_of({**record, "deleted_at": None})
+
+    def _begin_purge(self, name: str, until: Window) -> Plan[NamespaceInfo]:
+        info = info_of((yield from self._record(name, until)))
+        if info.deleted_at is None:
+            raise ValidationError("namespace", name, "must be deleted before it is purged")
+        writes = self._updates(info, {"purging": True}, {"deleted_at": PRESENT})
+        yield from commit(self.asking, writes, until)
+        return info
+
+    def _forget(self, info: NamespaceInfo, until: Window) -> Plan[None]:
+        item = yield from self.asking.get(namespace_key(info.name), until)
+        if item is not None and item["ns"]["S"] == info.id:
+            writes = [delete(self.asking.table, key, {"ns": info.id}) for key in places_of(info)]
+            yield from commit(self.asking, writes, until)
+
+    def _record(self, name: str, until: Window) -> Plan[Mapping[str, Any]]:
+        item = yield from self.asking.get(namespace_key(name), until)
+        if item is None:
+            raise NamespaceNotFoundError(name)
+        return decode_item(item)
+
+    def _updates(self, info: NamespaceInfo, sets: Mapping[str, Any], expected: Expected) -> list[Write]:
+        expected = {"ns": info.id, **expected}
+        return [update(self.asking.table, key, expected, sets=sets) for key in places_of(info)]
+
+    # A page at a time
+
+    def _fence(self, ns: str) -> Plan[None]:
+        buckets = whole_namespace(self.asking, ns, prefix="BUCKET")
+        while found := (yield from buckets.take(FENCED_AT_ONCE)):
+            until = yield from self.asking.window()
+            yield from side_by_side([self._fence_one(item, until) for item in found])
+
+    def _fence_one(self, bucket: Item, until: Window) -> Plan[None]:
+        params = update(self.asking.table, key_of(bucket), EXISTING, sets={"cv": FENCED})["Update"]
+        try:
+            yield from self.asking.ask("UpdateItem", params, until, repeatable=True)
+        except Refused as refusal:
+            if not refusal.by_condition:
+                raise
+
+    def _remove_everything(self, info: NamespaceInfo) -> Plan[int]:
+        """Go over all there is until nothing is left; the index may show for a while what is gone."""
+        removed = 0
+        for tries in range(MOST_PASSES):
+            found = yield from self._remove_all_found(info.id, only_existing=tries > 0)
+            removed += found
+            if tries and not found:
+                return removed
+        raise RateLimiterUnavailable(
+            f"namespace {info.name!r} is still being written to", hint="stop its clients and purge it again"
+        )
+
+    def _remove_all_found(self, ns: str, *, only_existing: bool) -> Plan[int]:
+        removed = 0
+        items = whole_namespace(self.asking, ns)
+        while found := (yield from items.take(PURGED_AT_ONCE)):
+            keys = [key_of(item) for item in found]
+            if only_existing:
+                existing = yield from fetch(self.asking, keys)
+                keys = [key for key in keys if key in existing]
+            until = yield from self.asking.window()
+            batches = [keys[start : start + BATCH_WRITE] for start in range(0, len(keys), BATCH_WRITE)]
+            yield from side_by_side([self.asking.delete_all(batch, until) for batch in batches])
+            removed += len(keys)
+        return removed
+
+
+def places_of(info: NamespaceInfo) -> tuple[Key, Key]:
+    """Where a namespace is registered: by name, and by id."""
+    return namespace_key(info.name), namespace_id_key(info.id)
+
+
+def info_of(record: Mapping[str, Any]) -> NamespaceInfo:
+    """A namespace from its record."""
+    deleted_ms = record.get("deleted_at")
+    return NamespaceInfo(
+        name=record["name"],
+        id=record["ns"],
+        created_at=at(record["created_at"]),
+        deleted_at=None if deleted_ms is None else at(deleted_ms),
+    )
+
+
+def live(info: NamespaceInfo) -> NamespaceInfo:
+    """The namespace, unless it is deleted."""
+    if info.deleted_at is not None:
+        raise NamespaceNotFoundError(info.name, deleted=True)
+    return info

@@ -1,0 +1,198 @@
+"""Who answers the plans: one table of one DynamoDB, reached from threads and from event loops."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from zae_limiter.running.clocks import machine_timer
+from zae_limiter.running.plan import NOT_YET, Plan, Request
+from zae_limiter.stores.dynamodb.marks import Marks
+from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S, Asking, Window
+from zae_limiter.stores.dynamodb.plans.audit import AuditVerbs, Trace, traced
+from zae_limiter.stores.dynamodb.plans.configs import ConfigVerbs
+from zae_limiter.stores.dynamodb.plans.entities import EntityVerbs
+from zae_limiter.stores.dynamodb.plans.settling import SettlingPlans
+from zae_limiter.stores.dynamodb.requests import (
+    Answer,
+    Backoff,
+    Call,
+    DeadlineOver,
+    MachineTime,
+    NoAnswer,
+    ReadMachineTime,
+    Refused,
+    Reply,
+    Together,
+)
+from zae_limiter.stores.dynamodb.table import TableVerbs
+from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
+from zae_limiter.stores.protocol import Receipt
+
+SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 5, 200
+LEGS_AT_ONCE = 16
+
+
+LOCAL_SETTINGS = Target()
+"""Region, endpoint and credentials as this machine's settings have them."""
+
+
+class DynamoSpace(EntityVerbs, ConfigVerbs, AuditVerbs, SettlingPlans):
+    """One namespace of the table."""
+
+    def draw_at_once(
+        self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
+    ) -> bool:
+        """Never: there is always a call to wait for."""
+        return False
+
+    def note_change(
+        self,
+        ns: str,
+        subject: str,
+        action: str,
+        resource: str | None,
+        principal: str | None,
+        details: Mapping[str, Any],
+        now: int,
+        until: Window,
+    ) -> Plan[None]:
+        trace = Trace(subject, action, resource, principal, details)
+        yield from self.asking.transact([traced(self.asking, ns, trace, now, until)], until)
+
+
+class DynamoStore(TableVerbs):
+    """Every namespace of one table."""
+
+    def __init__(
+        self,
+        table: str,
+        target: Target = LOCAL_SETTINGS,
+        *,
+        deadline: float = 2.0,
+        config_cache_ttl: float = 60.0,
+        transport: Transport | None = None,
+        async_transport: AsyncTransport | None = None,
+        marks: Marks | None = None,
+        ttl_margin_s: int = TTL_MARGIN_S,
+    ) -> None:
+        self.asking = Asking(
+            table, deadline_ms=round(deadline * 1000), marks=marks or Marks(), ttl_margin_s=ttl_margin_s
+        )
+        self.identity = ("dynamodb", target.endpoint_url, target.region, table)
+        self._target = target
+        self._config_ttl_ms = round(config_cache_ttl * 1000)
+        self._spaces: dict[tuple[str, bool], DynamoSpace] = {}
+        self._transport = transport
+        self._async_transport = async_transport
+        self._workers: tuple[int, ThreadPoolExecutor | None] = (0, None)  # threads do not survive a fork
+
+    def __repr__(self) -> str:
+        return f"DynamoStore({self.asking.table!r})"
+
+    def space(self, namespace: str, *, corrected: bool = False) -> DynamoSpace:
+        place = (namespace, corrected)
+        space = self._spaces.get(place)
+        if space is None:
+            space = DynamoSpace(self.asking, namespace, corrected=corrected, config_ttl_ms=self._config_ttl_ms)
+            space = self._spaces.setdefault(place, space)
+        return space
+
+    # Answering, in whichever world
+
+    def attempt(self, request: Request[Any], /) -> Any:
+        if type(request) is ReadMachineTime:
+            return MachineTime(machine_timer(), int(time.time()))
+        return NOT_YET
+
+    def perform(self, request: Request[Any], /) -> Any:
+        if isinstance(request, Call):
+            return self._sync_transport().call(request.operation, request.params, _seconds_left(request))
+        if isinstance(request, Together):
+            return self._call_together(request.calls)
+        if isinstance(request, Backoff):
+            return time.sleep(_pause(request))
+        return self.attempt(request)
+
+    async def perform_async(self, request: Request[Any], /) -> Any:
+        import asyncio
+
+        if isinstance(request, Call):
+            return await self._call_async(request)
+        if isinstance(request, Together):
+            answers = await asyncio.gather(*map(self._call_async, request.calls), return_exceptions=True)
+            return _only_answers(answers)
+        if isinstance(request, Backoff):
+            return await asyncio.sleep(_pause(request))
+        return self.attempt(request)
+
+    def _call_together(self, calls: Sequence[Call]) -> Sequence[Answer]:
+        """The first call in this thread, the others beside it."""
+        pid, workers = self._workers
+        if workers is None or pid != os.getpid():
+            workers = ThreadPoolExecutor(LEGS_AT_ONCE, thread_name_prefix="zae-limiter-leg")
+            self._workers = (os.getpid(), workers)
+        others = [workers.submit(self._answer, call) for call in calls[1:]]
+        return [self._answer(calls[0]), *(other.result() for other in others)]
+
+    def _answer(self, call: Call) -> Answer:
+        reply: Reply
+        try:
+            reply = self.perform(call)
+        except (Refused, NoAnswer) as failure:
+            return failure
+        return reply
+
+    async def _call_async(self, call: Call) -> Reply:
+        if self._async_transport is None:
+            from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
+
+            self._async_transport = AiobotocoreTransport(self._target)
+        return await self._async_transport.call(call.operation, call.params, _seconds_left(call))
+
+    def _sync_transport(self) -> Transport:
+        if self._transport is None:
+            from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
+
+            self._transport = BotocoreTransport(self._target)
+        return self._transport
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        pid, workers = self._workers
+        self._workers = (0, None)
+        if workers is not None and pid == os.getpid():
+            workers.shutdown(wait=False)
+
+    async def aclose(self) -> None:
+        if self._async_transport is not None:
+            await self._async_transport.close()
+        self.close()
+
+
+def _seconds_left(call: Call) -> float:
+    left = (call.give_up_at - machine_timer()) / 1000
+    if left <= 0:
+        raise DeadlineOver
+    return left
+
+
+def _pause(backoff: Backoff) -> float:
+    """Seconds to wait: twice as long with every try, and no two clients alike."""
+    longest = min(SHORTEST_PAUSE_MS * 2**backoff.tries, LONGEST_PAUSE_MS)
+    pause = random.uniform(longest / 2, longest)
+    if machine_timer() + pause >= backoff.give_up_at:
+        raise DeadlineOver
+    return pause / 1000
+
+
+def _only_answers(answers: Sequence[Any]) -> Sequence[Answer]:
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, (Refused, NoAnswer)):
+            raise answer
+    return answers

@@ -1,0 +1,132 @@
+"""From botocore's errors to the two that plans know: ``Refused`` and ``NoAnswer``.
+
+The question is always the same: may DynamoDB have done it? An answer of DynamoDB's own with a 4xx status says no.
+So does a connection that never came about. Everything else (silence, a reset, a 5xx, an answer that cannot be
+read) may mean yes.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+from zlib import crc32
+
+from zae_limiter.stores.dynamodb.requests import THROTTLED, NoAnswer, Reason, Refused
+
+REQUEST_TIMEOUT: Final = 408
+SERVER_ERROR: Final = 500
+CLIENT_ERROR: Final = 400
+
+FAILED_INSIDE: Final = frozenset(
+    {
+        "InternalFailure",
+        "InternalServerError",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+    }
+)
+"""DynamoDB failed while at it: the call may have been done or not."""
+
+NEVER_SENT: Final = (
+    "ConnectTimeoutError",
+    "CredentialRetrievalError",
+    "MetadataRetrievalError",
+    "NoAuthTokenError",
+    "NoCredentialsError",
+    "NoRegionError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "ProxyConnectionError",
+    "SSOError",
+    "TokenRetrievalError",
+)
+"""botocore's errors that come before anything was sent."""
+
+
+def failure_of(error: Exception) -> Refused | NoAnswer | None:
+    """What an error of a call means to a plan; nothing, if it is no failure of the call but a bug of ours."""
+    from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, SSLError
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, NoAnswer):
+        return error
+    if isinstance(error, ClientError):
+        return _answer(error.response)
+    if isinstance(error, EndpointConnectionError | SSLError):
+        return NoAnswer(str(error), sent=not _while_connecting(error.kwargs.get("error")))
+    if isinstance(error, BotoCoreError):
+        return NoAnswer(str(error), sent=not isinstance(error, _never_sent()))
+    if isinstance(error, ResponseParserError | OSError):
+        return NoAnswer(f"{type(error).__name__}: {error}")
+    return None
+
+
+def failure_to_begin(error: Exception) -> NoAnswer | None:
+    """What an error means that came before there was a client: wrong settings, no credentials, no region."""
+    from botocore.exceptions import BotoCoreError
+
+    if isinstance(error, NoAnswer):
+        return error
+    return NoAnswer(str(error), sent=False) if isinstance(error, BotoCoreError | OSError | ValueError) else None
+
+
+def read_whole(response_dict: Mapping[str, Any] | None, parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
+    """Raise ``NoAnswer`` for a reply that arrived broken: botocore takes it for an empty one.
+
+    It is told of every reply (botocore's event ``response-received``).
+    """
+    if response_dict is None or parsed_response is None or response_dict["status_code"] >= 300:
+        return
+    body, headers = response_dict["body"], response_dict["headers"]
+    checksum, length = headers.get("x-amz-crc32"), headers.get("content-length")
+    if length is not None and len(body) != int(length):
+        raise NoAnswer(f"the reply was cut off after {len(body)} of {length} bytes")
+    if checksum is not None and crc32(body) != int(checksum):
+        raise NoAnswer("the reply does not have the checksum it was sent with")
+    if parsed_response.keys() <= {"ResponseMetadata"}:
+        try:
+            understood = isinstance(json.loads(body), dict)
+        except ValueError:
+            understood = False
+        if not understood:
+            raise NoAnswer("the reply is not JSON; does something else answer at this endpoint?")
+
+
+def _answer(response: Mapping[str, Any]) -> Refused | NoAnswer:
+    error = response.get("Error", {})
+    code, message = str(error.get("Code", "")), str(error.get("Message", ""))
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", SERVER_ERROR)
+    answered = CLIENT_ERROR <= status < SERVER_ERROR and status != REQUEST_TIMEOUT and code not in FAILED_INSIDE
+    if not answered and code not in THROTTLED:
+        return NoAnswer(f"{code}: {message} (HTTP status {status})")
+    return Refused(
+        code, message, item=response.get("Item"), reasons=_reasons(response.get("CancellationReasons") or ())
+    )
+
+
+def _reasons(reasons: Sequence[Mapping[str, Any]]) -> list[Reason]:
+    return [
+        Reason(None if reason.get("Code") in (None, "None") else reason["Code"], reason.get("Item"))
+        for reason in reasons
+    ]
+
+
+def _while_connecting(native: object) -> bool:
+    """Whether the error below botocore's came before there was a connection."""
+    if isinstance(native, ssl.SSLCertVerificationError):
+        return True
+    kinds = {kind.__name__ for kind in type(native).__mro__}
+    if kinds & {"NewConnectionError", "gaierror", "ClientConnectorError", "ClientConnectorCertificateError"}:
+        return True
+    inner = getattr(native, "args", ())
+    return any(isinstance(part, ssl.SSLCertVerificationError) for part in inner)
+
+
+@cache
+def _never_sent() -> tuple[type[Exception], ...]:
+    from botocore import exceptions
+
+    return tuple(getattr(exceptions, name) for name in NEVER_SENT if hasattr(exceptions, name))

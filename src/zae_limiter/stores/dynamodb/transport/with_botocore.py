@@ -1,0 +1,134 @@
+"""Calls carried by botocore, for threads.
+
+botocore fixes its timeouts when a client is made. So there is one client for each of a few patiences, made when
+first needed, and a call goes to the most patient one that its time allows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, Final
+
+from zae_limiter.stores.dynamodb.requests import DeadlineOver, Reply
+from zae_limiter.stores.dynamodb.transport.failures import failure_of, failure_to_begin, read_whole
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.settings import (
+    LOCAL_CREDENTIALS,
+    MissingExtra,
+    address_of,
+    config_of,
+    is_local,
+    methods_of,
+    prepare,
+    service_of,
+)
+
+PATIENCES_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+
+TOLERANCE: Final = 1.05
+"""A call that has 1.95 s left may use the client of 2 s."""
+
+CONNECTING: Final = 1 / 3
+"""The part of its time that a call may spend on connecting."""
+
+
+class BotocoreTransport:
+    """Carries calls with plain botocore: its credentials, regions, endpoints, proxies and certificates."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._clients = _Clients(target)
+
+    def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
+        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""
+        method = self._of_this_process().methods(service_of(operation), seconds)[operation]
+        try:
+            reply: Reply = method(**params)
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None or failure is error:
+                raise
+            raise failure from error
+        return reply
+
+    def close(self) -> None:
+        """Close the connections. A later call opens new ones."""
+        self._of_this_process().close()
+
+    def _of_this_process(self) -> _Clients:
+        """The clients; in a forked child not its parent's, which share sockets with it."""
+        if self._clients.pid != os.getpid():
+            self._clients = _Clients(self._target)
+        return self._clients
+
+
+class _Clients:
+    """The clients of one process, by service and patience."""
+
+    def __init__(self, target: Target) -> None:
+        self.pid = os.getpid()
+        self._target = target
+        self._lock = Lock()
+        self._session: Any = None
+        self._made: dict[tuple[str, float], tuple[Any, Mapping[str, Any]]] = {}
+
+    def methods(self, service: str, seconds: float) -> Mapping[str, Any]:
+        patience = patience_for(seconds)
+        made = self._made.get((service, patience))
+        if made is None:
+            made = self._make(service, patience, seconds)
+        return made[1]
+
+    def close(self) -> None:
+        with self._lock:
+            made, self._made = self._made, {}
+        for client, _ in made.values():
+            client.close()
+
+    def _make(self, service: str, patience: float, seconds: float) -> tuple[Any, Mapping[str, Any]]:
+        if not self._lock.acquire(timeout=max(seconds, 0)):
+            raise DeadlineOver("another thread is still reading the credentials")
+        try:
+            made = self._made.get((service, patience))
+            if made is None:
+                if self._session is None:
+                    self._session = _session(self._target)
+                client = _client(self._target, self._session, service, patience)
+                made = self._made[service, patience] = client, methods_of(client)
+            return made
+        except Exception as error:
+            failure = None if isinstance(error, ImportError) else failure_to_begin(error)
+            if failure is None or failure is error:
+                raise
+            raise failure from error
+        finally:
+            self._lock.release()
+
+
+def patience_for(seconds: float) -> float:
+    """The longest patience that a call with so much time left may have."""
+    return max((patience for patience in PATIENCES_S if patience <= seconds * TOLERANCE), default=PATIENCES_S[0])
+
+
+def _session(target: Target) -> Any:
+    try:
+        from botocore.session import get_session
+    except ImportError as error:
+        raise MissingExtra(error.name) from error
+
+    session = get_session()
+    prepare(target, session)
+    if is_local(target) and target.credentials is None and session.get_credentials() is None:
+        session.set_credentials(*LOCAL_CREDENTIALS)
+    return session
+
+
+def _client(target: Target, session: Any, service: str, patience: float) -> Any:
+    from botocore.config import Config
+
+    config = config_of(target, connect_seconds=patience * CONNECTING, read_seconds=patience * (1 - CONNECTING))
+    client = session.create_client(service, config=Config(**config), **address_of(target, session))
+    client.meta.events.register("response-received", read_whole)
+    return client

@@ -1,0 +1,340 @@
+"""The forms every change of a bucket takes. Pure: from an image and a wish to one conditional UpdateItem.
+
+**Why they are exact.** A bucket's level is ``min(tk + a, bx)``, where ``a`` is what accrued since the baseline
+``rf``. ``rf`` stands still while tokens come and go, so for a given ``now`` the accrual ``a`` is a number the client
+can compute, and the only thing it cannot know is ``tk`` at the moment of the write. Each limit of a write therefore
+takes one of two forms, told apart by a condition on ``tk``:
+
+======================  ==============================  ===================================
+                        below the ceiling               at the ceiling
+======================  ==============================  ===================================
+condition               ``floor <= tk <= C - up``       ``tk > C - up``
+effect                  ``ADD tk  shift + up - down``   ``SET tk = C + shift - down``
+======================  ==============================  ===================================
+
+with ``C = bx - a`` (what ``tk`` is when the bucket is full), ``up`` what comes back, ``down`` what is taken. The
+conditions exclude each other and cover everything, so a wrong guess costs a call and never a token: the refusal
+brings the image for the right one.
+
+A *rebase* moves the baseline to ``now`` and sets new terms: then ``C = min(old bx, new bx) - a`` and everything
+shifts by ``a``; otherwise ``shift`` is 0. The ``floor`` is what makes it a *draw* (the tokens must be there, for
+limits that are not named at least no debt), and for a *settlement* it only bounds how deep the debt can be, so that
+the expiry time written along cannot forgive any. A pure credit has no floor and leaves the expiry time alone.
+
+**Guards.** Every write also demands the baseline, the config version and the number of shards it was computed for,
+and that its own mark is not among those of the last four writers: what is applied once is not applied twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from zae_limiter.bucket import MILLI, Balance, share
+from zae_limiter.models.limit import Limit
+from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.stores.dynamodb.items import RING, Image, terms_of
+from zae_limiter.stores.dynamodb.keys import Key, gsi2_bucket, gsi3_bucket, gsi4
+from zae_limiter.stores.dynamodb.values import encode, encode_item
+from zae_limiter.stores.protocol import Leg
+
+GAUGE_BURST = 1_000 * MILLI
+GAUGE_TERMS = {"cp": GAUGE_BURST, "bx": GAUGE_BURST, "ra": GAUGE_BURST, "rp": 1_000}
+WRITE = 1 * MILLI
+"""What one write costs the gauge of a bucket's own write load."""
+
+
+class Terms(NamedTuple):
+    """What a bucket is to obey: the limits of its leg, and the version they have."""
+
+    leg: Leg
+    cv: str
+    parent_id: str | None = None
+    cascade: bool = False
+
+
+class Wish(NamedTuple):
+    """What a write is to do, in millitokens by limit.
+
+    ``deltas``: positive ones are taken, negative ones come back. ``needed`` makes it a draw: every limit named
+    there must hold that much, and no other may be in debt. ``terms``: rebase the bucket to these first.
+    ``fill``: fill every limit. ``grants`` is added to the count of grants.
+    """
+
+    deltas: Mapping[str, int]
+    needed: Mapping[str, int] | None = None
+    terms: Terms | None = None
+    grants: int = 0
+    fill: bool = False
+
+
+NOTHING: Mapping[str, int] = {}
+
+
+class Update:
+    """An UpdateItem in the making. Names and values go through placeholders."""
+
+    __slots__ = ("_adds", "_conditions", "_names", "_removes", "_sets", "_values")
+
+    def __init__(self) -> None:
+        self._sets: list[str] = []
+        self._adds: list[str] = []
+        self._removes: list[str] = []
+        self._conditions: list[str] = []
+        self._names: dict[str, str] = {}
+        self._values: dict[str, dict[str, Any]] = {}
+
+    def _name(self, attribute: str) -> str:
+        placeholder = self._names.get(attribute)
+        if placeholder is None:
+            placeholder = self._names[attribute] = f"#{len(self._names)}"
+        return placeholder
+
+    def _value(self, value: int | str | bool) -> str:
+        placeholder = f":{len(self._values)}"
+        self._values[placeholder] = encode(value)
+        return placeholder
+
+    def set(self, attribute: str, value: int | str | bool) -> None:
+        self._sets.append(f"{self._name(attribute)} = {self._value(value)}")
+
+    def add(self, attribute: str, amount: int) -> None:
+        if amount:
+            self._adds.append(f"{self._name(attribute)} {self._value(amount)}")
+
+    def remove(self, attribute: str) -> None:
+        self._removes.append(self._name(attribute))
+
+    def demand(self, attribute: str, comparison: str, value: int | str) -> None:
+        self._conditions.append(f"{self._name(attribute)} {comparison} {self._value(value)}")
+
+    def demand_absent(self, attribute: str) -> None:
+        self._conditions.append(f"attribute_not_exists({self._name(attribute)})")
+
+    def push_mark(self, nonce: str, anchor: str | None) -> None:
+        """Put a mark into the ring, unless it is there. With ``anchor``: only while that mark is still there."""
+        places = [self._name(place) for place in RING]
+        mark = self._value(nonce)
+        self._sets += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
+        self._sets.append(f"{places[0]} = {mark}")
+        self._conditions += [f"{place} <> {mark}" for place in places]
+        if anchor is not None:
+            known = self._value(anchor)
+            self._conditions.append(f"({' OR '.join(f'{place} = {known}' for place in places)})")
+
+    def params(self, table: str, key: Key) -> dict[str, Any]:
+        """What UpdateItem, or an Update within a transaction, is given."""
+        clauses = (("SET", self._sets), ("ADD", self._adds), ("REMOVE", self._removes))
+        return {
+            "TableName": table,
+            "Key": {"PK": {"S": key.pk}, "SK": {"S": key.sk}},
+            "UpdateExpression": " ".join(f"{verb} {', '.join(parts)}" for verb, parts in clauses if parts),
+            "ConditionExpression": " AND ".join(self._conditions),
+            "ExpressionAttributeNames": {placeholder: name for name, placeholder in self._names.items()},
+            "ExpressionAttributeValues": self._values,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+
+def update(
+    image: Image,
+    wish: Wish,
+    *,
+    now: int,
+    nonce: str,
+    epoch_s: int,
+    ttl_margin_s: int,
+    guesses: Mapping[str, int] = NOTHING,
+    anchor: str | None = None,
+) -> Update:
+    """The write that does ``wish`` to the bucket of ``image``, if that is how the bucket still is.
+
+    ``guesses`` has what ``tk`` may be by now, where it may differ from the image.
+    """
+    now = max(now, image.rf)
+    terms = wish.terms
+    write = Update()
+    write.demand("rf", "=", image.rf)
+    write.demand("cv", "=", image.cv)
+    write.demand("shard_count", "=", image.shards)
+    write.push_mark(nonce, anchor)
+    draws = wish.needed is not None
+    bounded = draws or terms is not None or any(delta > 0 for delta in wish.deltas.values())
+    longest = 0
+    kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
+    for name, balance in image.balances.items():
+        limit = kept.get(name)
+        longest = max(
+            longest,
+            _move(
+                write,
+                balance,
+                wish,
+                limit or balance.limit,
+                now=now,
+                guess=guesses.get(name, balance.tk),
+                rebased=terms is not None,
+                active=(name in kept) if terms else name not in image.resting,
+                bounded=bounded,
+            ),
+        )
+        if terms:
+            _write_terms(write, name, balance, limit, resting=name in image.resting)
+    if terms:
+        for limit in terms.leg.limits:
+            if limit.name not in image.balances:
+                longest = max(longest, _add_limit(write, limit, wish, image))
+        _rebase_item(write, image, terms, now)
+    accrued = (now - image.rf) * MILLI if terms else 0
+    write.add(f"b_{RESERVED_LIMIT_NAME}_tk", accrued - WRITE)
+    write.add("ev", wish.grants)
+    if bounded and image.shards == 1:
+        write.set("ttl", epoch_s + -(-longest // MILLI) + ttl_margin_s)
+    return write
+
+
+def _move(
+    write: Update,
+    balance: Balance,
+    wish: Wish,
+    limit: Limit,
+    *,
+    now: int,
+    guess: int,
+    rebased: bool,
+    active: bool,
+    bounded: bool,
+) -> int:
+    """Move one limit's tokens by one of the two forms. Returns the milliseconds it may then take to be full."""
+    tk = f"b_{balance.name}_tk"
+    a = balance.since_rf(now)
+    burst = share(limit.burst * MILLI, balance.shard, balance.shards)
+    ceiling = min(balance.bx, burst) - a
+    shift = a if rebased else 0
+    if wish.fill:
+        write.set(tk, ceiling + shift)
+        return 0
+    delta = wish.deltas.get(balance.name, 0)
+    up, down = max(-delta, 0), max(delta, 0)
+    floor: int | None = None
+    if wish.needed is not None and active:
+        floor = max(wish.needed.get(balance.name, 0), down) - a
+    elif bounded:
+        floor = min(balance.tk, balance.bx - a) - balance.bx
+    if guess > ceiling - up and (delta or rebased) and (floor is None or floor <= ceiling):
+        write.demand(tk, ">", ceiling - up)
+        write.set(tk, ceiling + shift - down)
+        least = ceiling + a - down
+    else:
+        if floor is not None:
+            write.demand(tk, ">=", floor)
+        if delta or rebased:
+            write.demand(tk, "<=", ceiling - up)
+            write.add(tk, shift + up - down)
+        least = (ceiling if floor is None else floor) + a - down
+    write.add(f"b_{balance.name}_tc", delta)
+    return _time_to_fill(limit, burst - least, balance.shards)
+
+
+def _add_limit(write: Update, limit: Limit, wish: Wish, image: Image) -> int:
+    """A limit the bucket does not have yet: full, less what is taken."""
+    burst = share(limit.burst * MILLI, image.shard, image.shards)
+    taken = max(wish.deltas.get(limit.name, 0), 0)
+    write.demand_absent(f"b_{limit.name}_tk")
+    write.set(f"b_{limit.name}_tk", burst - taken)
+    write.set(f"b_{limit.name}_tc", taken)
+    for field, value in terms_of(limit).items():
+        write.set(f"b_{limit.name}_{field}", value)
+    return _time_to_fill(limit, taken, image.shards)
+
+
+def _write_terms(write: Update, name: str, balance: Balance, limit: Limit | None, *, resting: bool) -> None:
+    """The terms that change. A limit that was taken away rests: it loses its ``cp``, and keeps the others."""
+    if limit is None:
+        if not resting:
+            write.remove(f"b_{name}_cp")
+        return
+    before = {} if resting else terms_of(balance.limit)
+    for field, value in terms_of(limit).items():
+        if before.get(field) != value:
+            write.set(f"b_{name}_{field}", value)
+
+
+def _rebase_item(write: Update, image: Image, terms: Terms, now: int) -> None:
+    if now != image.rf:
+        write.set("rf", now)
+    if terms.cv != image.cv:
+        write.set("cv", terms.cv)
+    write.set("cascade", terms.cascade)
+    if terms.parent_id is None:
+        write.remove("parent_id")
+    else:
+        write.set("parent_id", terms.parent_id)
+
+
+def restamp(image: Image, cv: str, *, nonce: str) -> Update:
+    """Only another version: the bucket's limits are gone, and whoever knew them must notice."""
+    write = Update()
+    write.demand("rf", "=", image.rf)
+    write.demand("cv", "=", image.cv)
+    write.demand("shard_count", "=", image.shards)
+    write.push_mark(nonce, None)
+    write.set("cv", cv)
+    write.add(f"b_{RESERVED_LIMIT_NAME}_tk", -WRITE)
+    return write
+
+
+def new_item(
+    ns: str,
+    key: Key,
+    terms: Terms,
+    deltas: Mapping[str, int],
+    *,
+    now: int,
+    nonce: str,
+    inc: str,
+    grants: int,
+    epoch_s: int,
+    ttl_margin_s: int,
+) -> dict[str, Any]:
+    """A bucket that begins its life: full, less what is taken."""
+    entity_id, resource = terms.leg.entity_id, terms.leg.resource
+    attributes: dict[str, Any] = {
+        "PK": key.pk,
+        "SK": key.sk,
+        "entity_id": entity_id,
+        "resource": resource,
+        "rf": now,
+        "cv": terms.cv,
+        "inc": inc,
+        "ev": grants,
+        "shard_count": 1,
+        "cascade": terms.cascade,
+        "parent_id": terms.parent_id,
+        **dict.fromkeys(RING, "-"),
+        "w0": nonce,
+        **gsi2_bucket(ns, entity_id, resource, 0),
+        **gsi3_bucket(ns, entity_id, resource, 0),
+        **gsi4(ns, key.pk, "BUCKET"),
+        f"b_{RESERVED_LIMIT_NAME}_tk": GAUGE_BURST - WRITE,
+        f"b_{RESERVED_LIMIT_NAME}_tc": 0,
+    }
+    for field, value in GAUGE_TERMS.items():
+        attributes[f"b_{RESERVED_LIMIT_NAME}_{field}"] = value
+    longest = 0
+    for limit in terms.leg.limits:
+        delta = deltas.get(limit.name, 0)
+        taken = max(delta, 0)
+        attributes[f"b_{limit.name}_tk"] = limit.burst * MILLI - taken
+        attributes[f"b_{limit.name}_tc"] = delta
+        for field, value in terms_of(limit).items():
+            attributes[f"b_{limit.name}_{field}"] = value
+        longest = max(longest, _time_to_fill(limit, max(taken, limit.burst * MILLI), 1))
+    attributes["ttl"] = epoch_s + -(-longest // MILLI) + ttl_margin_s
+    return encode_item(attributes)
+
+
+def _time_to_fill(limit: Limit, milli: int, shards: int) -> int:
+    """Milliseconds until so much has accrued, rounded up generously for a share."""
+    return -(-milli * shards * limit.refill_period_seconds // limit.refill_amount)

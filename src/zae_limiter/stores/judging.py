@@ -1,0 +1,81 @@
+"""From balances to what callers are told: shared by every store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from zae_limiter.bucket import MILLI, Balance, build_limit_status, calculate_available, calculate_retry_after
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.status import LimitLevel, LimitStatus
+from zae_limiter.stores.protocol import Denial, Leg
+
+Reserved = Mapping[str, Mapping[str, int]]
+
+
+def no_limits(entity_id: str, resource: str) -> ValidationError:
+    """The error that nothing is configured."""
+    return ValidationError(
+        "limits",
+        None,
+        f"no limits are configured for {entity_id!r} on {resource!r}; set them for the entity, the "
+        "resource or the system, or give limits= with the call",
+    )
+
+
+def check_names(own: Leg, wanted: Mapping[str, int]) -> None:
+    """Refuse a limit the entity does not have."""
+    for name in wanted:
+        if name not in own.names:
+            known = ", ".join(sorted(own.names))
+            raise ValidationError(
+                "consume",
+                name,
+                f"{own.entity_id!r} has no such limit on {own.resource!r}; its limits are {known}",
+            )
+
+
+def statuses_of(
+    legs: Iterable[Leg],
+    balances: Iterable[Iterable[Balance]],
+    wanted: Mapping[str, int],
+    reserved: Reserved,
+    now: int,
+) -> tuple[LimitStatus, ...]:
+    """How every limit of every leg meets a request."""
+    return tuple(
+        build_limit_status(
+            balance,
+            entity_id=leg.entity_id,
+            resource=leg.resource,
+            source=leg.source,
+            requested=wanted.get(balance.name, 0),
+            reserved=reserved.get(leg.entity_id, {}).get(balance.name, 0) * MILLI,
+            now=now,
+        )
+        for leg, held in zip(legs, balances, strict=True)
+        for balance in held
+    )
+
+
+def denial(legs: Sequence[Leg], statuses: tuple[LimitStatus, ...]) -> Denial:
+    """The denial these statuses are; at least one of them is exceeded."""
+    lacking = next(
+        leg for leg in legs if any(status.exceeded and status.entity_id == leg.entity_id for status in statuses)
+    )
+    return Denial(statuses, lacking)
+
+
+def limit_level(balance: Balance, now: int) -> LimitLevel:
+    """One limit as operators see it."""
+    return LimitLevel(
+        limit_name=balance.name,
+        limit=balance.limit,
+        available=calculate_available(balance, now),
+        total_consumed=balance.tc // MILLI,
+        seconds_to_full=(calculate_retry_after(balance, balance.bx, now) or 0) / MILLI,
+    )
+
+
+def percent_used(capacity: int, available: int) -> float:
+    """How much of a capacity is taken."""
+    return round(100 * (capacity - available) / capacity, 2) if capacity else 0.0

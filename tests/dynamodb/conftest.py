@@ -1,0 +1,40 @@
+"""What the tests against DynamoDB's engines share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from transports import Ask, sync_asking, table_with_stream, target_of
+
+from engines.servers import Engine
+
+NUMBERS = count()
+
+
+@pytest.fixture
+def no_credentials_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine on which nobody configured anything for AWS."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture(scope="session")
+def asking_engine(engine: Engine) -> Iterator[Ask]:
+    with sync_asking(target_of(engine)) as ask:
+        yield ask
+
+
+@pytest.fixture
+def table(asking_engine: Ask) -> Iterator[str]:
+    """An empty table with a stream, on the engine of the test."""
+    name = f"transport-{os.getpid()}-{next(NUMBERS)}"
+    asking_engine("CreateTable", table_with_stream(name))
+    yield name
+    asking_engine("DeleteTable", {"TableName": name})

@@ -1,0 +1,81 @@
+"""One transport of each world, asked in the same way, and a table to ask about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import pytest
+
+from engines.servers import Engine
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
+from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
+
+Ask: TypeAlias = Callable[..., Any]
+
+SECONDS = 5.0
+
+
+@contextmanager
+def sync_asking(target: Target) -> Iterator[Ask]:
+    transport = BotocoreTransport(target)
+    try:
+        yield lambda operation, params, seconds=SECONDS: transport.call(operation, params, seconds)
+    finally:
+        transport.close()
+
+
+@contextmanager
+def async_asking(target: Target) -> Iterator[Ask]:
+    transport = AiobotocoreTransport(target)
+    with asyncio.Runner() as runner:
+        try:
+            yield lambda operation, params, seconds=SECONDS: runner.run(transport.call(operation, params, seconds))
+        finally:
+            runner.run(transport.close())
+
+
+WORLDS = pytest.mark.parametrize("asking", [sync_asking, async_asking], ids=["sync", "async"])
+
+
+def target_of(engine: Engine) -> Target:
+    return Target(engine.region, engine.endpoint_url)
+
+
+def table_with_stream(name: str) -> dict[str, Any]:
+    return {
+        "TableName": name,
+        "AttributeDefinitions": [{"AttributeName": "PK", "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}],
+        "BillingMode": "PAY_PER_REQUEST",
+        "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    }
+
+
+def put(table: str, key: str, n: int = 0) -> dict[str, Any]:
+    return {"TableName": table, "Item": {"PK": {"S": key}, "n": {"N": str(n)}}}
+
+
+def get(table: str, key: str) -> dict[str, Any]:
+    return {"TableName": table, "Key": {"PK": {"S": key}}, "ConsistentRead": True}
+
+
+def add(table: str, key: str) -> dict[str, Any]:
+    return {
+        "TableName": table,
+        "Key": {"PK": {"S": key}},
+        "UpdateExpression": "ADD #n :one",
+        "ExpressionAttributeNames": {"#n": "n"},
+        "ExpressionAttributeValues": {":one": {"N": "1"}},
+        "ReturnValues": "ALL_NEW",
+    }
+
+
+def put_new(table: str, key: str) -> dict[str, Any]:
+    return put(table, key) | {
+        "ConditionExpression": "attribute_not_exists(PK)",
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }

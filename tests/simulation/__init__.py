@@ -1,0 +1,1 @@
+"""Whole fleets in one process: a model of DynamoDB, and what is run over it."""
