@@ -3,32 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from dynamodb.aggregated import Aggregated
+from engines.servers import Engine
+from zae_limiter.running.clocks import machine_clock
+from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, play
 
+TABLES = count()
+PATIENCE_S = 20.0
+"""An engine beside the tests on a busy machine may take its time; that is not what is tested here."""
 
-def memory(folder: Path) -> OpenStore:
+
+def memory(request: pytest.FixtureRequest) -> OpenStore:
     store = MemoryStore()
     return lambda: store
 
 
-def sqlite(folder: Path) -> OpenStore:
+def sqlite(request: pytest.FixtureRequest) -> OpenStore:
+    folder: Path = request.getfixturevalue("tmp_path")
     return lambda: SqliteStore(str(folder / "limits.db"))
 
 
-STORES: dict[str, Callable[[Path], OpenStore]] = {
+def dynamodb_on(name: str) -> Callable[[pytest.FixtureRequest], OpenStore]:
+    def open_table(request: pytest.FixtureRequest) -> OpenStore:
+        engine: Engine = request.getfixturevalue(name)
+        table = f"contract-{next(TABLES)}"
+
+        def open_store() -> DynamoStore:
+            return DynamoStore(table, Target("us-east-1", engine.endpoint_url), deadline=PATIENCE_S)
+
+        store = open_store()
+        driver = SyncDriver(machine_clock, store.perform)
+        driver.run(store.create(0))
+
+        def remove() -> None:
+            driver.run(store.destroy())
+            store.close()
+
+        request.addfinalizer(remove)
+        return lambda: Aggregated(open_store())
+
+    return open_table
+
+
+STORES: dict[str, Callable[[pytest.FixtureRequest], OpenStore]] = {
     "memory": memory,
     "sqlite": sqlite,
+    "dynamodb-on-dynoxide": dynamodb_on("dynoxide"),
+    "dynamodb-on-ministack": dynamodb_on("ministack"),
 }
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_contract_is_kept(case: Case, store: str, mode: Mode, tmp_path: Path) -> None:
-    play(case, mode, STORES[store](tmp_path))
+def test_the_contract_is_kept(case: Case, store: str, mode: Mode, request: pytest.FixtureRequest) -> None:
+    play(case, mode, STORES[store](request))

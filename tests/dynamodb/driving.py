@@ -242,14 +242,20 @@ class World:
 
 
 @contextmanager
-def world_on(engine: Engine, *, created: bool = True) -> Iterator[World]:
-    """A table of its own."""
+def asking_of(engine: Engine) -> Iterator[Ask]:
+    """One transport to an engine, for the tests of a module."""
     with sync_asking(target_of(engine)) as ask:
-        world = World(ask, f"plans-{os.getpid()}-{next(NUMBERS)}")
-        if created:
-            world.run(world.store.create(0))
-        yield world
-        Driver(ask).run(world.store.destroy())
+        yield ask
+
+
+@contextmanager
+def world_by(ask: Ask, *, created: bool = True) -> Iterator[World]:
+    """A table of its own."""
+    world = World(ask, f"plans-{os.getpid()}-{next(NUMBERS)}")
+    if created:
+        world.run(world.store.create(0))
+    yield world
+    Driver(ask).run(world.store.destroy())
 
 
 def lose_next_reply(driver: Driver, operation: str) -> None:

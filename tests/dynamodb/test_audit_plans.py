@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from driving import EPOCH_S, Space, World, world_on
+from driving import EPOCH_S, Space, World, asking_of, world_by
+from transports import Ask
 
 from engines.servers import Engine
 from zae_limiter.exceptions import ValidationError
@@ -21,9 +22,15 @@ RPM = (Limit.per_minute("rpm", 10),)
 START = 1_700_000_000_000
 
 
+@pytest.fixture(scope="module")
+def ask(dynoxide: Engine) -> Iterator[Ask]:
+    with asking_of(dynoxide) as ask:
+        yield ask
+
+
 @pytest.fixture
-def world(dynoxide: Engine) -> Iterator[World]:
-    with world_on(dynoxide) as world:
+def world(ask: Ask) -> Iterator[World]:
+    with world_by(ask) as world:
         yield world
 
 

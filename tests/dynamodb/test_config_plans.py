@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from driving import Space, World, interleaved, lose_next_reply, meanwhile, world_on
+from driving import Space, World, asking_of, interleaved, lose_next_reply, meanwhile, world_by
+from transports import Ask
 
 from engines.servers import Engine
 from zae_limiter.models.choices import OnUnavailable
@@ -19,9 +20,15 @@ FULL = (Limit.custom("tpm", 100, 7, 13, 55), Limit.per_day("r.p-d", 3), Limit.pe
 SCOPES = (Scope(), Scope(None, "gpt/4"), Scope("key", "_default_"), Scope("key", "gpt/4"))
 
 
+@pytest.fixture(scope="module")
+def ask(dynoxide: Engine) -> Iterator[Ask]:
+    with asking_of(dynoxide) as ask:
+        yield ask
+
+
 @pytest.fixture
-def world(dynoxide: Engine) -> Iterator[World]:
-    with world_on(dynoxide) as world:
+def world(ask: Ask) -> Iterator[World]:
+    with world_by(ask) as world:
         yield world
 
 

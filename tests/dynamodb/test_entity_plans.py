@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from driving import World, lose_next_reply, meanwhile, world_on
+from driving import World, asking_of, lose_next_reply, meanwhile, world_by
+from transports import Ask
 
 from engines.servers import Engine
 from zae_limiter.exceptions import (
@@ -26,9 +27,15 @@ from zae_limiter.stores.protocol import Config, EntityChange, Scope
 RPM = (Limit.per_minute("rpm", 10),)
 
 
+@pytest.fixture(scope="module")
+def ask(dynoxide: Engine) -> Iterator[Ask]:
+    with asking_of(dynoxide) as ask:
+        yield ask
+
+
 @pytest.fixture
-def world(dynoxide: Engine) -> Iterator[World]:
-    with world_on(dynoxide) as world:
+def world(ask: Ask) -> Iterator[World]:
+    with world_by(ask) as world:
         yield world
 
 

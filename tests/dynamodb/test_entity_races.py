@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from driving import Space, World, interleaved, world_on
+from driving import Space, World, asking_of, interleaved, world_by
 
 from engines.servers import Engine
 from zae_limiter.exceptions import EntityExistsError, EntityNotFoundError, ValidationError
@@ -22,7 +22,7 @@ EXPECTED = (EntityExistsError, EntityNotFoundError, ValidationError)
 
 @pytest.fixture(scope="module")
 def world(dynoxide: Engine) -> Iterator[World]:
-    with world_on(dynoxide) as world:
+    with asking_of(dynoxide) as ask, world_by(ask) as world:
         yield world
 
 

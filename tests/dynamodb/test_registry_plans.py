@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from driving import Store, World, interleaved, lose_next_reply, meanwhile, world_on
+from driving import Store, World, asking_of, interleaved, lose_next_reply, meanwhile, world_by
+from transports import Ask
 
 from engines.servers import Engine
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
@@ -20,9 +21,15 @@ from zae_limiter.stores.protocol import Scope
 RPM = (Limit.per_minute("rpm", 10),)
 
 
+@pytest.fixture(scope="module")
+def ask(dynoxide: Engine) -> Iterator[Ask]:
+    with asking_of(dynoxide) as ask:
+        yield ask
+
+
 @pytest.fixture
-def world(dynoxide: Engine) -> Iterator[World]:
-    with world_on(dynoxide) as world:
+def world(ask: Ask) -> Iterator[World]:
+    with world_by(ask) as world:
         yield world
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from driving import Driver, Store, World, interleaved, lose_next_reply, world_on
+from driving import Driver, Store, World, asking_of, interleaved, lose_next_reply, world_by
+from transports import Ask
 
 from engines.servers import Engine
 from zae_limiter.exceptions import RateLimiterUnavailable, VersionError
@@ -18,9 +19,15 @@ from zae_limiter.stores.dynamodb.table import LAYOUT, key_schema, table_params
 from zae_limiter.version import __version__
 
 
+@pytest.fixture(scope="module")
+def ask(dynoxide: Engine) -> Iterator[Ask]:
+    with asking_of(dynoxide) as ask:
+        yield ask
+
+
 @pytest.fixture
-def world(dynoxide: Engine) -> Iterator[World]:
-    with world_on(dynoxide, created=False) as world:
+def world(ask: Ask) -> Iterator[World]:
+    with world_by(ask, created=False) as world:
         yield world
 
 

@@ -222,6 +222,8 @@ for _ in range(3):
         loops.append(asyncio.new_event_loop())
         call(20)
         code = 0 if sockets() - mine else 3
+        if world == "async" and {loop for loop, _ in transport._lives} != {loops[-1]}:
+            code = 4
         close()
         gc.collect()
         os._exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,6 +102,32 @@ def test_missing_credentials_were_never_sent(asking: Any) -> None:
 def test_a_missing_region_was_never_sent(asking: Any) -> None:
     with asking(Target(credentials=Credentials("a", "b"))) as ask, pytest.raises(NoAnswer, match="region") as caught:
         ask("GetItem", get("t", "a"))
+    assert caught.value.sent is False
+
+
+@contextmanager
+def server_that_lets_nobody_in() -> Iterator[Target]:
+    """A server whose queue of connections is full, so that the next one waits for ever."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = [socket.socket() for _ in range(4)]
+        for connection in waiting:
+            connection.setblocking(False)
+            connection.connect_ex(listener.getsockname())
+        try:
+            yield Target("us-east-1", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        finally:
+            for connection in waiting:
+                connection.close()
+
+
+@WORLDS
+@pytest.mark.skipif(sys.platform != "linux", reason="others refuse instead of letting wait")
+def test_a_connection_that_takes_too_long_was_never_sent(asking: Any) -> None:
+    with server_that_lets_nobody_in() as target, asking(target) as ask, pytest.raises(NoAnswer) as caught:
+        ask("GetItem", get("t", "a"), 3.0)
+    assert type(caught.value.__cause__).__name__ == "ConnectTimeoutError"
     assert caught.value.sent is False
 
 

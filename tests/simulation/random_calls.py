@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from simulation.drawn import Drawn, Part
+from simulation.engine_differences import ODD_NUMBER, OLD_OF_NO_ITEM, ONLY_REMOVALS, SORT_KEY_FIRST
 from simulation.model import Model
 from simulation.random_expressions import LIMITS, NUMBERS, Expressions, Words
-from simulation.wrong_calls import all_wrong
+from simulation.wrong_calls import IN_A_TRANSACTION, all_wrong
 from zae_limiter.stores.dynamodb.items import RING, address
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, meta_key
 from zae_limiter.stores.dynamodb.values import encode, encode_item
@@ -39,7 +41,7 @@ class Caller(Words):
             (40, self.update),
             (10, self.put),
             (4, self.delete),
-            (14, self.transaction),
+            (18, self.transaction),
             (3, self.repeated_transaction),
             (4, self.get),
             (4, self.batch_get),
@@ -49,7 +51,9 @@ class Caller(Words):
         )
         weights = [weight for weight, _ in choices]
         ((_, chosen),) = self.rng.choices(choices, weights)
-        return chosen()
+        self.odd = False
+        call = chosen()
+        return call._replace(trait=ODD_NUMBER) if self.odd and call.trait is None else call
 
     # What is there
 
@@ -99,7 +103,7 @@ class Caller(Words):
             "Item": self.bucket(key) if key in self.buckets else self.small(key),
         }
         asked = Expressions(self.rng)
-        if self.chance(0.4):
+        if self.chance(0.4) and not self.calm:
             params["ConditionExpression"] = f"attribute_not_exists({asked.name('PK')})"
         elif self.chance(0.2):
             params["ConditionExpression"] = self.condition(asked, self.item(key))
@@ -133,7 +137,7 @@ class Caller(Words):
         rng.shuffle(free)
         if self.chance(0.5) and (RING[0] in item or self.chance(0.1)):
             places = [asked.name(place) for place in RING]
-            sets += [f"{later} = {earlier}" for earlier, later in zip(places, places[1:], strict=False)]
+            sets += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
             sets.append(f"{places[0]} = {asked.value({'S': f'm{rng.randrange(6)}'})}")
         for _ in range(rng.randrange(5)):
             adds.append(f"{asked.name(free.pop())} {asked.value(self.number())}")
@@ -155,7 +159,7 @@ class Caller(Words):
             params["UpdateExpression"] = f"SET {asked.name('ev')} = {asked.value(self.number())}"
         if self.chance(0.7):
             params["ConditionExpression"] = self.condition(asked, item)
-        trait = "only removals, no item" if removes and not sets and not adds and not item else None
+        trait = ONLY_REMOVALS if removes and not sets and not adds and not item else None
         return Part("Update", params | asked.params() | self.on_failure(), trait)
 
     # Calls
@@ -164,12 +168,16 @@ class Caller(Words):
         return {"ReturnConsumedCapacity": self.rng.choice(("TOTAL", "INDEXES"))} if self.chance(0.5) else {}
 
     def update(self) -> Drawn:
-        part = self.update_part(self.rng.choice(self.buckets if self.chance(0.85) else self.keys))
+        key = self.rng.choice(self.buckets if self.chance(0.85) else self.keys)
+        part = self.update_part(key)
         params = part.params | self.capacity()
+        trait = part.trait
         if self.chance(0.7):
             values = ("ALL_NEW", "ALL_NEW", "ALL_OLD", "UPDATED_NEW", "UPDATED_OLD", "NONE")
             params["ReturnValues"] = self.rng.choice(values)
-        return Drawn("UpdateItem", params, part.trait)
+            if params["ReturnValues"] == "ALL_OLD" and not self.model.item(self.table, *key):
+                trait = trait or OLD_OF_NO_ITEM
+        return Drawn("UpdateItem", params, trait)
 
     def put(self) -> Drawn:
         part = self.put_part(self.rng.choice(self.keys))
@@ -197,13 +205,17 @@ class Caller(Words):
             self.delete_part,
             self.check_part,
         )
+        self.calm = self.chance(0.6)
         parts = [self.rng.choice(makers)(key) for key in keys]
+        self.calm = False
         params: dict[str, Any] = {"TransactItems": [{part.kind: part.params} for part in parts], **self.capacity()}
         if self.chance(0.5):
             self.tokens += 1
-            params["ClientRequestToken"] = f"{self.ns}-{self.tokens}"
+            params["ClientRequestToken"] = f"{self.table}-{self.ns}-{self.tokens}"[-36:]
             self.last_transaction = params
-        return Drawn("TransactWriteItems", params, next((part.trait for part in parts if part.trait), None))
+        return Drawn(
+            "TransactWriteItems", params, next((part.trait + IN_A_TRANSACTION for part in parts if part.trait), None)
+        )
 
     def repeated_transaction(self) -> Drawn:
         if self.last_transaction is None:
@@ -250,6 +262,7 @@ class Caller(Words):
         hash_value, prefix, low, high = values
         asked = Expressions(rng)
         condition = f"{asked.name(partition)} = {asked.value({'S': hash_value})}"
+        trait = None
         kind = rng.randrange(5)
         if kind == 1:
             condition += f" AND begins_with({asked.name(sort)}, {asked.value({'S': prefix})})"
@@ -259,6 +272,7 @@ class Caller(Words):
         elif kind == 3:
             operator = rng.choice(("=", "<", "<=", ">", ">="))
             condition = f"{asked.name(sort)} {operator} {asked.value({'S': low})} AND {condition}"
+            trait = SORT_KEY_FIRST if operator == "=" else None
         if index is not None:
             params["IndexName"] = index
         elif self.chance(0.5):
@@ -270,10 +284,18 @@ class Caller(Words):
             params["FilterExpression"] = f"{name} >= {asked.value(encode(rng.randrange(5)))}"
         if self.chance(0.4):
             params["Limit"] = rng.randrange(1, 4)
-        params["KeyConditionExpression"] = condition
-        return Drawn("Query", params | asked.params())
+        params = params | asked.params() | {"KeyConditionExpression": condition}
+        if "Limit" in params and self.chance(0.6):
+            page = self.model.call("Query", params)
+            if "LastEvaluatedKey" in page:
+                params["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        return Drawn("Query", params, trait)
 
     def mistake(self) -> Drawn:
         """A call that is wrong in one of many ways."""
-        wrong = all_wrong(self.table, *self.rng.sample(self.buckets, 2))
+        here, there = self.rng.sample(self.buckets, 2)
+        for key in (here, there):
+            if not {"cv", "ev"} <= self.item(key).keys():
+                return Drawn("PutItem", {"TableName": self.table, "Item": self.bucket(key)})
+        wrong = all_wrong(self.table, here, there)
         return wrong[self.rng.choice(sorted(wrong))]

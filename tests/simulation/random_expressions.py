@@ -50,6 +50,10 @@ class Words:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self.odd = False
+        """Whether an odd number was drawn since this was last reset."""
+        self.calm = False
+        """Whether conditions are drawn that mostly hold."""
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -58,7 +62,8 @@ class Words:
 
     def number(self, near: dict[str, Any] | None = None) -> dict[str, Any]:
         rng = self.rng
-        if self.chance(0.02):
+        if self.chance(0.004):
+            self.odd = True
             return {"N": rng.choice(ODD_NUMBERS)}
         text = (near or {}).get("N", "")
         if text.lstrip("-").isdigit() and len(text) < 30 and self.chance(0.85):
@@ -78,7 +83,32 @@ class Words:
 
     # Conditions
 
+    def guard(self, asked: Expressions, item: dict[str, Any]) -> str:
+        """What every write of a bucket demands; it mostly holds."""
+        rng = self.rng
+        parts = []
+        for name in ("rf", "cv", "shard_count"):
+            value = item.get(name, {"N": "0"})
+            wrong = encode(rng.randrange(9)) if self.chance(0.04) else value
+            parts.append(f"{asked.name(name)} = {asked.value(wrong)}")
+        mark = asked.value({"S": f"m{rng.randrange(9)}" if self.chance(0.1) else "fresh"})
+        parts += [f"{asked.name(place)} <> {mark}" for place in RING]
+        for name in rng.sample(COUNTERS, 2):
+            have = item.get(name, {}).get("N", "0")
+            margin = rng.choice((-1000, -1, 0, 0, 1)) if have.lstrip("-").isdigit() else 0
+            operator = rng.choice((">=", "<=")) if margin == 0 else ">=" if margin < 0 else "<="
+            near = encode(int(have) + margin) if have.lstrip("-").isdigit() else {"N": have}
+            parts.append(f"{asked.name(name)} {operator} {asked.value(near)}")
+        if self.chance(0.3):
+            known = asked.value(item.get(rng.choice(RING), {"S": "-"}))
+            parts.append(f"({' OR '.join(f'{asked.name(place)} = {known}' for place in RING)})")
+        return " AND ".join(parts)
+
     def condition(self, asked: Expressions, item: dict[str, Any], depth: int = 0) -> str:
+        if not depth and "rf" in item and self.chance(0.95 if self.calm else 0.5):
+            return self.guard(asked, item)
+        if self.calm:
+            return f"attribute_{'exists' if item else 'not_exists'}({asked.name('PK')})"
         if depth < 2 and self.chance(0.45):
             parts = [self.condition(asked, item, depth + 1) for _ in range(self.rng.randrange(2, 4))]
             joined = self.rng.choice((" AND ", " AND ", " OR ")).join(parts)

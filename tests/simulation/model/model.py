@@ -9,7 +9,7 @@ from typing import Any, Final
 from simulation.model.capacity import consumed, wanted
 from simulation.model.expressions import prepared
 from simulation.model.reads import projected, query, read_units, scan
-from simulation.model.refusals import NotModelled, invalid
+from simulation.model.refusals import NotModelled, RefusedOutright, invalid
 from simulation.model.requests import check_parameters, check_return_values
 from simulation.model.tables import Change, Charge, Key, Table
 from simulation.model.values import Attributes
@@ -320,6 +320,8 @@ def _problem(write: Write, step: Callable[[Write], None]) -> Reason | None:
     """Why a write of a transaction cannot be done, if so."""
     try:
         step(write)
+    except RefusedOutright:
+        raise
     except Refused as refusal:
         return Reason("ConditionalCheckFailed" if refusal.by_condition else "ValidationError", refusal.item)
     return None

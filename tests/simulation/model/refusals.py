@@ -11,6 +11,10 @@ class NotModelled(NotImplementedError):
     """DynamoDB has an answer to this, but the model does not know it."""
 
 
+class RefusedOutright(Refused):
+    """What refuses a whole transaction, although only one of its writes is wrong."""
+
+
 def invalid(message: str) -> Refused:
     """A request that is wrong whatever the table holds, or wrong for what it holds."""
     return Refused(VALIDATION_FAILED, message)

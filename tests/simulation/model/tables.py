@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from simulation.model.refusals import NotModelled, invalid, invalid_values
+from simulation.model.refusals import VALIDATION_FAILED, NotModelled, RefusedOutright, invalid, invalid_values
 from simulation.model.values import Attributes, Value, bytes_of, item_size, kind_of
 
 Key: TypeAlias = tuple[str, str]
@@ -265,7 +265,8 @@ def _mismatch() -> Exception:
 
 
 def _empty_key(name: str) -> Exception:
-    return invalid(
+    return RefusedOutright(
+        VALIDATION_FAILED,
         "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an empty "
-        f"string value. Key: {name}"
+        f"string value. Key: {name}",
     )

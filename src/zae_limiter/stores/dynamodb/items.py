@@ -112,8 +112,12 @@ def image_of(item: Item) -> Image:
 def _image_of(item: Item) -> Image:
     fields: dict[str, dict[str, int]] = {}
     for attribute, value in item.items():
-        if attribute.startswith("b_"):
-            fields.setdefault(attribute[2:-3], {})[attribute[-2:]] = int(value["N"])
+        if attribute[:2] == "b_":
+            name = attribute[2:-3]
+            held = fields.get(name)
+            if held is None:
+                held = fields[name] = {}
+            held[attribute[-2:]] = int(value["N"])
     rf = int(item["rf"]["N"])
     shards = int(item["shard_count"]["N"])
     shard = int(item["PK"]["S"].rpartition("#")[2])

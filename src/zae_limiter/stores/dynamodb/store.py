@@ -17,6 +17,7 @@ from zae_limiter.stores.dynamodb.plans.audit import AuditVerbs, Trace, traced
 from zae_limiter.stores.dynamodb.plans.configs import ConfigVerbs
 from zae_limiter.stores.dynamodb.plans.entities import EntityVerbs
 from zae_limiter.stores.dynamodb.plans.settling import SettlingPlans
+from zae_limiter.stores.dynamodb.plans.usage import UsageVerbs
 from zae_limiter.stores.dynamodb.requests import (
     Answer,
     Backoff,
@@ -41,7 +42,7 @@ LOCAL_SETTINGS = Target()
 """Region, endpoint and credentials as this machine's settings have them."""
 
 
-class DynamoSpace(EntityVerbs, ConfigVerbs, AuditVerbs, SettlingPlans):
+class DynamoSpace(EntityVerbs, ConfigVerbs, AuditVerbs, UsageVerbs, SettlingPlans):
     """One namespace of the table."""
 
     def draw_at_once(

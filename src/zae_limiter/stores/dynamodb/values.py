@@ -8,11 +8,11 @@ from typing import Any
 
 def encode(value: Any) -> dict[str, Any]:
     """A value as DynamoDB writes it."""
-    kind = type(value)
-    if kind is str:
-        return {"S": value}
+    kind = value.__class__
     if kind is int:
         return {"N": str(value)}
+    if kind is str:
+        return {"S": value}
     if kind is bool:
         return {"BOOL": value}
     if value is None:

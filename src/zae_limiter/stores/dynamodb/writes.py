@@ -27,7 +27,8 @@ and that its own mark is not among those of the last four writers: what is appli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -73,68 +74,107 @@ NOTHING: Mapping[str, int] = {}
 
 
 class Update:
-    """An UpdateItem in the making. Names and values go through placeholders."""
+    """An UpdateItem in the making: what it does and demands, attribute by attribute, and the values for it.
 
-    __slots__ = ("_adds", "_conditions", "_names", "_removes", "_sets", "_values")
+    Names and values go through placeholders. Writes of one shape differ in their values only, so the expressions
+    of a shape are put together once.
+    """
+
+    __slots__ = ("_steps", "_values")
 
     def __init__(self) -> None:
-        self._sets: list[str] = []
-        self._adds: list[str] = []
-        self._removes: list[str] = []
-        self._conditions: list[str] = []
-        self._names: dict[str, str] = {}
-        self._values: dict[str, dict[str, Any]] = {}
-
-    def _name(self, attribute: str) -> str:
-        placeholder = self._names.get(attribute)
-        if placeholder is None:
-            placeholder = self._names[attribute] = f"#{len(self._names)}"
-        return placeholder
-
-    def _value(self, value: int | str | bool) -> str:
-        placeholder = f":{len(self._values)}"
-        self._values[placeholder] = encode(value)
-        return placeholder
+        self._steps: list[tuple[str, str]] = []
+        self._values: list[int | str | bool] = []
 
     def set(self, attribute: str, value: int | str | bool) -> None:
-        self._sets.append(f"{self._name(attribute)} = {self._value(value)}")
+        self._steps.append(("SET", attribute))
+        self._values.append(value)
 
     def add(self, attribute: str, amount: int) -> None:
         if amount:
-            self._adds.append(f"{self._name(attribute)} {self._value(amount)}")
+            self._steps.append(("ADD", attribute))
+            self._values.append(amount)
 
     def remove(self, attribute: str) -> None:
-        self._removes.append(self._name(attribute))
+        self._steps.append(("REMOVE", attribute))
 
     def demand(self, attribute: str, comparison: str, value: int | str) -> None:
-        self._conditions.append(f"{self._name(attribute)} {comparison} {self._value(value)}")
+        self._steps.append((comparison, attribute))
+        self._values.append(value)
 
     def demand_absent(self, attribute: str) -> None:
-        self._conditions.append(f"attribute_not_exists({self._name(attribute)})")
+        self._steps.append(("ABSENT", attribute))
 
     def push_mark(self, nonce: str, anchor: str | None) -> None:
         """Put a mark into the ring, unless it is there. With ``anchor``: only while that mark is still there."""
-        places = [self._name(place) for place in RING]
-        mark = self._value(nonce)
-        self._sets += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
-        self._sets.append(f"{places[0]} = {mark}")
-        self._conditions += [f"{place} <> {mark}" for place in places]
+        self._steps.append(("PUSH", ""))
+        self._values.append(nonce)
         if anchor is not None:
-            known = self._value(anchor)
-            self._conditions.append(f"({' OR '.join(f'{place} = {known}' for place in places)})")
+            self._steps.append(("ANCHOR", ""))
+            self._values.append(anchor)
 
     def params(self, table: str, key: Key) -> dict[str, Any]:
         """What UpdateItem, or an Update within a transaction, is given."""
-        clauses = (("SET", self._sets), ("ADD", self._adds), ("REMOVE", self._removes))
+        shape = _shape(tuple(self._steps))
         return {
             "TableName": table,
             "Key": {"PK": {"S": key.pk}, "SK": {"S": key.sk}},
-            "UpdateExpression": " ".join(f"{verb} {', '.join(parts)}" for verb, parts in clauses if parts),
-            "ConditionExpression": " AND ".join(self._conditions),
-            "ExpressionAttributeNames": {placeholder: name for name, placeholder in self._names.items()},
-            "ExpressionAttributeValues": self._values,
+            "UpdateExpression": shape.update,
+            "ConditionExpression": shape.condition,
+            "ExpressionAttributeNames": shape.names,
+            "ExpressionAttributeValues": dict(zip(shape.values, map(encode, self._values), strict=True)),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
+
+
+class Shape(NamedTuple):
+    """The expressions of all writes that differ in their values only."""
+
+    update: str
+    condition: str
+    names: Mapping[str, str]
+    values: Sequence[str]
+
+
+@lru_cache(2048)
+def _shape(steps: tuple[tuple[str, str], ...]) -> Shape:
+    names: dict[str, str] = {}
+    values: list[str] = []
+    clauses: dict[str, list[str]] = {"SET": [], "ADD": [], "REMOVE": []}
+    conditions: list[str] = []
+
+    def name(attribute: str) -> str:
+        return names.setdefault(attribute, f"#{len(names)}")
+
+    def value() -> str:
+        values.append(f":{len(values)}")
+        return values[-1]
+
+    for what, attribute in steps:
+        if what == "SET":
+            clauses[what].append(f"{name(attribute)} = {value()}")
+        elif what == "ADD":
+            clauses[what].append(f"{name(attribute)} {value()}")
+        elif what == "REMOVE":
+            clauses[what].append(name(attribute))
+        elif what == "ABSENT":
+            conditions.append(f"attribute_not_exists({name(attribute)})")
+        elif what == "PUSH":
+            places, mark = [name(place) for place in RING], value()
+            clauses["SET"] += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
+            clauses["SET"].append(f"{places[0]} = {mark}")
+            conditions += [f"{place} <> {mark}" for place in places]
+        elif what == "ANCHOR":
+            places, mark = [name(place) for place in RING], value()
+            conditions.append(f"({' OR '.join(f'{place} = {mark}' for place in places)})")
+        else:
+            conditions.append(f"{name(attribute)} {what} {value()}")
+    return Shape(
+        " ".join(f"{verb} {', '.join(parts)}" for verb, parts in clauses.items() if parts),
+        " AND ".join(conditions),
+        {placeholder: attribute for attribute, placeholder in names.items()},
+        values,
+    )
 
 
 def update(

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zae_limiter.bucket import calculate_available
-from zae_limiter.models.choices import WindowType
-from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent, EntityCapacity, Page, ResourceCapacity, UsageSnapshot
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
 from zae_limiter.stores.embedded.draws import as_configured
 from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, UsageRow, scans
-from zae_limiter.stores.embedded.windows import (
-    WINDOW_ORDER,
-    HourOfUse,
-    snapshots,
-    window_around,
-)
 from zae_limiter.stores.judging import percent_used
 from zae_limiter.stores.protocol import UsageQuery
+from zae_limiter.stores.windows import HourOfUse, hours_within, position, windows_of
 
-END_OF_TIME = 2**53
 ROWS_AT_ONCE = 500
 
 
@@ -45,7 +37,8 @@ class ReportVerbs(Transacting):
         after = decode_cursor(cursor, str, str, int, int)
         rows: list[UsageSnapshot] = []
         for entity_id, resource in pairs_from(tables, query, after):
-            for snapshot in windows_of(tables, query, entity_id, resource):
+            hours = hours_of_use(tables, query, entity_id, resource)
+            for snapshot in windows_of(query, entity_id, resource, hours):
                 if after is None or position(snapshot) > after:
                     rows.append(snapshot)
             if len(rows) > limit:
@@ -91,20 +84,12 @@ def pairs_from(tables: Tables, query: UsageQuery, after: Key | None) -> Iterator
         last = pairs[-1]
 
 
-def windows_of(tables: Tables, query: UsageQuery, entity_id: str, resource: str) -> Iterator[UsageSnapshot]:
-    """The windows of one bucket that begin within the query's times, by type and start."""
-    start = 0 if query.start_ms is None else query.start_ms
-    end = END_OF_TIME if query.end_ms is None else query.end_ms
-    # A day or month that begins within the times counts whole, so its later hours are needed too.
-    last = END_OF_TIME if end == END_OF_TIME else end_of_month(end)
-    hours = [
-        HourOfUse(row.hour, used_in(tables, row))
-        for row in tables.usage_rows(entity_id, resource, start_of_month(start), last)
+def hours_of_use(tables: Tables, query: UsageQuery, entity_id: str, resource: str) -> list[HourOfUse]:
+    """The hours of one bucket that the query's windows are made of."""
+    return [
+        HourOfUse(row.hour, *used_in(tables, row))
+        for row in tables.usage_rows(entity_id, resource, *hours_within(query))
     ]
-    for window_type in WINDOW_ORDER if query.window_type is None else (query.window_type,):
-        for snapshot in snapshots(entity_id, resource, hours, window_type):
-            if start <= milliseconds_at(snapshot.window_start) < end:
-                yield snapshot
 
 
 def used_in(tables: Tables, row: UsageRow) -> Counters:
@@ -115,21 +100,3 @@ def used_in(tables: Tables, row: UsageRow) -> Counters:
         end = row.start if bucket is None else Counters(bucket.events, bucket.counters())
     used = {name: milli - row.start.milli.get(name, 0) for name, milli in end.milli.items()}
     return Counters(end.events - row.start.events, used)
-
-
-def position(snapshot: UsageSnapshot) -> Key:
-    """Where a snapshot stands in the list."""
-    return (
-        snapshot.entity_id,
-        snapshot.resource,
-        WINDOW_ORDER.index(snapshot.window_type),
-        milliseconds_at(snapshot.window_start),
-    )
-
-
-def start_of_month(milliseconds: int) -> int:
-    return milliseconds_at(window_around(at(milliseconds), WindowType.MONTHLY)[0])
-
-
-def end_of_month(milliseconds: int) -> int:
-    return milliseconds_at(window_around(at(milliseconds), WindowType.MONTHLY)[1])

@@ -41,6 +41,11 @@ class Booking:
         self.anchor: str | None = None  # a mark that was in the ring before it can have been done
         self.tries = 0
 
+    def drop_anchor(self) -> None:
+        """Note a mark that is in the ring before the next try: while it is there, the ring has not moved on."""
+        if not self.doubtful and self.image is not None:
+            self.anchor = self.image.ring[0]
+
     @property
     def gives_back(self) -> bool:
         return any(delta < 0 for delta in self.deltas.values())
@@ -108,8 +113,7 @@ class BookingPlans(ResolvingPlans):
         if image is None:
             terms = yield from self._terms_to_rebuild(booking.leg, until)
             return self.call_to_create(booking, terms, now, until)
-        if not booking.doubtful:
-            booking.anchor = image.ring[0]
+        booking.drop_anchor()
         write = update(
             image,
             Wish(booking.deltas, grants=booking.grants),
@@ -208,7 +212,8 @@ class BookingPlans(ResolvingPlans):
     def void(self, booking: Booking, now: int, until: Window) -> Plan[bool]:
         """Make sure of a write whose answer was lost: was it done? If not, it never will be.
 
-        A write that does nothing takes its mark. If the mark is there already, it was done.
+        A write that does nothing takes its mark. If the mark is there already, it was done; if the ring has moved
+        on since, nobody can tell.
         """
         tries = 0
         while True:
@@ -231,9 +236,10 @@ class BookingPlans(ResolvingPlans):
             call = self.call_to_update(write.params(self.asking.table, booking.key), until)
             (answer,) = yield from self.ask_together([call])
             if not isinstance(answer, (Refused, NoAnswer)):
+                booking.image = yield from self.see(booking.key, image_of(answer["Attributes"]), now)
+                self.unresolved += booking.anchor not in booking.image.ring
                 booking.doubtful = False
                 booking.nonce = self.marks.nonce(now)
-                booking.image = yield from self.see(booking.key, image_of(answer["Attributes"]), now)
                 return False
             if isinstance(answer, Refused) and answer.by_condition:
                 item = answer.item

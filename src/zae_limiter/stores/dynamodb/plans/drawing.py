@@ -171,6 +171,7 @@ class DrawUnderWay:
 
     def _params(self, leg: LegUnderWay, image: Image) -> dict[str, Any]:
         space = self.space
+        leg.drop_anchor()
         memory = space.images.get(leg.key)
         write = update(
             image,

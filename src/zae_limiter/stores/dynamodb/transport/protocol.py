@@ -31,7 +31,7 @@ class Transport(Protocol):
     """Carries calls for threads. Safe to share between them, and with a forked child."""
 
     def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
-        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""
+        """DynamoDB's reply, in its own JSON. Raises ``Refused``, or ``NoAnswer`` after about ``seconds``."""
         ...
 
     def close(self) -> None:

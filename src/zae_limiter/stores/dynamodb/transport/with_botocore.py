@@ -1,7 +1,9 @@
 """Calls carried by botocore, for threads.
 
 botocore fixes its timeouts when a client is made. So there is one client for each of a few patiences, made when
-first needed, and a call goes to the most patient one that its time allows.
+first needed, and a call goes to the most patient one that its time allows. The bound is not a strict one: looking
+up a name has no timeout, each address of a host may take the time for connecting, and an answer that trickles in
+may take the time for reading again and again.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class BotocoreTransport:
         self._clients = _Clients(target)
 
     def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
-        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""
+        """DynamoDB's reply, in its own JSON. Raises ``Refused``, or ``NoAnswer`` after about ``seconds``."""
         method = self._of_this_process().methods(service_of(operation), seconds)[operation]
         try:
             reply: Reply = method(**params)

@@ -1,0 +1,190 @@
+"""Usage snapshots: what a bucket had counted at the two ends of an hour. Pure.
+
+A bucket counts what is taken from it for as long as it lives: ``tc`` per limit, ``ev`` for grants. The table's stream
+tells of every change with the counters before and after it, and with a sequence number that grows along the bucket's
+life. So an hour needs no sums. Its snapshot keeps two *edges*: the counters before its first change, and those after
+its last one, each with the sequence number of that change. Two findings about one hour are joined by keeping the
+earlier first edge and the later last one. That is commutative, associative and idempotent. Therefore records may come
+in any order, in any batches, any number of times, to several readers at once; and one that is lost is made good by
+any later one of its hour.
+
+An edge is always written as a whole. A limit that an edge does not have was not in the bucket then: it counts as 0.
+
+**Whose hour.** A change belongs to the hour its writer's clock showed. Clocks differ and writes overtake each other,
+so around the full hour the changes of two hours may be mixed, and their snapshots overlap. Readers settle that the
+way embedded stores do while they count: once a later hour has begun, whatever follows belongs to it. Nothing is then
+counted twice, and the hours of a bucket add up to what was taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from zae_limiter.models.moments import at, milliseconds_at
+from zae_limiter.stores.dynamodb.keys import Key, gsi2_usage, gsi4, pk_entity, sk_usage
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.windows import HOUR_MS, HourOfUse
+
+WINDOW = "hourly"
+"""The only windows that are stored."""
+
+RETENTION_S = 90 * 86_400
+"""How long a snapshot is kept, by the machine's clock: DynamoDB's expiry knows no other."""
+
+SEQUENCE_DIGITS = 40
+"""The most digits a sequence number has. It is stored with leading zeros, so that strings compare like numbers."""
+
+LAST_HOUR = milliseconds_at(datetime.fromisoformat("9000-01-01T00:00Z"))
+"""The last hour anybody may ask about."""
+
+
+class Counters(NamedTuple):
+    """What a bucket has ever counted: grants, and millitokens per limit."""
+
+    events: int
+    milli: Mapping[str, int]
+
+
+class Edge(NamedTuple):
+    """One end of a span: the change that is there, and the counters just outside of it."""
+
+    sequence: str
+    counters: Counters
+
+
+class Life(NamedTuple):
+    """One incarnation of one shard of a bucket. Its counters never start again."""
+
+    ns: str
+    entity_id: str
+    resource: str
+    shard: int
+    inc: str
+
+
+class Span(NamedTuple):
+    """What is known about one hour of one life: the first change in it, and the last."""
+
+    life: Life
+    hour: int
+    first: Edge
+    last: Edge
+
+    @property
+    def key(self) -> Key:
+        """Where its snapshot is."""
+        life = self.life
+        sort_key = sk_usage(life.resource, WINDOW, hour_text(self.hour), life.shard, life.inc)
+        return Key(pk_entity(life.ns, life.entity_id), sort_key)
+
+    def fixed_attributes(self) -> dict[str, str]:
+        """What its snapshot has from its beginning to its end."""
+        life, pk = self.life, self.key.pk
+        start = hour_text(self.hour)
+        return {
+            "entity_id": life.entity_id,
+            "resource": life.resource,
+            **gsi2_usage(life.ns, life.resource, WINDOW, start, life.entity_id, life.shard),
+            **gsi4(life.ns, pk, "USAGE"),
+        }
+
+
+def hour_of(milliseconds: int) -> int:
+    """The start of the hour of a moment."""
+    return milliseconds - milliseconds % HOUR_MS
+
+
+def hour_text(hour: int) -> str:
+    """The start of an hour as keys have it: ``2026-01-31T23``, all of one length."""
+    return f"{at(hour):%Y-%m-%dT%H}"
+
+
+def sequence_key(sequence: str) -> str:
+    """A sequence number as it is stored. Raises ``ValueError`` for anything that is none."""
+    if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= SEQUENCE_DIGITS):
+        raise ValueError(f"not a sequence number: {sequence!r}")
+    return sequence.zfill(SEQUENCE_DIGITS)
+
+
+# Edges, from and to the attributes of an item
+
+
+def first_attributes(edge: Edge) -> dict[str, Any]:
+    """The first edge as attributes."""
+    started = {f"st_{name}": milli for name, milli in edge.counters.milli.items()}
+    return {"fs": edge.sequence, "ev_st": edge.counters.events, **started}
+
+
+def last_attributes(edge: Edge) -> dict[str, Any]:
+    """The last edge as attributes."""
+    ended = {f"tc_{name}": milli for name, milli in edge.counters.milli.items()}
+    return {"ls": edge.sequence, "ev": edge.counters.events, **ended}
+
+
+def first_edge(item: Item) -> Edge:
+    """The first edge of a snapshot."""
+    return Edge(item["fs"]["S"], Counters(int(item["ev_st"]["N"]), _amounts(item, "st_")))
+
+
+def last_edge(item: Item) -> Edge:
+    """The last edge of a snapshot."""
+    return Edge(item["ls"]["S"], Counters(int(item["ev"]["N"]), _amounts(item, "tc_")))
+
+
+def _amounts(item: Item, prefix: str) -> dict[str, int]:
+    return {name[len(prefix) :]: int(value["N"]) for name, value in item.items() if name.startswith(prefix)}
+
+
+def span_of(item: Item) -> Span:
+    """A span from its snapshot."""
+    ns, _, _ = item["PK"]["S"].partition("/")
+    _, _, resource, _, start, shard, inc = item["SK"]["S"].split("#")
+    hour = milliseconds_at(datetime.fromisoformat(f"{start}:00Z"))
+    life = Life(ns, item["entity_id"]["S"], resource, int(shard), inc)
+    return Span(life, hour, first_edge(item), last_edge(item))
+
+
+# Reading
+
+
+def used_by_hour(spans: Iterable[Span]) -> list[HourOfUse]:
+    """What was taken in each hour, all lives together. Hours in which everything came back are left out."""
+    lives: dict[Life, list[Span]] = {}
+    for span in spans:
+        lives.setdefault(span.life, []).append(span)
+    sums: dict[int, tuple[int, dict[str, int]]] = {}
+    for life in lives.values():
+        for hour, events, milli in _used_in_life(sorted(life, key=lambda span: span.hour)):
+            earlier, amounts = sums.get(hour, (0, {}))
+            for name, amount in milli.items():
+                amounts[name] = amounts.get(name, 0) + amount
+            sums[hour] = earlier + events, amounts
+    return [
+        HourOfUse(hour, events, milli)
+        for hour, (events, milli) in sorted(sums.items())
+        if events or any(milli.values())
+    ]
+
+
+def _used_in_life(spans: Sequence[Span]) -> Iterator[HourOfUse]:
+    """What one life took in each hour, from where the hour or a later one first began to where the next did."""
+    begins = list(accumulate([span.first for span in reversed(spans)], min_edge))[::-1]
+    ends = accumulate([span.last for span in spans], max_edge)
+    for span, begin, end, following in zip(spans, begins, ends, [*begins[1:], None], strict=True):
+        overlaps = following is not None and following.sequence <= end.sequence
+        before, after = begin.counters, (following if following and overlaps else end).counters
+        milli = {name: amount - before.milli.get(name, 0) for name, amount in after.milli.items()}
+        yield HourOfUse(span.hour, after.events - before.events, milli)
+
+
+def min_edge(one: Edge, other: Edge) -> Edge:
+    """The edge that is earlier in the life."""
+    return min(one, other, key=lambda edge: edge.sequence)
+
+
+def max_edge(one: Edge, other: Edge) -> Edge:
+    """The edge that is later in the life."""
+    return max(one, other, key=lambda edge: edge.sequence)

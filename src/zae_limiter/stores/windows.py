@@ -1,0 +1,103 @@
+"""Usage windows: hours as they were counted, days and months as sums of hours. All in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from zae_limiter.bucket import MILLI
+from zae_limiter.models.choices import WindowType
+from zae_limiter.models.moments import at, milliseconds_at
+from zae_limiter.models.reports import UsageSnapshot
+from zae_limiter.stores.cursors import Key
+from zae_limiter.stores.protocol import UsageQuery
+
+WINDOW_ORDER = tuple(WindowType)
+HOUR_MS = 3_600_000
+END_OF_TIME = 2**53
+
+
+class HourOfUse(NamedTuple):
+    """What was taken in the hour that began at ``hour``: grants, and millitokens per limit."""
+
+    hour: int
+    events: int
+    milli: Mapping[str, int]
+
+
+def window_around(moment: datetime, window_type: WindowType) -> tuple[datetime, datetime]:
+    """The window that contains ``moment``: its start, and the start of the next."""
+    hour = moment.replace(minute=0, second=0, microsecond=0)
+    if window_type is WindowType.HOURLY:
+        return hour, hour + timedelta(hours=1)
+    day = hour.replace(hour=0)
+    if window_type is WindowType.DAILY:
+        return day, day + timedelta(days=1)
+    month = day.replace(day=1)
+    return month, (month + timedelta(days=32)).replace(day=1)
+
+
+def snapshots(
+    entity_id: str, resource: str, hours: Iterable[HourOfUse], window_type: WindowType
+) -> list[UsageSnapshot]:
+    """The windows of one type that the hours fall into, in order."""
+    sums: dict[datetime, tuple[dict[str, int], int]] = {}
+    for hour, used_events, used in hours:
+        start, _ = window_around(at(hour), window_type)
+        counters, events = sums.get(start, ({}, 0))
+        for name, milli in used.items():
+            counters[name] = counters.get(name, 0) + milli
+        sums[start] = counters, events + used_events
+    return [
+        UsageSnapshot(
+            entity_id=entity_id,
+            resource=resource,
+            window_type=window_type,
+            window_start=start,
+            window_end=window_around(start, window_type)[1],
+            counters={name: milli // MILLI for name, milli in sorted(counters.items())},
+            total_events=events,
+        )
+        for start, (counters, events) in sorted(sums.items())
+    ]
+
+
+# What a query asks for
+
+
+def types_of(query: UsageQuery) -> tuple[WindowType, ...]:
+    """The types of windows a query lists, in their order."""
+    return WINDOW_ORDER if query.window_type is None else (query.window_type,)
+
+
+def hours_within(query: UsageQuery) -> tuple[int, int]:
+    """From when until when hours are needed: a day or month that begins within the times counts whole."""
+    start = 0 if query.start_ms is None else query.start_ms
+    if query.end_ms is None:
+        return start, END_OF_TIME
+    _, end = window_around(at(query.end_ms - 1), types_of(query)[-1])
+    return start, milliseconds_at(end)
+
+
+def windows_of(
+    query: UsageQuery, entity_id: str, resource: str, hours: Iterable[HourOfUse]
+) -> Iterator[UsageSnapshot]:
+    """The windows of one entity on one resource that begin within the query's times, by type and start."""
+    start = 0 if query.start_ms is None else query.start_ms
+    end = END_OF_TIME if query.end_ms is None else query.end_ms
+    hours = list(hours)
+    for window_type in types_of(query):
+        for snapshot in snapshots(entity_id, resource, hours, window_type):
+            if start <= milliseconds_at(snapshot.window_start) < end:
+                yield snapshot
+
+
+def position(snapshot: UsageSnapshot) -> Key:
+    """Where a snapshot stands in the list: by entity, resource, window type and start."""
+    return (
+        snapshot.entity_id,
+        snapshot.resource,
+        WINDOW_ORDER.index(snapshot.window_type),
+        milliseconds_at(snapshot.window_start),
+    )

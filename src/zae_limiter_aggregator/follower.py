@@ -1,0 +1,166 @@
+"""Following a table's stream: everything there is now, from where the last time ended.
+
+A stream is divided into shards that come and go; the records of a bucket may be in several, one after the other. They
+are read in the order they are listed, and any other order would do: records say the same whenever they are processed.
+For that reason a position is only moved when everything before it was counted, and a reader that dies, or two that
+read the same shard, do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.plans.asking import Asking
+from zae_limiter.stores.dynamodb.requests import Refused, Reply
+from zae_limiter_aggregator.processor import Failure, Processor
+from zae_limiter_aggregator.records import Record
+
+EMPTY_PAGES: Final = 5
+"""After so many empty pages in a row an open shard has nothing more for now. (DynamoDB sends some in between.)"""
+
+AFTER: Final = "AFTER_SEQUENCE_NUMBER"
+OLDEST: Final = "TRIM_HORIZON"
+ITERATOR_EXPIRED: Final = "ExpiredIteratorException"
+TRIMMED: Final = "TrimmedDataAccessException"
+
+
+class Position(NamedTuple):
+    """How far a shard was counted: up to a sequence number, or to its end."""
+
+    after: str | None = None
+    finished: bool = False
+
+
+Positions: TypeAlias = MutableMapping[str, Position]
+"""How far each shard of one stream was counted, by its id. Whoever follows keeps it between the times."""
+
+
+class Progress(NamedTuple):
+    """What was done in one go. ``trimmed`` are shards whose next records had left the stream unread."""
+
+    records: int
+    snapshots: int
+    poisonous: tuple[Failure, ...]
+    trimmed: tuple[str, ...]
+
+
+class NoStream(Exception):
+    """The table has no stream."""
+
+
+class Follower:
+    """Reads one table's streams into its snapshots."""
+
+    def __init__(self, asking: Asking, *, empty_pages: int = EMPTY_PAGES) -> None:
+        self._asking = asking
+        self._processor = Processor(asking)
+        self._empty_pages = empty_pages
+
+    def stream(self) -> Plan[str]:
+        """The table's newest stream. Raises :class:`NoStream`."""
+        reply = yield from self._ask("DescribeTable", {"TableName": self._asking.table})
+        arn: str | None = reply["Table"].get("LatestStreamArn")
+        if arn is None:
+            raise NoStream(f"table {self._asking.table!r} has no stream")
+        return arn
+
+    def catch_up(self, stream: str, positions: Positions) -> Plan[Progress]:
+        """Count everything that is in the stream now, and move ``positions`` on the way.
+
+        Poisonous records are told and passed over. Raises ``Refused`` or ``NoAnswer`` when something could not be
+        read or written; what was counted until then is in ``positions``.
+        """
+        shards = yield from self._shards(stream)
+        for gone in positions.keys() - set(shards):
+            del positions[gone]
+        going = _Going()
+        for shard in shards:
+            if not positions.get(shard, Position()).finished:
+                yield from self._read(stream, shard, positions, going)
+        return Progress(going.records, going.snapshots, tuple(going.poisonous), tuple(going.trimmed))
+
+    def _shards(self, stream: str) -> Plan[list[str]]:
+        shards: list[str] = []
+        after: dict[str, str] = {}
+        while True:
+            reply = yield from self._ask("DescribeStream", {"StreamArn": stream, **after})
+            description = reply["StreamDescription"]
+            shards += [shard["ShardId"] for shard in description["Shards"]]
+            last = description.get("LastEvaluatedShardId")
+            if last is None:
+                return shards
+            after = {"ExclusiveStartShardId": last}
+
+    def _read(self, stream: str, shard: str, positions: Positions, going: _Going) -> Plan[None]:
+        """Read a shard to its end, or until it is quiet."""
+        iterator = yield from self._iterator(stream, shard, positions, going)
+        quiet = 0
+        while iterator is not None and quiet < self._empty_pages:
+            try:
+                reply = yield from self._ask("GetRecords", {"ShardIterator": iterator})
+            except Refused as refusal:
+                if refusal.code not in (ITERATOR_EXPIRED, TRIMMED):
+                    raise
+                quiet += 1
+                iterator = yield from self._iterator(stream, shard, positions, going)
+                continue
+            records: Sequence[Record] = reply.get("Records", ())
+            quiet = 0 if records else quiet + 1
+            if records:
+                yield from self._count(records, going)
+                positions[shard] = Position(last_sequence(records) or positions.get(shard, Position()).after)
+            iterator = reply.get("NextShardIterator")
+        if iterator is None:
+            positions[shard] = positions.get(shard, Position())._replace(finished=True)
+
+    def _iterator(self, stream: str, shard: str, positions: Positions, going: _Going) -> Plan[str | None]:
+        """Where to read on: after the last record that was counted, or from the oldest that is left."""
+        after = positions.get(shard, Position()).after
+        if after is not None:
+            try:
+                return (yield from self._iterator_at(stream, shard, AFTER, SequenceNumber=after))
+            except Refused as refusal:
+                if refusal.code != TRIMMED:
+                    raise
+                going.trimmed.append(shard)
+                positions[shard] = Position()
+        return (yield from self._iterator_at(stream, shard, OLDEST))
+
+    def _iterator_at(self, stream: str, shard: str, kind: str, **where: str) -> Plan[str | None]:
+        params = {"StreamArn": stream, "ShardId": shard, "ShardIteratorType": kind, **where}
+        reply = yield from self._ask("GetShardIterator", params)
+        iterator: str | None = reply.get("ShardIterator")
+        return iterator
+
+    def _count(self, records: Sequence[Record], going: _Going) -> Plan[None]:
+        processed = yield from self._processor.process(records)
+        if processed.unwritten:
+            raise processed.unwritten[0].error
+        going.records += processed.records
+        going.snapshots += processed.snapshots
+        going.poisonous += processed.poisonous
+
+    def _ask(self, operation: str, params: Mapping[str, str]) -> Plan[Reply]:
+        until = yield from self._asking.window()
+        return (yield from self._asking.ask(operation, params, until, repeatable=True))
+
+
+class _Going:
+    """A go in progress."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.snapshots = 0
+        self.poisonous: list[Failure] = []
+        self.trimmed: list[str] = []
+
+
+def last_sequence(records: Sequence[Record]) -> str | None:
+    """The number of the last record that has one."""
+    for record in reversed(records):
+        sequence = record.get("dynamodb", {}).get("SequenceNumber")
+        if sequence:
+            return str(sequence)
+    return None

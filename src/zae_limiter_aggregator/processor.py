@@ -1,0 +1,175 @@
+"""Counting a batch of records into the table's snapshots: normally one write per hour of a bucket.
+
+The batch is first joined in memory, then each of its spans is joined with the snapshot that is there. A snapshot that
+is not there yet is *begun* with both edges at once; one that is there has an edge moved, if the batch knows of an
+earlier first change or a later last one. Which of the two to try first is guessed from the first record: it tells
+whether the bucket was written to before in the same hour. A wrong guess is refused and brings the snapshot as it is.
+
+Every write moves edges outwards only, so writes may be repeated, overtake each other and be cut off at any point:
+whoever processes the same records again finishes what was left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.plans.asking import Asking
+from zae_limiter.stores.dynamodb.plans.listing import side_by_side
+from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.snapshots import (
+    RETENTION_S,
+    Edge,
+    Life,
+    Span,
+    first_attributes,
+    first_edge,
+    last_attributes,
+    last_edge,
+)
+from zae_limiter.stores.dynamodb.writes import Update
+from zae_limiter_aggregator.records import (
+    ParsedBucketRecord,
+    PoisonousRecord,
+    Record,
+    extract_deltas,
+    parse_record,
+)
+
+SNAPSHOTS_AT_ONCE = 16
+
+
+class Failure(NamedTuple):
+    """A record that was not counted: its sequence number as the stream has it, and why."""
+
+    sequence: str
+    error: PoisonousRecord | Refused | NoAnswer
+
+
+class Processed(NamedTuple):
+    """What became of a batch.
+
+    ``records`` is how many of it counted, in ``snapshots`` hours of buckets. The ``poisonous`` ones will never count;
+    the ``unwritten`` ones will if they are processed again.
+    """
+
+    records: int
+    snapshots: int
+    poisonous: tuple[Failure, ...]
+    unwritten: tuple[Failure, ...]
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """All records that were not counted."""
+        return self.poisonous + self.unwritten
+
+
+class Finding(NamedTuple):
+    """What a batch says about one hour of a bucket, and which records say it."""
+
+    span: Span
+    begins_hour: bool
+    sequences: tuple[str, ...]
+
+
+def findings_in(records: Iterable[Record]) -> tuple[list[Finding], list[Failure]]:
+    """What a batch says, each hour of each bucket once, and its poisonous records."""
+    hours: dict[tuple[Life, int], list[ParsedBucketRecord]] = {}
+    poisonous = []
+    for record in records:
+        try:
+            parsed = parse_record(record)
+        except PoisonousRecord as error:
+            poisonous.append(Failure(error.sequence, error))
+            continue
+        if parsed is not None and (extract_deltas(parsed) or parsed.grants):
+            hours.setdefault((parsed.life, parsed.hour), []).append(parsed)
+    return [joined(changes) for changes in hours.values()], poisonous
+
+
+def joined(changes: Sequence[ParsedBucketRecord]) -> Finding:
+    """What several changes of one hour say together."""
+    first = min(changes, key=lambda change: change.place)
+    last = max(changes, key=lambda change: change.place)
+    span = Span(first.life, first.hour, Edge(first.place, first.before), Edge(last.place, last.after))
+    return Finding(span, first.begins_hour, tuple(change.sequence for change in changes))
+
+
+class Processor:
+    """Counts batches of one table's records. Any number of them may work at the same time."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+
+    def process(self, records: Iterable[Record]) -> Plan[Processed]:
+        """Count a batch. What cannot be counted is told, and does not keep the rest from counting."""
+        findings, poisonous = findings_in(records)
+        unwritten: list[Failure] = []
+        for start in range(0, len(findings), SNAPSHOTS_AT_ONCE):
+            some = findings[start : start + SNAPSHOTS_AT_ONCE]
+            errors = yield from side_by_side([self._count(finding) for finding in some])
+            for finding, error in zip(some, errors, strict=True):
+                if error is not None:
+                    unwritten += [Failure(sequence, error) for sequence in finding.sequences]
+        records_found = sum(len(finding.sequences) for finding in findings)
+        return Processed(records_found - len(unwritten), len(findings), tuple(poisonous), tuple(unwritten))
+
+    def _count(self, finding: Finding) -> Plan[Refused | NoAnswer | None]:
+        """Join a finding with its snapshot. Returns what kept it from that."""
+        span = finding.span
+        until = yield from self._asking.window()
+        ttl = until.epoch_s + RETENTION_S
+        write: Update | None = begin(span, ttl) if finding.begins_hour else move_last_edge(span)
+        while write is not None:
+            params = {**write.params(self._asking.table, span.key), "ReturnValues": "ALL_NEW"}
+            item: Item | None
+            try:
+                reply = yield from self._asking.ask("UpdateItem", params, until, repeatable=True)
+                item = reply["Attributes"]
+            except Refused as refusal:
+                if not refusal.by_condition:
+                    return refusal
+                item = refusal.item
+            except NoAnswer as silence:
+                return silence
+            write = begin(span, ttl) if item is None else what_is_left(span, item)
+        return None
+
+
+# The writes
+
+
+def begin(span: Span, ttl: int) -> Update:
+    """Begin the snapshot, unless it is there."""
+    write = Update()
+    write.demand_absent("ls")
+    _set_all(write, {**span.fixed_attributes(), **first_attributes(span.first), **last_attributes(span.last)})
+    write.set("ttl", ttl)
+    return write
+
+
+def move_last_edge(span: Span) -> Update:
+    """Move the last edge of a snapshot that is there, unless it is as late already."""
+    write = Update()
+    write.demand("ls", "<", span.last.sequence)
+    _set_all(write, last_attributes(span.last))
+    return write
+
+
+def what_is_left(span: Span, item: Item) -> Update | None:
+    """The write that joins a span with a snapshot as it was just seen; ``None`` if that tells nothing new."""
+    seen_first, seen_last = first_edge(item), last_edge(item)
+    write = move_last_edge(span) if span.last.sequence > seen_last.sequence else None
+    if span.first.sequence < seen_first.sequence:
+        write = write or Update()
+        write.demand("fs", "=", seen_first.sequence)
+        _set_all(write, first_attributes(span.first))
+        for name in seen_first.counters.milli.keys() - span.first.counters.milli.keys():
+            write.remove(f"st_{name}")
+    return write
+
+
+def _set_all(write: Update, attributes: dict[str, str | int]) -> None:
+    for name, value in attributes.items():
+        write.set(name, value)

@@ -1,0 +1,145 @@
+"""Records of the table's stream: what one change says about a bucket.
+
+A record counts if it is about a bucket and what the bucket has counted changed. Removed buckets took nothing, and
+everything else in the table is not about usage: such records are passed over. One under a bucket's key that does not
+make sense is *poisonous*: it is reported, because somebody should look at it, and never guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from zae_limiter.naming import RESERVED_LIMIT_NAME, check_limit_name
+from zae_limiter.stores.dynamodb.keys import SK_STATE
+from zae_limiter.stores.dynamodb.marks import nonce_time
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.snapshots import LAST_HOUR, Counters, Life, hour_of, sequence_key
+
+Record: TypeAlias = Mapping[str, Any]
+"""One record, as GetRecords returns it and as Lambda is given it."""
+
+NOTHING_COUNTED: Final = Counters(0, {})
+
+_BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#([0-9]+)").fullmatch
+_MARK = re.compile(r"[0-9a-f]{1,12}\..+").fullmatch
+
+
+class PoisonousRecord(Exception):
+    """A record that does not make sense. ``sequence`` is its number; empty if it has none."""
+
+    def __init__(self, sequence: str, reason: str) -> None:
+        self.sequence = sequence
+        super().__init__(f"record {sequence or 'without a number'}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBucketRecord:
+    """One change of a bucket: when its writer wrote it, and the counters before and after.
+
+    ``sequence`` is its number as the stream has it, ``place`` the same in a form that sorts. ``earlier_ms`` is when
+    the change before it was written; ``None`` if the bucket's life began with this one.
+    """
+
+    sequence: str
+    place: str
+    life: Life
+    written_ms: int
+    earlier_ms: int | None
+    before: Counters
+    after: Counters
+
+    @property
+    def grants(self) -> int:
+        """How many grants it counts; less than none if one was undone."""
+        return self.after.events - self.before.events
+
+    @property
+    def hour(self) -> int:
+        """The start of the hour it belongs to."""
+        return hour_of(self.written_ms)
+
+    @property
+    def begins_hour(self) -> bool:
+        """Whether the bucket was not yet written to in this hour, as far as the record tells."""
+        return self.earlier_ms is None or hour_of(self.earlier_ms) != self.hour
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumptionDelta:
+    """What one change took of one limit, in millitokens; negative if it gave back."""
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    tokens_delta: int
+    timestamp_ms: int
+
+
+def extract_deltas(record: ParsedBucketRecord) -> list[ConsumptionDelta]:
+    """What a change took, by limit; nothing of limits whose counter stands still."""
+    life, before = record.life, record.before.milli
+    return [
+        ConsumptionDelta(life.entity_id, life.resource, name, delta, record.written_ms)
+        for name, total in record.after.milli.items()
+        if (delta := total - before.get(name, 0))
+    ]
+
+
+def parse_record(record: Record) -> ParsedBucketRecord | None:
+    """A change of a bucket; ``None`` for anything else. Raises :class:`PoisonousRecord`."""
+    sequence = ""
+    try:
+        change = record["dynamodb"]
+        sequence = str(change.get("SequenceNumber", ""))
+        keys = change["Keys"]
+        pk = keys.get("PK", {}).get("S", "")
+        if keys.get("SK", {}).get("S") != SK_STATE or "/BUCKET#" not in pk or record["eventName"] == "REMOVE":
+            return None
+        return _parse(record["eventName"], sequence, pk, change)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise PoisonousRecord(sequence, f"{type(error).__name__}: {error}") from error
+
+
+def _parse(event: str, sequence: str, pk: str, change: Mapping[str, Any]) -> ParsedBucketRecord:
+    if event not in ("INSERT", "MODIFY"):
+        raise ValueError(f"unknown event {event!r}")
+    new = change["NewImage"]
+    life = _life(pk, new)
+    before, earlier = NOTHING_COUNTED, None
+    if event == "MODIFY":
+        old = change["OldImage"]
+        if _life(pk, old) == life:
+            before, earlier = _counters(old), _written(old)
+    place = sequence_key(sequence)
+    return ParsedBucketRecord(sequence, place, life, _written(new), earlier, before, _counters(new))
+
+
+def _life(pk: str, image: Item) -> Life:
+    parts = _BUCKET_KEY(pk)
+    entity_id, resource, inc = image["entity_id"]["S"], image["resource"]["S"], image["inc"]["S"]
+    if parts is None or parts.group(2, 3) != (entity_id, resource) or not inc or "#" in inc:
+        raise ValueError(f"{pk!r} is not the key of this bucket")
+    return Life(parts[1], entity_id, resource, int(parts[4]), inc)
+
+
+def _written(image: Item) -> int:
+    """When the last writer wrote, by its own clock."""
+    mark = image["w0"]["S"]
+    written = nonce_time(mark) if _MARK(mark) else LAST_HOUR + 1
+    if written > LAST_HOUR:
+        raise ValueError(f"{mark!r} is no writer's mark")
+    return written
+
+
+def _counters(image: Item) -> Counters:
+    """What a bucket has counted, without its gauge of writes."""
+    milli = {}
+    for attribute, value in image.items():
+        if attribute.startswith("b_") and attribute.endswith("_tc"):
+            name = attribute[2:-3]
+            if name != RESERVED_LIMIT_NAME:
+                milli[check_limit_name(name)] = int(value["N"])
+    return Counters(int(image["ev"]["N"]), milli)

@@ -1,0 +1,51 @@
+"""What may go wrong in a run, as probabilities per request, and how the network behaves otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities are per call unless they say otherwise; times are in milliseconds."""
+
+    lost: float = 0.0
+    """The request never arrives, and no answer comes."""
+    unanswered: float = 0.0
+    """It is applied, and no answer comes."""
+    late: float = 0.0
+    """The connection breaks, and the request is applied all the same, later: perhaps after its repeat."""
+    slow: float = 0.0
+    """It takes very long, perhaps longer than the caller waits."""
+    throttled: float = 0.0
+    conflict: float = 0.0
+    """Refused because of a transaction on the same item; real ones do that besides."""
+    unprocessed: float = 0.0
+    """A batch leaves some of its requests undone."""
+    short_page: float = 0.0
+    """A query ends after an item or two, with more to come."""
+    interrupted: float = 0.0
+    """The caller is cancelled (async) or hit by Ctrl-C (sync) while the request is under way."""
+    crash: float = 0.0
+    """The client dies while the request is under way, and a new one takes its place."""
+    delete_every: int = 0
+    """Somebody deletes a bucket, about so often."""
+    expire_every: int = 0
+    """What has expired is removed, about so often; 0: never."""
+    skew: int = 0
+    """Clocks are wrong by up to so much, either way."""
+    step_every: int = 0
+    """The clock of some client is set to another skew, about so often."""
+    partition_wcu: int = 0
+    """Writes per second one partition takes; 0: any number."""
+    fastest_trip: int = 2
+    slowest_trip: int = 8
+    """One way."""
+
+    @property
+    def loses_answers(self) -> bool:
+        """Whether somebody may be left in doubt about a write."""
+        return bool(self.lost or self.unanswered or self.late or self.slow or self.crash)
+
+
+NONE = Faults()

@@ -1,0 +1,108 @@
+"""Kinds of runs. Each is a few clients for a few rounds; thousands of seeds of each make the test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simulation.faults import NONE, Faults
+from simulation.world import Habits
+from zae_limiter.models.limit import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One kind of run."""
+
+    name: str
+    habits: Habits = field(default_factory=Habits)
+    faults: Faults = NONE
+    clients: int = 3
+    tasks: int = 1
+    rounds: int = 6
+    setters: int = 0
+    changes: int = 3
+    config_ttl_ms: int = 60_000
+    deadline_ms: int = 2_000
+    ttl_margin_s: int = 15
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing can go wrong, so that everything must go well."""
+        faults = self.faults
+        return not (
+            faults.loses_answers
+            or faults.throttled
+            or faults.conflict
+            or faults.interrupted
+            or faults.partition_wcu
+            or faults.unprocessed
+        )
+
+
+TWO_SPEEDS = (Limit.per_second("rps", 1), Limit.per_day("day", 50))
+LEVELS = ("entity", "default", "resource", "system")
+TREE = (1, 2, 3)
+LOSSES = Faults(lost=0.02, unanswered=0.03, late=0.04, slow=0.01)
+EVERYTHING = Faults(
+    lost=0.01,
+    unanswered=0.015,
+    late=0.02,
+    slow=0.005,
+    throttled=0.01,
+    conflict=0.01,
+    unprocessed=0.05,
+    short_page=0.1,
+    interrupted=0.01,
+    crash=0.005,
+    delete_every=400,
+    expire_every=500,
+    skew=2_000,
+    step_every=300,
+)
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("lone", clients=1, rounds=20),
+        Profile("speeds", Habits(limits={"system": TWO_SPEEDS, "level0": TWO_SPEEDS}), clients=4, rounds=8),
+        Profile("contention", Habits(idle=10, hold=15), clients=8, tasks=2, rounds=4),
+        Profile("cascade", Habits(tree=TREE, idle=40), clients=5, rounds=5),
+        Profile("overrides", Habits(tree=(1, 2), overrides=0.3), clients=4, rounds=5),
+        Profile("changes", Habits(tree=(1, 2), resources=2, changes=LEVELS, overrides=0.05), clients=4, setters=2),
+        Profile(
+            "families",
+            Habits(tree=TREE, changes=("parent", "parent", "create", "delete", "entity", "reset"), overrides=0.05),
+            clients=4,
+            setters=2,
+        ),
+        Profile("losses", Habits(idle=20, hold=20), LOSSES, clients=6, rounds=6),
+        Profile("losses up a tree", Habits(tree=TREE, idle=20, hold=20), LOSSES, clients=5, rounds=6),
+        Profile(
+            "load",
+            Habits(tree=(1, 3), idle=10),
+            Faults(throttled=0.05, conflict=0.05, unprocessed=0.1, partition_wcu=60),
+            clients=6,
+            rounds=5,
+        ),
+        Profile("interrupts", Habits(tree=TREE, idle=20), Faults(interrupted=0.1, conflict=0.02), clients=4, rounds=8),
+        Profile("crashes", Habits(tree=TREE, idle=20), Faults(crash=0.03), clients=5, rounds=6),
+        Profile("expiry", Habits(tree=(1, 2), gap=0.5), Faults(expire_every=700, skew=1_000), clients=3, rounds=8),
+        Profile("skew", Habits(tree=(1, 2)), Faults(skew=2_000, step_every=200), clients=6, rounds=6),
+        Profile(
+            "everything",
+            Habits(
+                tree=TREE,
+                resources=2,
+                gap=0.02,
+                overrides=0.05,
+                changes=(*LEVELS, "entity", "parent", "create", "delete", "reset"),
+            ),
+            EVERYTHING,
+            clients=5,
+            tasks=2,
+            rounds=5,
+            setters=2,
+            config_ttl_ms=5_000,
+        ),
+    )
+}

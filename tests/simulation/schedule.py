@@ -1,0 +1,134 @@
+"""One run of one profile with one seed: judged at every step and, when nothing moves any more, as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from simulation.fleet import Client, Fleet, Task
+from simulation.invariants import Violation
+from simulation.profiles import PROFILES, Profile
+from simulation.trace import FailedSchedule
+from simulation.workload import Setter, Worker
+from simulation.world import World
+
+
+@dataclass(slots=True)
+class Summary:
+    """What happened in a number of runs."""
+
+    schedules: int = 0
+    steps: int = 0
+    granted: int = 0
+    denied: int = 0
+    unavailable: int = 0
+    excused: int = 0
+    repeated: int = 0
+    unresolved: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
+    fates: Counter[str] = field(default_factory=Counter)
+
+
+class Schedule:
+    """One run."""
+
+    def __init__(self, profile: Profile, seed: int) -> None:
+        self.profile = profile
+        self.seed = seed
+        self.fleet = Fleet(
+            seed, profile.faults, deadline_ms=profile.deadline_ms, ttl_margin_s=profile.ttl_margin_s
+        )
+        self.world = World(self.fleet, profile.habits, calm=profile.calm)
+        self.workers: list[Worker] = []
+        self._at_work: dict[Client, list[Worker | Setter]] = {}
+        self.fleet.replace = self._replace
+        for _ in range(profile.clients):
+            client = self._client()
+            self._employ(client, [Worker(self.world, client, profile.rounds) for _ in range(profile.tasks)])
+        for _ in range(profile.setters):
+            client = self._client()
+            self._employ(client, [Setter(self.world, client, profile.changes)])
+        faults = profile.faults
+        self._every(faults.expire_every, self.fleet.expire)
+        self._every(faults.delete_every, self._delete_a_bucket)
+        self._every(faults.step_every, self._step_a_clock)
+
+    def run(self, summary: Summary | None = None) -> Summary:
+        """To the end. Raises :class:`FailedSchedule` at the first thing that is wrong."""
+        fleet = self.fleet
+        try:
+            fleet.run()
+            fleet.books.compare(fleet.oracle, self.world.place_of)
+        except Exception as failure:
+            story = ""
+            if isinstance(failure, Violation) and failure.place is not None:
+                story = fleet.trace.told(failure.place)
+            raise FailedSchedule(self.profile.name, self.seed, failure, story) from failure
+        return self._sum_up(summary or Summary())
+
+    def _client(self) -> Client:
+        return self.fleet.client(config_ttl_ms=self.profile.config_ttl_ms)
+
+    def _employ(self, client: Client, workers: Iterable[Worker | Setter]) -> None:
+        for worker in workers:
+            self._at_work.setdefault(client, []).append(worker)
+            if isinstance(worker, Worker):
+                self.workers.append(worker)
+            client.start(worker.life, worker.died)
+
+    def _replace(self, client: Client) -> None:
+        """A client has crashed: another one does the rest of its work, with nothing in its memory."""
+        successor = self._client()
+        left = [type(worker)(self.world, successor, worker.rounds) for worker in self._at_work.pop(client)]
+        self.fleet.after(50_000, self._employ, successor, left)
+
+    # What happens besides
+
+    def _every(self, milliseconds: int, act: object) -> None:
+        if milliseconds:
+            self.fleet.after(self._about(milliseconds), self._again, milliseconds, act)
+
+    def _again(self, milliseconds: int, act: object) -> None:
+        assert callable(act)
+        act()
+        if self.fleet.is_busy:
+            self.fleet.after(self._about(milliseconds), self._again, milliseconds, act)
+
+    def _about(self, milliseconds: int) -> int:
+        return int(milliseconds * 1000 * (0.5 + self.fleet.rng.random()))
+
+    def _delete_a_bucket(self) -> None:
+        places = [place for place in self.fleet.items if place[1] == "#STATE"]
+        if places:
+            self.fleet.remove(self.fleet.rng.choice(places))
+
+    def _step_a_clock(self) -> None:
+        skew = self.profile.faults.skew
+        self.fleet.rng.choice(self.fleet.clients).skew = self.fleet.rng.randint(-skew, skew)
+
+    def _sum_up(self, summary: Summary) -> Summary:
+        fleet = self.fleet
+        summary.schedules += 1
+        summary.steps += fleet.steps
+        for worker in self.workers:
+            summary.granted += worker.granted
+            summary.denied += worker.denied
+            summary.unavailable += worker.unavailable
+        summary.excused += fleet.oracle.excused
+        summary.repeated += fleet.oracle.repeated
+        summary.unresolved += sum(client.space.unresolved for client in fleet.clients)
+        summary.calls += fleet.network.calls
+        summary.fates += fleet.network.fates
+        return summary
+
+
+def run_schedules(profile: str, seeds: Iterable[int]) -> Summary:
+    """Many runs of one profile."""
+    summary = Summary()
+    for seed in seeds:
+        Schedule(PROFILES[profile], seed).run(summary)
+    return summary
+
+
+__all__ = ["PROFILES", "Schedule", "Summary", "Task", "run_schedules"]

@@ -1,0 +1,187 @@
+"""What the clients of a run do: acquire, hold, settle or give back; and a few who change what holds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from simulation.fleet import Client, Fleet, Task
+from simulation.invariants import NOTICE, PROGRESS, Verb, Violation
+from simulation.ledger import taken_by
+from simulation.world import World
+from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
+from zae_limiter.lease.ledger import Ledger, postings
+from zae_limiter.running.plan import READ_CLOCK, Interrupted, Pause, Plan
+from zae_limiter.stores.protocol import Draw, Grant, Leg, Outcome
+
+SETTLE_PAUSES_MS = (20, 100)
+"""Between the tries of a lease that ends, as leases do it."""
+
+
+class Worker:
+    """One task of one client: it acquires, again and again."""
+
+    def __init__(self, world: World, client: Client, rounds: int) -> None:
+        self.world = world
+        self.client = client
+        self.rounds = rounds
+        self.granted = 0
+        self.denied = 0
+        self.unavailable = 0
+        self._drawing: Draw | None = None
+        self._settling: tuple[tuple[Leg, ...], Mapping[str, int]] | None = None
+
+    @property
+    def fleet(self) -> Fleet:
+        return self.client.fleet
+
+    @property
+    def rng(self) -> random.Random:
+        return self.client.fleet.rng
+
+    def life(self, task: Task) -> Plan[None]:
+        """All of its rounds."""
+        while self.rounds > 0:
+            self.rounds -= 1
+            yield from Pause(self.world.idle_ms(self.rng))
+            yield from self._acquire(task)
+
+    def died(self, task: Task) -> None:
+        """Its client has crashed: what it was about to do may or may not be done."""
+        books = self.fleet.books
+        if self._drawing is not None:
+            self._doubt_draw(self._drawing)
+        if self._settling is not None:
+            for owner, amounts in _owed(*self._settling):
+                books.doubt(owner, amounts)
+
+    def _acquire(self, task: Task) -> Plan[None]:
+        draw = self.world.draw(self.rng)
+        outcome = yield from self._draw(task, draw)
+        if isinstance(outcome, Grant):
+            self.granted += 1
+            self.world.check_route(draw, outcome)
+            ledger = Ledger(outcome.wanted)
+            yield from Pause(self.world.hold_ms(self.rng))
+            yield from self._end(task, outcome, ledger)
+        elif outcome is not None:
+            self.denied += 1
+
+    def _draw(self, task: Task, draw: Draw) -> Plan[Outcome | None]:
+        """The outcome; nothing if there was none."""
+        fleet = self.fleet
+        self._drawing = draw
+        task.verb = Verb("draw", self.client.name, fleet.now)
+        task.interruptible = True
+        try:
+            outcome = yield from self.client.space.draw(draw, (yield from READ_CLOCK))
+        except Interrupted:
+            outcome = None
+        except RateLimiterUnavailable as error:
+            outcome = None
+            self.unavailable += 1
+            if self.world.calm:
+                raise Violation(PROGRESS, None, f"a draw was unavailable without any fault: {error}") from error
+            if error.ambiguous or not task.interruptible:
+                self._doubt_draw(draw)
+        except ValidationError:
+            if not self.world.limits_vary:
+                raise
+            outcome = None
+        task.interruptible = False
+        self._drawing = None
+        if isinstance(outcome, Grant):
+            for owner, amounts in taken_by(outcome.legs, outcome.wanted):
+                fleet.books.know(owner, amounts)
+        return outcome
+
+    def _doubt_draw(self, draw: Draw) -> None:
+        amounts = {name: amount * 1000 for name, amount in draw.wanted.items() if amount}
+        for entity_id in self.world.may_take_from(draw.entity_id):
+            self.fleet.books.doubt((entity_id, draw.resource), {"ev": 1, **amounts})
+
+    def _end(self, task: Task, grant: Grant, ledger: Ledger) -> Plan[None]:
+        """The end of a lease, well or not: what it owes is written, as ``LeaseBase._end`` does."""
+        owed = self.world.owed(self.rng, grant, ledger)
+        legs = grant.legs
+        for pause in (0, *SETTLE_PAUSES_MS):
+            if not owed:
+                return
+            if pause:
+                yield from Pause(pause)
+            self._settling = (legs, owed)
+            task.verb = Verb("settle", self.client.name, self.fleet.now)
+            task.to_the_end = True
+            failure: Exception | None = None
+            try:
+                yield from self.client.space.settle(postings(legs, owed), (yield from READ_CLOCK))
+            except Exception as error:
+                if not getattr(error, "ambiguous", False) and not isinstance(error, RateLimiterUnavailable):
+                    raise
+                failure = error
+            task.to_the_end = False
+            self._settling = None
+            owed = self._book(legs, owed, failure)
+
+    def _book(self, legs: tuple[Leg, ...], owed: Mapping[str, int], failure: Exception | None) -> dict[str, int]:
+        """Note what a settlement did, and return what is still owed."""
+        books = self.fleet.books
+        if failure is None:
+            for owner, amounts in _owed(legs, owed):
+                books.know(owner, amounts)
+            return {}
+        if self.world.calm:
+            raise Violation(PROGRESS, None, f"a settlement failed without any fault: {failure}") from failure
+        if not getattr(failure, "ambiguous", False):
+            return dict(owed)
+        for owner, amounts in _owed(legs, owed):
+            books.doubt(owner, amounts)
+        return {name: delta for name, delta in owed.items() if delta > 0}
+
+
+def _owed(legs: tuple[Leg, ...], owed: Mapping[str, int]) -> list[tuple[tuple[str, str], dict[str, int]]]:
+    """What a settlement does to each bucket."""
+    return [
+        ((leg.entity_id, leg.resource), {name: delta * 1000 for name, delta in owed.items() if name in leg.names})
+        for leg in legs
+    ]
+
+
+class Setter:
+    """One task of one client: it changes limits and entities."""
+
+    def __init__(self, world: World, client: Client, rounds: int) -> None:
+        self.world = world
+        self.client = client
+        self.rounds = rounds
+
+    def life(self, task: Task) -> Plan[None]:
+        """All of its rounds."""
+        fleet = self.client.fleet
+        while self.rounds > 0:
+            self.rounds -= 1
+            yield from Pause(self.world.idle_ms(fleet.rng) * 2)
+            now = yield from READ_CLOCK
+            change = self.world.change(fleet.rng, self.client.space, now)
+            verb = task.verb = Verb(change.kind, self.client.name, fleet.now, change.what)
+            try:
+                yield from change.plan
+            except change.expected:
+                continue
+            except RateLimiterUnavailable as error:
+                if self.world.calm:
+                    raise Violation(PROGRESS, None, f"{change.what} was unavailable without any fault") from error
+                continue
+            except Exception as error:
+                raise Violation(NOTICE, None, f"{change.what} raised {error!r}") from error
+            fleet.oracle.returned(verb, fleet.now)
+            change.done()
+
+    def died(self, task: Task) -> None:
+        """Nothing is lost but the change it was about to make."""
+
+
+def replaced(worker: Worker | Setter, client: Client) -> Any:
+    """The same work for another client."""
+    return type(worker)(worker.world, client, worker.rounds)

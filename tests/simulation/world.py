@@ -1,0 +1,241 @@
+"""The entities, limits and habits of a run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from simulation.fleet import Fleet
+from simulation.invariants import NOTICE, Violation
+from zae_limiter.exceptions import EntityExistsError, EntityNotFoundError, ValidationError
+from zae_limiter.lease.ledger import Ledger
+from zae_limiter.models.entity import Entity
+from zae_limiter.models.limit import Limit
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.store import DynamoSpace
+from zae_limiter.stores.protocol import Draw, EntityChange, Grant, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What clients do, and how often. Times are in milliseconds, the others are probabilities."""
+
+    tree: tuple[int, ...] = (1,)
+    """How many entities each level has, the roots first; each is a child of one of the level above."""
+    resources: int = 1
+    idle: int = 60
+    """The longest pause between two things a task does."""
+    hold: int = 60
+    gap: float = 0.0
+    """How often a pause is long enough for buckets to expire."""
+    settles: float = 0.5
+    """How often a lease owes something at its end."""
+    overrides: float = 0.0
+    """How often a call brings its own limits."""
+    changes: tuple[str, ...] = ()
+    """What setters change."""
+    limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
+    """The limits of levels at the beginning; the others are drawn."""
+
+
+class Change(NamedTuple):
+    """Something a setter does: the plan, the errors others may cause, and what is to be noted when it is done."""
+
+    kind: str
+    what: str
+    plan: Plan[Any]
+    expected: tuple[type[Exception], ...] = ()
+    done: Callable[[], None] = lambda: None
+
+
+NAMES = ("rps", "tpm", "day")
+LARGEST = {"rps": 3, "tpm": 120, "day": 2}
+
+
+def some_limit(rng: random.Random, name: str) -> Limit:
+    """A limit of that name: some are fast, some are slow, some have a burst of their own."""
+    if name == "rps":
+        rate = rng.randint(1, 30)
+        return Limit.per_second(name, rate, burst=rng.choice((None, None, rate * 2, max(1, rate // 2))))
+    if name == "tpm":
+        rate = rng.choice((60, 100, 1_000, 7_000))
+        return Limit.per_minute(name, rate, burst=rng.choice((None, 50, 200)))
+    return Limit.per_day(name, rng.choice((1, 50, 50, 1_000)), burst=rng.choice((None, 3, 10)))
+
+
+def some_limits(rng: random.Random) -> tuple[Limit, ...]:
+    """One to three limits."""
+    names = rng.sample(NAMES, rng.randint(1, len(NAMES)))
+    return tuple(some_limit(rng, name) for name in names)
+
+
+class World:
+    """Who there is, what holds, and what they do."""
+
+    def __init__(self, fleet: Fleet, habits: Habits, *, calm: bool) -> None:
+        """``calm``: nothing goes wrong, so nobody may be unlucky."""
+        self.fleet = fleet
+        self.habits = habits
+        self.calm = calm
+        self.limits_vary = bool(habits.changes)
+        self.resources = [f"r{number}" for number in range(habits.resources)]
+        self.entities: list[str] = []
+        self.parents: dict[str, str | None] = {}
+        self._ancestors: dict[str, list[str]] = {}
+        self._made = 0
+        self._build()
+
+    def _build(self) -> None:
+        fleet, rng = self.fleet, self.fleet.rng
+        space = fleet.client().space
+        limits = self.habits.limits.get("system") or some_limits(rng)
+        fleet.at_once(space.set_config(Scope(), limits, None, None, False, fleet.now))
+        above: list[str] = []
+        for level, count in enumerate(self.habits.tree):
+            here = [f"e{level}{number}" for number in range(count)]
+            for entity in here:
+                parent = rng.choice(above) if above else None
+                if len(self.habits.tree) > 1:
+                    made = Entity(entity, parent_id=parent, cascade=parent is not None)
+                    fleet.at_once(space.create_entity(made, None, fleet.now))
+                own = self.habits.limits.get(f"level{level}") or (some_limits(rng) if rng.random() < 0.5 else ())
+                if own:
+                    scope = Scope(entity, rng.choice((*self.resources, "_default_")))
+                    fleet.at_once(space.set_config(scope, own, None, None, False, fleet.now))
+                self._add(entity, parent)
+            above = here
+
+    def _add(self, entity: str, parent: str | None) -> None:
+        self.entities.append(entity)
+        self.move(entity, parent)
+
+    def move(self, entity: str, parent: str | None) -> None:
+        """Another parent, from now on."""
+        self.parents[entity] = parent
+        self._ancestors.setdefault(entity, [])
+
+    def may_take_from(self, entity: str) -> list[str]:
+        """The entities whose buckets a draw may touch."""
+        if self.limits_vary:
+            return self.entities
+        chain = []
+        at: str | None = entity
+        while at is not None:
+            chain.append(at)
+            at = self.parents[at]
+        return chain
+
+    # What callers do
+
+    def idle_ms(self, rng: random.Random) -> int:
+        """A pause between two things."""
+        if self.habits.gap and rng.random() < self.habits.gap:
+            return rng.randint(5_000, 60_000)
+        return int(rng.random() * self.habits.idle)
+
+    def hold_ms(self, rng: random.Random) -> int:
+        """How long a lease is held."""
+        if self.habits.gap and rng.random() < self.habits.gap / 4:
+            return rng.randint(5_000, 40_000)
+        return int(rng.random() * self.habits.hold)
+
+    def draw(self, rng: random.Random) -> Draw:
+        """What somebody wants."""
+        entity = rng.choice(self.entities)
+        resource = rng.choice(self.resources)
+        limits = None
+        if self.habits.overrides and rng.random() < self.habits.overrides:
+            limits = some_limits(rng)
+        names = self._names(entity, resource) if limits is None else [limit.name for limit in limits]
+        wanted = {name: rng.randint(0, LARGEST.get(name, 3)) for name in names if rng.random() < 0.8}
+        if not any(wanted.values()):
+            wanted[names[0]] = 1
+        return Draw(entity, resource, wanted, limits)
+
+    def _names(self, entity: str, resource: str) -> list[str]:
+        """The limits that hold, as the table says."""
+        ns = self._ns()
+        own = f"{ns}/ENTITY#{entity}"
+        for place in (
+            (own, f"#CONFIG#{resource}"),
+            (own, "#CONFIG#_default_"),
+            (f"{ns}/RESOURCE#{resource}", "#CONFIG"),
+            (f"{ns}/SYSTEM#", "#CONFIG"),
+        ):
+            item = self.fleet.items.get(place)
+            if item is not None and item["order"]["S"]:
+                return item["order"]["S"].split(",")  # type: ignore[no-any-return]
+        return ["rps"]
+
+    def _ns(self) -> str:
+        return self.fleet.items[("_/SYSTEM#", "#NAMESPACE#default")]["ns"]["S"]  # type: ignore[no-any-return]
+
+    def place_of(self, owner: tuple[str, str]) -> tuple[str, str]:
+        """Where a bucket is."""
+        return f"{self._ns()}/BUCKET#{owner[0]}#{owner[1]}#0", "#STATE"
+
+    def check_route(self, draw: Draw, grant: Grant) -> None:
+        """A grant takes from the entity and from every ancestor that has limits, in order."""
+        if self.limits_vary:
+            return
+        expected = self.may_take_from(draw.entity_id)
+        found = [leg.entity_id for leg in grant.legs]
+        if found != expected:
+            raise Violation(NOTICE, None, f"{draw} took from {found} instead of {expected}")
+
+    def owed(self, rng: random.Random, grant: Grant, ledger: Ledger) -> Mapping[str, int]:
+        """What a lease owes at its end: nothing, all of it back, or a correction."""
+        if rng.random() >= self.habits.settles:
+            return {}
+        if rng.random() < 0.4:
+            return ledger.owed_on_failure()
+        names = [limit.name for limit in grant.legs[0].limits]
+        deltas = {}
+        for name in names:
+            if rng.random() < 0.6:
+                deltas[name] = rng.randint(-grant.wanted.get(name, 0), LARGEST.get(name, 3))
+        ledger.adjust(deltas, 0)
+        return ledger.owed()
+
+    # What setters do
+
+    def change(self, rng: random.Random, space: DynamoSpace, now: int) -> Change:
+        """Something to change."""
+        kind = rng.choice(self.habits.changes)
+        entity = rng.choice(self.entities)
+        resource = rng.choice(self.resources)
+        scopes = {
+            "entity": Scope(entity, resource),
+            "default": Scope(entity, "_default_"),
+            "resource": Scope(None, resource),
+            "system": Scope(),
+        }
+        if kind in scopes:
+            scope = scopes[kind]
+            if kind != "system" and rng.random() < 0.3:
+                return Change("delete", f"delete {scope}", space.delete_config(scope, None, True, now))
+            limits = some_limits(rng)
+            return Change("set", f"set {scope}", space.set_config(scope, limits, None, None, True, now))
+        if kind == "reset":
+            return Change("reset", f"reset {entity}", space.reset(entity, rng.choice((None, resource)), None, now))
+        if kind == "parent":
+            return self._reparent(rng, space, entity, now)
+        if kind == "delete":
+            plan = space.delete_entity(entity, None, now)
+            return Change("delete", f"delete {entity}", plan, (EntityNotFoundError, ValidationError))
+        self._made += 1
+        made = Entity(f"n{self._made}", parent_id=rng.choice((None, entity)), cascade=True)
+        plan = space.create_entity(made, None, now)
+        done = partial(self._add, made.id, made.parent_id)
+        return Change("create", f"create {made.id}", plan, (EntityNotFoundError,), done)
+
+    def _reparent(self, rng: random.Random, space: DynamoSpace, entity: str, now: int) -> Change:
+        parent = rng.choice((None, *(other for other in self.entities if other != entity)))
+        change = EntityChange({"parent_id": parent, "cascade": rng.random() < 0.8})
+        plan = space.update_entity(entity, change, None, now)
+        what = f"move {entity} under {parent}"
+        expected = (EntityNotFoundError, ValidationError, EntityExistsError)
+        return Change("move", what, plan, expected, partial(self.move, entity, parent))
