@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
 
 import pytest
 from hypothesis import given, settings
@@ -24,50 +24,68 @@ HOUR, DAY = 3_600, 86_400
 ENTITIES = ("a", "a-b", "b", "B")
 RESOURCES = ("gpt", "gpt-4", "gpt/4", "claude")
 
-Action = Callable[[SyncRateLimiter, FakeClock], None]
 
+class Take(NamedTuple):
+    """Take some, correct it, and perhaps fail."""
 
-def take(entity_id: str, resource: str, amount: int, more: int, fails: bool) -> Action:
-    def action(limiter: SyncRateLimiter, clock: FakeClock) -> None:
+    entity_id: str
+    resource: str
+    amount: int
+    more: int = 0
+    fails: bool = False
+
+    def do(self, limiter: SyncRateLimiter, clock: FakeClock) -> None:
         try:
-            with limiter.acquire(entity_id, resource, {"rpm": amount}) as lease:
-                lease.adjust(rpm=more)
-                if fails:
+            with limiter.acquire(self.entity_id, self.resource, {"rpm": self.amount}) as lease:
+                lease.adjust(rpm=self.more)
+                if self.fails:
                     raise ZeroDivisionError
         except (ZeroDivisionError, RateLimitExceeded):
             pass
 
-    return action
+
+class Wait(NamedTuple):
+    """Let time pass, or let a clock that was fast be set back."""
+
+    seconds: int
+
+    def do(self, limiter: SyncRateLimiter, clock: FakeClock) -> None:
+        clock.step_to(clock() + self.seconds * 1_000)
 
 
-def wait(seconds: int) -> Action:
-    return lambda limiter, clock: clock.advance(seconds)
+class Configure(NamedTuple):
+    """Change the limits of everybody."""
+
+    limits: tuple[Limit, ...]
+
+    def do(self, limiter: SyncRateLimiter, clock: FakeClock) -> None:
+        limiter.set_system_defaults(list(self.limits))
 
 
-def configure(*limits: Limit) -> Action:
-    return lambda limiter, clock: limiter.set_system_defaults(list(limits))
+class Forget(NamedTuple):
+    """Delete an entity with its buckets."""
+
+    entity_id: str
+
+    def do(self, limiter: SyncRateLimiter, clock: FakeClock) -> None:
+        limiter.create_entity(self.entity_id)
+        limiter.delete_entity(self.entity_id)
 
 
-def forget(entity_id: str) -> Action:
-    def action(limiter: SyncRateLimiter, clock: FakeClock) -> None:
-        limiter.create_entity(entity_id)
-        limiter.delete_entity(entity_id)
-
-    return action
-
+Action = Take | Wait | Configure | Forget
 
 actions = st.one_of(
     st.builds(
-        take,
+        Take,
         st.sampled_from(ENTITIES),
         st.sampled_from(RESOURCES),
         st.integers(0, 10),
         st.integers(0, 3),
         st.sampled_from([False, False, True]),
     ),
-    st.builds(wait, st.sampled_from([1, 60, HOUR - 1, HOUR, 5 * HOUR, DAY, 20 * DAY])),
-    st.sampled_from([configure(RPM), configure(RPM, TPM)]),
-    st.builds(forget, st.sampled_from(ENTITIES)),
+    st.builds(Wait, st.sampled_from([-2, 1, 60, HOUR - 1, HOUR, 5 * HOUR, DAY, 20 * DAY])),
+    st.builds(Configure, st.sampled_from([(RPM,), (RPM, TPM)])),
+    st.builds(Forget, st.sampled_from(ENTITIES)),
 )
 moments = st.none() | st.integers(0, 70 * 24).map(lambda hours: NEW_YEAR_2026_MS + hours * HOUR * 500)
 queries = st.fixed_dictionaries(
@@ -97,11 +115,18 @@ class Twins:
         self.clocks = [FakeClock(), FakeClock()]
         self.remote = limiter_on(store_on(self.model), self.clocks[0], create=True)
         self.embedded = limiter_on(MemoryStore(), self.clocks[1])
-        self.do(configure(RPM, TPM))
+        self.do(Configure((RPM, TPM)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remote.close()
+        self.embedded.close()
 
     def do(self, action: Action) -> None:
-        action(self.remote, self.clocks[0])
-        action(self.embedded, self.clocks[1])
+        action.do(self.remote, self.clocks[0])
+        action.do(self.embedded, self.clocks[1])
 
     def count(self) -> None:
         """Let the aggregator see everything."""
@@ -129,29 +154,29 @@ def seen(windows: list[UsageSnapshot]) -> list[Any]:
 @given(st.lists(actions, min_size=1, max_size=60), st.lists(st.tuples(subjects, queries), min_size=1, max_size=8))
 @settings(max_examples=100, deadline=None)
 def test_the_same_calls_give_the_same_usage(told: list[Action], asked: list[tuple[Any, Any]]) -> None:
-    twins = Twins()
-    for action in told:
-        twins.do(action)
-    twins.count()
-    for subject, query in asked:
-        ours, our_cursors = read_all(twins.remote, **subject, **query)
-        theirs, their_cursors = read_all(twins.embedded, **subject, **query)
-        assert seen(ours) == seen(theirs)
-        assert our_cursors == their_cursors
+    with Twins() as twins:
+        for action in told:
+            twins.do(action)
+        twins.count()
+        for subject, query in asked:
+            ours, our_cursors = read_all(twins.remote, **subject, **query)
+            theirs, their_cursors = read_all(twins.embedded, **subject, **query)
+            assert seen(ours) == seen(theirs)
+            assert our_cursors == their_cursors
 
 
 @pytest.fixture
-def crowd(monkeypatch: pytest.MonkeyPatch) -> Twins:
+def crowd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Twins]:
     """Many entities, so that one pass over the index does not find them all."""
     monkeypatch.setattr(usage, "ENTITIES_KEPT", 5)
     monkeypatch.setattr(usage, "ENTITIES_AT_ONCE", 3)
-    twins = Twins()
-    for hour in range(3):
-        for number in range(0, 23, 1 + hour):
-            twins.do(take(f"key-{number:02}", "gpt", 1 + hour, 0, False))
-        twins.do(wait(HOUR))
-    twins.count()
-    return twins
+    with Twins() as twins:
+        for hour in range(3):
+            for number in range(0, 23, 1 + hour):
+                twins.do(Take(f"key-{number:02}", "gpt", 1 + hour))
+            twins.do(Wait(HOUR))
+        twins.count()
+        yield twins
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 5, 6, 1_000])

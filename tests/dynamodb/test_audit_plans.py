@@ -15,6 +15,8 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.cursors import encode_cursor
+from zae_limiter.stores.dynamodb.items import address
+from zae_limiter.stores.dynamodb.keys import Key, pk_audit, sk_audit
 from zae_limiter.stores.dynamodb.plans import listing
 from zae_limiter.stores.protocol import Scope
 
@@ -113,6 +115,19 @@ def test_a_cursor_and_times_hold_together(world: World) -> None:
     assert first.next_cursor is not None
     rest = world.run(world.space.audit_events("key", START + 2, START + 5, 5, first.next_cursor))
     assert [event.timestamp.microsecond // 1000 for event in rest.items] == [2]
+    earlier = world.run(world.space.audit_events("key", None, START + 2, 5, first.next_cursor))
+    assert [event.timestamp.microsecond // 1000 for event in earlier.items] == [1, 0]
+
+
+def test_events_that_have_expired_are_left_out_although_the_index_has_them(world: World) -> None:
+    for number in range(6):
+        set_limits(world, Scope("key", "gpt"), START + number)
+    everything = pages(world, None, 100)
+    for event in everything[::2]:
+        key = Key(pk_audit(world.ns(), "key"), sk_audit(event.event_id))
+        world.ask("DeleteItem", {"TableName": world.table, "Key": address(key)})
+    world.driver.freeze_indexes()
+    assert pages(world, None, 100) == everything[1::2]
 
 
 def test_namespaces_have_trails_of_their_own(world: World) -> None:

@@ -323,6 +323,16 @@ def test_what_lives_again_goes_on_counting(world: World) -> None:
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
+def test_of_two_who_bring_the_same_entity_back_one_is_told(world: World) -> None:
+    create(world, "a")
+    delete(world, "a")
+    other = World(world.ask, world.table)
+    meanwhile(world.driver, "TransactWriteItems", lambda: create(other, "a", name="other"))
+    with pytest.raises(EntityExistsError):
+        create(world, "a")
+    assert (meta(world, "a")["name"], meta(world, "a")["config_version"]) == ("other", 3)
+
+
 def test_an_entity_with_children_is_not_deleted(world: World) -> None:
     create(world, "org")
     create(world, "a", "org")

@@ -15,6 +15,7 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.cursors import encode_cursor
 from zae_limiter.stores.dynamodb.plans import listing, registry
+from zae_limiter.stores.dynamodb.plans.changes import persist
 from zae_limiter.stores.dynamodb.requests import NoAnswer
 from zae_limiter.stores.protocol import Scope
 
@@ -275,6 +276,19 @@ def test_recovering_beats_a_purge_that_has_not_begun(world: World) -> None:
     with pytest.raises(ValidationError, match="must be deleted"):
         world.run(world.store.purge_namespace("tenant"))
     assert world.run(world.store.get_namespace("tenant")).deleted_at is None
+
+
+def test_nothing_is_recovered_once_a_purge_has_begun(world: World) -> None:
+    world.run(world.store.register_namespace("tenant", None, 1))
+    world.run(world.store.delete_namespace("tenant", None, 2))
+    other = World(world.ask, world.table)
+
+    def begin() -> None:
+        other.run(persist(other.store.asking, lambda until: other.store._begin_purge("tenant", until)))
+
+    meanwhile(world.driver, "TransactWriteItems", begin)
+    with pytest.raises(ValidationError, match="being purged"):
+        world.run(world.store.recover_namespace("tenant", None, 3))
 
 
 def test_silence_is_told_as_unavailability(world: World) -> None:

@@ -165,7 +165,7 @@ class Oracle:
         after = read_bucket(new)
         self._read[place] = (new, after)
         mark = after.ring[0]
-        if mark in before.ring or after.ring[1:] != before.ring[:3]:
+        if mark in before.ring or not follows(after.ring, before.ring):
             raise Violation(ONCE, place, f"the ring went from {before.ring} to {after.ring}")
         self._check_clock(place, after, at)
         t = max(stamp(mark), before.rf)
@@ -306,3 +306,8 @@ def _sources(place: Place, cv: str) -> list[tuple[Place, int]]:
     if len(counters) != len(places):
         return [(places[-1], int(counters[-1]))]
     return [(source, int(counter)) for source, counter in zip(places, counters, strict=True)]
+
+
+def follows(ring: tuple[str, ...], earlier: tuple[str, ...]) -> bool:
+    """Whether a ring is an earlier one with a mark pushed, or with a mark and the one that voids it."""
+    return ring[1:] == earlier[:3] or (ring[0] == f"{ring[1]}-" and ring[2:] == earlier[:2])

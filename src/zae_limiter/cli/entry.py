@@ -1,4 +1,4 @@
-"""Where the ``zae-limiter`` command begins.
+"""Where the ``zae-limiter`` command begins, and the one place where errors become words and exit codes.
 
 Nothing is imported before it is needed: what the command line needs comes with an extra that may be missing,
 and ``--version`` has to answer before anybody looks up.
@@ -6,6 +6,7 @@ and ``--version`` has to answer before anybody looks up.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from zae_limiter.exceptions import ZAELimiterError
@@ -17,16 +18,52 @@ CLI_EXTRA = ("click", "rich")
 def main() -> int:
     """Run the command line; the exit code."""
     try:
-        from zae_limiter.cli.group import cli
-
-        cli(prog_name="zae-limiter")
+        return _run_and_flush()
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in CLI_EXTRA:
             raise
         print("the command line needs: pip install 'zae-limiter[cli]'", file=sys.stderr)
         return 1
+    except KeyboardInterrupt as interrupt:
+        from zae_limiter.cli.failures import interruption
+
+        return interruption(interrupt)
     except ZAELimiterError as error:
         from zae_limiter.cli.failures import report
 
         return report(error)
-    return 0
+    except OSError as error:
+        return _could_not_write(error)
+
+
+def _run_and_flush() -> int:
+    code = _run()
+    sys.stdout.flush()
+    return code
+
+
+def _run() -> int:
+    from click import Abort, ClickException
+
+    from zae_limiter.cli.group import cli
+
+    try:
+        code = cli.main(prog_name="zae-limiter", standalone_mode=False)
+    except ClickException as error:
+        error.show()
+        return error.exit_code
+    except Abort as error:
+        from zae_limiter.cli.failures import interruption
+
+        return interruption(error)
+    return code if isinstance(code, int) else 0
+
+
+def _could_not_write(error: OSError) -> int:
+    """Nobody reads any more, or the disk is full: there is nothing left to do but to be quiet about the rest."""
+    from zae_limiter.cli.failures import EXIT_ERROR, complain
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        complain(str(error))
+    return EXIT_ERROR

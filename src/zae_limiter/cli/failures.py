@@ -1,19 +1,30 @@
 """What a failed command tells the shell: one line on stderr, and an exit code that scripts can act on.
 
-0 is fine, 1 an error, 2 wrong usage (click's own), 69 an unavailable store (``EX_UNAVAILABLE``) and 75 a
-denial (``EX_TEMPFAIL``: try again later).
+0 is fine, 1 an error, 2 wrong usage (click's own), 69 an unavailable store (``EX_UNAVAILABLE``), 75 a denial
+(``EX_TEMPFAIL``: try again later) and 130 an interrupt. The library's errors advise in terms of its methods; here
+the advice is a command.
 """
 
 from __future__ import annotations
 
 import sys
 
-from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded, ZAELimiterError
+from zae_limiter.exceptions import (
+    EntityExistsError,
+    EntityNotFoundError,
+    NamespaceNotFoundError,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    ZAELimiterError,
+)
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
 
 EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
     (RateLimiterUnavailable, 69),
     (RateLimitExceeded, 75),
-    (ZAELimiterError, 1),
+    (ZAELimiterError, EXIT_ERROR),
 )
 """The first kind that fits gives the code."""
 
@@ -23,7 +34,39 @@ def exit_code(error: ZAELimiterError) -> int:
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 
+def in_words(error: ZAELimiterError) -> str:
+    """One line: what went wrong, and which command may help."""
+    match error:
+        case EntityNotFoundError(entity_id=name):
+            words = f"no entity {name!r} in this namespace; create it with: zae-limiter entity create {name}"
+        case EntityExistsError(entity_id=name):
+            words = f"entity {name!r} exists already; change it with: zae-limiter entity update {name}"
+        case NamespaceNotFoundError(namespace=name, deleted=True):
+            words = f"namespace {name!r} is deleted; bring it back with: zae-limiter namespace recover {name}"
+        case NamespaceNotFoundError(namespace=name):
+            words = f"no namespace {name!r}; register it with: zae-limiter namespace register {name}"
+        case _:
+            words = str(error)
+    return " ".join(words.split())
+
+
+def complain(words: str) -> None:
+    """One line on stderr, whatever characters it has."""
+    line = "".join(letter if letter.isprintable() else "�" for letter in " ".join(words.split()))
+    encoding = sys.stderr.encoding or "utf-8"
+    print("Error:", line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
+
+
 def report(error: ZAELimiterError) -> int:
     """Say what went wrong in one line; the exit code."""
-    print("Error:", " ".join(str(error).split()), file=sys.stderr)
+    complain(in_words(error))
     return exit_code(error)
+
+
+def interruption(error: BaseException) -> int:
+    """The exit code for what cut a command short: that of the signal, or that of a question not answered."""
+    cause = error if isinstance(error, KeyboardInterrupt) else error.__cause__ or error.__context__
+    if not isinstance(cause, KeyboardInterrupt):
+        return EXIT_ERROR
+    code: int = getattr(cause, "exit_code", EXIT_INTERRUPTED)
+    return code

@@ -1,0 +1,1 @@
+"""What people type, read: limits, amounts, moments. Pure; every error shows the right form."""
