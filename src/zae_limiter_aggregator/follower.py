@@ -160,7 +160,7 @@ class _Going:
 def last_sequence(records: Sequence[Record]) -> str | None:
     """The number of the last record that has one."""
     for record in reversed(records):
-        sequence = record.get("dynamodb", {}).get("SequenceNumber")
+        sequence = (record.get("dynamodb") or {}).get("SequenceNumber")
         if sequence:
             return str(sequence)
     return None

@@ -105,15 +105,17 @@ class Processor:
     def process(self, records: Iterable[Record]) -> Plan[Processed]:
         """Count a batch. What cannot be counted is told, and does not keep the rest from counting."""
         findings, poisonous = findings_in(records)
+        counted = snapshots = 0
         unwritten: list[Failure] = []
         for start in range(0, len(findings), SNAPSHOTS_AT_ONCE):
             some = findings[start : start + SNAPSHOTS_AT_ONCE]
             errors = yield from side_by_side([self._count(finding) for finding in some])
             for finding, error in zip(some, errors, strict=True):
-                if error is not None:
+                if error is None:
+                    counted, snapshots = counted + len(finding.sequences), snapshots + 1
+                else:
                     unwritten += [Failure(sequence, error) for sequence in finding.sequences]
-        records_found = sum(len(finding.sequences) for finding in findings)
-        return Processed(records_found - len(unwritten), len(findings), tuple(poisonous), tuple(unwritten))
+        return Processed(counted, snapshots, tuple(poisonous), tuple(unwritten))
 
     def _count(self, finding: Finding) -> Plan[Refused | NoAnswer | None]:
         """Join a finding with its snapshot. Returns what kept it from that."""

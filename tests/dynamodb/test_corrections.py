@@ -1,8 +1,9 @@
-"""What went wrong in earlier designs, shown on real engines: each scenario holds, and fails when its correction is undone."""
+"""What went wrong in earlier designs, on real engines: each scenario holds, and fails when its correction is undone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -120,7 +121,7 @@ def giving_back_stops_at_the_ceiling(world: World) -> None:
     limiter = world.client()
     limiter.set_system_defaults([RPM])
     take(limiter, rpm=10)
-    with pytest.raises(ZeroDivisionError), limiter.acquire("key", "gpt", {"rpm": 30}):
+    with suppress(ZeroDivisionError), limiter.acquire("key", "gpt", {"rpm": 30}):
         world.clock.advance(3_600)
         raise ZeroDivisionError
     item = {name: int(value["N"]) for name, value in world.item().items() if "N" in value}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -25,11 +24,11 @@ def budget(name: str, tokens: int) -> Limit:
 
 
 @pytest.fixture
-def url(engine: Engine) -> Iterator[str]:
+def url(engine: Engine) -> str:
     url = f"dynamodb://crowd-{next(TABLES)}?region=us-east-1&endpoint_url={engine.endpoint_url}"
     with SyncRateLimiter.open(url, create=True):
         pass
-    yield url
+    return url
 
 
 def crowded(url: str, entities: list[str], calls: int) -> dict[str, int]:

@@ -31,7 +31,7 @@ def test_a_missing_table_is_a_refusal(asking: Any, engine: Engine) -> None:
     with asking(target_of(engine)) as ask, pytest.raises(Refused) as caught:
         ask("GetItem", get("never-created", "a"))
     assert caught.value.code == TABLE_NOT_FOUND
-    assert caught.value.__cause__ is not None
+    assert caught.value.message != ""
 
 
 @WORLDS
@@ -111,9 +111,10 @@ def test_streams_are_at_the_same_endpoint(asking: Any, engine: Engine, table: st
 
 LOADING = """
 import sys
-from zae_limiter.stores.dynamodb.transport import failures, protocol, settings, with_aiobotocore, with_botocore
-with_botocore.BotocoreTransport(protocol.Target())
-with_aiobotocore.AiobotocoreTransport(protocol.Target())
+from zae_limiter.stores.dynamodb.transport import access, asking_botocore, choosing, failures, protocol
+for how in choosing.HOWS:
+    for make in choosing.transports_for(protocol.Target(), how):
+        make()
 print(*{name.partition(".")[0] for name in sys.modules} & {"aiobotocore", "aiohttp", "botocore", "urllib3"})
 """
 
@@ -129,6 +130,7 @@ def test_a_missing_extra_says_what_to_install(asking: Any, monkeypatch: pytest.M
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "botocore", None)
     monkeypatch.setitem(sys.modules, "aiobotocore", None)
+    monkeypatch.setenv("AWS_PROFILE", "work")
     with asking(Target("us-east-1", "http://127.0.0.1:1")) as ask, pytest.raises(ImportError) as caught:
         ask("GetItem", get("t", "a"))
     assert "pip install 'zae-limiter[dynamodb]'" in str(caught.value)

@@ -12,20 +12,20 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import pytest
-from transports import SECONDS, Ask, add, get, put, target_of
+from transports import ASYNC_TRANSPORTS, SECONDS, SYNC_TRANSPORTS, Ask, add, get, put, target_of
 
 from engines.servers import Engine
 from zae_limiter.stores.dynamodb.requests import NoAnswer
 from zae_limiter.stores.dynamodb.transport import with_aiobotocore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
-from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
 
-def test_threads_share_one_transport(engine: Engine, table: str) -> None:
-    transport = BotocoreTransport(target_of(engine))
+@SYNC_TRANSPORTS
+def test_threads_share_one_transport(make: Any, engine: Engine, table: str) -> None:
+    transport = make(target_of(engine))
 
     def work() -> None:
         for _ in range(20):
@@ -40,9 +40,10 @@ def test_threads_share_one_transport(engine: Engine, table: str) -> None:
     transport.close()
 
 
-def test_tasks_share_one_transport(engine: Engine, table: str) -> None:
+@ASYNC_TRANSPORTS
+def test_tasks_share_one_transport(make: Any, engine: Engine, table: str) -> None:
     async def main() -> Mapping[str, Any]:
-        transport = AiobotocoreTransport(target_of(engine))
+        transport = make(target_of(engine))
         await asyncio.gather(*(transport.call("UpdateItem", add(table, "shared"), SECONDS) for _ in range(160)))
         try:
             return await transport.call("GetItem", get(table, "shared"), SECONDS)
@@ -52,8 +53,11 @@ def test_tasks_share_one_transport(engine: Engine, table: str) -> None:
     assert asyncio.run(main())["Item"]["n"] == {"N": "160"}
 
 
-def test_one_transport_serves_loops_one_after_the_other_and_leaves_nothing_open(engine: Engine, table: str) -> None:
-    transport = AiobotocoreTransport(target_of(engine))
+@ASYNC_TRANSPORTS
+def test_one_transport_serves_loops_one_after_the_other_and_leaves_nothing_open(
+    make: Any, engine: Engine, table: str
+) -> None:
+    transport = make(target_of(engine))
     with warnings.catch_warnings(record=True) as complaints:
         warnings.simplefilter("always")
         for _ in range(3):
@@ -67,9 +71,10 @@ def test_one_transport_serves_loops_one_after_the_other_and_leaves_nothing_open(
     assert [str(complaint.message) for complaint in complaints] == []
 
 
-def test_a_transport_that_is_forgotten_in_its_loop_leaves_nothing_open(engine: Engine, table: str) -> None:
+@ASYNC_TRANSPORTS
+def test_a_transport_that_is_forgotten_in_its_loop_leaves_nothing_open(make: Any, engine: Engine, table: str) -> None:
     async def main() -> None:
-        await AiobotocoreTransport(target_of(engine)).call("GetItem", get(table, "a"), SECONDS)
+        await make(target_of(engine)).call("GetItem", get(table, "a"), SECONDS)
         gc.collect()
         await asyncio.sleep(0.1)
 
@@ -80,8 +85,11 @@ def test_a_transport_that_is_forgotten_in_its_loop_leaves_nothing_open(engine: E
     assert [str(complaint.message) for complaint in complaints] == []
 
 
-def test_loops_in_two_threads_at_once_each_have_a_client_and_one_closes_both(engine: Engine, table: str) -> None:
-    transport = AiobotocoreTransport(target_of(engine))
+@ASYNC_TRANSPORTS
+def test_loops_in_two_threads_at_once_each_have_a_client_and_one_closes_both(
+    make: Any, engine: Engine, table: str
+) -> None:
+    transport = make(target_of(engine))
     closed = threading.Event()
     called = threading.Barrier(2, timeout=30)
     failures: list[BaseException] = []
@@ -114,17 +122,19 @@ def test_loops_in_two_threads_at_once_each_have_a_client_and_one_closes_both(eng
     assert failures == []
 
 
-def test_a_closed_transport_opens_again(engine: Engine, table: str) -> None:
-    transport = BotocoreTransport(target_of(engine))
+@SYNC_TRANSPORTS
+def test_a_closed_transport_opens_again(make: Any, engine: Engine, table: str) -> None:
+    transport = make(target_of(engine))
     for _ in range(2):
         transport.call("GetItem", get(table, "a"), SECONDS)
         transport.close()
         transport.close()
 
 
-def test_a_closed_transport_opens_again_in_the_same_loop(engine: Engine, table: str) -> None:
+@ASYNC_TRANSPORTS
+def test_a_closed_transport_opens_again_in_the_same_loop(make: Any, engine: Engine, table: str) -> None:
     async def main() -> None:
-        transport = AiobotocoreTransport(target_of(engine))
+        transport = make(target_of(engine))
         for _ in range(2):
             await transport.call("GetItem", get(table, "a"), SECONDS)
             await transport.close()
@@ -156,9 +166,10 @@ def test_a_caller_who_gives_up_early_does_not_stop_the_client_from_being_made(
     assert began == ["dynamodb"]
 
 
-def test_cancelling_a_call_leaves_the_transport_usable(engine: Engine, table: str) -> None:
+@ASYNC_TRANSPORTS
+def test_cancelling_a_call_leaves_the_transport_usable(make: Any, engine: Engine, table: str) -> None:
     async def main() -> None:
-        transport = AiobotocoreTransport(target_of(engine))
+        transport = make(target_of(engine))
         await transport.call("PutItem", put(table, "a"), SECONDS)
         tasks = [asyncio.create_task(transport.call("UpdateItem", add(table, "a"), SECONDS)) for _ in range(20)]
         await asyncio.sleep(0.01)
@@ -173,15 +184,12 @@ def test_cancelling_a_call_leaves_the_transport_usable(engine: Engine, table: st
 
 FORKING = """
 import asyncio, gc, os, sys
+from zae_limiter.stores.dynamodb.transport.choosing import transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport import with_aiobotocore
-from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
-from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
 
-url, table, world = sys.argv[1:]
-target = Target("us-east-1", url)
-transport = BotocoreTransport(target) if world == "sync" else AiobotocoreTransport(target)
+url, table, world, how = sys.argv[1:]
+transports = transports_for(Target("us-east-1", url), how)
+transport = transports.sync() if world == "sync" else transports.asynchronous()
 params = {
     "TableName": table, "Key": {"PK": {"S": "forks"}}, "UpdateExpression": "ADD #n :one",
     "ExpressionAttributeNames": {"#n": "n"}, "ExpressionAttributeValues": {":one": {"N": "1"}},
@@ -222,8 +230,10 @@ for _ in range(3):
         loops.append(asyncio.new_event_loop())
         call(20)
         code = 0 if sockets() - mine else 3
-        if world == "async" and {loop for loop, _ in transport._lives} != {loops[-1]}:
-            code = 4
+        if world == "async":
+            lives = transport._lives if how == "botocore" else transport._process._lives
+            if {loop for loop, _ in lives} != {loops[-1]}:
+                code = 4
         close()
         gc.collect()
         os._exit(code)
@@ -238,9 +248,12 @@ loops[-1].close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@pytest.mark.parametrize("how", ["own", "botocore"])
 @pytest.mark.parametrize("world", ["sync", "async"])
-def test_a_forked_child_has_connections_of_its_own(world: str, engine: Engine, table: str, asking_engine: Ask) -> None:
-    command = [sys.executable, "-W", "error", "-c", FORKING, engine.endpoint_url, table, world]
+def test_a_forked_child_has_connections_of_its_own(
+    world: str, how: str, engine: Engine, table: str, asking_engine: Ask
+) -> None:
+    command = [sys.executable, "-W", "error", "-c", FORKING, engine.endpoint_url, table, world, how]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert asking_engine("GetItem", get(table, "forks"))["Item"]["n"] == {"N": "90"}

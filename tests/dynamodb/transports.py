@@ -1,15 +1,17 @@
-"""One transport of each world, asked in the same way, and a table to ask about."""
+"""Every transport of each world, asked in the same way, and a table to ask about."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeAlias
 
 import pytest
 
 from engines.servers import Engine
+from zae_limiter.stores.dynamodb.transport.over_asyncio import AsyncioTransport
+from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
 from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
@@ -19,26 +21,49 @@ Ask: TypeAlias = Callable[..., Any]
 SECONDS = 5.0
 
 
-@contextmanager
-def sync_asking(target: Target) -> Iterator[Ask]:
-    transport = BotocoreTransport(target)
-    try:
-        yield lambda operation, params, seconds=SECONDS: transport.call(operation, params, seconds)
-    finally:
-        transport.close()
+def asking_with(make: Callable[[Target], Any]) -> Callable[[Target], AbstractContextManager[Ask]]:
+    """How to ask through transports for threads."""
 
-
-@contextmanager
-def async_asking(target: Target) -> Iterator[Ask]:
-    transport = AiobotocoreTransport(target)
-    with asyncio.Runner() as runner:
+    @contextmanager
+    def asking(target: Target) -> Iterator[Ask]:
+        transport = make(target)
         try:
-            yield lambda operation, params, seconds=SECONDS: runner.run(transport.call(operation, params, seconds))
+            yield lambda operation, params, seconds=SECONDS: transport.call(operation, params, seconds)
         finally:
-            runner.run(transport.close())
+            transport.close()
+
+    return asking
 
 
-WORLDS = pytest.mark.parametrize("asking", [sync_asking, async_asking], ids=["sync", "async"])
+def asking_in_a_loop_with(make: Callable[[Target], Any]) -> Callable[[Target], AbstractContextManager[Ask]]:
+    """How to ask through transports for event loops."""
+
+    @contextmanager
+    def asking(target: Target) -> Iterator[Ask]:
+        transport = make(target)
+        with asyncio.Runner() as runner:
+            try:
+                yield lambda operation, params, seconds=SECONDS: runner.run(transport.call(operation, params, seconds))
+            finally:
+                runner.run(transport.close())
+
+    return asking
+
+
+SYNC: dict[str, Callable[[Target], Any]] = {"own": SocketTransport, "botocore": BotocoreTransport}
+ASYNC: dict[str, Callable[[Target], Any]] = {"own-async": AsyncioTransport, "aiobotocore": AiobotocoreTransport}
+
+sync_asking = asking_with(BotocoreTransport)
+OWN = {"own": asking_with(SocketTransport), "own-async": asking_in_a_loop_with(AsyncioTransport)}
+EVERY = OWN | {
+    "botocore": sync_asking,
+    "aiobotocore": asking_in_a_loop_with(AiobotocoreTransport),
+}
+
+WORLDS = pytest.mark.parametrize("asking", EVERY.values(), ids=EVERY)
+OWN_WORLDS = pytest.mark.parametrize("asking", OWN.values(), ids=OWN)
+SYNC_TRANSPORTS = pytest.mark.parametrize("make", SYNC.values(), ids=SYNC)
+ASYNC_TRANSPORTS = pytest.mark.parametrize("make", ASYNC.values(), ids=ASYNC)
 
 
 def target_of(engine: Engine) -> Target:

@@ -145,16 +145,28 @@ EMPTY_FOR_NOTHING: Mapping[str, str] = {
 def other_differences(table: str, here: Key, nowhere: Key) -> dict[str, Drawn]:
     """A call for each difference that is none of ``wrong_calls``. There is an item ``here``, and none ``nowhere``."""
     remove = {"TableName": table, "Key": address(nowhere), "UpdateExpression": "REMOVE b"}
-    set_new = {"TableName": table, "Key": address(nowhere), "UpdateExpression": "SET b = :v"}
-    set_new["ExpressionAttributeValues"] = {":v": encode(1)}
-    add_much = {"TableName": table, "Key": address(here), "UpdateExpression": "ADD b_rpm_tk :v"}
-    add_much["ExpressionAttributeValues"] = {":v": {"N": "1" * 37}}
-    query = {"TableName": table, "KeyConditionExpression": "SK = :s AND PK = :p"}
-    query["ExpressionAttributeValues"] = {":s": encode(here.sk), ":p": encode(here.pk)}
+    set_new = {
+        "TableName": table,
+        "Key": address(nowhere),
+        "UpdateExpression": "SET b = :v",
+        "ExpressionAttributeValues": {":v": encode(1)},
+        "ReturnValues": "ALL_OLD",
+    }
+    add_much = {
+        "TableName": table,
+        "Key": address(here),
+        "UpdateExpression": "ADD b_rpm_tk :v",
+        "ExpressionAttributeValues": {":v": {"N": "1" * 37}},
+    }
+    query = {
+        "TableName": table,
+        "KeyConditionExpression": "SK = :s AND PK = :p",
+        "ExpressionAttributeValues": {":s": encode(here.sk), ":p": encode(here.pk)},
+    }
     return {
         ONLY_REMOVALS: Drawn("UpdateItem", remove),
         ONLY_REMOVALS + IN_A_TRANSACTION: Drawn("TransactWriteItems", {"TransactItems": [{"Update": remove}]}),
-        OLD_OF_NO_ITEM: Drawn("UpdateItem", {**set_new, "ReturnValues": "ALL_OLD"}),
+        OLD_OF_NO_ITEM: Drawn("UpdateItem", set_new),
         ODD_NUMBER: Drawn("UpdateItem", add_much),
         SORT_KEY_FIRST: Drawn("Query", query),
     }

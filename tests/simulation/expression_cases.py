@@ -1,4 +1,4 @@
-"""What conditions and updates mean, as data: for the model by itself, and for the engines."""
+"""What conditions and updates mean, and what values weigh, as data: for the model by itself, and for the engines."""
 
 from __future__ import annotations
 
@@ -93,3 +93,28 @@ UPDATES: list[tuple[dict[str, Any] | None, str | None, dict[str, Any], dict[str,
     ),
     ({"n": 10**38 - 1}, "ADD n :v", {"v": 1}, {"n": 10**38}),
 ]
+
+SIZES: list[tuple[dict[str, Any], int]] = [
+    ({"N": "0"}, 1),
+    ({"N": "7"}, 2),
+    ({"N": "-7"}, 3),
+    ({"N": "12"}, 2),
+    ({"N": "123"}, 3),
+    ({"N": "-123"}, 4),
+    ({"N": "100"}, 2),
+    ({"N": "-5000"}, 3),
+    ({"N": "12300"}, 3),
+    ({"N": "1700000000000"}, 2),
+    ({"N": "1700000000001"}, 8),
+    ({"N": "1" * 38}, 20),
+    ({"N": "1.5"}, 3),
+    ({"N": "0.01"}, 2),
+    ({"S": ""}, 0),
+    ({"S": "é"}, 2),
+    ({"BOOL": True}, 1),
+    ({"NULL": True}, 1),
+    ({"L": []}, 3),
+    ({"L": [{"N": "1"}, {"S": "ab"}]}, 9),
+    ({"M": {"k": {"S": "ab"}, "z": {"BOOL": True}}}, 10),
+]
+"""Values, and how many bytes they count for."""

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from simulation.faults import NONE, Faults
-from simulation.invariants import Oracle, Place, Verb
+from simulation.invariants import Oracle, Place, Verb, owner_of
 from simulation.ledger import Books
 from simulation.model import Model
 from simulation.network import Flight, Network
@@ -250,7 +250,7 @@ class Task:
         if not self.alive or self.turn != turn or not (self.interruptible or self.to_the_end):
             return
         for call in self._calls:
-            self.fleet.doubt(call)
+            self.fleet.doubt(call, self.verb)
         if self.to_the_end:
             self._go_on(self._plan.throw, CutShort("simulated"))
         else:
@@ -391,11 +391,12 @@ class Fleet:
             if place[1] == "#STATE":
                 self.trace.note(place, self.now, verb, call, refusal, self.items.get(place))
 
-    def doubt(self, call: Call) -> None:
-        """The answer to a call is lost."""
+    def doubt(self, call: Call, verb: Verb | None) -> None:
+        """The answer to a call is lost: it may be charged again, or never come back."""
         for place, mark, amounts in marked_writes(call):
             self.oracle.doubt(mark)
-            self.books.doubt_write(place, amounts)
+            stakes = {} if verb is None else verb.stakes.get(owner_of(place), {})
+            self.books.doubt_write(place, {**stakes, **amounts})
 
     def remove(self, place: Place) -> None:
         """Somebody deletes a bucket."""

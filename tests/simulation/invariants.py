@@ -43,7 +43,7 @@ class Violation(AssertionError):
 class Verb:
     """One verb of one client, as the oracle must know it."""
 
-    __slots__ = ("client", "committed", "kind", "started", "what")
+    __slots__ = ("client", "committed", "kind", "stakes", "started", "what")
 
     def __init__(self, kind: str, client: str, started: int, what: str = "") -> None:
         self.kind = kind
@@ -51,6 +51,7 @@ class Verb:
         self.started = started
         self.what = what
         self.committed: dict[Place, int] = {}
+        self.stakes: dict[tuple[str, str], dict[str, int]] = {}  # what it is to do to whose bucket, in any case
 
 
 class Window:
@@ -93,6 +94,7 @@ class Oracle:
         self._windows: dict[Place, dict[str, Window]] = {}
         self._marks: dict[str, bool] = {}
         self._doubted: set[str] = set()
+        self._names: set[str] = set()
         self._versions: dict[Place, int] = {}
         self._returned: dict[Place, list[tuple[int, int]]] = {}
 
@@ -110,9 +112,10 @@ class Oracle:
             else:
                 self._moved(place, old, new, verb, at)
         elif new is not None and "config_version" in new:
-            version = self._versions[place] = int(new["config_version"]["N"])
-            if verb is not None:
+            version = int(new["config_version"]["N"])
+            if verb is not None and version != self._versions.get(place):
                 verb.committed[place] = version
+            self._versions[place] = version
 
     def expired(self, place: Place, at: int) -> None:
         """A bucket's time was over: is it full?"""
@@ -148,6 +151,8 @@ class Oracle:
             reference.begin(name, held.terms, bucket.rf, held.tc)
             total[name] += held.tc
         total["ev"] += bucket.ev
+        if bucket.ev <= 0:
+            self._note_missing(place, bucket)
         self._check_once(place, bucket, {name: held.tc for name, held in bucket.limits.items()})
         self._check_state(place, bucket, bucket.rf, draws=bucket.ev > 0, touched=set(bucket.limits))
         for name, held in bucket.limits.items():
@@ -165,7 +170,10 @@ class Oracle:
         after = read_bucket(new)
         self._read[place] = (new, after)
         mark = after.ring[0]
-        if mark in before.ring or not follows(after.ring, before.ring):
+        idle = after.ev == before.ev and all(
+            name in before.limits and before.limits[name].tc == held.tc for name, held in after.limits.items()
+        )
+        if (mark in before.ring and not idle) or not follows(after.ring, before.ring):
             raise Violation(ONCE, place, f"the ring went from {before.ring} to {after.ring}")
         self._check_clock(place, after, at)
         t = max(stamp(mark), before.rf)
@@ -199,6 +207,8 @@ class Oracle:
                 self._windows[place].pop(name, None)
         granted = after.ev - before.ev
         total["ev"] += granted
+        if granted <= 0:
+            self._note_missing(place, after)
         self._check_state(place, after, t, draws=granted > 0, touched=touched)
         for name, delta in deltas.items():
             self._check_window(place, name, after.limits[name].terms, t, delta, draws=granted > 0)
@@ -272,10 +282,13 @@ class Oracle:
         total = self.applied.get(owner)
         if total is None:
             total = self.applied[owner] = Counter()
-        for name in total:
-            if name not in bucket.limits and name != "ev":
-                self.incomplete.add((owner, name))
+        self._names.update(bucket.limits)
         return total
+
+    def _note_missing(self, place: Place, bucket: Bucket) -> None:
+        """What is settled on a limit the bucket does not have (any more, or yet) is not counted."""
+        if len(bucket.limits) < len(self._names):
+            self.incomplete.update((owner_of(place), name) for name in self._names if name not in bucket.limits)
 
 
 def stamp(mark: str) -> int:

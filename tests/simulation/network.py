@@ -80,7 +80,7 @@ class Network:
             trip += int(self.rng.expovariate(1 / 300_000))
         elif fate == "slow":
             trip += int(self.rng.expovariate(1 / 1_000_000))
-        if fate == "unanswered" or fleet.now_us + trip >= give_up:
+        if not flight.unanswered and (fate == "unanswered" or fleet.now_us + trip >= give_up):
             self._leave_unanswered(flight, at_once=fate == "unanswered")
         fleet.after(trip, self._arrive, flight, fate)
 
@@ -103,7 +103,7 @@ class Network:
         wait = left
         if at_once and self.rng.random() < 0.8:
             wait = min(left, int(self.rng.random() * 30_000))
-        fleet.doubt(flight.call)
+        fleet.doubt(flight.call, flight.verb)
         fleet.after(wait, self._deliver, flight, NoAnswer("simulated"))
 
     def _deliver(self, flight: Flight, answer: Answer) -> None:

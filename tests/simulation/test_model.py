@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from simulation.expression_cases import CONDITIONS, HELD, UPDATES
+from simulation.expression_cases import CONDITIONS, HELD, SIZES, UPDATES
 from simulation.model import Model, NotModelled
+from simulation.model.values import value_size
 from simulation.wrong_calls import WRONG_UPDATES
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, TABLE_NOT_FOUND, Refused
 from zae_limiter.stores.dynamodb.table import table_params
@@ -148,6 +149,17 @@ def test_an_expression_has_a_size(model: Model) -> None:
         update(model, "SET n = :v", long, v=1)
     with pytest.raises(Refused, match="too many operators"):
         update(model, "SET n = :v", " OR ".join(["n = :v"] * 200), v=1)
+
+
+@pytest.mark.parametrize(("value", "size"), SIZES)
+def test_a_value_has_a_size(value: dict[str, Any], size: int) -> None:
+    assert value_size(value) == size
+
+
+def test_a_sum_has_no_more_digits_than_a_number(model: Model) -> None:
+    put(model, n=10**38 - 1)
+    with pytest.raises(Refused, match="38 significant digits"):
+        update(model, "ADD n :v", v=10**37)
 
 
 def test_an_item_has_a_size(model: Model) -> None:

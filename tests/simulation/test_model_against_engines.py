@@ -22,7 +22,7 @@ from simulation.engine_differences import (
     WITHOUT_CAPACITY,
     other_differences,
 )
-from simulation.expression_cases import CONDITIONS, HELD, UPDATES
+from simulation.expression_cases import CONDITIONS, HELD, SIZES, UPDATES
 from simulation.model import Model
 from simulation.random_calls import Caller
 from simulation.wrong_calls import all_wrong
@@ -34,7 +34,7 @@ from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
 from zae_limiter.stores.dynamodb.values import encode, encode_item
 
-SEQUENCES = int(os.environ.get("ZAEL_MODEL_SEQUENCES", "25"))
+SEQUENCES = int(os.environ.get("ZAEL_MODEL_SEQUENCES", "20"))
 CALLS = 60
 FIRST_SEED = 1
 SECONDS = 30.0
@@ -215,6 +215,20 @@ def test_updates_mean_the_same(pair: Pair) -> None:
             pair.both("PutItem", {"TableName": pair.table, "Item": address(caller.buckets[0]) | encode_item(before)})
         params = _update(pair, caller, literals, UpdateExpression=expression)
         assert pair.by_engine("UpdateItem", params) == pair.by_model("UpdateItem", params), (before, expression)
+
+
+def test_values_are_charged_to_the_byte(dynoxide: Engine) -> None:
+    pair = Pair(dynoxide)
+    for value, size in SIZES:
+        key = Key(f"sizes{next(NUMBERS)}", "s")
+        padding = 1024 - size - len("PK" + key.pk + "SK" + key.sk + "a" + "p")
+        for more, units in ((0, 1.0), (1, 2.0)):
+            item = address(key) | {"a": value, "p": {"S": "x" * (padding + more)}}
+            params = {"TableName": pair.table, "Item": item, "ReturnConsumedCapacity": "TOTAL"}
+            expected = pair.by_model("PutItem", params)
+            assert expected[1]["ConsumedCapacity"]["CapacityUnits"] == units, value
+            assert pair.by_engine("PutItem", params) == expected, value
+    pair.close()
 
 
 def test_a_scan_finds_the_same(engine: Engine) -> None:

@@ -112,6 +112,7 @@ class Worker:
                 yield from Pause(pause)
             self._settling = (legs, owed)
             task.verb = Verb("settle", self.client.name, self.fleet.now)
+            task.verb.stakes.update(_owed(legs, owed))
             task.to_the_end = True
             failure: Exception | None = None
             try:

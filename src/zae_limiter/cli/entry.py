@@ -11,14 +11,22 @@ import sys
 
 from zae_limiter.exceptions import ZAELimiterError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zae_limiter.cli.session import Surroundings
+
 CLI_EXTRA = ("click", "rich")
 """What ``pip install 'zae-limiter[cli]'`` brings."""
 
 
-def main() -> int:
-    """Run the command line; the exit code."""
+def main(words: Sequence[str] | None = None, surroundings: Surroundings | None = None) -> int:
+    """Run the command line: the program's own words, or these, in the surroundings of a test. The exit code."""
     try:
-        return _run_and_flush()
+        code = _run(words, surroundings)
+        sys.stdout.flush()
+        return code
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in CLI_EXTRA:
             raise
@@ -36,19 +44,13 @@ def main() -> int:
         return _could_not_write(error)
 
 
-def _run_and_flush() -> int:
-    code = _run()
-    sys.stdout.flush()
-    return code
-
-
-def _run() -> int:
+def _run(words: Sequence[str] | None, surroundings: Surroundings | None) -> int:
     from click import Abort, ClickException
 
     from zae_limiter.cli.group import cli
 
     try:
-        code = cli.main(prog_name="zae-limiter", standalone_mode=False)
+        code = cli.main(words, prog_name="zae-limiter", standalone_mode=False, obj=surroundings)
     except ClickException as error:
         error.show()
         return error.exit_code

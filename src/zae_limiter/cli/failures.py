@@ -19,11 +19,13 @@ from zae_limiter.exceptions import (
 )
 
 EXIT_ERROR = 1
+EXIT_UNAVAILABLE = 69
+EXIT_DENIED = 75
 EXIT_INTERRUPTED = 130
 
 EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
-    (RateLimiterUnavailable, 69),
-    (RateLimitExceeded, 75),
+    (RateLimiterUnavailable, EXIT_UNAVAILABLE),
+    (RateLimitExceeded, EXIT_DENIED),
     (ZAELimiterError, EXIT_ERROR),
 )
 """The first kind that fits gives the code."""

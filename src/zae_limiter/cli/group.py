@@ -13,8 +13,33 @@ import click
 
 from zae_limiter.version import __version__
 
-COMMANDS = ("demo", "version")
+COMMANDS = (
+    "acquire",
+    "available",
+    "status",
+    "watch",
+    "explain",
+    "reset",
+    "entity",
+    "resource",
+    "system",
+    "limits",
+    "namespace",
+    "usage",
+    "audit",
+    "demo",
+    "completion",
+    "version",
+)
 """In the order help lists them."""
+
+
+class InOrder(click.Group):
+    """A group whose help lists its commands in the order they were written in."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command there is."""
+        return list(self.commands)
 
 
 class LazyGroup(click.Group):
@@ -35,12 +60,19 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
-Example:
+Examples:
   zae-limiter demo        # nothing to install or start
+  zae-limiter system set-defaults -l rpm:100 -l tpm:10_000
+  zae-limiter acquire key-1 gpt-4 rpm=1 tpm=500
+  zae-limiter status key-1
 """,
 )
 @click.version_option(__version__, message="zae-limiter %(version)s")
 def cli() -> None:
-    """An exact rate limiter for LLM and API platforms."""
+    """An exact rate limiter for LLM and API platforms.
+
+    The store is named by --url or ZAEL_URL; without either it is a SQLite file in your data folder, the same that
+    the library uses. Options stand after the command.
+    """

@@ -2,8 +2,9 @@
 
 ``Model().call("UpdateItem", params)`` answers as DynamoDB would, in its JSON, or raises
 :class:`zae_limiter.stores.dynamodb.requests.Refused`. Nothing else happens by itself: items expire when
-:meth:`Model.expire` is called, and capacity is counted but never runs out. What the model does not know it does
-not guess: it raises :class:`NotModelled`.
+:meth:`Model.expire` is called, capacity is counted but never runs out, no transaction meets another, and every read,
+also of an index, sees everything that was written. What the model does not know it does not guess: it raises
+:class:`NotModelled`.
 
 Items are never changed in place. So replies, images in the log of changes and what :meth:`Model.snapshot` returns
 share them without copying, and whoever gets one may keep it, but must not change it.

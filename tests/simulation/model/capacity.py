@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simulation.model.refusals import invalid
 from simulation.model.tables import Charge
 
 
 def wanted(params: Mapping[str, Any]) -> str | None:
     """In which detail a request asks for it: ``TOTAL``, ``INDEXES`` or not at all."""
-    level = params.get("ReturnConsumedCapacity")
-    if level in (None, "NONE"):
-        return None
-    if level not in ("TOTAL", "INDEXES"):
-        raise invalid(f"ReturnConsumedCapacity cannot be {level}")
-    return str(level)
+    level = params.get("ReturnConsumedCapacity", "NONE")
+    return None if level == "NONE" else str(level)
 
 
 def consumed(charges: Sequence[Charge], level: str, *, split: bool = False) -> list[dict[str, Any]]:

@@ -194,8 +194,8 @@ class Model:
 
     # Several items
 
-    def _undone(self, total: int) -> int:
-        """How many of so many requests are done; the others are left."""
+    def _done_of(self, total: int) -> int:
+        """How many of so many requests of a batch are done; the others are left."""
         left, self._left = min(self._left, total), 0
         return total - left
 
@@ -211,7 +211,7 @@ class Model:
             raise invalid("Too many items requested for the BatchGetItem call" if asked else "RequestItems is empty")
         if len({(table.name, key) for table, key, *_ in asked}) < len(asked):
             raise invalid("Provided list of item keys contains duplicates")
-        done = self._undone(len(asked))
+        done = self._done_of(len(asked))
         responses: dict[str, list[Attributes]] = {name: [] for name in requests}
         for table, key, _, request, program in asked[:done]:
             cost = read_units(table.size(key), consistent=bool(request.get("ConsistentRead")))
@@ -237,7 +237,7 @@ class Model:
             raise invalid("Too many items requested for the BatchWriteItem call" if asked else "RequestItems is empty")
         if len({(write.table.name, write.key) for write, _ in asked}) < len(asked):
             raise invalid("Provided list of item keys contains duplicates")
-        done = self._undone(len(asked))
+        done = self._done_of(len(asked))
         for write, _ in asked[:done]:
             self._owed += [write, *write.commit(now_s)]
         left: dict[str, Any] = {}

@@ -41,6 +41,11 @@ PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
     "KeysAndAttributes": frozenset({"Keys", "ConsistentRead", "ProjectionExpression", "ExpressionAttributeNames"}),
 }
 
+CHOICES: Final[Mapping[str, frozenset[str]]] = {
+    "ReturnConsumedCapacity": frozenset({"NONE", "TOTAL", "INDEXES"}),
+    "ReturnValuesOnConditionCheckFailure": frozenset({"NONE", "ALL_OLD"}),
+}
+
 RETURN_VALUES: Final = {
     "Put": frozenset({"NONE", "ALL_OLD"}),
     "Delete": frozenset({"NONE", "ALL_OLD"}),
@@ -49,13 +54,15 @@ RETURN_VALUES: Final = {
 
 
 def check_parameters(operation: str, params: Mapping[str, Any]) -> None:
-    """Fail on a parameter that would have to be obeyed and is not, and on one that no client could send."""
+    """Fail on a parameter that is not obeyed here, on one that no client could send, and on a choice there is not."""
     known = PARAMETERS[operation]
     for name, value in params.items():
         if name not in known:
             raise NotModelled(f"{name} of {operation}")
         if value is None:
             raise TypeError(f"{name} of {operation} is None: leave it out")
+        if name in CHOICES and value not in CHOICES[name]:
+            raise invalid(f"1 validation error detected: {name} cannot be {value}")
 
 
 def check_return_values(kind: str, params: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zae_limiter.bucket import MILLI, Balance, calculate_due, rebase, refill_bucket
+from zae_limiter.bucket import MILLI, Balance, calculate_due, force_consume, rebase, refill_bucket
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.writes import Terms
 
@@ -26,6 +26,22 @@ def adopted(image: Image | None, terms: Terms, now: int) -> tuple[Balance, ...]:
         else Balance(limit, now, shard=image.shard, shards=image.shards)
         for limit in limits
     )
+
+
+def after_taking(image: Image, deltas: Mapping[str, int], now: int) -> Image:
+    """What a transaction left of the bucket, which it does not tell itself."""
+    balances = {}
+    for name, balance in image.balances.items():
+        taken = deltas.get(name, 0)
+        balances[name] = Balance(
+            balance.limit,
+            image.rf,
+            tk=force_consume(balance, taken, now) if taken else balance.tk,
+            tc=balance.tc + taken,
+            shard=image.shard,
+            shards=image.shards,
+        )
+    return image.with_balances(balances)
 
 
 def needed_of(terms: Terms, wanted: Mapping[str, int], reserved: Mapping[str, int]) -> dict[str, int]:

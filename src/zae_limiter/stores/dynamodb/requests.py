@@ -68,8 +68,10 @@ class Refused(Exception):
 class NoAnswer(Exception):
     """No answer, or none that says anything (a timeout, a reset, a 5xx).
 
-    ``sent`` is false when the call surely never reached DynamoDB.
+    ``sent`` is false when the call surely never reached DynamoDB. ``final``: asking again now is of no use.
     """
+
+    final = False
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         self.sent = sent
@@ -79,8 +81,19 @@ class NoAnswer(Exception):
 class DeadlineOver(NoAnswer):
     """There was no time left to ask. Nothing was sent."""
 
+    final = True
+
     def __init__(self, message: str = "the deadline has passed") -> None:
         super().__init__(message, sent=False)
+
+
+class NobodyThere(NoAnswer):
+    """Nobody answered for a while, so nobody was asked. Nothing was sent."""
+
+    final = True
+
+    def __init__(self) -> None:
+        super().__init__("it has not answered for a while; trying again in the background", sent=False)
 
 
 class Call(Request[Reply]):

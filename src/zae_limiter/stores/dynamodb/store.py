@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from typing import Any
 
 from zae_limiter.running.clocks import machine_timer
 from zae_limiter.running.plan import NOT_YET, Plan, Request
+from zae_limiter.stores.dynamodb.breaker import Breaker, Passage
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S, Asking, Window
 from zae_limiter.stores.dynamodb.plans.audit import AuditVerbs, Trace, traced
@@ -25,6 +27,7 @@ from zae_limiter.stores.dynamodb.requests import (
     DeadlineOver,
     MachineTime,
     NoAnswer,
+    NobodyThere,
     ReadMachineTime,
     Refused,
     Reply,
@@ -90,6 +93,8 @@ class DynamoStore(TableVerbs):
         self._spaces: dict[tuple[str, bool], DynamoSpace] = {}
         self._transport = transport
         self._async_transport = async_transport
+        self._breaker = Breaker()
+        self._probing: set[Any] = set()
         self._workers: tuple[int, ThreadPoolExecutor | None] = (0, None)  # threads do not survive a fork
 
     def __repr__(self) -> str:
@@ -112,7 +117,7 @@ class DynamoStore(TableVerbs):
 
     def perform(self, request: Request[Any], /) -> Any:
         if isinstance(request, Call):
-            return self._sync_transport().call(request.operation, request.params, _seconds_left(request))
+            return self._call(request)
         if isinstance(request, Together):
             return self._call_together(request.calls)
         if isinstance(request, Backoff):
@@ -148,12 +153,77 @@ class DynamoStore(TableVerbs):
             return failure
         return reply
 
+    def _call(self, call: Call) -> Reply:
+        seconds = _seconds_left(call)
+        passage = self._breaker.passage(machine_timer())
+        if passage is Passage.STOP_AND_PROBE:
+            threading.Thread(target=self._probe, name="zae-limiter-probe", daemon=True).start()
+        if passage is not Passage.GO:
+            raise NobodyThere
+        try:
+            reply = self._sync_transport().call(call.operation, call.params, seconds)
+        except NoAnswer:
+            self._breaker.silent(machine_timer())
+            raise
+        except Refused:
+            self._breaker.answered()
+            raise
+        self._breaker.answered()
+        return reply
+
+    def _probe(self) -> None:
+        """Ask whether anybody is there; a refusal is an answer too."""
+        try:
+            self._sync_transport().call(*self._question())
+        except NoAnswer:
+            return
+        except Refused:
+            pass
+        self._breaker.answered()
+
     async def _call_async(self, call: Call) -> Reply:
+        seconds = _seconds_left(call)
+        passage = self._breaker.passage(machine_timer())
+        if passage is Passage.STOP_AND_PROBE:
+            self._probes_async()
+        if passage is not Passage.GO:
+            raise NobodyThere
+        try:
+            reply = await self._async_world().call(call.operation, call.params, seconds)
+        except NoAnswer:
+            self._breaker.silent(machine_timer())
+            raise
+        except Refused:
+            self._breaker.answered()
+            raise
+        self._breaker.answered()
+        return reply
+
+    def _probes_async(self) -> None:
+        import asyncio
+
+        async def probe() -> None:
+            try:
+                await self._async_world().call(*self._question())
+            except NoAnswer:
+                return
+            except Refused:
+                pass
+            self._breaker.answered()
+
+        task = asyncio.get_running_loop().create_task(probe(), name="zae-limiter-probe")
+        self._probing.add(task)
+        task.add_done_callback(self._probing.discard)
+
+    def _question(self) -> tuple[str, dict[str, Any], float]:
+        return "DescribeTable", {"TableName": self.asking.table}, self.asking.deadline_ms / 1000
+
+    def _async_world(self) -> AsyncTransport:
         if self._async_transport is None:
             from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
 
             self._async_transport = AiobotocoreTransport(self._target)
-        return await self._async_transport.call(call.operation, call.params, _seconds_left(call))
+        return self._async_transport
 
     def _sync_transport(self) -> Transport:
         if self._transport is None:
@@ -171,6 +241,11 @@ class DynamoStore(TableVerbs):
             workers.shutdown(wait=False)
 
     async def aclose(self) -> None:
+        import asyncio
+
+        for task in [task for task in self._probing if task.get_loop() is asyncio.get_running_loop()]:
+            task.cancel()
+            await asyncio.wait((task,))
         if self._async_transport is not None:
             await self._async_transport.close()
         self.close()

@@ -59,7 +59,8 @@ class Wish(NamedTuple):
     """What a write is to do, in millitokens by limit.
 
     ``deltas``: positive ones are taken, negative ones come back. ``needed`` makes it a draw: every limit named
-    there must hold that much, and no other may be in debt. ``terms``: rebase the bucket to these first.
+    there must hold that much, and no other may be in debt. ``terms``: rebase the bucket to these first;
+    ``rebase``: to those it has, so that nothing computed for the old baseline can be done any more.
     ``fill``: fill every limit. ``grants`` is added to the count of grants.
     """
 
@@ -68,6 +69,7 @@ class Wish(NamedTuple):
     terms: Terms | None = None
     grants: int = 0
     fill: bool = False
+    rebase: bool = False
 
 
 NOTHING: Mapping[str, int] = {}
@@ -112,6 +114,11 @@ class Update:
         if anchor is not None:
             self._steps.append(("ANCHOR", ""))
             self._values.append(anchor)
+
+    def demand_unmarked(self, nonce: str) -> None:
+        """Another mark must not be in the ring."""
+        self._steps.append(("UNMARKED", ""))
+        self._values.append(nonce)
 
     def params(self, table: str, key: Key) -> dict[str, Any]:
         """What UpdateItem, or an Update within a transaction, is given."""
@@ -164,6 +171,9 @@ def _shape(steps: tuple[tuple[str, str], ...]) -> Shape:
             clauses["SET"] += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
             clauses["SET"].append(f"{places[0]} = {mark}")
             conditions += [f"{place} <> {mark}" for place in places]
+        elif what == "UNMARKED":
+            places, mark = [name(place) for place in RING], value()
+            conditions += [f"{place} <> {mark}" for place in places]
         elif what == "ANCHOR":
             places, mark = [name(place) for place in RING], value()
             conditions.append(f"({' OR '.join(f'{place} = {mark}' for place in places)})")
@@ -200,6 +210,7 @@ def update(
     write.demand("shard_count", "=", image.shards)
     write.push_mark(nonce, anchor)
     draws = wish.needed is not None
+    rebased = terms is not None or wish.rebase
     bounded = draws or terms is not None or any(delta > 0 for delta in wish.deltas.values())
     longest = 0
     kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
@@ -214,7 +225,7 @@ def update(
                 limit or balance.limit,
                 now=now,
                 guess=guesses.get(name, balance.tk),
-                rebased=terms is not None,
+                rebased=rebased,
                 active=(name in kept) if terms else name not in image.resting,
                 bounded=bounded,
             ),
@@ -225,8 +236,10 @@ def update(
         for limit in terms.leg.limits:
             if limit.name not in image.balances:
                 longest = max(longest, _add_limit(write, limit, wish, image))
-        _rebase_item(write, image, terms, now)
-    accrued = (now - image.rf) * MILLI if terms else 0
+        _write_version(write, image, terms)
+    if rebased and now != image.rf:
+        write.set("rf", now)
+    accrued = (now - image.rf) * MILLI if rebased else 0
     write.add(f"b_{RESERVED_LIMIT_NAME}_tk", accrued - WRITE)
     write.add("ev", wish.grants)
     if bounded and image.shards == 1:
@@ -301,9 +314,7 @@ def _write_terms(write: Update, name: str, balance: Balance, limit: Limit | None
             write.set(f"b_{name}_{field}", value)
 
 
-def _rebase_item(write: Update, image: Image, terms: Terms, now: int) -> None:
-    if now != image.rf:
-        write.set("rf", now)
+def _write_version(write: Update, image: Image, terms: Terms) -> None:
     if terms.cv != image.cv:
         write.set("cv", terms.cv)
     write.set("cascade", terms.cascade)

@@ -71,14 +71,16 @@ class Asking:
                     raise
                 failure: Refused | NoAnswer = refusal
             except NoAnswer as silence:
-                if silence.sent and not repeatable:
+                if silence.final or (silence.sent and not repeatable):
                     raise
                 failure = silence
             tries += 1
             yield from self.pause(tries, until, failure)
 
     def pause(self, tries: int, until: Window, failure: Refused | NoAnswer) -> Plan[None]:
-        """Wait before the next try; raise ``failure`` if there is no time left for one."""
+        """Wait before the next try; raise ``failure`` if there is no time left for one, or no use in it."""
+        if isinstance(failure, NoAnswer) and failure.final:
+            raise failure
         try:
             yield from Backoff(tries, until.give_up_at)
         except NoAnswer:

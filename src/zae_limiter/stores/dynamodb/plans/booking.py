@@ -8,8 +8,9 @@ again (at worst it is charged twice) and a credit is not (it must never be given
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from zae_limiter.running.plan import READ_CLOCK, Plan
+from zae_limiter.running.plan import READ_CLOCK, Interrupted, Plan
 from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key
 from zae_limiter.stores.dynamodb.plans.asking import Window
@@ -26,7 +27,20 @@ TRIES_AT_ONCE = 2
 class Booking:
     """Something to book on one bucket, and how far that is."""
 
-    __slots__ = ("anchor", "deltas", "done", "doubtful", "grants", "image", "inc", "key", "leg", "nonce", "tries")
+    __slots__ = (
+        "anchor",
+        "deltas",
+        "done",
+        "doubtful",
+        "grants",
+        "image",
+        "inc",
+        "key",
+        "leg",
+        "nonce",
+        "tries",
+        "void_mark",
+    )
 
     def __init__(self, key: Key, leg: Leg, deltas: Mapping[str, int], *, grants: int = 0) -> None:
         self.key = key
@@ -36,6 +50,7 @@ class Booking:
         self.image: Image | None = None
         self.nonce = ""
         self.inc = ""
+        self.void_mark = ""
         self.done = False
         self.doubtful = False  # it may have been done: an answer was lost
         self.anchor: str | None = None  # a mark that was in the ring before it can have been done
@@ -45,6 +60,24 @@ class Booking:
         """Note a mark that is in the ring before the next try: while it is there, the ring has not moved on."""
         if not self.doubtful and self.image is not None:
             self.anchor = self.image.ring[0]
+
+    def note(self, answer: Answer | None) -> None:
+        """What must be known of an answer before anything else can go wrong; ``None``: it was never heard."""
+        if answer is None:
+            self.doubtful = True
+        elif isinstance(answer, NoAnswer):
+            self.doubtful = self.doubtful or answer.sent
+        elif not isinstance(answer, Refused):
+            self.done = True
+
+    def can_be_sure(self, now: int) -> bool:
+        """Whether a try whose answer was lost can be repeated so that only one of the two is ever done.
+
+        The anchor must still be in the ring: then the try was done only if its mark is there too. And the repetition
+        must move the baseline: then the try, if it is still under way, is refused when it arrives.
+        """
+        image = self.image
+        return self.doubtful and image is not None and self.anchor in image.ring and now > image.rf
 
     @property
     def gives_back(self) -> bool:
@@ -65,19 +98,34 @@ class BookingPlans(ResolvingPlans):
     def book(self, bookings: Sequence[Booking], now: int, until: Window) -> Plan[None]:
         """Do all of them. Raises when time runs out; those that are ``done`` are done."""
         for booking in bookings:
-            booking.nonce = self.marks.nonce(now)
-            memory = self.images.get(booking.key)
-            booking.image = None if memory is None else memory.image
-        pending = list(bookings)
+            if not booking.nonce:
+                booking.nonce = self.marks.nonce(now)
+                memory = self.images.get(booking.key)
+                booking.image = None if memory is None else memory.image
+        pending = [booking for booking in bookings if not booking.done]
         failure: Refused | NoAnswer | None = None
         while pending:
             unseen = [booking for booking in pending if booking.image is None]
             if unseen:
                 yield from self._look_at(unseen, now, until)
+            for booking in pending:
+                booking.drop_anchor()
+                if booking.doubtful and not booking.can_be_sure(now):
+                    self._let_credits_go(booking)
+            pending = [booking for booking in pending if not booking.done]
+            if not pending:
+                return
             calls = []
             for booking in pending:
                 calls.append((yield from self._call_for(booking, now, until)))
-            answers = yield from self.ask_together(calls)
+            try:
+                answers = yield from self.ask_together(calls)
+            except Interrupted as stop:
+                for booking, heard in zip(pending, answers_of(stop, len(pending)), strict=True):
+                    booking.note(heard)
+                raise
+            for booking, answer in zip(pending, answers, strict=True):
+                booking.note(answer)
             for booking, answer in zip(pending, answers, strict=True):
                 failure = (yield from self._hear(booking, answer, now)) or failure
             pending = [booking for booking in pending if not booking.done]
@@ -113,14 +161,14 @@ class BookingPlans(ResolvingPlans):
         if image is None:
             terms = yield from self._terms_to_rebuild(booking.leg, until)
             return self.call_to_create(booking, terms, now, until)
-        booking.drop_anchor()
+        sure = booking.can_be_sure(now)
         write = update(
             image,
-            Wish(booking.deltas, grants=booking.grants),
+            Wish(booking.deltas, grants=booking.grants, rebase=sure),
             now=now,
             nonce=booking.nonce,
             epoch_s=until.epoch_s,
-            anchor=booking.anchor if booking.doubtful and booking.gives_back else None,
+            anchor=booking.anchor if sure else None,
             ttl_margin_s=self.asking.ttl_margin_s,
         )
         return self.call_to_update(write.params(self.asking.table, booking.key), until)
@@ -164,7 +212,8 @@ class BookingPlans(ResolvingPlans):
         """What became of one try. Returns what went wrong, if it was not just a wrong guess."""
         booking.tries += 1
         if isinstance(answer, NoAnswer):
-            booking.doubtful = booking.doubtful or answer.sent
+            if answer.final:
+                raise answer
             return answer
         if isinstance(answer, Refused):
             if answer.by_condition:
@@ -173,7 +222,6 @@ class BookingPlans(ResolvingPlans):
             if not (answer.by_throttling or answer.by_conflict):
                 raise answer
             return answer
-        booking.done = True
         if "Attributes" in answer:
             yield from self.see(booking.key, image_of(answer["Attributes"]), now)
             self.remember_own(booking)
@@ -185,23 +233,20 @@ class BookingPlans(ResolvingPlans):
         if refusal.item is None:
             booking.image = None
             self.images.forget(booking.key)
-            if booking.doubtful:
-                self._give_up(booking, done=True)
             return
         image = yield from self.see(booking.key, image_of(refusal.item), now)
         booking.image = image
         if booking.nonce in image.ring or image.inc == booking.inc:
             booking.done = True
             self.remember_own(booking)
-        elif booking.doubtful and booking.gives_back and booking.anchor not in image.ring:
-            self._give_up(booking, done=False)
 
-    def _give_up(self, booking: Booking, *, done: bool) -> None:
-        """Nobody can tell whether it was done. What would come back a second time does not come back at all."""
-        self.unresolved += 1
-        booking.deltas = {name: delta for name, delta in booking.deltas.items() if delta > 0}
-        booking.grants = max(booking.grants, 0)
-        booking.done = done or not booking.deltas
+    def _let_credits_go(self, booking: Booking) -> None:
+        """Nobody can tell whether it was done. What could come back twice does not come back at all."""
+        if booking.gives_back or booking.grants < 0:
+            self.unresolved += 1
+            booking.deltas = {name: delta for name, delta in booking.deltas.items() if delta > 0}
+            booking.grants = max(booking.grants, 0)
+            booking.done = not booking.deltas and not booking.grants
 
     def remember_own(self, booking: Booking) -> None:
         """This client did it: what else happened to the bucket was done by others."""
@@ -212,9 +257,10 @@ class BookingPlans(ResolvingPlans):
     def void(self, booking: Booking, now: int, until: Window) -> Plan[bool]:
         """Make sure of a write whose answer was lost: was it done? If not, it never will be.
 
-        A write that does nothing takes its mark. If the mark is there already, it was done; if the ring has moved
-        on since, nobody can tell.
+        A write that does nothing demands that its mark is absent, and moves the baseline. If the mark is there, it was
+        done; if the ring has moved on since, nobody can tell.
         """
+        booking.void_mark = booking.void_mark or self.marks.nonce(now)
         tries = 0
         while True:
             if booking.image is None:
@@ -222,28 +268,46 @@ class BookingPlans(ResolvingPlans):
             image = booking.image
             if image is None:
                 self.unresolved += 1  # a bucket that is not there cannot keep a mark
-                return False
+                break
             if booking.nonce in image.ring or image.inc == booking.inc:
                 return True
+            if booking.void_mark in image.ring:
+                break
             write = update(
                 image,
-                Wish({}),
+                Wish({}, rebase=now > image.rf),
                 now=now,
-                nonce=booking.nonce,
+                nonce=booking.void_mark,
                 epoch_s=until.epoch_s,
                 ttl_margin_s=self.asking.ttl_margin_s,
             )
+            write.demand_unmarked(booking.nonce)
             call = self.call_to_update(write.params(self.asking.table, booking.key), until)
             (answer,) = yield from self.ask_together([call])
             if not isinstance(answer, (Refused, NoAnswer)):
                 booking.image = yield from self.see(booking.key, image_of(answer["Attributes"]), now)
                 self.unresolved += booking.anchor not in booking.image.ring
-                booking.doubtful = False
-                booking.nonce = self.marks.nonce(now)
-                return False
+                break
+            if isinstance(answer, NoAnswer) and answer.final:
+                raise answer
             if isinstance(answer, Refused) and answer.by_condition:
                 item = answer.item
                 booking.image = None if item is None else (yield from self.see(booking.key, image_of(item), now))
+            elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
+                raise answer
             tries += 1
             if tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, answer)
+        booking.doubtful, booking.void_mark = False, ""
+        booking.nonce = self.marks.nonce(now)
+        return False
+
+
+def answers_of(stop: Interrupted, count: int) -> Sequence[Answer | None]:
+    """What the calls in flight answered when an interrupt came; ``None`` where nobody knows."""
+    heard: Any = stop.reply if stop.error is None else stop.error
+    if count == 1 and isinstance(heard, (Mapping, Refused, NoAnswer)):
+        return [heard]
+    if isinstance(heard, (list, tuple)) and len(heard) == count:
+        return heard
+    return [None] * count

@@ -11,19 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from zae_limiter.running.plan import UNKNOWN, Interrupted, Plan
-from zae_limiter.stores.dynamodb.adopting import adopted, due_at, lacking, needed_of, taken_of
+from zae_limiter.running.plan import Interrupted, Plan
+from zae_limiter.stores.dynamodb.adopting import adopted, after_taking, due_at, lacking, needed_of, taken_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.booking import TRIES_AT_ONCE, Booking
+from zae_limiter.stores.dynamodb.plans.booking import TRIES_AT_ONCE, Booking, answers_of
 from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
 from zae_limiter.stores.dynamodb.requests import (
     CONDITION_FAILED,
     KEY_THROTTLED,
     Answer,
-    DeadlineOver,
     NoAnswer,
     Refused,
 )
@@ -44,7 +43,7 @@ THROTTLED_WAIT_S = 0.1
 class LegUnderWay(Booking):
     """One bucket of a draw, and how far it is."""
 
-    __slots__ = ("fresh", "needed", "taken", "terms", "throttles")
+    __slots__ = ("fresh", "needed", "terms", "throttles")
 
     def __init__(self, ns: str, terms: Terms, draw: Draw) -> None:
         leg = terms.leg
@@ -52,8 +51,12 @@ class LegUnderWay(Booking):
         super().__init__(bucket_key(ns, leg.entity_id, leg.resource), leg, taken_of(terms, draw.wanted), grants=1)
         self.terms = terms
         self.fresh = False  # the image came during this draw
-        self.taken = False
         self.throttles = 0
+
+    def begin_anew(self, nonce: str) -> None:
+        """Nothing of it is done; the next try is another write."""
+        self.done = self.doubtful = False
+        self.nonce, self.inc = nonce, ""
 
     @property
     def is_stale(self) -> bool:
@@ -81,9 +84,21 @@ class DrawUnderWay:
         self.flight: Sequence[LegUnderWay] = ()
         self.failure: Refused | NoAnswer | None = None
         self.seen_before: set[str] = set()
+        self.backs: list[Booking] = []
 
     def run(self) -> Plan[Outcome]:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
+        try:
+            return (yield from self._outcome())
+        except Interrupted as stop:
+            self._hear_interrupt(stop)
+            try:
+                yield from self._undo((yield from self.space.asking.window()))
+            except (Refused, NoAnswer):
+                self.space.unresolved += 1
+            raise
+
+    def _outcome(self) -> Plan[Outcome]:
         try:
             fresh = False
             while True:
@@ -93,10 +108,6 @@ class DrawUnderWay:
                 yield from self._undo(self.whole)
                 self.seen_before = {leg.image.cv for leg in self.legs if leg.image is not None}
                 fresh = True
-        except Interrupted as stop:
-            self._hear_interrupt(stop)
-            yield from self._undo((yield from self.space.asking.window()))
-            raise
         except (Refused, NoAnswer) as failure:
             try:
                 yield from self._undo(self.whole)
@@ -125,7 +136,7 @@ class DrawUnderWay:
         yield from self._look_at([leg for leg in self.legs if leg.image is None])
         tries = 0
         while True:
-            pending = [leg for leg in self.legs if not leg.taken]
+            pending = [leg for leg in self.legs if not leg.done]
             if not pending:
                 return self._grant()
             if not all(self._may_write(leg) for leg in pending):
@@ -135,7 +146,10 @@ class DrawUnderWay:
                 yield from self._look_at(hopeless)
                 continue
             if any(leg.fresh and leg.lacks(self.now) for leg in pending):
-                return (yield from self._deny())
+                refused = yield from self._deny()
+                if refused is not None:
+                    return refused
+                continue
             if any(leg.throttles > THROTTLES_BORNE for leg in pending):
                 return (yield from self._deny_under_load())
             if any(leg.image is None for leg in pending):
@@ -146,7 +160,7 @@ class DrawUnderWay:
                 healthy = all(not self._looks_drained(leg) for leg in pending)
                 yield from self._write(pending if healthy else pending[:1])
             tries += 1
-            if tries >= TRIES_AT_ONCE and any(not leg.taken for leg in self.legs):
+            if tries >= TRIES_AT_ONCE and any(not leg.done for leg in self.legs):
                 failure = self.failure or NoAnswer("too many others at this bucket", sent=False)
                 yield from space.asking.pause(tries - 1, self.until, failure)
 
@@ -166,16 +180,15 @@ class DrawUnderWay:
 
     # Writing
 
-    def _wish(self, leg: LegUnderWay) -> Wish:
-        return Wish(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1)
-
     def _params(self, leg: LegUnderWay, image: Image) -> dict[str, Any]:
         space = self.space
         leg.drop_anchor()
+        sure = leg.can_be_sure(self.now)
         memory = space.images.get(leg.key)
         write = update(
             image,
-            self._wish(leg),
+            Wish(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
+            anchor=leg.anchor if sure else None,
             now=self.now,
             nonce=leg.nonce,
             epoch_s=self.until.epoch_s,
@@ -209,7 +222,7 @@ class DrawUnderWay:
         else:
             yield from self._create_in_transaction()
         for leg in self.legs:
-            if leg.taken:
+            if leg.done:
                 yield from space.check_terms_of_new(leg.key, leg.terms, self.now, self.until)
 
     def _create_in_transaction(self) -> Plan[None]:
@@ -230,46 +243,32 @@ class DrawUnderWay:
         self.flight = ()
         if not reasons:
             for leg in self.legs:
-                leg.taken = True
+                leg.done = True
             for leg, write in zip(self.legs, writes, strict=True):
                 if "Put" in write:
                     leg.image = yield from space.see(leg.key, image_of(write["Put"]["Item"]), self.now)
-                else:
-                    self._foresee(leg)
+                elif leg.image is not None:
+                    leg.image = after_taking(leg.image, leg.deltas, self.now)
             return
         for leg, reason in zip(self.legs, reasons, strict=True):
             if reason.code is not None:
                 yield from self._hear(leg, Refused(CONDITION_FAILED, item=reason.item))
-
-    def _foresee(self, leg: LegUnderWay) -> None:
-        """A transaction does not tell what it left: subtract from what was there."""
-        assert leg.image is not None
-        for balance in leg.image.balances.values():
-            taken = leg.deltas.get(balance.name, 0)
-            balance.tk = min(balance.tk, balance.bx - balance.since_rf(self.now)) - taken
-            balance.tc += taken
 
     # Hearing
 
     def _hear_all(self, legs: Sequence[LegUnderWay], answers: Sequence[Answer]) -> Plan[None]:
         self.flight = ()
         for leg, answer in zip(legs, answers, strict=True):
-            self._note(leg, answer)
+            leg.note(answer)
         for leg, answer in zip(legs, answers, strict=True):
             yield from self._hear(leg, answer)
-
-    def _note(self, leg: LegUnderWay, answer: Answer) -> None:
-        """What must be known before anything else can go wrong."""
-        if isinstance(answer, NoAnswer):
-            leg.doubtful = leg.doubtful or answer.sent
-        elif not isinstance(answer, Refused):
-            leg.taken = True
 
     def _hear(self, leg: LegUnderWay, answer: Answer) -> Plan[None]:
         space = self.space
         if isinstance(answer, NoAnswer):
-            if self.failure is None or not isinstance(answer, DeadlineOver):
-                self.failure = answer
+            if answer.final:
+                raise self.failure or answer
+            self.failure = answer
         elif isinstance(answer, Refused):
             yield from self._hear_refusal(leg, answer)
         else:
@@ -285,7 +284,7 @@ class DrawUnderWay:
                 return
             leg.image = yield from self.space.see(leg.key, image_of(refusal.item), self.now)
             if leg.nonce in leg.image.ring or leg.image.inc == leg.inc:
-                leg.taken = True  # by a try whose answer was lost
+                leg.done = True  # by a try whose answer was lost
             return
         self.failure = refusal
         if refusal.code == KEY_THROTTLED:
@@ -294,15 +293,9 @@ class DrawUnderWay:
             raise refusal
 
     def _hear_interrupt(self, stop: Interrupted) -> None:
-        """An interrupt came while a request was in flight: what it answered still counts."""
-        answers: Any = stop.reply if stop.error is None else stop.error
-        if isinstance(answers, (dict, Refused, NoAnswer)):
-            answers = [answers]
-        for place, leg in enumerate(self.flight):
-            if isinstance(answers, (list, tuple)) and len(answers) == len(self.flight):
-                self._note(leg, answers[place])
-            elif answers is UNKNOWN or not isinstance(answers, (Refused, NoAnswer)):
-                leg.doubtful = True
+        """An interrupt came while calls were in flight: what they answered still counts."""
+        for leg, answer in zip(self.flight, answers_of(stop, len(self.flight)), strict=True):
+            leg.note(answer)
         self.flight = ()
 
     # Outcomes
@@ -330,14 +323,16 @@ class DrawUnderWay:
             return None
         return None if any(leg.image is None for leg in self.legs) else self._denial()
 
-    def _deny(self) -> Plan[Denial]:
-        """Give back, look at every leg, and say what lacks."""
+    def _deny(self) -> Plan[Denial | None]:
+        """Give back, look at every leg, and say what lacks. ``None``: by now nothing does."""
         yield from self._undo(self.whole)
         yield from self._look_at([leg for leg in self.legs if not leg.fresh])
         for leg in self.legs:
             if leg.is_stale and leg.image is not None and leg.lacks(self.now):
                 # New terms are kept even if the draw is denied: a raised burst must not stay refused.
                 leg.image = yield from self.space.adopt(leg.key, leg.image, leg.terms, self.now, self.until)
+        if not any(leg.lacks(self.now) for leg in self.legs):
+            return None
         found = self._denial()
         for leg in self.legs:
             memory = self.space.images.get(leg.key)
@@ -375,20 +370,22 @@ class DrawUnderWay:
     def _undo(self, until: Window) -> Plan[None]:
         """Give back what was taken, and make sure that what may have been taken is given back or never will be."""
         for leg in self.legs:
-            if leg.doubtful and not leg.taken:
-                leg.taken = yield from self.space.void(leg, self.now, until)
-        taken = [leg for leg in self.legs if leg.taken]
-        if taken:
+            if leg.doubtful and not leg.done:
+                leg.done = yield from self.space.void(leg, self.now, until)
+                leg.inc = leg.inc if leg.done else ""
+        taken = [leg for leg in self.legs if leg.done]
+        if taken or self.backs:
+            ns = yield from self.space.ns(until)
             owed = [(leg.leg, {name: -delta for name, delta in leg.deltas.items()}) for leg in taken]
-            backs = self.space.bookings((yield from self.space.ns(until)), owed, grants=-1)
+            self.backs += self.space.bookings(ns, owed, grants=-1)
             for leg in taken:
-                leg.taken = False
-            yield from self.space.book(backs, self.now, until)
-            for leg, back in zip(taken, backs, strict=True):
-                memory = self.space.images.get(back.key)
+                leg.begin_anew(self.space.marks.nonce(self.now))
+            # Should this be interrupted, it goes on where it was.
+            yield from self.space.book(self.backs, self.now, until)
+            self.backs = []
+            for leg in taken:
+                memory = self.space.images.get(leg.key)
                 leg.image = None if memory is None else memory.image
-                leg.nonce = self.space.marks.nonce(self.now)
-                leg.inc = ""
 
     def _look_at(self, legs: Iterable[LegUnderWay]) -> Plan[None]:
         unseen = list(legs)

@@ -1,4 +1,4 @@
-"""From botocore's errors to the two that plans know: ``Refused`` and ``NoAnswer``.
+"""From errors to the two that plans know: ``Refused`` and ``NoAnswer``.
 
 The question is always the same: may DynamoDB have done it? An answer of DynamoDB's own with a 4xx status says no.
 So does a connection that never came about. Everything else (silence, a reset, a 5xx, an answer that cannot be
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 from zlib import crc32
 
-from zae_limiter.stores.dynamodb.requests import THROTTLED, NoAnswer, Reason, Refused
+from zae_limiter.stores.dynamodb.requests import THROTTLED, Item, NoAnswer, Reason, Refused
 
 REQUEST_TIMEOUT: Final = 408
 SERVER_ERROR: Final = 500
@@ -60,17 +61,22 @@ def failure_of(error: Exception) -> Refused | NoAnswer | None:
     if isinstance(error, BotoCoreError):
         return NoAnswer(str(error), sent=not isinstance(error, _never_sent()))
     if isinstance(error, ResponseParserError | OSError):
-        return NoAnswer(f"{type(error).__name__}: {error}")
+        return NoAnswer(told(error))
     return None
 
 
 def failure_to_begin(error: Exception) -> NoAnswer | None:
     """What an error means that came before there was a client: wrong settings, no credentials, no region."""
-    from botocore.exceptions import BotoCoreError
-
     if isinstance(error, NoAnswer):
         return error
-    return NoAnswer(str(error), sent=False) if isinstance(error, BotoCoreError | OSError | ValueError) else None
+    botocore = sys.modules.get("botocore.exceptions")  # one that was never loaded raised nothing
+    known = (OSError, ValueError) if botocore is None else (OSError, ValueError, botocore.BotoCoreError)
+    return NoAnswer(str(error) or type(error).__name__, sent=False) if isinstance(error, known) else None
+
+
+def told(error: Exception) -> str:
+    """What an error says, and what it is; some say nothing."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def read_whole(response_dict: Mapping[str, Any] | None, parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
@@ -95,15 +101,24 @@ def read_whole(response_dict: Mapping[str, Any] | None, parsed_response: Mapping
             raise NoAnswer("the reply is not JSON; does something else answer at this endpoint?")
 
 
-def _answer(response: Mapping[str, Any]) -> Refused | NoAnswer:
-    error = response.get("Error", {})
-    code, message = str(error.get("Code", "")), str(error.get("Message", ""))
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", SERVER_ERROR)
+def judged(
+    status: int, code: str, message: str, item: Item | None, reasons: Sequence[Mapping[str, Any]]
+) -> Refused | NoAnswer:
+    """What an answer that is no success means: DynamoDB's no, or nobody knows."""
     answered = CLIENT_ERROR <= status < SERVER_ERROR and status != REQUEST_TIMEOUT and code not in FAILED_INSIDE
     if not answered and code not in THROTTLED:
         return NoAnswer(f"{code}: {message} (HTTP status {status})")
-    return Refused(
-        code, message, item=response.get("Item"), reasons=_reasons(response.get("CancellationReasons") or ())
+    return Refused(code, message, item=item, reasons=_reasons(reasons))
+
+
+def _answer(response: Mapping[str, Any]) -> Refused | NoAnswer:
+    error = response.get("Error", {})
+    return judged(
+        response.get("ResponseMetadata", {}).get("HTTPStatusCode", SERVER_ERROR),
+        str(error.get("Code", "")),
+        str(error.get("Message", "")),
+        response.get("Item"),
+        response.get("CancellationReasons") or (),
     )
 
 

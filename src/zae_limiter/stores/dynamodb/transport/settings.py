@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -39,6 +40,11 @@ def is_local(target: Target) -> bool:
     return target.endpoint_url is not None and urlsplit(target.endpoint_url).hostname in LOCAL_HOSTS
 
 
+def region_named(target: Target, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The region that the target or the environment names. (``AWS_REGION`` is what AWS's other libraries read.)"""
+    return target.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None
+
+
 def config_of(target: Target, *, connect_seconds: float, read_seconds: float) -> dict[str, Any]:
     """How a client behaves: one try, because plans decide what is repeated; no second look at what plans wrote."""
     options: dict[str, Any] = {
@@ -56,7 +62,7 @@ def config_of(target: Target, *, connect_seconds: float, read_seconds: float) ->
 
 def address_of(target: Target, session: Any) -> dict[str, Any]:
     """Where a client speaks to, and as whom."""
-    region = target.region or session.get_config_variable("region")
+    region = region_named(target) or session.get_config_variable("region")
     address: dict[str, Any] = {
         "region_name": region or (LOCAL_REGION if is_local(target) else None),
         "endpoint_url": target.endpoint_url,

@@ -1,0 +1,181 @@
+"""``zae-limiter acquire``: take tokens from a shell, or run a command under a lease."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zae_limiter.cli.failures import EXIT_DENIED
+from zae_limiter.cli.options import on_store, parse_limits
+from zae_limiter.cli.session import Session, leave, note
+
+if TYPE_CHECKING:
+    from zae_limiter.lease.sync_lease import SyncLease
+    from zae_limiter.models.limit import Limit
+
+COMMAND = "zae_limiter.command"
+
+
+class WithCommand(click.Command):
+    """A command whose words after ``--`` are another command's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the words after ``--`` aside."""
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[COMMAND] = args[place + 1 :]
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    "acquire",
+    cls=WithCommand,
+    epilog="""\b
+Examples:
+  zae-limiter acquire key-1 gpt-4 rpm=1 tpm=500
+  zae-limiter acquire key-1 gpt-4 rpm=1 --timeout 30 -- curl -sS https://example.com/
+  zae-limiter acquire key-1 gpt-4 tpm=500 -- sh -c 'ask-model; echo tpm=420 >> "$ZAEL_SETTLE"'
+  zae-limiter acquire key-1 backups runs=1 -l runs:4/day -- ./backup.sh
+""",
+)
+@click.argument("entity_id", metavar="ENTITY")
+@click.argument("resource")
+@click.argument("amounts", metavar="NAME=AMOUNT... [-- COMMAND...]", nargs=-1)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=0,
+    show_default="do not wait",
+    metavar="SECONDS",
+    help="How long to wait in line.",
+)
+@click.option(
+    "-l",
+    "--limit",
+    "limits",
+    callback=parse_limits,
+    multiple=True,
+    metavar="NAME:RATE[/PERIOD][:BURST]",
+    help="Use this limit instead of the stored ones; once for each.",
+)
+@click.option(
+    "--on-unavailable",
+    type=click.Choice(["allow", "block"]),
+    show_default="as the system says",
+    help="What to do while the store does not answer.",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["refund", "keep"]),
+    default="refund",
+    show_default=True,
+    help="What happens to the tokens if the command fails.",
+)
+@on_store
+def command(
+    session: Session,
+    entity_id: str,
+    resource: str,
+    amounts: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Take tokens, all or none; exits 75 if one lacks.
+
+    With a command after --, run it only if they are granted, and exit as it does. If it fails, the tokens are given
+    back; if it is interrupted too. It may say what it really used by writing lines like tpm=420 to the file that
+    $ZAEL_SETTLE names.
+    """
+    from zae_limiter.cli.parsing.amounts import parse_amounts
+    from zae_limiter.exceptions import RateLimitExceeded
+
+    wanted = parse_amounts(amounts)
+    if not wanted:
+        raise click.UsageError("say what to take: name=amount, like rpm=1")
+    words: list[str] | None = click.get_current_context().meta.get(COMMAND)
+    if words is not None and not words:
+        raise click.UsageError("there is no command after --")
+    lease = lease_for(session, entity_id, resource, wanted, **options)
+    try:
+        if words is None:
+            take(session, entity_id, resource, lease)
+        else:
+            run_under(lease, words)
+    except RateLimitExceeded as error:
+        if not session.as_json:
+            raise
+        from zae_limiter.cli.views.acquiring import denied_document
+
+        session.say(denied_document(entity_id, resource, error), "")
+        leave(EXIT_DENIED)
+
+
+def lease_for(
+    session: Session,
+    entity_id: str,
+    resource: str,
+    wanted: dict[str, int],
+    *,
+    timeout: float,
+    limits: tuple[Limit, ...],
+    on_unavailable: str | None,
+    on_error: str,
+) -> SyncLease:
+    """The lease, not yet entered."""
+    return session.limiter.acquire(
+        entity_id,
+        resource,
+        wanted,
+        limits=limits or None,
+        timeout=timeout,
+        on_unavailable=on_unavailable,
+        on_error=on_error,
+    )
+
+
+def take(session: Session, entity_id: str, resource: str, lease: SyncLease) -> None:
+    """Take, keep, and say what is left."""
+    from zae_limiter.cli.views.acquiring import granted_document, granted_picture
+
+    with lease:
+        pass
+    if lease.degraded:
+        note("the store is unavailable: let through, uncounted")
+    session.answer(
+        granted_document(entity_id, resource, lease),
+        lambda: granted_picture(session.paper, lease.statuses),
+    )
+
+
+def run_under(lease: SyncLease, words: list[str]) -> None:
+    """Run a command while the lease is held, and end as it does."""
+    from zae_limiter.cli.errand import Errand, Failed
+
+    errand = Errand(words)
+    with errand.signals():
+        try:
+            with lease:
+                _run_and_settle(lease, errand)
+        except Failed as failure:
+            if failure.reason is not None:
+                note(f"Error: {failure.reason}")
+            leave(failure.code)
+
+
+def _run_and_settle(lease: SyncLease, errand: Any) -> None:
+    from zae_limiter.cli.errand import SETTLE_VARIABLE, settle_file, settled
+    from zae_limiter.exceptions import ZAELimiterError
+
+    if lease.degraded:
+        note("the store is unavailable: running uncounted")
+    with settle_file() as path:
+        try:
+            errand.run({SETTLE_VARIABLE: str(path)})
+        finally:
+            try:
+                used = settled(path)
+                if used:
+                    lease.settle(**used)
+            except ZAELimiterError as error:
+                note(f"Warning: not settled: {error}")

@@ -1,0 +1,107 @@
+"""``zae-limiter audit``: who changed what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from zae_limiter.cli.group import InOrder
+from zae_limiter.cli.options import on_store, period_options, stop_option
+from zae_limiter.cli.session import Session
+
+if TYPE_CHECKING:
+    from zae_limiter.models.reports import AuditEvent
+
+
+@click.group(
+    "audit",
+    cls=InOrder,
+    epilog="""\b
+Example:
+  zae-limiter audit list --since 7days
+""",
+)
+def command() -> None:
+    """Who changed what. Kept for 90 days."""
+
+
+@command.command(
+    "list",
+    epilog="""\b
+Examples:
+  zae-limiter audit list --limit 20
+  zae-limiter audit list --subject key-1 --since 24hours
+  zae-limiter audit list --subject '$SYSTEM' --json
+""",
+)
+@click.option(
+    "--subject",
+    metavar="SUBJECT",
+    help="Changes of one: an entity, $SYSTEM, $NAMESPACE or $RESOURCE:name.",
+)
+@period_options
+@stop_option
+@on_store
+def list_events(session: Session, subject: str | None, since: str | None, until: str | None, most: int | None) -> None:
+    """List changes, newest first."""
+    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.parsing.moments import parse_moment
+    from zae_limiter.cli.views.audit import COLUMNS, event_document, event_rows
+
+    now = session.now_ms()
+    start = None if since is None else parse_moment(since, now, "since")
+    end = None if until is None else parse_moment(until, now, "until")
+    session.list(
+        "events",
+        Pages(
+            lambda size, cursor: session.limiter.get_audit_events(
+                subject, start_time=start, end_time=end, limit=size, cursor=cursor
+            ),
+            most,
+        ),
+        event_document,
+        COLUMNS,
+        event_rows,
+        nothing="nothing was changed",
+    )
+
+
+@command.command(
+    "show",
+    epilog="""\b
+Example:
+  zae-limiter audit show 01KDVDFA00
+""",
+)
+@click.argument("event_id", metavar="EVENT")
+@on_store
+def show(session: Session, event_id: str) -> None:
+    """Show one change with all its details.
+
+    EVENT is its id as listed. If several changes were made in the same millisecond, all of them are shown.
+    """
+    from zae_limiter.cli.printing.paper import spaced
+    from zae_limiter.cli.views.audit import event_document, event_picture
+
+    events = find(session, event_id.upper())
+    if not events:
+        raise click.ClickException(f"no event {event_id} in this namespace; events are kept for 90 days")
+    session.answer(
+        {"events": [event_document(event) for event in events], "more": False},
+        lambda: spaced([event_picture(event) for event in events]),
+    )
+
+
+def find(session: Session, event_id: str) -> list[AuditEvent]:
+    """The events of an id or of the beginning of one, which says the moment they happened at."""
+    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.parsing.event_ids import moment_of
+
+    start = moment_of(event_id)
+    pages = Pages(
+        lambda size, cursor: session.limiter.get_audit_events(
+            start_time=start, end_time=start + 1, limit=size, cursor=cursor
+        )
+    )
+    return [event for event in pages.items() if event.event_id.startswith(event_id)]

@@ -1,0 +1,41 @@
+"""``zae-limiter available``: what a bucket holds, and whether a request would fit."""
+
+from __future__ import annotations
+
+import click
+
+from zae_limiter.cli.failures import EXIT_DENIED
+from zae_limiter.cli.options import on_store
+from zae_limiter.cli.session import Session, leave
+
+
+@click.command(
+    "available",
+    epilog="""\b
+Examples:
+  zae-limiter available key-1 gpt-4
+  zae-limiter available key-1 gpt-4 rpm=1 tpm=500
+  zae-limiter available key-1 gpt-4 tpm=500 --json && run-it
+""",
+)
+@click.argument("entity_id", metavar="ENTITY")
+@click.argument("resource")
+@click.argument("amounts", metavar="[NAME=AMOUNT]...", nargs=-1)
+@on_store
+def command(session: Session, entity_id: str, resource: str, amounts: tuple[str, ...]) -> None:
+    """Show what an entity has left on a resource; take nothing.
+
+    With amounts it also says when they would be granted, ancestors included, and exits 75 if that is not now.
+    """
+    from zae_limiter.cli.parsing.amounts import parse_amounts
+    from zae_limiter.cli.views import acquiring
+
+    needed = parse_amounts(amounts)
+    available = session.limiter.available(entity_id, resource)
+    wait = session.limiter.time_until_available(entity_id, resource, needed) if needed else None
+    session.answer(
+        acquiring.available_document(entity_id, resource, available, needed, wait),
+        lambda: acquiring.available_picture(session.paper, available, needed, wait),
+    )
+    if wait:
+        leave(EXIT_DENIED)

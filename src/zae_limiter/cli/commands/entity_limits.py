@@ -1,0 +1,120 @@
+"""``zae-limiter entity set-limits``, ``get-limits`` and ``delete-limits``: an entity's own limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from zae_limiter.cli.asking import confirm
+from zae_limiter.cli.options import limits_option, on_store, principal_option, propagate_option, yes_option
+from zae_limiter.cli.session import Session
+from zae_limiter.naming import DEFAULT_RESOURCE
+
+if TYPE_CHECKING:
+    from zae_limiter.models.limit import Limit
+
+resource_option = click.option(
+    "--resource",
+    default=DEFAULT_RESOURCE,
+    show_default="every resource without own ones",
+    metavar="RESOURCE",
+    help="The resource they are for.",
+)
+
+
+@click.command(
+    "set-limits",
+    epilog="""\b
+Examples:
+  zae-limiter entity set-limits key-1 -l rpm:10 -l tpm:5_000
+  zae-limiter entity set-limits key-1 --resource gpt-4 -l tpm:1_000/sec:20_000
+""",
+)
+@click.argument("entity_id", metavar="ENTITY")
+@limits_option
+@resource_option
+@propagate_option
+@principal_option
+@on_store
+def set_limits(
+    session: Session,
+    entity_id: str,
+    limits: tuple[Limit, ...],
+    resource: str,
+    propagate: bool,
+    principal: str | None,
+) -> None:
+    """Replace an entity's own limits.
+
+    They replace all limits of the levels below. Live buckets follow: a lower burst clamps, a higher one mints
+    nothing.
+    """
+    with session.patience(f"setting the limits of {entity_id}"):
+        session.limiter.set_limits(entity_id, limits, resource=resource, principal=principal, propagate=propagate)
+    show(session, entity_id, resource)
+
+
+@click.command(
+    "get-limits",
+    epilog="""\b
+Examples:
+  zae-limiter entity get-limits key-1
+  zae-limiter entity get-limits key-1 --resource gpt-4 --json
+""",
+)
+@click.argument("entity_id", metavar="ENTITY")
+@resource_option
+@on_store
+def get_limits(session: Session, entity_id: str, resource: str) -> None:
+    """Show an entity's own limits as they were set."""
+    show(session, entity_id, resource)
+
+
+@click.command(
+    "delete-limits",
+    epilog="""\b
+Example:
+  zae-limiter entity delete-limits key-1 --resource gpt-4 --yes
+""",
+)
+@click.argument("entity_id", metavar="ENTITY")
+@resource_option
+@yes_option
+@propagate_option
+@principal_option
+@on_store
+def delete_limits(
+    session: Session, entity_id: str, resource: str, yes: bool, propagate: bool, principal: str | None
+) -> None:
+    """Remove an entity's own limits: the next level holds again."""
+    confirm(f"Remove the limits of {entity_id} {where(resource)}?", yes)
+    with session.patience(f"removing the limits of {entity_id}"):
+        session.limiter.delete_limits(entity_id, resource=resource, principal=principal, propagate=propagate)
+    session.say(
+        {"entity_id": entity_id, "resource": resource, "limits": []},
+        f"{entity_id} has no limits of its own {where(resource)} now",
+    )
+
+
+def show(session: Session, entity_id: str, resource: str) -> None:
+    """The limits as they are now."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from zae_limiter.cli.views.limits import entity_limits_document, limits_table
+
+    limits = session.limiter.get_limits(entity_id, resource=resource)
+    session.answer(
+        entity_limits_document(entity_id, resource, limits),
+        lambda: (
+            Group(Text.assemble((entity_id, "bold"), f" {where(resource)}"), limits_table(session.paper, limits))
+            if limits
+            else f"{entity_id} has no limits of its own {where(resource)}"
+        ),
+    )
+
+
+def where(resource: str) -> str:
+    """A resource, or all of them, in words."""
+    return "on everything" if resource == DEFAULT_RESOURCE else f"on {resource}"

@@ -1,0 +1,80 @@
+"""``zae-limiter explain``: which limits hold, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from zae_limiter.cli.options import on_store
+from zae_limiter.cli.session import Session
+
+if TYPE_CHECKING:
+    from zae_limiter.cli.views.explaining import Explanation, Leg
+    from zae_limiter.limiter.sync_limiter import SyncRateLimiter
+    from zae_limiter.models.limit import Limit
+
+MOST_LEGS = 1_000
+"""Where the walk up a hierarchy that changes underneath ends at the latest."""
+
+
+@click.command(
+    "explain",
+    epilog="""\b
+Examples:
+  zae-limiter explain key-1 gpt-4
+  zae-limiter explain key-1 gpt-4 --json | jq '.legs[].source'
+""",
+)
+@click.argument("entity_id", metavar="ENTITY")
+@click.argument("resource")
+@on_store
+def command(session: Session, entity_id: str, resource: str) -> None:
+    """Say which limits an entity has on a resource, and why.
+
+    All four levels with what each says and which one wins, then everybody that an acquire takes from by cascade,
+    with the limits that hold there.
+    """
+    from zae_limiter.cli.views.explaining import explanation_document, explanation_picture
+
+    with session.patience(f"explaining {entity_id}"):
+        explanation = explain(session.limiter, entity_id, resource)
+    session.answer(explanation_document(explanation), lambda: explanation_picture(session.paper, explanation))
+
+
+def explain(limiter: SyncRateLimiter, entity_id: str, resource: str) -> Explanation:
+    """Read what decides over an acquire."""
+    from zae_limiter.cli.views.explaining import Explanation
+    from zae_limiter.exceptions import EntityNotFoundError
+
+    system, on_unavailable = limiter.get_system_defaults()
+    legs: list[Leg] = []
+    end = "The cascade goes no further."
+    current: str | None = entity_id
+    while current is not None and len(legs) < MOST_LEGS:
+        legs.append(_leg(limiter, current, resource, system))
+        try:
+            entity = limiter.get_entity(current)
+        except EntityNotFoundError:
+            end = f"The cascade ends here: {current} was never created, so nothing is above it."
+            break
+        if entity.parent_id is None:
+            end = f"The cascade ends here: {current} has no parent."
+        elif not entity.cascade:
+            end = f"The cascade ends here: {current} does not cascade to its parent {entity.parent_id}."
+        current = entity.parent_id if entity.cascade else None
+    return Explanation(resource, legs, end, on_unavailable)
+
+
+def _leg(limiter: SyncRateLimiter, entity_id: str, resource: str, system: list[Limit]) -> Leg:
+    from zae_limiter.cli.views.explaining import Leg, Level
+
+    return Leg(
+        entity_id,
+        [
+            Level("entity", limiter.get_limits(entity_id, resource=resource)),
+            Level("entity_default", limiter.get_limits(entity_id)),
+            Level("resource", limiter.get_resource_defaults(resource)),
+            Level("system", system),
+        ],
+    )

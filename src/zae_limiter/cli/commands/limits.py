@@ -1,0 +1,331 @@
+"""``zae-limiter limits``: what a namespace should be like, in a file. The work itself is in ``manifests``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from zae_limiter.cli.asking import confirm
+from zae_limiter.cli.options import on_store, principal_option, yes_option
+from zae_limiter.cli.session import Session, note
+
+if TYPE_CHECKING:
+    from zae_limiter.manifests.applying import Outcome
+    from zae_limiter.manifests.model import Manifest
+    from zae_limiter.manifests.planning import Blueprint
+
+EXIT_ERROR = 1
+EXIT_CHANGES = 3
+"""What ``--exit-code`` tells the shell when something would change, or has drifted."""
+
+MOST_PROBLEMS_SHOWN = 20
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@click.group(
+    "limits",
+    epilog="""\b
+Examples:
+  zae-limiter limits export -f limits.yaml
+  zae-limiter limits plan -f limits.yaml
+  zae-limiter limits apply -f limits.yaml
+""",
+)
+def command() -> None:
+    """Limits as code: a file that says what a namespace should be like.
+
+    A manifest manages what it names. What it named before and names no longer is deleted; nothing else is touched.
+    """
+
+
+def file_option(command: Command) -> Command:
+    """``-f``: the manifest."""
+    kind = click.Path(exists=True, dir_okay=False, allow_dash=True)
+    return click.option("-f", "--file", "path", type=kind, required=True, help="The manifest; - for stdin.")(command)
+
+
+def exit_code_option(command: Command) -> Command:
+    """``--exit-code``: let the shell know."""
+    words = f"Exit with {EXIT_CHANGES} if there is something to change."
+    return click.option("--exit-code", "tell_shell", is_flag=True, help=words)(command)
+
+
+def choice_options(command: Command) -> Command:
+    """What a person decides where the manifest alone cannot."""
+    command = click.option(
+        "--keep-removed",
+        is_flag=True,
+        help="Leave what the manifest no longer names as it is, and no longer manage it.",
+    )(command)
+    return click.option("--take-over", is_flag=True, help="Manage also what another manifest manages so far.")(command)
+
+
+@command.command(
+    "plan",
+    epilog="""\b
+Examples:
+  zae-limiter limits plan -f limits.yaml
+  zae-limiter limits plan -f limits.yaml --exit-code --json
+""",
+)
+@file_option
+@choice_options
+@exit_code_option
+@on_store
+def show_plan(session: Session, path: str, take_over: bool, keep_removed: bool, tell_shell: bool) -> None:
+    """Show what apply would change. Changes nothing.
+
+    Exits with 1 if there are conflicts, which apply would refuse.
+    """
+    blueprint = planned(session, path, take_over=take_over, keep_removed=keep_removed)
+    show_blueprint(session, blueprint)
+    if blueprint.conflicts:
+        leave(EXIT_ERROR)
+    if tell_shell and blueprint.changes:
+        leave(EXIT_CHANGES)
+
+
+@command.command(
+    "apply",
+    epilog="""\b
+Examples:
+  zae-limiter limits apply -f limits.yaml
+  zae-limiter limits apply -f limits.yaml --yes --principal ci:deploy
+""",
+)
+@file_option
+@choice_options
+@principal_option
+@yes_option
+@on_store
+def apply_plan(
+    session: Session, path: str, take_over: bool, keep_removed: bool, principal: str | None, yes: bool
+) -> None:
+    """Make the namespace what the manifest says, after showing the plan and asking.
+
+    If it stops half-way, running it again finishes it. The audit trail has each change under
+    manifest:NAME:PRINCIPAL.
+    """
+    from zae_limiter.manifests.applying import apply
+
+    if path == "-" and not yes:
+        raise click.UsageError("with the manifest on stdin there is nobody to ask; add --yes")
+    blueprint = planned(session, path, take_over=take_over, keep_removed=keep_removed)
+    if blueprint.conflicts or not session.as_json:
+        show_blueprint(session, blueprint)
+    if blueprint.conflicts:
+        leave(EXIT_ERROR)
+    if not blueprint.is_done:
+        confirm(f"Apply this to namespace {session.namespace}?", yes)
+    done = 0
+    try:
+        with progress("applying") as tell:
+
+            def count(finished: int, total: int) -> None:
+                nonlocal done
+                done = finished
+                tell(finished, total)
+
+            outcome = apply(session.repository, blueprint, principal=principal, tell=count)
+    except KeyboardInterrupt:
+        note(f"interrupted after {done} of {len(blueprint.changes)} changes; run it again to finish")
+        raise
+    show_outcome(session, blueprint, outcome)
+
+
+@command.command(
+    "diff",
+    epilog="""\b
+Examples:
+  zae-limiter limits diff -f limits.yaml
+  zae-limiter limits diff -f limits.yaml --all --exit-code
+""",
+)
+@file_option
+@click.option("--all", "everything", is_flag=True, help="Show also what exists and no manifest manages.")
+@exit_code_option
+@on_store
+def show_drift(session: Session, path: str, everything: bool, tell_shell: bool) -> None:
+    """Show where what exists is not what the manifest says, and who changed it last."""
+    from zae_limiter.cli.views.manifests import drift_picture
+    from zae_limiter.manifests.drifting import drift
+
+    manifest = read(session, path)
+    with progress("looking") as tell:
+        found = drift(session.repository, manifest, everything=everything, tell=tell)
+    document = {
+        "manifest": manifest.name,
+        "namespace": session.namespace,
+        "drift": [item.as_dict(manifest) for item in found],
+    }
+    session.answer(document, lambda: drift_picture(manifest, found))
+    if tell_shell and found:
+        leave(EXIT_CHANGES)
+
+
+@command.command(
+    "export",
+    epilog="""\b
+Examples:
+  zae-limiter limits export
+  zae-limiter limits export -f limits.yaml --name platform
+""",
+)
+@click.option(
+    "-f",
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, allow_dash=True, writable=True),
+    default="-",
+    show_default="stdout",
+    help="Where to write the manifest; - for stdout.",
+)
+@click.option("--name", default="limits", show_default=True, metavar="NAME", help="The name of the manifest.")
+@click.option(
+    "--resource",
+    "resources",
+    multiple=True,
+    metavar="NAME",
+    help="Look for entities' own limits on this resource too; once for each.",
+)
+@yes_option
+@on_store
+def export(session: Session, path: str, name: str, resources: tuple[str, ...], yes: bool) -> None:
+    """Write the manifest of what exists. Applying it changes nothing.
+
+    Limits of entities are looked for on every resource that has defaults, that a manifest names or that the audit
+    trail mentions; --resource adds others.
+    """
+    from zae_limiter.manifests.exporting import as_document, write_manifest
+    from zae_limiter.manifests.observing import take_inventory
+    from zae_limiter.manifests.reading import check_manifest_name
+    from zae_limiter.naming import check_config_resource
+
+    check_manifest_name(name)
+    for resource in resources:
+        check_config_resource(resource)
+    with session.patience("looking"):
+        found = take_inventory(session.repository, resources)
+    if path == "-" and session.as_json:
+        session.say(as_document(name, found), "")
+        return
+    text = write_manifest(name, found, comment=f"What exists in namespace {session.namespace}.")
+    if path == "-":
+        click.echo(text, nl=False)
+        return
+    if Path(path).exists():
+        confirm(f"Replace {path}?", yes)
+    Path(path).write_text(text, encoding="utf-8")
+    session.say({"file": path, "things": len(found)}, f"{path}: {len(found)} things")
+
+
+@command.command(
+    "schema",
+    epilog="""\b
+Example:
+  zae-limiter limits schema > limits.schema.json
+""",
+)
+def show_schema() -> None:
+    """Print the JSON Schema of manifests, for editors."""
+    from importlib.resources import files
+
+    click.echo(files("zae_limiter.manifests").joinpath("schema.json").read_text(encoding="utf-8"), nl=False)
+
+
+# Reading and planning
+
+
+def read(session: Session, path: str) -> Manifest:
+    """The manifest of a command. What is wrong with it is told line by line, and ends the command."""
+    from zae_limiter.manifests.nodes import MOST_BYTES
+    from zae_limiter.manifests.problems import ManifestError
+    from zae_limiter.manifests.reading import read_manifest
+
+    try:
+        with click.open_file(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        manifest = read_manifest(content, "stdin" if path == "-" else path)
+    except OSError as error:
+        raise click.FileError(path, error.strerror) from None
+    except ManifestError as error:
+        for line in error.lines[:MOST_PROBLEMS_SHOWN]:
+            note(line)
+        left = len(error.lines) - MOST_PROBLEMS_SHOWN
+        if left > 0:
+            note(f"… and {left} more")
+        leave(EXIT_ERROR)
+    given = click.get_current_context().get_parameter_source("namespace") is not ParameterSource.DEFAULT
+    if manifest.namespace is not None and given and session.namespace != manifest.namespace:
+        raise click.UsageError(f"{path} is for namespace {manifest.namespace!r}, not {session.namespace!r}")
+    session.namespace = manifest.namespace or session.namespace
+    return manifest
+
+
+def planned(session: Session, path: str, *, take_over: bool, keep_removed: bool) -> Blueprint:
+    """What the manifest of a command takes."""
+    from zae_limiter.manifests.observing import observe
+    from zae_limiter.manifests.planning import plan
+
+    manifest = read(session, path)
+    with progress("looking") as tell:
+        situation = observe(session.repository, manifest, tell)
+    return plan(manifest, situation, take_over=take_over, keep_removed=keep_removed)
+
+
+def leave(code: int) -> NoReturn:
+    """End the command."""
+    click.get_current_context().exit(code)
+
+
+@contextmanager
+def progress(words: str) -> Iterator[Callable[[int, int], None]]:
+    """Something to tell how far it is; on a terminal, a bar shows it."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = TextColumn(words), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# Answers
+
+
+def show_blueprint(session: Session, blueprint: Blueprint) -> None:
+    """A plan."""
+    from zae_limiter.cli.views.manifests import blueprint_picture
+    from zae_limiter.manifests.describing import blueprint_as_dict
+
+    document = {"namespace": session.namespace, **blueprint_as_dict(blueprint)}
+    session.answer(document, lambda: blueprint_picture(blueprint))
+
+
+def show_outcome(session: Session, blueprint: Blueprint, outcome: Outcome) -> None:
+    """What was applied. What stopped it ends the command with its own code."""
+    from zae_limiter.cli.failures import report
+    from zae_limiter.cli.views.words import plural
+    from zae_limiter.manifests.describing import MARKS, outcome_as_dict
+
+    if session.as_json:
+        session.say({"namespace": session.namespace, **outcome_as_dict(blueprint, outcome)}, "")
+    elif outcome.error is None and not blueprint.is_done:
+        session.paper.show(f"Applied {plural(len(outcome.done), 'change')}.")
+    if outcome.error is None:
+        return
+    code = report(outcome.error)
+    note(f"{plural(len(outcome.done), 'change')} done, {len(outcome.remaining)} left; run it again to finish:")
+    for change in outcome.remaining:
+        note(f"{MARKS[change.action]} {change.thing.label}")
+    leave(code)

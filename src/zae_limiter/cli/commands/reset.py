@@ -1,0 +1,38 @@
+"""``zae-limiter reset``: full buckets again."""
+
+from __future__ import annotations
+
+import click
+
+from zae_limiter.cli.asking import confirm
+from zae_limiter.cli.options import on_store, principal_option, yes_option
+from zae_limiter.cli.session import Session
+
+
+@click.command(
+    "reset",
+    epilog="""\b
+Examples:
+  zae-limiter reset key-1
+  zae-limiter reset key-1 gpt-4 --yes --principal ann
+""",
+)
+@click.argument("entity_id", metavar="ENTITY")
+@click.argument("resource", required=False)
+@yes_option
+@principal_option
+@on_store
+def command(session: Session, entity_id: str, resource: str | None, yes: bool, principal: str | None) -> None:
+    """Fill an entity's buckets again, on one resource or on all.
+
+    Levels and debts of the moment are lost; what was used stays counted. The audit trail says who did it.
+    """
+    from zae_limiter.cli.views.words import plural
+
+    where = f"on {resource}" if resource else "on every resource"
+    confirm(f"Fill the buckets of {entity_id} {where} again?", yes)
+    count = session.limiter.reset(entity_id, resource, principal=principal)
+    session.say(
+        {"entity_id": entity_id, "resource": resource, "buckets": count},
+        f"{entity_id}: {plural(count, 'bucket')} full again",
+    )

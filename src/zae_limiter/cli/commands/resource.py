@@ -1,0 +1,194 @@
+"""``zae-limiter resource``: the limits of a resource, and how much of it is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from zae_limiter.cli.asking import confirm
+from zae_limiter.cli.group import InOrder
+from zae_limiter.cli.options import (
+    limits_option,
+    on_store,
+    principal_option,
+    propagate_option,
+    stop_option,
+    yes_option,
+)
+from zae_limiter.cli.session import Session
+
+if TYPE_CHECKING:
+    from zae_limiter.cli.printing.tables import Row
+    from zae_limiter.models.limit import Limit
+    from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
+
+
+@click.group(
+    "resource",
+    cls=InOrder,
+    epilog="""\b
+Example:
+  zae-limiter resource list
+""",
+)
+def command() -> None:
+    """The limits of a resource, for every entity without own ones."""
+
+
+@command.command(
+    "set-defaults",
+    epilog="""\b
+Examples:
+  zae-limiter resource set-defaults gpt-4 -l rpm:60 -l tpm:20_000
+  zae-limiter resource set-defaults gpt-4 -l tpd:1_000_000/day --no-propagate
+""",
+)
+@click.argument("resource")
+@limits_option
+@propagate_option
+@principal_option
+@on_store
+def set_defaults(
+    session: Session, resource: str, limits: tuple[Limit, ...], propagate: bool, principal: str | None
+) -> None:
+    """Replace the limits of a resource."""
+    with session.patience(f"setting the limits of {resource}"):
+        session.limiter.set_resource_defaults(resource, limits, principal=principal, propagate=propagate)
+    show(session, resource)
+
+
+@command.command(
+    "get-defaults",
+    epilog="""\b
+Example:
+  zae-limiter resource get-defaults gpt-4
+""",
+)
+@click.argument("resource")
+@on_store
+def get_defaults(session: Session, resource: str) -> None:
+    """Show the limits of a resource as they were set."""
+    show(session, resource)
+
+
+@command.command(
+    "list",
+    epilog="""\b
+Examples:
+  zae-limiter resource list
+  zae-limiter resource list --limit 20 --json
+""",
+)
+@stop_option
+@on_store
+def list_resources(session: Session, most: int | None) -> None:
+    """List the resources that have limits of their own, with these."""
+    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.printing.tables import Column
+    from zae_limiter.cli.views.limits import COLUMNS, limit_row, resource_limits_document
+
+    limiter = session.limiter
+
+    def rows(resource: str) -> list[Row]:
+        limits = limiter.get_resource_defaults(resource)
+        return [("" if place else resource, *limit_row(limit)) for place, limit in enumerate(limits)]
+
+    session.list(
+        "resources",
+        Pages(lambda size, cursor: limiter.list_resources_with_defaults(limit=size, cursor=cursor), most),
+        lambda resource: resource_limits_document(resource, limiter.get_resource_defaults(resource)),
+        (Column("resource"), *COLUMNS),
+        rows,
+        nothing="no resource has limits of its own",
+    )
+
+
+@command.command(
+    "delete-defaults",
+    epilog="""\b
+Example:
+  zae-limiter resource delete-defaults gpt-4 --yes
+""",
+)
+@click.argument("resource")
+@yes_option
+@propagate_option
+@principal_option
+@on_store
+def delete_defaults(session: Session, resource: str, yes: bool, propagate: bool, principal: str | None) -> None:
+    """Remove the limits of a resource: the system's hold again."""
+    confirm(f"Remove the limits of {resource}?", yes)
+    with session.patience(f"removing the limits of {resource}"):
+        session.limiter.delete_resource_defaults(resource, principal=principal, propagate=propagate)
+    session.say({"resource": resource, "limits": []}, f"{resource} has no limits of its own now")
+
+
+@command.command(
+    "capacity",
+    epilog="""\b
+Examples:
+  zae-limiter resource capacity gpt-4
+  zae-limiter resource capacity gpt-4 tpm --limit 20
+""",
+)
+@click.argument("resource")
+@click.argument("limit_names", metavar="[LIMIT]...", nargs=-1)
+@stop_option
+@on_store
+def capacity(session: Session, resource: str, limit_names: tuple[str, ...], most: int | None) -> None:
+    """Show how much all live buckets of a resource hold, together and each.
+
+    Without LIMIT: every limit that the resource, or else the system, has.
+    """
+    from zae_limiter.cli.printing.paper import spaced
+    from zae_limiter.cli.views.capacity import capacity_document, capacity_picture
+
+    limiter = session.limiter
+    names = list(limit_names) or [limit.name for limit in limiter.get_resource_defaults(resource)]
+    names = names or [limit.name for limit in limiter.get_system_defaults()[0]]
+    if not names:
+        raise click.UsageError(f"neither {resource} nor the system has limits; name the one you mean")
+    with session.patience(f"adding up {resource}"):
+        found = [_capacity(session, resource, name, most) for name in names]
+    session.answer(
+        {"resource": resource, "limits": [capacity_document(*one) for one in found]},
+        lambda: spaced([capacity_picture(session.paper, total, entities) for total, entities, _ in found]),
+    )
+
+
+def _capacity(
+    session: Session, resource: str, name: str, most: int | None
+) -> tuple[ResourceCapacity, list[EntityCapacity], bool]:
+    """The sums, the buckets behind them, and whether there are more of these."""
+    from zae_limiter.cli.paging import Pages
+    from zae_limiter.models.reports import Page
+    from zae_limiter.repository.arguments import MAX_PAGE
+
+    found: list[ResourceCapacity] = []
+
+    def fetch(size: int, cursor: str | None) -> Page[EntityCapacity]:
+        found.append(session.limiter.get_resource_capacity(resource, name, limit=size, cursor=cursor))
+        return found[-1].entities
+
+    pages = Pages(fetch, most, page=MAX_PAGE)
+    entities = list(pages.items())
+    return found[0], entities, pages.more
+
+
+def show(session: Session, resource: str) -> None:
+    """A resource's limits as they are now."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from zae_limiter.cli.views.limits import limits_table, resource_limits_document
+
+    limits = session.limiter.get_resource_defaults(resource)
+    session.answer(
+        resource_limits_document(resource, limits),
+        lambda: (
+            Group(Text.assemble(("everybody on ", ""), (resource, "bold")), limits_table(session.paper, limits))
+            if limits
+            else f"{resource} has no limits of its own"
+        ),
+    )

@@ -1,0 +1,217 @@
+"""``zae-limiter usage``: what was taken, as a table, added up, or plotted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from zae_limiter.cli.group import InOrder
+from zae_limiter.cli.options import on_store, period_options, stop_option
+from zae_limiter.cli.session import Session
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from zae_limiter.cli.paging import Pages
+    from zae_limiter.models.reports import UsageSnapshot
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+WINDOWS = ("hourly", "daily", "monthly")
+
+
+def whose_options(command: Command) -> Command:
+    """``--entity`` and ``--resource``: at least one of them."""
+    command = click.option("--resource", metavar="RESOURCE", help="On this resource.")(command)
+    return click.option("--entity", "entity_id", metavar="ENTITY", help="Of this entity.")(command)
+
+
+@click.group(
+    "usage",
+    cls=InOrder,
+    epilog="""\b
+Examples:
+  zae-limiter usage plot --entity key-1 --since 24hours
+  zae-limiter usage summary --resource gpt-4 --window daily
+""",
+)
+def command() -> None:
+    """What was taken, in windows of hours, days and months (UTC)."""
+
+
+@command.command(
+    "list",
+    epilog="""\b
+Examples:
+  zae-limiter usage list --entity key-1
+  zae-limiter usage list --entity key-1 --resource gpt-4 --window daily --since 7days
+  zae-limiter usage list --resource gpt-4 --window monthly --json
+""",
+)
+@whose_options
+@click.option("--window", type=click.Choice(WINDOWS), show_default="all three", help="Windows of one length.")
+@period_options
+@stop_option
+@on_store
+def list_windows(
+    session: Session,
+    entity_id: str | None,
+    resource: str | None,
+    window: str | None,
+    since: str | None,
+    until: str | None,
+    most: int | None,
+) -> None:
+    """List usage windows: what was taken of each limit, and how many grants."""
+    from zae_limiter.cli.views.usage import COLUMNS, snapshot_document, snapshot_rows
+
+    check_whose(entity_id, resource)
+    session.list(
+        "snapshots",
+        windows_between(session, entity_id, resource, window, stretch(session, since, until), most),
+        snapshot_document,
+        COLUMNS,
+        snapshot_rows,
+        nothing="no usage in this period",
+    )
+
+
+@command.command(
+    "summary",
+    epilog="""\b
+Examples:
+  zae-limiter usage summary --entity key-1
+  zae-limiter usage summary --resource gpt-4 --window daily --since 2026-01-01
+""",
+)
+@whose_options
+@click.option("--window", type=click.Choice(WINDOWS), default="hourly", show_default=True, help="Averages per window.")
+@period_options
+@on_store
+def summary(
+    session: Session,
+    entity_id: str | None,
+    resource: str | None,
+    window: str,
+    since: str | None,
+    until: str | None,
+) -> None:
+    """Add usage up: totals, and averages per window."""
+    from zae_limiter.cli.views.usage import summary_document, summary_picture
+    from zae_limiter.models.choices import WindowType
+
+    check_whose(entity_id, resource)
+    start, end = stretch(session, since, until)
+    kind = WindowType(window)
+    with session.patience("adding up"):
+        found = session.limiter.get_usage_summary(entity_id, resource, kind, start, end)
+    session.answer(
+        summary_document(entity_id, resource, kind, found),
+        lambda: summary_picture(session.paper, whose(entity_id, resource), kind, found),
+    )
+
+
+@command.command(
+    "plot",
+    epilog="""\b
+Examples:
+  zae-limiter usage plot --entity key-1 --since 24hours
+  zae-limiter usage plot --resource gpt-4 --window daily --style lines
+  zae-limiter usage plot --entity key-1 --limit-name tpm --png usage.png
+""",
+)
+@whose_options
+@click.option("--window", type=click.Choice(WINDOWS), default="hourly", show_default=True, help="One bar for each.")
+@click.option("--limit-name", "names", multiple=True, metavar="NAME", help="Only this limit; once for each.")
+@click.option("--style", type=click.Choice(["bars", "lines"]), default="bars", show_default=True, help="What to draw.")
+@click.option("--height", type=click.IntRange(2, 50), default=8, show_default=True, help="Rows of each plot.")
+@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Write a figure instead.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a figure instead.")
+@period_options
+@on_store
+def plot(
+    session: Session,
+    entity_id: str | None,
+    resource: str | None,
+    window: str,
+    names: tuple[str, ...],
+    style: str,
+    height: int,
+    png: Path | None,
+    svg: Path | None,
+    since: str | None,
+    until: str | None,
+) -> None:
+    """Plot usage over time, each limit on its own scale.
+
+    On the terminal, or with --png and --svg as a figure for reports (pip install 'zae-limiter[plots]').
+    """
+    from zae_limiter.cli.views.plots import plots_picture, series_document
+    from zae_limiter.models.choices import WindowType
+    from zae_limiter.visualization.series import series_of
+    from zae_limiter.visualization.terminal import Style
+
+    check_whose(entity_id, resource)
+    kind = WindowType(window)
+    pages = windows_between(session, entity_id, resource, window, stretch(session, since, until), None)
+    with session.patience("reading usage"):
+        series = series_of(pages.items(), kind, names or None)
+    title = whose(entity_id, resource)
+    figures = [(path, form) for path, form in ((png, "png"), (svg, "svg")) if path is not None]
+    if figures and series:
+        from zae_limiter.visualization.figures import save
+
+        for path, form in figures:
+            save(series, title, Style(style), path, form)
+    document = series_document(entity_id, resource, kind, series)
+    if figures and series and not session.as_json:
+        session.paper.show("\n".join(f"wrote {path}" for path, _ in figures))
+    else:
+        session.answer(document, lambda: plots_picture(title, series, Style(style), session.paper.width, height))
+
+
+def check_whose(entity_id: str | None, resource: str | None) -> None:
+    """Somebody must be meant."""
+    if entity_id is None and resource is None:
+        raise click.UsageError("say whose usage: --entity, --resource, or both")
+
+
+def whose(entity_id: str | None, resource: str | None) -> str:
+    """Whose usage, in words."""
+    if resource is None:
+        return f"{entity_id} on everything"
+    return f"{entity_id or 'everybody'} on {resource}"
+
+
+def stretch(session: Session, since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+    """The period that was asked for."""
+    from zae_limiter.cli.parsing.moments import parse_moment
+
+    now = session.now_ms()
+    return (
+        None if since is None else parse_moment(since, now, "since"),
+        None if until is None else parse_moment(until, now, "until"),
+    )
+
+
+def windows_between(
+    session: Session,
+    entity_id: str | None,
+    resource: str | None,
+    window: str | None,
+    period: tuple[datetime | None, datetime | None],
+    most: int | None,
+) -> Pages[UsageSnapshot]:
+    """The windows that begin in a period."""
+    from zae_limiter.cli.paging import Pages
+
+    start, end = period
+    return Pages(
+        lambda size, cursor: session.limiter.get_usage_snapshots(
+            entity_id, resource, window, start, end, size, cursor
+        ),
+        most,
+    )

@@ -1,0 +1,135 @@
+"""The options that commands share. Every command on a store has ``--url``, ``--namespace`` and ``--json``.
+
+They stand after the command, never before it, so that there is one place to look for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from zae_limiter.cli.session import Session
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.naming import DEFAULT_NAMESPACE, check_principal
+
+if TYPE_CHECKING:
+    from zae_limiter.models.limit import Limit
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def on_store(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of every command, and a :class:`Session` as its first argument."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
+    @click.option(
+        "--namespace",
+        envvar="ZAEL_NAMESPACE",
+        show_envvar=True,
+        default=DEFAULT_NAMESPACE,
+        show_default=True,
+        metavar="NAME",
+        help="The namespace to work in.",
+    )
+    @click.option(
+        "--url",
+        envvar="ZAEL_URL",
+        show_envvar=True,
+        show_default="a SQLite file in your data folder",
+        metavar="URL",
+        help="The store: sqlite:///FILE, dynamodb://TABLE, …",
+    )
+    @click.pass_context
+    @wraps(command)
+    def with_session(
+        context: click.Context, /, *args: Any, url: str | None, namespace: str, as_json: bool, **kwargs: Any
+    ) -> None:
+        session = Session(url, namespace, as_json=as_json, surroundings=context.find_root().obj)
+        context.call_on_close(session.close)
+        command(session, *args, **kwargs)
+
+    return with_session
+
+
+def parse_limits(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[Limit, ...]:
+    """Limits from their short forms."""
+    from zae_limiter.manifests.limit_syntax import parse_limit
+
+    try:
+        return tuple(map(parse_limit, texts))
+    except ValidationError as error:
+        raise click.BadParameter(f"{error.value!r}: {error.reason}", context, option) from None
+
+
+def limits_option(command: Command) -> Command:
+    """``-l``: the limits to set."""
+    return click.option(
+        "-l",
+        "--limit",
+        "limits",
+        callback=parse_limits,
+        multiple=True,
+        required=True,
+        metavar="NAME:RATE[/PERIOD][:BURST]",
+        help="A limit like rpm:100, tpm:10_000/min:15_000 or tpd:1_000_000/day; once for each.",
+    )(command)
+
+
+def propagate_option(command: Command) -> Command:
+    """``--no-propagate``: leave live buckets alone."""
+    return click.option(
+        "--propagate/--no-propagate",
+        default=True,
+        show_default=True,
+        help="Let live buckets follow at once, or when their clients next look.",
+    )(command)
+
+
+def principal_option(command: Command) -> Command:
+    """``--principal``: who makes the change."""
+    return click.option(
+        "--principal",
+        envvar="ZAEL_PRINCIPAL",
+        show_envvar=True,
+        default=login_name,
+        show_default="your login name",
+        metavar="NAME",
+        help="Who makes this change, for the audit trail.",
+    )(command)
+
+
+def yes_option(command: Command) -> Command:
+    """``--yes``: do not ask."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+
+
+def stop_option(command: Command) -> Command:
+    """``--limit``: list so many and no more."""
+    return click.option(
+        "--limit",
+        "most",
+        type=click.IntRange(min=1),
+        show_default="all of them",
+        metavar="N",
+        help="List so many at most.",
+    )(command)
+
+
+def period_options(command: Command) -> Command:
+    """``--since`` and ``--until``: a stretch of time."""
+    form = "2026-01-31, 2026-01-31T12:00 (UTC), or an age like 90min, 24hours, 7days."
+    command = click.option("--until", metavar="TIME", help=f"Before: {form}")(command)
+    return click.option("--since", metavar="TIME", help=f"From: {form}")(command)
+
+
+def login_name() -> str | None:
+    """The name of whoever types, if it can stand in an audit trail."""
+    from getpass import getuser
+
+    try:
+        return check_principal(getuser())
+    except (OSError, KeyError, ImportError, ValidationError):
+        return None

@@ -1,0 +1,1 @@
+"""How answers look: pictures and tables for people, documents for programs."""

@@ -1,0 +1,158 @@
+"""What a command works with: an open limiter, and the place where its answer goes.
+
+An answer has two forms. For people it is a picture, made only when somebody will look at it; for programs it is
+one JSON document (see ``schemas/documents.json``). Nothing heavy is loaded before a command needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+import click
+
+from zae_limiter.cli.stepping import SteppingStore
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.printing.paper import Paper
+    from zae_limiter.cli.printing.tables import Column, Row
+    from zae_limiter.limiter.sync_limiter import SyncRateLimiter
+    from zae_limiter.repository.sync_repository import SyncRepository
+    from zae_limiter.running.clocks import Clock
+    from zae_limiter.stores.protocol import Store
+
+Item = TypeVar("Item")
+
+DEADLINE_S = 10.0
+"""How long one request to the store may take: whoever types would rather wait than try again."""
+
+
+class Surroundings(NamedTuple):
+    """What a test may replace."""
+
+    open_store: Callable[[str | None], Store]
+    clock: Clock
+
+
+class Session:
+    """One command at work."""
+
+    def __init__(
+        self, url: str | None, namespace: str, *, as_json: bool, surroundings: Surroundings | None = None
+    ) -> None:
+        self.url = url
+        self.namespace = namespace
+        self.as_json = as_json
+        self._surroundings = surroundings or machine()
+
+    @cached_property
+    def _store(self) -> SteppingStore:
+        return SteppingStore(self._surroundings.open_store(self.url))
+
+    @cached_property
+    def limiter(self) -> SyncRateLimiter:
+        """The limiter of this namespace of the store. Opening creates no table."""
+        from zae_limiter.limiter.sync_limiter import SyncRateLimiter
+        from zae_limiter.repository.sync_repository import SyncRepository
+
+        clock = self._surroundings.clock
+        return SyncRateLimiter(SyncRepository(self._store, namespace=self.namespace, clock=clock))
+
+    @property
+    def repository(self) -> SyncRepository:
+        """What only a repository does."""
+        return self.limiter.repository
+
+    @cached_property
+    def paper(self) -> Paper:
+        """What pictures are drawn on."""
+        from zae_limiter.cli.printing.paper import stdout
+
+        return stdout()
+
+    def now_ms(self) -> int:
+        """The time, in milliseconds since the epoch."""
+        return self._surroundings.clock()
+
+    def close(self) -> None:
+        """Let go of the store, if it was used."""
+        if "_store" in vars(self):
+            self._store.close()
+
+    # Answers
+
+    def answer(self, document: Mapping[str, Any], picture: Callable[[], RenderableType | str]) -> None:
+        """The whole answer of a command."""
+        if self.as_json:
+            from zae_limiter.cli.printing.documents import whole
+
+            click.echo(whole(document))
+        else:
+            self.paper.show(picture())
+
+    def say(self, document: Mapping[str, Any], words: str) -> None:
+        """The answer of a command that has nothing to draw."""
+        self.answer(document, lambda: words)
+
+    def list(
+        self,
+        name: str,
+        pages: Pages[Item],
+        document: Callable[[Item], Mapping[str, Any]],
+        columns: Sequence[Column],
+        rows: Callable[[Item], Sequence[Row]],
+        *,
+        nothing: str,
+    ) -> None:
+        """A list of any length, page by page as it comes."""
+        if self.as_json:
+            from zae_limiter.cli.printing.documents import streamed
+
+            for piece in streamed(name, (document(item) for page in pages for item in page), lambda: pages.more):
+                click.echo(piece, nl=False)
+            return
+        from zae_limiter.cli.printing.tables import print_rows
+
+        drawn = ([row for item in page for row in rows(item)] for page in pages)
+        if not print_rows(self.paper, columns, drawn):
+            self.paper.show(nothing)
+        if pages.more:
+            note(f"stopped at {pages.seen:,}; there are more")
+
+    @contextmanager
+    def patience(self, words: str) -> Iterator[None]:
+        """Show that work goes on, once it has gone on for a second."""
+        from zae_limiter.cli.printing.patience import patience
+
+        with patience(words, lambda: self._store.requests):
+            yield
+
+
+def machine() -> Surroundings:
+    """The store that the URL names, and the machine's clock."""
+    from zae_limiter.running.clocks import machine_clock
+
+    return Surroundings(_open_store, machine_clock)
+
+
+def _open_store(url: str | None) -> Store:
+    """A store as an application would open it, with more patience."""
+    from zae_limiter.repository.core import DEFAULT_CONFIG_CACHE_TTL
+    from zae_limiter.stores.open_store import open_store
+
+    return open_store(url, deadline=DEADLINE_S, config_cache_ttl=DEFAULT_CONFIG_CACHE_TTL, options={})
+
+
+def leave(code: int) -> NoReturn:
+    """End the command with an exit code."""
+    click.get_current_context().exit(code)
+
+
+def note(words: str) -> None:
+    """Something beside the answer, on stderr."""
+    click.echo(words, err=True)

@@ -1,0 +1,147 @@
+"""Live buckets: levels as bars, debt in red, the time to full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from zae_limiter.cli.demo.bars import level_bar, level_number
+from zae_limiter.cli.views.words import NOTHING, duration
+from zae_limiter.models.status import BucketStatus, EntityStatus, LimitLevel
+
+NO_BUCKETS = "no live buckets: a bucket lives from its first acquire until some time after it is full"
+
+BAR_COLUMNS = range(8, 41)
+GAP = 2
+HEADINGS = ("resource", "limit", "left", "burst", "full in")
+
+
+class LevelOf(NamedTuple):
+    """Which level: of whom, on what, by which limit."""
+
+    entity_id: str
+    resource: str
+    limit_name: str
+
+
+class Before(NamedTuple):
+    """What had been taken from each level some seconds ago."""
+
+    taken: Mapping[LevelOf, int]
+    seconds: float
+
+
+def status_document(status: EntityStatus) -> dict[str, Any]:
+    """The buckets of an entity for programs."""
+    return {
+        "entity_id": status.entity_id,
+        "buckets": [
+            {
+                "resource": bucket.resource,
+                "total_events": bucket.total_events,
+                "limits": [_level_document(level) for level in bucket.limits],
+            }
+            for bucket in status.buckets
+        ],
+    }
+
+
+def _level_document(level: LimitLevel) -> dict[str, Any]:
+    return {
+        "limit_name": level.limit_name,
+        "limit": level.limit.as_dict(),
+        "available": level.available,
+        "total_consumed": level.total_consumed,
+        "seconds_to_full": level.seconds_to_full,
+    }
+
+
+def taken(statuses: Sequence[EntityStatus]) -> dict[LevelOf, int]:
+    """What was taken from each level so far."""
+    return {
+        LevelOf(status.entity_id, bucket.resource, level.limit_name): level.total_consumed
+        for status in statuses
+        for bucket in status.buckets
+        for level in bucket.limits
+    }
+
+
+def status_picture(statuses: Sequence[EntityStatus], width: int, before: Before | None = None) -> RenderableType:
+    """Every bucket of some entities: what was taken in all or, if it is known what was ``before``, how fast."""
+    buckets = [bucket for status in statuses for bucket in status.buckets]
+    columns = _bar_columns(buckets, width)
+    pictures: list[RenderableType] = []
+    for status in statuses:
+        pictures += [Text(), Text(status.entity_id, style="bold")]
+        if status.buckets:
+            pictures.append(_levels(status.buckets, columns, before))
+        else:
+            pictures.append(Text(NO_BUCKETS, style="dim"))
+    return Group(*pictures[1:])
+
+
+def _bar_columns(buckets: Sequence[BucketStatus], width: int) -> int:
+    """What is left for a bar beside the longest texts of each column."""
+    rows = [_texts(bucket, level, None) for bucket in buckets for level in bucket.limits]
+    fixed = [max(map(len, column)) for column in zip((*HEADINGS, "taken"), *rows, strict=True)]
+    room = width - sum(fixed) - GAP * len(fixed)
+    return min(max(room, BAR_COLUMNS[0]), BAR_COLUMNS[-1])
+
+
+def _levels(buckets: Sequence[BucketStatus], columns: int, before: Before | None) -> Table:
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("resource", no_wrap=True)
+    table.add_column("limit", no_wrap=True)
+    table.add_column("level", width=columns, no_wrap=True)
+    for heading in (*HEADINGS[2:], "taken" if before is None else "per s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for bucket in buckets:
+        for place, level in enumerate(bucket.limits):
+            resource, name, _, burst, wait, rate = _texts(bucket, level, before)
+            table.add_row(
+                "" if place else resource,
+                name,
+                level_bar(level.available, level.limit.burst, columns),
+                level_number(level.available),
+                burst,
+                wait,
+                rate,
+            )
+    return table
+
+
+def _texts(bucket: BucketStatus, level: LimitLevel, before: Before | None) -> tuple[str, ...]:
+    name = LevelOf(bucket.entity_id, bucket.resource, level.limit_name)
+    return (
+        bucket.resource,
+        level.limit_name,
+        f"{level.available:,}",
+        f"{level.limit.burst:,}",
+        duration(level.seconds_to_full) if level.seconds_to_full else "full",
+        f"{level.total_consumed:,}" if before is None else _speed(level, before, name),
+    )
+
+
+def _speed(level: LimitLevel, before: Before, name: LevelOf) -> str:
+    if not before.seconds:
+        return NOTHING
+    return f"{(level.total_consumed - before.taken.get(name, 0)) / before.seconds:,.1f}"
+
+
+def status_lines(status: EntityStatus, when: str) -> list[str]:
+    """A line for each bucket, for logs."""
+    return [
+        " ".join(
+            (
+                when,
+                bucket.entity_id,
+                bucket.resource,
+                *(f"{level.limit_name}={level.available}/{level.limit.burst}" for level in bucket.limits),
+            )
+        )
+        for bucket in status.buckets
+    ] or [f"{when} {status.entity_id} {NO_BUCKETS}"]

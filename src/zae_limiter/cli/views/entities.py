@@ -1,0 +1,76 @@
+"""Entities: one with its ancestors and limits, and a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from zae_limiter.cli.printing.paper import Paper, shown
+from zae_limiter.cli.printing.tables import Column, Row
+from zae_limiter.cli.views.limits import limits_table
+from zae_limiter.cli.views.words import NOTHING, iso, moment
+from zae_limiter.models.entity import Entity
+from zae_limiter.models.limit import Limit
+
+COLUMNS = (Column("entity"), Column("name"), Column("parent"), Column("cascade"), Column("created (UTC)"))
+LABEL = 10
+
+
+def entity_document(entity: Entity) -> dict[str, Any]:
+    """An entity for programs."""
+    return {
+        "entity_id": entity.id,
+        "name": entity.name,
+        "parent_id": entity.parent_id,
+        "cascade": entity.cascade,
+        "metadata": dict(entity.metadata),
+        "version": entity.version,
+        "created_at": iso(entity.created_at),
+    }
+
+
+def entity_rows(entity: Entity) -> list[Row]:
+    """An entity in a list."""
+    return [
+        (
+            entity.id,
+            entity.name or NOTHING,
+            entity.parent_id or NOTHING,
+            "yes" if entity.cascade else "no",
+            moment(entity.created_at),
+        )
+    ]
+
+
+def shown_entity_document(entity: Entity, ancestors: Sequence[str], limits: Sequence[Limit]) -> dict[str, Any]:
+    """An entity for programs, with what is above it and its own limits for every resource."""
+    return {
+        **entity_document(entity),
+        "ancestors": list(ancestors),
+        "limits": [limit.as_dict() for limit in limits],
+    }
+
+
+def entity_picture(paper: Paper, entity: Entity, ancestors: Sequence[str], limits: Sequence[Limit]) -> RenderableType:
+    """An entity for people."""
+    notes = [f"{key} = {value}" for key, value in sorted(entity.metadata.items())]
+    lines: list[RenderableType] = [
+        Text(entity.id, style="bold"),
+        _field("name", entity.name or NOTHING),
+        _field("below", " → ".join(ancestors) or NOTHING),
+        _field(
+            "cascade", "yes: also takes from its parent" if entity.cascade else "no: takes from its own bucket only"
+        ),
+        _field("created", f"{moment(entity.created_at)} UTC, now at version {entity.version}"),
+        *(_field("" if place else "metadata", note) for place, note in enumerate(notes)),
+    ]
+    if limits:
+        lines += [Text(), Text("Own limits, for every resource without own ones"), limits_table(paper, limits)]
+    return Group(*lines)
+
+
+def _field(label: str, value: str) -> Text:
+    return Text.assemble((f"{label:{LABEL}}", "dim"), shown(value))

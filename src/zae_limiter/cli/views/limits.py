@@ -1,0 +1,50 @@
+"""Limits as they were set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from zae_limiter.cli.printing.paper import Paper
+from zae_limiter.cli.printing.tables import Column, Row, table
+from zae_limiter.cli.views.words import rate
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.limit import Limit
+
+COLUMNS = (Column("limit"), Column("rate", numbers=True), Column("burst", numbers=True))
+CAPACITY = Column("capacity", numbers=True)
+
+
+def limits_table(paper: Paper, limits: Sequence[Limit]) -> Table:
+    """A line for each. The capacity is shown only if one has another than its refill."""
+    if all(limit.capacity == limit.refill_amount for limit in limits):
+        return table(paper, COLUMNS, [limit_row(limit) for limit in limits])
+    return table(paper, (*COLUMNS, CAPACITY), [(*limit_row(limit), f"{limit.capacity:,}") for limit in limits])
+
+
+def limit_row(limit: Limit) -> Row:
+    """A limit in a table."""
+    return limit.name, rate(limit), f"{limit.burst:,}"
+
+
+def limits_document(limits: Sequence[Limit]) -> list[dict[str, Any]]:
+    """Limits for programs."""
+    return [limit.as_dict() for limit in limits]
+
+
+def entity_limits_document(entity_id: str, resource: str, limits: Sequence[Limit]) -> dict[str, Any]:
+    """An entity's own limits for programs."""
+    return {"entity_id": entity_id, "resource": resource, "limits": limits_document(limits)}
+
+
+def resource_limits_document(resource: str, limits: Sequence[Limit]) -> dict[str, Any]:
+    """A resource's limits for programs."""
+    return {"resource": resource, "limits": limits_document(limits)}
+
+
+def system_limits_document(limits: Sequence[Limit], on_unavailable: OnUnavailable | None) -> dict[str, Any]:
+    """The system's limits and policy for programs."""
+    policy = None if on_unavailable is None else str(on_unavailable)
+    return {"limits": limits_document(limits), "on_unavailable": policy}

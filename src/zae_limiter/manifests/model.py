@@ -1,0 +1,174 @@
+"""What a manifest can speak of, and what it says.
+
+A *thing* is what is managed as a whole: the system's limits, a resource's, an entity, or an entity's limits for one
+resource. What a thing is like are its *settings*. What is wanted and what exists are both mappings of things to
+settings, which is why they can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.entity import Entity
+from zae_limiter.models.limit import Limit
+from zae_limiter.naming import DEFAULT_RESOURCE, check_config_resource, check_entity_id, check_resource
+
+RESERVED_PREFIX = "zael:manifest"
+"""Begins the ids of the entities in which it is recorded what manifests manage. No manifest may name them."""
+
+
+class Kind(StrEnum):
+    """What sort of thing."""
+
+    SYSTEM = "system"
+    RESOURCE = "resource"
+    ENTITY = "entity"
+    LIMITS = "limits"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Thing:
+    """Something that a manifest manages as a whole. As text it is one line: ``limits acme gpt-4``."""
+
+    kind: Kind
+    entity_id: str = ""
+    resource: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.kind, self.entity_id, self.resource)))
+
+    @property
+    def label(self) -> str:
+        """How people call it."""
+        if self.kind is not Kind.LIMITS:
+            return str(self)
+        every = self.resource == DEFAULT_RESOURCE
+        return f"limits of {self.entity_id}" + ("" if every else f" on {self.resource}")
+
+    @property
+    def audited_as(self) -> str:
+        """The subject of its events in the audit trail."""
+        if self.kind is Kind.SYSTEM:
+            return "$SYSTEM"
+        return f"$RESOURCE:{self.resource}" if self.kind is Kind.RESOURCE else self.entity_id
+
+    @classmethod
+    def parse(cls, line: str) -> Thing:
+        """The thing of which ``line`` is the text. Raises ``ValidationError``."""
+        match line.split(" "):
+            case ["system"]:
+                return SYSTEM
+            case ["resource", resource]:
+                return resource_defaults(check_resource(resource))
+            case ["entity", entity_id]:
+                return the_entity(check_entity_id(entity_id))
+            case ["limits", entity_id, resource]:
+                return limits_of(check_entity_id(entity_id), check_config_resource(resource))
+        raise ValidationError("thing", line, "must be system, resource NAME, entity ID or limits ID RESOURCE")
+
+
+SYSTEM = Thing(Kind.SYSTEM)
+
+
+def resource_defaults(resource: str) -> Thing:
+    """The limits of a resource."""
+    return Thing(Kind.RESOURCE, resource=resource)
+
+
+def the_entity(entity_id: str) -> Thing:
+    """An entity itself: its name, parent, cascade and metadata."""
+    return Thing(Kind.ENTITY, entity_id)
+
+
+def limits_of(entity_id: str, resource: str) -> Thing:
+    """An entity's own limits for one resource, or for all (``_default_``)."""
+    return Thing(Kind.LIMITS, entity_id, resource)
+
+
+def is_reserved(entity_id: str) -> bool:
+    """Whether an entity is one of ours, that only keeps a record."""
+    return entity_id.startswith(RESERVED_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The limits of one level; of the system, also what to do while the store is unavailable."""
+
+    limits: tuple[Limit, ...]
+    on_unavailable: OnUnavailable | None = None
+
+    def agrees_with(self, other: Settings) -> bool:
+        """Whether both mean the same: the order of limits means nothing, and no policy means ``block``."""
+        return isinstance(other, Level) and self._meaning() == other._meaning()
+
+    def _meaning(self) -> tuple[Any, ...]:
+        return frozenset(self.limits), self.on_unavailable or OnUnavailable.BLOCK
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready description."""
+        described: dict[str, Any] = {"limits": [limit.as_dict() for limit in self.limits]}
+        if self.on_unavailable is not None:
+            described["on_unavailable"] = str(self.on_unavailable)
+        return described
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What an entity is like."""
+
+    name: str | None = None
+    parent_id: str | None = None
+    cascade: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entity: Entity) -> Profile:
+        """The part of an entity that a manifest says."""
+        return cls(entity.name, entity.parent_id, entity.cascade, dict(entity.metadata))
+
+    def agrees_with(self, other: Settings) -> bool:
+        """Whether both mean the same."""
+        return self == other
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready description."""
+        return {
+            "name": self.name,
+            "parent": self.parent_id,
+            "cascade": self.cascade,
+            "metadata": dict(self.metadata),
+        }
+
+
+Settings: TypeAlias = Level | Profile
+State: TypeAlias = Mapping[Thing, Settings]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where in a file, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a file says: what the things it names should be like. ``places`` tells where it says so."""
+
+    name: str
+    things: State
+    namespace: str | None = None
+    source: str = "manifest"
+    places: Mapping[Thing, Place] = field(default_factory=dict)
+    parent_places: Mapping[str, Place] = field(default_factory=dict)
+
+    @property
+    def signature(self) -> str:
+        """How the audit trail calls it."""
+        return f"manifest:{self.name}"

@@ -1,0 +1,130 @@
+"""As whom calls are signed, now and when that expires.
+
+A :class:`Source` knows where credentials come from. A :class:`Keeper` hands out what the source last gave, has it
+renewed in a thread while it is still good, and goes on with it if that fails; only credentials that are there no
+more make callers wait.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import Future
+from time import monotonic
+from typing import Final, Protocol
+
+from zae_limiter.stores.dynamodb.requests import NoAnswer
+from zae_limiter.stores.dynamodb.transport.errands import Errand
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials
+
+ACCESS_KEY: Final = "AWS_ACCESS_KEY_ID"
+SECRET_KEY: Final = "AWS_SECRET_ACCESS_KEY"
+SESSION_TOKEN: Final = "AWS_SESSION_TOKEN"
+
+LOOK_AGAIN_S: Final = 20.0
+"""How often it is checked whether credentials are about to expire."""
+
+FORCED_S: Final = 5.0
+"""How often credentials are looked up anew because DynamoDB says that they have expired."""
+
+
+class Source(Protocol):
+    """Where credentials come from."""
+
+    def fetch(self) -> Credentials:
+        """The credentials to use from now on. May take its time, and fail."""
+        ...
+
+    def fetch_anew(self) -> Credentials:
+        """The same, trusting nothing that was fetched before."""
+        ...
+
+    def is_aging(self) -> bool:
+        """Whether it is time to fetch new ones."""
+        ...
+
+    def is_over(self) -> bool:
+        """Whether the old ones cannot be used any more."""
+        ...
+
+
+class Lasting:
+    """Credentials that last."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def fetch(self) -> Credentials:
+        return self._credentials
+
+    fetch_anew = fetch
+
+    def is_aging(self) -> bool:
+        return False
+
+    is_over = is_aging
+
+
+class FromEnvironment(Lasting):
+    """Credentials that the environment has. It may have others later."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._environment = environment
+        super().__init__(self.fetch_anew())
+
+    def fetch_anew(self) -> Credentials:
+        access_key, secret_key = self._environment.get(ACCESS_KEY), self._environment.get(SECRET_KEY)
+        if not access_key or not secret_key:
+            raise NoAnswer("the credentials have left the environment", sent=False)
+        return Credentials(access_key, secret_key, self._environment.get(SESSION_TOKEN) or None)
+
+
+class Keeper:
+    """Hands out credentials. Safe to share between threads."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._kept: Credentials | None = source.fetch() if isinstance(source, Lasting) else None
+        self._look_again_at = monotonic() + LOOK_AGAIN_S
+        self._forced_at = monotonic() - FORCED_S
+        self._fetching = Errand(self._fetch, "zae-limiter-credentials")
+        self._fetching_anew = Errand(self._fetch_anew, "zae-limiter-credentials")
+
+    def current(self) -> Credentials | None:
+        """The credentials to use, or nothing if they have to be waited for (:meth:`fetching`)."""
+        kept = self._kept
+        if kept is None or monotonic() < self._look_again_at:
+            return kept
+        if self._source.is_over():
+            return None
+        self._look_again_at = monotonic() + LOOK_AGAIN_S
+        if self._source.is_aging():
+            self._fetching.run()
+        return kept
+
+    def fetching(self) -> Future[Credentials]:
+        """The credentials, when they are there. That may fail."""
+        return self._fetching.run()
+
+    def has_others_than(self, refused: Credentials) -> bool:
+        """Whether there are other credentials than those that were refused."""
+        return self._kept is not None and self._kept != refused
+
+    def fetching_anew(self) -> Future[Credentials] | None:
+        """The credentials, looked up as if for the first time. Nothing, if that would bring nothing new."""
+        if type(self._source) is Lasting or monotonic() < self._forced_at + FORCED_S:
+            return None
+        return self._fetching_anew.run()
+
+    def _fetch(self) -> Credentials:
+        return self._keep(self._source.fetch())
+
+    def _fetch_anew(self) -> Credentials:
+        self._forced_at = monotonic()
+        return self._keep(self._source.fetch_anew())
+
+    def _keep(self, fetched: Credentials) -> Credentials:
+        if fetched != self._kept:
+            self._kept = fetched
+        self._look_again_at = monotonic() + LOOK_AGAIN_S
+        return fetched

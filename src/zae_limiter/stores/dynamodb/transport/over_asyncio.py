@@ -1,0 +1,405 @@
+"""Calls carried over asyncio's connections, for event loops.
+
+Connections belong to the loop they were opened in, so every loop has some of its own. They live inside an
+asynchronous generator that never goes on: a loop that ends (as ``asyncio.run`` ends one) closes the generators it
+knows, and with this one the connections. So nobody has to close a transport in every loop that used it.
+
+What was not handed over to the system whole, DynamoDB cannot have done; see ``over_sockets.py``. Through a proxy,
+calls go in threads, as they do there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import Future
+from types import AsyncGeneratorType
+from typing import Any, Final, TypeVar, cast
+
+from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
+from zae_limiter.stores.dynamodb.transport.access import (
+    CONNECT_S,
+    IDLE_S,
+    NOT_IN_TIME,
+    Access,
+    Entrance,
+    Signed,
+    not_begun,
+)
+from zae_limiter.stores.dynamodb.transport.failures import told
+from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.resting import Resting
+from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
+from zae_limiter.stores.dynamodb.transport.wire import encoded
+
+CLOSING_S: Final = 1.0
+
+Result = TypeVar("Result")
+
+
+class AsyncioTransport:
+    """Carries calls, signed and understood by ourselves."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._process = _Process(target)
+
+    def __repr__(self) -> str:
+        return "AsyncioTransport()"
+
+    @property
+    def last_date_skew_s(self) -> float | None:
+        """By how much this machine's clock is behind DynamoDB's, to a second; unknown before the first reply."""
+        return self._process.entrance.date_skew_s
+
+    async def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
+        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + seconds
+        process = self._process_of_this()
+        service = service_of(operation)
+        access = process.entrance.access(service, quick=True)
+        if access is None:
+            access = await _waited(process.entrance.making_ready(service), give_up_at, NOT_IN_TIME)
+        body = encoded(params)
+        carrier = await process.carrier(loop, service, access)
+        mended = False
+        while True:
+            credentials = access.keeper.current()
+            if credentials is None:
+                credentials = await _waited(access.keeper.fetching(), give_up_at, NOT_IN_TIME)
+            offset_s = access.line.offset_s
+            try:
+                request = access.line.put(operation, body, credentials)
+            except ValueError as error:
+                raise NoAnswer(str(error), sent=False) from None
+            answer = await carrier.exchange(request, give_up_at)
+            try:
+                return access.line.understood(answer, credentials)
+            except Refused as refusal:
+                if mended or not await _mended(access, refusal, Signed(credentials, offset_s), give_up_at):
+                    raise
+                mended = True
+
+    async def close(self) -> None:
+        """Close the connections of this loop, and of others that are running. A later call opens new ones."""
+        await self._process_of_this().close()
+
+    def _process_of_this(self) -> _Process:
+        process = self._process
+        if process.entrance.pid != os.getpid():
+            _LEFT_TO_PARENTS.append(process)
+            process = self._process = _Process(self._target)
+        return process
+
+
+_LEFT_TO_PARENTS: Final[list[object]] = []
+"""Connections that a forked child found. Even forgetting them would touch the loops and sockets of its parent."""
+
+
+class _Process:
+    """What one process has: an entrance, and in each loop connections to each service."""
+
+    def __init__(self, target: Target) -> None:
+        self.entrance = Entrance(target)
+        self._lives: dict[tuple[asyncio.AbstractEventLoop, str], _Life] = {}
+
+    async def carrier(self, loop: asyncio.AbstractEventLoop, service: str, access: Access) -> Connections | _Proxied:
+        life = self._lives.get((loop, service))
+        if life is None or life.is_over():
+            for other in [other for other in self._lives if other[0].is_closed()]:
+                del self._lives[other]
+            life = self._lives[loop, service] = _Life(access)
+            await life.begin()
+        return life.carrier
+
+    async def close(self) -> None:
+        lives, self._lives = self._lives, {}
+        here = asyncio.get_running_loop()
+        for (loop, _), life in lives.items():
+            if loop is here:
+                await life.end()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(life.end(), loop))
+
+
+class _Life:
+    """Connections to one service, from the first call in a loop to the end of the loop."""
+
+    def __init__(self, access: Access) -> None:
+        self.carrier: Connections | _Proxied = Connections(access) if access.proxy is None else _Proxied(access)
+        self._generator = cast("AsyncGeneratorType[None, None]", _living(self.carrier))
+
+    async def begin(self) -> None:
+        await anext(self._generator)
+
+    def is_over(self) -> bool:
+        return self._generator.ag_frame is None
+
+    async def end(self) -> None:
+        await self._generator.aclose()
+
+
+async def _living(carrier: Connections | _Proxied) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await carrier.close()
+
+
+class _Proxied:
+    """Calls through a proxy, in threads."""
+
+    def __init__(self, access: Access) -> None:
+        from zae_limiter.stores.dynamodb.transport.over_urllib3 import ProxiedCarrier
+
+        self._carrier = ProxiedCarrier(access.line.place, access.proxy or "", access.ca_bundle)
+
+    async def exchange(self, request: bytes, give_up_at: float) -> Answer:
+        seconds = max(give_up_at - asyncio.get_running_loop().time(), 0.001)
+        carrying = self._carrier.carrying(request, seconds)
+        return await _waited(carrying, give_up_at, "no answer through the proxy in time", sent=True)
+
+    async def close(self) -> None:
+        self._carrier.close()
+
+
+class NothingSent(Exception):
+    """A connection broke before the system had taken the whole call."""
+
+
+class Connections:
+    """Connections of one loop to one place, at most 50 at a time. The one that rested least is used next."""
+
+    def __init__(self, access: Access) -> None:
+        place = access.line.place
+        self._address = (place.host, place.port)
+        self._trusted = access.trusted
+        self._resting: Resting[_Connection] = Resting(IDLE_S)
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._open: set[_Connection] = set()
+        self._connecting: set[asyncio.Task[_Connection]] = set()
+        self._closed = False
+
+    async def exchange(self, request: bytes, give_up_at: float) -> Answer:
+        """The answer to a call. Raises ``NoAnswer``."""
+        if self._free.locked():
+            await self._wait_for_a_place(give_up_at)
+        else:
+            await self._free.acquire()
+        holding = True
+        try:
+            connection = self._resting.take()
+            if connection is not None:
+                try:
+                    return await self._exchange(connection, request, give_up_at)
+                except NothingSent:
+                    pass
+            holding = False
+            connection = await self._connected(give_up_at)
+            holding = True
+            try:
+                return await self._exchange(connection, request, give_up_at)
+            except NothingSent:
+                raise NoAnswer("the connection was lost before anything could be sent", sent=False) from None
+        finally:
+            if holding:
+                self._free.release()
+
+    async def close(self) -> None:
+        """Close them, and wait until they are."""
+        self._closed = True
+        for connecting in self._connecting:
+            connecting.cancel()
+        closing: list[asyncio.Future[Any]] = [*self._connecting, *(connection.end() for connection in self._open)]
+        if closing:
+            await asyncio.wait(closing, timeout=CLOSING_S)
+
+    async def _wait_for_a_place(self, give_up_at: float) -> None:
+        try:
+            async with asyncio.timeout_at(give_up_at):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise NoAnswer("every connection was busy until there was no time left", sent=False) from error
+
+    async def _exchange(self, connection: _Connection, request: bytes, give_up_at: float) -> Answer:
+        try:
+            answer = await connection.exchange(request, give_up_at)
+        except BaseException:
+            connection.close()
+            raise
+        if answer.reusable:
+            self._let_rest(connection)
+        else:
+            connection.close()
+        return answer
+
+    def _let_rest(self, connection: _Connection) -> None:
+        if self._closed:
+            connection.close()
+        else:
+            self._resting.put(connection)
+
+    async def _connected(self, give_up_at: float) -> _Connection:
+        """A new connection. While it is being made, the one who makes it holds the caller's place."""
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            self._free.release()
+            raise NoAnswer("the connections were closed", sent=False)
+        connecting = loop.create_task(self._connect(loop))
+        self._connecting.add(connecting)
+        connecting.add_done_callback(self._connecting.discard)
+        try:
+            await asyncio.wait((connecting,), timeout=max(min(give_up_at - loop.time(), CONNECT_S), 0))
+            if connecting.done():
+                return connecting.result()
+            raise TimeoutError("the time is up")
+        except BaseException as error:
+            connecting.add_done_callback(self._keep)
+            if isinstance(error, OSError):
+                raise NoAnswer(f"no connection to {self._address[0]}: {told(error)}", sent=False) from error
+            raise
+
+    def _keep(self, connecting: asyncio.Task[_Connection]) -> None:
+        """A connection that nobody waits for any more."""
+        self._free.release()
+        if not connecting.cancelled() and connecting.exception() is None:
+            self._let_rest(connecting.result())
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> _Connection:
+        """One address after the other. (Several at a time, as asyncio can, leak sockets when cancelled.)"""
+        host, port = self._address
+        failure: OSError = OSError(f"{host} has no address")
+        for address in await self._addresses(loop):
+            connection: _Connection
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    _, connection = await loop.create_connection(
+                        lambda: _Connection(self._open),
+                        address,
+                        port,
+                        ssl=self._trusted,
+                        server_hostname=None if self._trusted is None else host,
+                    )
+            except OSError as error:
+                failure = error
+            else:
+                return connection
+        raise failure
+
+    async def _addresses(self, loop: asyncio.AbstractEventLoop) -> Sequence[str]:
+        host, port = self._address
+        if ":" in host or host.replace(".", "").isdigit():
+            return (host,)
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [str(address[0]) for *_, address in found]
+
+
+class _Connection(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = ("_lost", "_open", "_reader", "_transport", "_waiter")
+
+    def __init__(self, opened: set[_Connection]) -> None:
+        self._open = opened
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._reader: ReplyReader | None = None
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # What asyncio tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._open.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiter = self._reader, self._waiter
+        if reader is None or waiter is None or waiter.done():
+            self.close()  # nobody asked
+            return
+        try:
+            answer = reader.feed(data)
+        except Garbled as error:
+            waiter.set_exception(error)
+        else:
+            if answer is not None:
+                waiter.set_result(answer)
+
+    def eof_received(self) -> None:
+        self.data_received(b"")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._open.discard(self)
+        if not self._lost.done():
+            self._lost.set_result(None)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error or ConnectionResetError("the connection was lost"))
+
+    # What is asked of it
+
+    def fileno(self) -> int:
+        if self._transport.is_closing():
+            return -1
+        found = self._transport.get_extra_info("socket")
+        descriptor: int = -1 if found is None else found.fileno()
+        return descriptor
+
+    def close(self) -> None:
+        self._transport.abort()
+
+    def end(self) -> asyncio.Future[None]:
+        """Close it, and tell when it is."""
+        self._transport.abort()
+        return self._lost
+
+    async def exchange(self, request: bytes, give_up_at: float) -> Answer:
+        loop = asyncio.get_running_loop()
+        if give_up_at <= loop.time():
+            raise NoAnswer("there was no time left to ask", sent=False)
+        self._reader = ReplyReader()
+        waiter: asyncio.Future[Answer] = loop.create_future()
+        self._waiter = waiter
+        timer = loop.call_at(give_up_at, _give_up, waiter)
+        try:
+            self._transport.write(request)
+            if self._transport.is_closing():
+                raise NothingSent
+            return await waiter
+        except (OSError, Garbled) as error:
+            raise NoAnswer(told(error)) from error
+        finally:
+            timer.cancel()
+            self._reader = self._waiter = None
+
+
+def _give_up(waiter: asyncio.Future[Answer]) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError("the time is up"))
+
+
+async def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: float) -> bool:
+    """Whether it is worth asking again. Nothing was done when DynamoDB refused."""
+    if access.mended_by_now(refusal, signed):
+        return True
+    mending = access.mending(refusal)
+    if mending is None:
+        return False
+    try:
+        await _waited(mending, give_up_at, NOT_IN_TIME)
+    except NoAnswer:
+        return False
+    return access.mended_by_now(refusal, signed)
+
+
+async def _waited(future: Future[Result], give_up_at: float, too_late: str, *, sent: bool = False) -> Result:
+    try:
+        async with asyncio.timeout_at(give_up_at):
+            return await asyncio.wrap_future(future)
+    except Exception as error:
+        if isinstance(error, TimeoutError) and not future.done():
+            raise NoAnswer(too_late, sent=sent) from error
+        raise not_begun(error) from error

@@ -1,0 +1,94 @@
+"""Signatures of calls to DynamoDB: AWS's Signature Version 4, for one method, one path and one set of headers.
+
+A signature is made in three steps. The request is written in a canonical form and hashed. A text of the date, the
+*scope* (day, region, service) and that hash is what is signed. The key for it is derived from the secret key and
+the scope, so it serves for a day. All but the hashes changes rarely, and is kept: for a day and its credentials the
+key and the scope, for a second the date.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from hashlib import sha256
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials
+
+ALGORITHM: Final = "AWS4-HMAC-SHA256"
+CONTENT_TYPE: Final = "application/x-amz-json-1.0"
+SERVICE: Final = "dynamodb"
+
+
+class BadCredentials(ValueError):
+    """Credentials that no header can carry. The message does not say what they are."""
+
+
+class Stamp(NamedTuple):
+    """What a signed call carries: when it was signed, and by whom."""
+
+    date: str
+    authorization: str
+
+    def __repr__(self) -> str:
+        return f"Stamp({self.date!r}, …)"
+
+
+class Signer:
+    """Signs calls to one host in one region. Safe to share between threads."""
+
+    __slots__ = ("_before_date", "_day", "_region", "_second")
+
+    def __init__(self, host: str, path: str, region: str) -> None:
+        self._region = region
+        self._before_date = f"POST\n{canonical_path(path)}\n\ncontent-type:{CONTENT_TYPE}\nhost:{host}\nx-amz-date:"
+        self._day: _Day | None = None
+        self._second = (0, "")
+
+    def sign(self, target: str, body: bytes, credentials: Credentials, epoch_s: int) -> Stamp:
+        """The stamp of a call: ``target`` names the operation, as the header ``X-Amz-Target`` does."""
+        second, date = self._second
+        if second != epoch_s:
+            date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(epoch_s))
+            self._second = (epoch_s, date)
+        day = self._day
+        if day is None or day.credentials is not credentials or day.date != date[:8]:
+            day = self._day = _Day(credentials, date[:8], self._region)
+        canonical = f"{self._before_date}{date}{day.after_date}{target}{day.after_target}{sha256(body).hexdigest()}"
+        text = f"{ALGORITHM}\n{date}\n{day.scope}\n{sha256(canonical.encode()).hexdigest()}"
+        return Stamp(date, day.authorization + hmac.digest(day.key, text.encode(), "sha256").hex())
+
+
+class _Day:
+    """What stays the same for one day and one set of credentials."""
+
+    __slots__ = ("after_date", "after_target", "authorization", "credentials", "date", "key", "scope")
+
+    def __init__(self, credentials: Credentials, date: str, region: str) -> None:
+        access_key, secret_key, token = credentials
+        for part in (access_key, token or ""):
+            if not (part.isascii() and part.isprintable()) or " " in part:
+                raise BadCredentials("the credentials have a character that no header may have; a line break?")
+        signed = f"content-type;host;x-amz-date;{'x-amz-security-token;' if token else ''}x-amz-target"
+        self.credentials = credentials
+        self.date = date
+        self.scope = f"{date}/{region}/{SERVICE}/aws4_request"
+        self.key = f"AWS4{secret_key}".encode()
+        for part in self.scope.split("/"):
+            self.key = hmac.digest(self.key, part.encode(), "sha256")
+        self.after_date = (f"\nx-amz-security-token:{token}" if token else "") + "\nx-amz-target:"
+        self.after_target = f"\n\n{signed}\n"
+        self.authorization = f"{ALGORITHM} Credential={access_key}/{self.scope}, SignedHeaders={signed}, Signature="
+
+
+def canonical_path(path: str) -> str:
+    """A path as signatures know it: without empty and dotted steps, everything unusual escaped."""
+    steps: list[str] = []
+    for step in path.split("/"):
+        if step == "..":
+            del steps[-1:]
+        elif step not in ("", "."):
+            steps.append(step)
+    last = "/" if steps and path.endswith("/") else ""
+    return quote(f"/{'/'.join(steps)}{last}", safe="/~")
