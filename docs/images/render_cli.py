@@ -36,13 +36,13 @@ HERE = Path(__file__).parent
 
 DOCUMENTED = {
     "cli-status": "status key-web",
-    "cli-explain": "explain key-web gpt-4",
     "cli-usage-plot": "usage plot --entity key-web --resource gpt-4 --limit-name tpm",
-    "cli-tree": "entity tree",
 }
 """The pictures on the page, and the commands that draw them."""
 
 OTHERS = {
+    "explain": "explain key-web gpt-4",
+    "tree": "entity tree",
     "entity-show": "entity show key-web",
     "entity-list": "entity list",
     "limits": "resource list",

@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cli_stage import sqlite_url
 
-from zae_limiter.cli.group import COMMANDS
+from engines.servers import Engine
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.stores.open_store import default_url
 from zae_limiter.version import __version__
 
 COMMAND = str(Path(sys.executable).parent / "zae-limiter")
 
 
-def shell(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+def shell(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ZAEL_")}
+    return subprocess.run(
+        [COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=kept | environment,
+    )
 
 
 def python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+
+
+def modules_after(*words: str) -> set[str]:
+    program = f"""
+import json, sys
+from zae_limiter.cli.entry import main
+main({list(words)!r})
+print(json.dumps(sorted(sys.modules)))
+"""
+    return set(json.loads(python(program).stdout.splitlines()[-1]))
+
+
+HEAVY = {"rich", "asyncio", "sqlite3", "yaml", "zae_limiter.limiter", "zae_limiter.stores", "zae_limiter.cli.demo"}
 
 
 @pytest.mark.parametrize("argument", ["--version", "version"])
@@ -29,32 +55,22 @@ def test_the_version_is_one_line(argument: str) -> None:
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"zae-limiter {__version__}\n", "")
 
 
-@pytest.mark.parametrize("argument", ["--version", "version"])
-def test_the_version_imports_nothing_heavy(argument: str) -> None:
-    program = f"""
-import json, sys
-from zae_limiter.cli.entry import main
-sys.argv = ["zae-limiter", {argument!r}]
-try:
-    main()
-except SystemExit:
-    print(json.dumps(sorted(sys.modules)))
-"""
-    loaded = set(json.loads(python(program).stdout.splitlines()[-1]))
+@pytest.mark.parametrize(
+    "words", [["--version"], ["version"], ["--help"], ["entity", "--help"], ["completion", "fish"]]
+)
+def test_what_needs_no_store_imports_nothing_heavy(words: list[str]) -> None:
+    loaded = modules_after(*words)
     assert "click" in loaded
-    heavy = {"rich", "asyncio", "sqlite3", "zae_limiter.limiter", "zae_limiter.stores", "zae_limiter.cli.demo"}
-    assert not loaded & heavy
+    assert not loaded & HEAVY
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=lambda words: " ".join(words) or "-")
-def test_every_help_has_an_example(command: list[str]) -> None:
-    answer = shell(*command, "--help")
-    assert answer.returncode == 0
-    assert "Example" in answer.stdout
-    assert f"  zae-limiter {' '.join(command)}".rstrip() in answer.stdout
+def test_the_version_imports_no_other_command() -> None:
+    assert not [name for name in modules_after("--version") if name.startswith("zae_limiter.cli.commands.")]
 
 
-@pytest.mark.parametrize("arguments", [["--nope"], ["nope"], ["demo", "--nope"], ["demo", "--seconds", "0"]])
+@pytest.mark.parametrize(
+    "arguments", [["--nope"], ["nope"], ["demo", "--nope"], ["demo", "--seconds", "0"], ["entity"]]
+)
 def test_wrong_usage_exits_2(arguments: list[str]) -> None:
     answer = shell(*arguments)
     assert answer.returncode == 2
@@ -85,3 +101,134 @@ from zae_limiter.cli.entry import main
 sys.exit(main())
 """
     assert "Traceback" in python(program).stderr
+
+
+# Where the store is
+
+
+def test_without_a_url_it_is_the_file_that_the_library_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+    for name, value in home.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("ZAEL_URL", raising=False)
+    assert shell("system", "set-defaults", "-l", "rpm:7", **home).returncode == 0
+    with SyncRateLimiter.open() as limiter:
+        assert limiter.get_system_defaults()[0] == [Limit.per_minute("rpm", 7)]
+    assert Path(default_url().removeprefix("sqlite:///")).exists()
+
+
+def test_the_environment_names_store_and_namespace(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path)
+    assert shell("namespace", "register", "staging", ZAEL_URL=url).returncode == 0
+    assert shell("entity", "create", "key-1", ZAEL_URL=url, ZAEL_NAMESPACE="staging").returncode == 0
+    listed = shell("entity", "list", "--json", "--namespace", "staging", "--url", url)
+    assert [entity["entity_id"] for entity in json.loads(listed.stdout)["entities"]] == ["key-1"]
+    assert json.loads(shell("entity", "list", "--json", ZAEL_URL=url).stdout)["entities"] == []
+
+
+def test_empty_variables_are_as_good_as_none(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+    assert shell("entity", "list", ZAEL_URL="", ZAEL_NAMESPACE="", **home).returncode == 0
+
+
+def test_a_table_that_is_not_there_is_not_made(dynoxide: Engine) -> None:
+    url = f"dynamodb://nobody-made-this?region={dynoxide.region}&endpoint_url={dynoxide.endpoint_url}"
+    for _ in range(2):
+        answer = shell("entity", "list", "--url", url)
+        assert answer.returncode == 69
+        assert answer.stdout == ""
+        (line,) = answer.stderr.splitlines()
+        assert line.startswith("Error: DynamoDB refused: ")
+        assert "create=True" in line
+
+
+def test_the_same_words_work_on_a_table(dynoxide: Engine) -> None:
+    url = f"dynamodb://cli-installed-{os.getpid()}?region={dynoxide.region}&endpoint_url={dynoxide.endpoint_url}"
+    with SyncRepository.open(url, create=True) as repository:
+        try:
+            assert shell("system", "set-defaults", "-l", "rpm:5", "--url", url).returncode == 0
+            assert shell("acquire", "key-1", "gpt-4", "rpm=4", "--url", url).returncode == 0
+            denied = shell("acquire", "key-1", "gpt-4", "rpm=4", "--url", url)
+            assert (denied.returncode, denied.stdout) == (75, "")
+            assert (
+                shell("acquire", "key-1", "gpt-4", "rpm=1", "--url", url, "--", "sh", "-c", "exit 5").returncode == 5
+            )
+            status = json.loads(shell("status", "key-1", "--json", "--url", url).stdout)
+            assert status["buckets"][0]["limits"][0]["total_consumed"] == 4
+        finally:
+            repository.delete_table()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("nowhere://x", "url: must begin with one of"),
+        ("sqlite:////proc/nope/limits.db", "/proc/nope/limits.db"),
+        ("dynamodb://x?region=us-east-1&endpoint_url=http://127.0.0.1:9", "DynamoDB did not answer"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_one_line(url: str, said: str) -> None:
+    answer = shell("entity", "list", "--url", url)
+    assert answer.returncode in (1, 69)
+    assert answer.stdout == ""
+    assert len(answer.stderr.splitlines()) == 1
+    assert said in answer.stderr
+
+
+# Where the answer goes
+
+
+def test_nobody_reading_any_more_is_no_error_to_talk_about(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path)
+    with SyncRateLimiter.open(url) as limiter:
+        for number in range(1_500):
+            limiter.create_entity(f"key-{number:04}", name="a name of some length to fill the pipe" * 3)
+    listed = subprocess.run(
+        f"{COMMAND} entity list --url {url} | head -n 3",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert listed.stderr == ""
+    assert len(listed.stdout.splitlines()) == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        answer = subprocess.run(
+            [COMMAND, "version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False
+        )
+    assert answer.returncode == 1
+    assert len(answer.stderr.splitlines()) == 1
+    assert answer.stderr.startswith("Error: ")
+
+
+def test_an_output_without_our_characters_still_gets_the_words(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path)
+    shell("system", "set-defaults", "-l", "rpm:5", "--url", url)
+    shell("acquire", "key-1", "gpt-4", "rpm=4", "--url", url)
+    answer = shell("status", "key-1", "--url", url, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "gpt-4" in answer.stdout
+
+
+# Completion
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_prints_the_script_of_a_shell(name: str) -> None:
+    answer = shell("completion", name)
+    assert answer.returncode == 0
+    assert "_ZAE_LIMITER_COMPLETE" in answer.stdout
+    assert "zae-limiter" in answer.stdout
+
+
+def test_the_script_finds_commands_and_options() -> None:
+    asked = {"_ZAE_LIMITER_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
+    words = shell(COMP_WORDS="zae-limiter entity se", **asked).stdout
+    assert words.split() == ["plain,set-limits"]
+    options = shell(COMP_WORDS="zae-limiter status --", **asked).stdout.split()
+    assert {"plain,--url", "plain,--namespace", "plain,--json"} <= set(options)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from zae_limiter import (
+    EntityExistsError,
     EntityNotFoundError,
     Limit,
     LimitStatus,
+    NamespaceNotFoundError,
     RateLimiterUnavailable,
     RateLimitExceeded,
     RequestExceedsBurst,
     ValidationError,
     ZAELimiterError,
 )
-from zae_limiter.cli.failures import exit_code, report
+from zae_limiter.cli.failures import exit_code, in_words, interruption, report
 
 LACKING = LimitStatus("key-1", "gpt-4", "rpm", Limit.per_minute("rpm", 1), 0, 1, True, 60.0, "system")
 
@@ -40,3 +42,33 @@ def test_an_error_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "Error: no answer from the store; is it running?\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (EntityNotFoundError("key-1"), "create it with: zae-limiter entity create key-1"),
+        (EntityExistsError("key-1"), "change it with: zae-limiter entity update key-1"),
+        (NamespaceNotFoundError("eu"), "register it with: zae-limiter namespace register eu"),
+        (NamespaceNotFoundError("eu", deleted=True), "bring it back with: zae-limiter namespace recover eu"),
+        (ValidationError("entity_id", "#", "must be letters"), "entity: must be letters (got '#')"),
+        (ValidationError("limits", None, "none; give limits= with the call"), "none; give -l with the command"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_advice_is_a_command_not_a_method(error: ZAELimiterError, words: str) -> None:
+    assert in_words(error).endswith(words)
+    assert "()" not in in_words(error)
+
+
+def test_what_would_command_the_terminal_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    report(ZAELimiterError("no \x1b[2Jsuch thing"))
+    assert capsys.readouterr().err == "Error: no \N{REPLACEMENT CHARACTER}[2Jsuch thing\n"
+
+
+def test_an_interrupt_is_told_from_a_question_without_an_answer() -> None:
+    assert interruption(KeyboardInterrupt()) == 130
+    for cause, code in ((KeyboardInterrupt(), 130), (EOFError(), 1), (None, 1)):
+        error = RuntimeError()
+        error.__cause__ = cause
+        assert interruption(error) == code

@@ -1,378 +1,158 @@
-"""Plans of the DynamoDB store over a model of it, with the answer to every call in the hands of the test.
-
-A :class:`Table` is one table of the model, with clients on it. A :class:`Script` runs one plan of a client and answers
-it as a driver would, except where the test says otherwise: the *fate* of the n-th call is not to arrive, not to be
-answered, to arrive late, to be refused, to be interrupted; or something happens just before it. So a test can run a
-scenario once, count its calls, and then run it again for every call and every fate.
-"""
+"""A server on this machine that answers as a test tells it, and remembers what it heard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from enum import StrEnum
-from itertools import count
-from typing import Any, NamedTuple
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TypeAlias
+from zlib import crc32
 
-from simulation.model import Model
-from zae_limiter.bucket import refill_bucket
-from zae_limiter.lease.base import LeaseBase
-from zae_limiter.limiter.sync_limiter import SyncRateLimiter
-from zae_limiter.models.limit import Limit
-from zae_limiter.repository.core import Core
-from zae_limiter.repository.sync_repository import SyncRepository
-from zae_limiter.running.plan import (
-    UNKNOWN,
-    AwaitBell,
-    CutShort,
-    Interrupted,
-    Pause,
-    Plan,
-    ReadClock,
-    ReadTimer,
-    Request,
-)
-from zae_limiter.stores.dynamodb.items import Image, image_of
-from zae_limiter.stores.dynamodb.keys import bucket_key
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.requests import (
-    KEY_THROTTLED,
-    TRANSACTION_CANCELED,
-    TRANSACTION_CONFLICT,
-    Backoff,
-    Call,
-    DeadlineOver,
-    MachineTime,
-    NoAnswer,
-    ReadMachineTime,
-    Reason,
-    Refused,
-    Together,
-)
-from zae_limiter.stores.dynamodb.store import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS, DynamoSpace, DynamoStore
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 
-START_MS = 1_800_000_000_000
-TRIP_MS = 3
-DEADLINE_S = 2.0
-MOST_STEPS = 20_000
-
-LIMITS = (Limit.per_day("rpd", 100), Limit.per_day("tpd", 1_000))
-WANTED = {"rpd": 3, "tpd": 50}
-RESOURCE = "gpt"
+KEYS = Credentials("AKIDSCRIPTED", "a-secret-that-nobody-may-see", "a-token-that-nobody-may-see")
 
 
-class Fate(StrEnum):
-    """What becomes of one call, instead of its being done and answered."""
+class Heard(NamedTuple):
+    """One request: over which connection, its headers in small letters, and its body."""
 
-    LOST = "it never arrives, and nobody answers"
-    UNHEARD = "it is done, and nobody answers"
-    LATE = "nobody answers, and it is done after the next call"
-    LATEST = "nobody answers, and it is done when the plan is over"
-    UNSENT = "there is no connection"
-    THROTTLED = "the key is throttled"
-    CONFLICT = "a transaction is at the item"
-    FORBIDDEN = "a permission lacks"
-    CANCELLED = "it is done, and the task is cancelled meanwhile"
-    INTERRUPTED_DONE = "it is done, and the thread is interrupted meanwhile"
-    INTERRUPTED_UNDONE = "it never arrives, and the thread is interrupted meanwhile"
-
-
-SILENCES = (Fate.LOST, Fate.UNHEARD, Fate.LATE, Fate.LATEST, Fate.UNSENT)
-REFUSALS = (Fate.THROTTLED, Fate.CONFLICT, Fate.FORBIDDEN)
-INTERRUPTS = (Fate.CANCELLED, Fate.INTERRUPTED_DONE, Fate.INTERRUPTED_UNDONE)
-EVERY_FATE = (*SILENCES, *REFUSALS, *INTERRUPTS)
-
-
-class Stopped(BaseException):
-    """The cancellation or interrupt of a script."""
-
-
-class Ended(NamedTuple):
-    """How a plan ended: with a result, or with an error (the interrupt itself, if there was one)."""
-
-    result: Any
-    error: BaseException | None
-    calls: list[Call]
+    connection: int
+    first_line: str
+    headers: dict[str, str]
+    body: bytes
 
     @property
-    def operations(self) -> list[str]:
-        return [call.operation for call in self.calls]
+    def operation(self) -> str:
+        return self.headers["x-amz-target"].partition(".")[2]
+
+
+Script: TypeAlias = Callable[[Heard, socket.socket], bytes | None]
+"""What to send for a request. Nothing: the script has sent or closed by itself."""
+
+
+def http(status: str, body: bytes, **headers: str) -> bytes:
+    """A reply."""
+    lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def reply(content: Any, **headers: str) -> bytes:
+    """A reply as DynamoDB gives it."""
+    body = json.dumps(content).encode()
+    return http("200 OK", body, x_amz_crc32=str(crc32(body)), **headers)
+
+
+def refusal(code: str, message: str = "no", **headers: str) -> bytes:
+    """A refusal as DynamoDB gives it."""
+    body = json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message}).encode()
+    return http("400 Bad Request", body, x_amz_crc32=str(crc32(body)), **headers)
+
+
+def always(content: bytes) -> Script:
+    return lambda heard, connection: content
+
+
+def reset(connection: socket.socket) -> None:
+    """Break a connection as a host does that fell over."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    connection.close()
+
+
+class Server:
+    """Listens until it is closed; each connection has a thread."""
+
+    def __init__(self, script: Script, trusted: ssl.SSLContext | None = None) -> None:
+        self.script = script
+        self.heard: list[Heard] = []
+        self.connections: list[socket.socket] = []
+        self._trusted = trusted
+        self._over = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener.settimeout(0.05)
+        self.port: int = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._listen)]
+        self._threads[0].start()
 
     @property
-    def ambiguous(self) -> bool:
-        return bool(getattr(self.error, "ambiguous", False))
-
-
-class Table:
-    """One table, all its clients, and one time for everybody."""
-
-    NAME = "limits"
-
-    def __init__(self) -> None:
-        self.model = Model()
-        self.now = START_MS
-        self.timer = 0
-        self._numbers = count(1)
-        self.operator = self.client()
-        self.operator.run(self.operator.store.create(self.now))
-        self.ns: str = self.operator.run(self.operator.space.checked_ns())
-
-    def client(self, *, corrected: bool = False, config_cache_ttl: float = 60.0) -> Client:
-        """Another process on the table. It knows nothing yet."""
-        return Client(self, f"{next(self._numbers):08x}", corrected, config_cache_ttl)
-
-    def call(self, operation: str, params: Mapping[str, Any]) -> Any:
-        return self.model.call(operation, params, now_s=self.timer / 1000)
-
-    # Looking inside
-
-    def place(self, entity_id: str, resource: str = RESOURCE, ns: str | None = None) -> tuple[str, str]:
-        return tuple(bucket_key(ns or self.ns, entity_id, resource))  # type: ignore[return-value]
-
-    def item(self, entity_id: str, resource: str = RESOURCE) -> Any:
-        return self.model.item(self.NAME, *self.place(entity_id, resource))
-
-    def image(self, entity_id: str, resource: str = RESOURCE) -> Image | None:
-        item = self.item(entity_id, resource)
-        return None if item is None else image_of(item)
-
-    def levels(self, entity_id: str, resource: str = RESOURCE) -> dict[str, int]:
-        """Millitokens by limit, at the time of the table; nothing for a bucket that is not there."""
-        image = self.image(entity_id, resource)
-        held = {} if image is None else image.balances
-        return {name: refill_bucket(balance, self.now) for name, balance in held.items()}
-
-    def counters(self, entity_id: str, resource: str = RESOURCE) -> dict[str, int]:
-        """What was ever taken, net, in millitokens by limit."""
-        image = self.image(entity_id, resource)
-        held = {} if image is None else image.balances
-        return {name: balance.tc for name, balance in held.items()}
-
-    def buckets(self) -> list[Any]:
-        """The items of all buckets."""
-        return [item for (_, sk), item in self.model.snapshot(self.NAME).items() if sk == "#STATE"]
-
-    # What else may happen
-
-    def remove_bucket(self, entity_id: str, resource: str = RESOURCE) -> None:
-        pk, sk = self.place(entity_id, resource)
-        self.call("DeleteItem", {"TableName": self.NAME, "Key": {"PK": {"S": pk}, "SK": {"S": sk}}})
-
-    def spoil(self, entity_id: str, attribute: str, value: Any = None) -> None:
-        """Change one attribute of a bucket by hand, or remove it."""
-        item = dict(self.item(entity_id))
-        item.pop(attribute, None)
-        if value is not None:
-            item[attribute] = value
-        self.call("PutItem", {"TableName": self.NAME, "Item": item})
-
-
-class Client:
-    """One process: a store of its own, with its memory, its cache and its marks."""
-
-    def __init__(self, table: Table, name: str, corrected: bool, config_cache_ttl: float) -> None:
-        self.table = table
-        self.store = DynamoStore(
-            table.NAME, deadline=DEADLINE_S, config_cache_ttl=config_cache_ttl, marks=Marks(name)
-        )
-        self.core = Core(self.store, clock=lambda: table.now)
-        if corrected:
-            self.core.space = self.store.space("default", corrected=True)
-        self.space: DynamoSpace = self.core.space  # type: ignore[assignment]
-        repository: SyncRepository = object.__new__(SyncRepository)
-        repository._core = self.core
-        repository._driver = self  # type: ignore[assignment]
-        self.limiter = SyncRateLimiter(repository)
+    def url(self) -> str:
+        return f"{'http' if self._trusted is None else 'https'}://127.0.0.1:{self.port}"
 
     @property
-    def unresolved(self) -> int:
-        return self.core.unresolved + self.space.unresolved
+    def target(self) -> Target:
+        return Target("eu-west-1", self.url, KEYS)
 
-    def run(self, plan: Plan[Any], *, to_the_end: bool = False) -> Any:
-        """The result of a plan to which nothing happens."""
-        ended = Script(self.table).run(plan, to_the_end=to_the_end)
-        if ended.error is not None:
-            raise ended.error
-        return ended.result
+    def close_connections(self) -> None:
+        """Close what is open, as a server does with connections that rest."""
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        time.sleep(0.05)
 
-    def lease(self, entity_id: str = "key", wanted: Mapping[str, int] = WANTED, **options: Any) -> LeaseBase:
-        return self.limiter.acquire(entity_id, RESOURCE, wanted, **options)
+    def close(self) -> None:
+        self._over.set()
+        self._threads[0].join(5)
+        self._listener.close()
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        for thread in self._threads[1:]:
+            thread.join(5)
 
-    def take(self, entity_id: str = "key", wanted: Mapping[str, int] = WANTED, **options: Any) -> LeaseBase:
-        """A lease that has begun."""
-        lease = self.lease(entity_id, wanted, **options)
-        self.run(lease._begin())
-        return lease
-
-    def takes(self, entity_id: str = "key", wanted: Mapping[str, int] = WANTED, **options: Any) -> bool:
-        """Whether it is granted."""
-        from zae_limiter import RateLimitExceeded
-
-        try:
-            self.take(entity_id, wanted, **options)
-        except RateLimitExceeded:
-            return False
-        return True
-
-
-class Script:
-    """Runs plans; ``fates`` and ``meanwhile`` are by the number of the call, from 0.
-
-    ``silent_from``: from that call on nobody answers within any deadline, and ``heard`` says whether calls arrive.
-    """
-
-    def __init__(
-        self,
-        table: Table,
-        fates: Mapping[int, Fate] | None = None,
-        *,
-        meanwhile: Mapping[int, Callable[[], object]] | None = None,
-        silent_from: int | None = None,
-        heard: bool = False,
-    ) -> None:
-        self.table = table
-        self.fates = fates or {}
-        self.meanwhile = meanwhile or {}
-        self.silent_from = silent_from
-        self.heard = heard
-        self.calls: list[Call] = []
-        self._late: list[tuple[int, Call]] = []
-        self._interrupt: BaseException | None = None
-        self._to_the_end = False
-
-    def run(self, plan: Plan[Any], *, to_the_end: bool = False) -> Ended:
-        """Run a plan to its end. ``to_the_end`` as with a driver: it is not interrupted."""
-        self._to_the_end = to_the_end
-        result: Any = None
-        error: BaseException | None = None
-        step, argument = plan.send, None
-        for _ in range(MOST_STEPS):
+    def _listen(self) -> None:
+        while not self._over.is_set():
             try:
-                request = step(argument)  # type: ignore[arg-type]
-            except StopIteration as finished:
-                result = finished.value
-                break
-            except BaseException as raised:
-                error = raised.cause if isinstance(raised, Interrupted) else raised
-                break
-            try:
-                step, argument = plan.send, self._answer(request)  # type: ignore[assignment]
-            except (Exception, Interrupted) as raised:
-                step, argument = plan.throw, raised  # type: ignore[assignment]
-        else:
-            raise AssertionError("a plan that does not end")
-        self._let_arrive(None)
-        if self._interrupt is not None:
-            result, error = None, self._interrupt
-        return Ended(result, error, self.calls)
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            connection.settimeout(30)
+            number = len(self.connections)
+            self.connections.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection, number))
+            self._threads.append(thread)
+            thread.start()
 
-    def _answer(self, request: Request[Any]) -> Any:
-        table = self.table
-        if isinstance(request, Together):
-            return self._answer_all(request.calls, several=True)
-        if isinstance(request, Call):
-            return self._answer_all([request], several=False)
-        if isinstance(request, ReadMachineTime):
-            return MachineTime(table.timer, table.now // 1000)
-        if isinstance(request, ReadClock):
-            return table.now
-        if isinstance(request, ReadTimer):
-            return table.timer
-        if isinstance(request, (Pause, AwaitBell)):
-            table.timer += request.milliseconds
-            return None
-        assert isinstance(request, Backoff)
-        pause = min(SHORTEST_PAUSE_MS * 2**request.tries, LONGEST_PAUSE_MS)
-        if table.timer + pause >= request.give_up_at:
-            raise DeadlineOver
-        table.timer += pause
-        return None
-
-    def _answer_all(self, calls: Sequence[Call], *, several: bool) -> Any:
-        answers = []
-        fates = []
-        for call in calls:
-            number = len(self.calls)
-            self.calls.append(call)
-            if number in self.meanwhile:
-                self.meanwhile[number]()
-            fates.append(self.fates.get(number))
-            answers.append(self._fulfil(call, number, fates[-1]))
-        stop = next((fate for fate in fates if fate in INTERRUPTS), None)
-        if stop is not None:
-            self._interrupt = self._interrupt or Stopped(stop)
-            reply = UNKNOWN if stop is not Fate.CANCELLED else answers if several else answers[0]
-            if not self._to_the_end:
-                failure = reply if isinstance(reply, (Refused, NoAnswer)) else None
-                raise Interrupted(self._interrupt, reply=None if failure else reply, error=failure)
-            if reply is UNKNOWN:
-                raise CutShort("interrupted")
-        if not several and isinstance(answers[0], (Refused, NoAnswer)):
-            raise answers[0]
-        return answers if several else answers[0]
-
-    def _fulfil(self, call: Call, number: int, fate: Fate | None) -> Any:
-        self._let_arrive(number)
-        table = self.table
-        if table.timer >= call.give_up_at:
-            return DeadlineOver()
-        if self.silent_from is not None and number >= self.silent_from:
-            table.timer = call.give_up_at
-            if self.heard:
-                self._apply(call)
-            return NoAnswer("silence")
-        table.timer += TRIP_MS
-        if fate in (Fate.LOST, Fate.INTERRUPTED_UNDONE):
-            return NoAnswer("lost")
-        if fate is Fate.UNSENT:
-            return NoAnswer("no connection", sent=False)
-        if fate is Fate.THROTTLED:
-            return Refused(KEY_THROTTLED)
-        if fate is Fate.FORBIDDEN:
-            return Refused("AccessDeniedException")
-        if fate is Fate.CONFLICT:
-            return self._conflict(call)
-        if fate in (Fate.LATE, Fate.LATEST):
-            self._late.append((number + 1 if fate is Fate.LATE else MOST_STEPS, call))
-            return NoAnswer("late")
-        reply = self._apply(call)
-        return NoAnswer("unheard") if fate is Fate.UNHEARD else reply
-
-    def _conflict(self, call: Call) -> Refused:
-        if call.operation != "TransactWriteItems":
-            return Refused(TRANSACTION_CONFLICT)
-        others = [Reason(None)] * (len(call.params["TransactItems"]) - 1)
-        return Refused(TRANSACTION_CANCELED, reasons=[Reason("TransactionConflict"), *others])
-
-    def _let_arrive(self, number: int | None) -> None:
-        """Do the late calls whose time has come; all of them at the end."""
-        due = [call for after, call in self._late if number is None or number > after]
-        self._late = [(after, call) for after, call in self._late if not (number is None or number > after)]
-        for call in due:
-            self._apply(call)
-
-    def _apply(self, call: Call) -> Any:
+    def _serve(self, connection: socket.socket, number: int) -> None:
         try:
-            return self.table.call(call.operation, call.params)
-        except Refused as refusal:
-            return refusal
+            if self._trusted is not None:
+                connection = self.connections[number] = self._trusted.wrap_socket(connection, server_side=True)
+            self._converse(connection, number)
+        except (OSError, ValueError):
+            pass
+        finally:
+            connection.close()
+
+    def _converse(self, connection: socket.socket, number: int) -> None:
+        buffer = b""
+        while True:
+            while b"\r\n\r\n" not in buffer:
+                data = connection.recv(65536)
+                if not data:
+                    return
+                buffer += data
+            head, _, buffer = buffer.partition(b"\r\n\r\n")
+            first, *lines = head.decode("latin-1").split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            length = int(headers.get("content-length", "0"))
+            while len(buffer) < length:
+                buffer += connection.recv(65536)
+            heard = Heard(number, first, headers, buffer[:length])
+            buffer = buffer[length:]
+            self.heard.append(heard)
+            answer = self.script(heard, connection)
+            if answer is not None:
+                connection.sendall(answer)
 
 
-def steps(plan: Plan[Any], table: Table) -> Generator[Call | Together, Any, Ended]:
-    """Run a plan up to each of its calls, to be answered from outside (send the answer, or throw).
-
-    For tests that interleave several plans by hand.
-    """
-    script = Script(table)
-    step, argument = plan.send, None
-    while True:
-        try:
-            request = step(argument)  # type: ignore[arg-type]
-        except StopIteration as finished:
-            return Ended(finished.value, None, [])
-        except BaseException as raised:
-            return Ended(None, raised, [])
-        try:
-            reply = (yield request) if isinstance(request, (Call, Together)) else script._answer(request)
-            step, argument = plan.send, reply
-        except (Exception, Interrupted) as raised:
-            step, argument = plan.throw, raised  # type: ignore[assignment]
+@contextmanager
+def serving(script: Script, trusted: ssl.SSLContext | None = None) -> Iterator[Server]:
+    server = Server(script, trusted)
+    try:
+        yield server
+    finally:
+        server.close()

@@ -22,7 +22,7 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.plans import entities
 from zae_limiter.stores.dynamodb.requests import Call, Refused
-from zae_limiter.stores.protocol import Config, EntityChange, Scope
+from zae_limiter.stores.protocol import EntityChange
 
 RPM = (Limit.per_minute("rpm", 10),)
 
@@ -60,14 +60,6 @@ def meta(world: World, entity_id: str) -> dict[str, Any]:
 def last_event(world: World, entity_id: str) -> tuple[str, Any]:
     event = world.run(world.space.audit_events(entity_id, None, None, 1, None)).items[0]
     return event.action, event.details
-
-
-def set_limits(world: World, entity_id: str, resource: str) -> None:
-    world.run(world.space.set_config(Scope(entity_id, resource), RPM, None, None, False, 1))
-
-
-def limits_of(world: World, entity_id: str, resource: str) -> Config:
-    return world.run(world.space.get_config(Scope(entity_id, resource)))
 
 
 # Creating

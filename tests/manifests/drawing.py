@@ -65,8 +65,10 @@ def profiles(parent: str | None) -> st.SearchStrategy[Profile]:
     return st.builds(Profile, st.none() | TEXTS, st.just(parent), st.booleans(), notes)
 
 
+WORDS = ["rpm:1", "rpm:0", "wcu:1", "rpm:1/min:0", "x:1/0min", "x:5/2hour:9", "x:1_0", "x:1__0", "block", "acme"]
+
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 10**16) | st.text(max_size=8) | st.sampled_from(["rpm:1", "block"]),
+    st.none() | st.booleans() | st.integers(-5, 10**16) | st.text(max_size=8) | st.sampled_from(WORDS),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )

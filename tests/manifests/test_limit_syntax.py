@@ -76,7 +76,10 @@ def test_what_a_word_can_say_it_says_exactly(limit: Limit) -> None:
         assert parse_limit(word) == limit
 
 
-@given(st.text(max_size=30) | st.from_regex(r"[a-z]{0,3}:[0-9_]{0,4}(/[0-9]{0,2}[a-z]{0,5})?(:[0-9]{0,3})?", fullmatch=True))
+@given(
+    st.text(max_size=30)
+    | st.from_regex(r"[a-z]{0,3}:[0-9_]{0,4}(/[0-9]{0,2}[a-z]{0,5})?(:[0-9]{0,3})?", fullmatch=True)
+)
 def test_any_text_is_a_limit_or_a_validation_error(text: str) -> None:
     try:
         limit = parse_limit(text)

@@ -33,6 +33,7 @@ from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.requests import (
     Answer,
+    AwaitNews,
     Backoff,
     Call,
     DeadlineOver,
@@ -46,6 +47,7 @@ from zae_limiter.stores.dynamodb.store import LONGEST_PAUSE_MS, SHORTEST_PAUSE_M
 
 TABLE = "limits"
 START_MS = 1_700_000_000_000
+WRITES = ("UpdateItem", "PutItem", "TransactWriteItems")
 FASTEST_CLOCK_MS = 4_000
 """How far a client follows others whose clocks are ahead (see ``images``)."""
 
@@ -102,6 +104,7 @@ class Task:
         "to_the_end",
         "turn",
         "verb",
+        "writes",
     )
 
     def __init__(
@@ -111,6 +114,7 @@ class Task:
         self.fleet = client.fleet
         self.alive = True
         self.turn = 0
+        self.writes = 0
         self.verb: Verb | None = None
         self.interruptible = False
         self.to_the_end = False
@@ -164,6 +168,9 @@ class Task:
                 if pause is None:
                     step, argument = self._plan.throw, DeadlineOver()
                     continue
+                self._calls = ()
+                if fleet.faults.interrupted and fleet.rng.random() < fleet.faults.interrupted:
+                    self._plan_interrupt(self.turn)
                 fleet.after(pause, self._wake, self.turn)
                 return
             elif kind is Pause:
@@ -171,6 +178,9 @@ class Task:
                 return
             elif kind is AwaitBell:
                 self._await_bell(request)
+                return
+            elif kind is AwaitNews:
+                self._await_bell(AwaitBell(request.bell, max(request.give_up_at - fleet.now_us // 1000, 0)))
                 return
             else:
                 raise TypeError(f"nobody answers {request!r}")
@@ -183,7 +193,7 @@ class Task:
 
     def _wake(self, turn: int) -> None:
         if self.alive and self.turn == turn:
-            self._go_on(self._plan.send, None)
+            self._resume(None, None)
 
     def _await_bell(self, request: AwaitBell) -> None:
         turn, bell = self.turn, request.bell
@@ -213,6 +223,8 @@ class Task:
         if faults.crash and fleet.rng.random() < faults.crash:
             fleet.after(int(fleet.rng.random() * 16_000), fleet.crash, self, turn)
         for slot, call in enumerate(calls):
+            if call.operation in WRITES:
+                self.writes += 1
             fleet.network.send(Flight(self, turn, slot, call))
 
     def answered(self, flight: Flight, answer: Answer) -> None:
@@ -229,6 +241,9 @@ class Task:
             (reply,) = self._answers
             if isinstance(reply, (Refused, NoAnswer)):
                 reply, error = None, reply
+        self._resume(reply, error)
+
+    def _resume(self, reply: Any, error: BaseException | None) -> None:
         if self._interrupted:
             self._interrupted = self.interruptible = False
             self._go_on(self._plan.throw, Interrupted(Cancelled(), reply=reply, error=error))
@@ -396,7 +411,7 @@ class Fleet:
         for place, mark, amounts in marked_writes(call):
             self.oracle.doubt(mark)
             stakes = {} if verb is None else verb.stakes.get(owner_of(place), {})
-            self.books.doubt_write(place, {**stakes, **amounts})
+            self.books.lose(place, {**stakes, **amounts})
 
     def remove(self, place: Place) -> None:
         """Somebody deletes a bucket."""

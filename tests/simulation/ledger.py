@@ -1,18 +1,18 @@
 """What the clients know, held against what was applied.
 
 Every bucket has an account per limit, in millitokens, and one for its grants (``ev``). What a client was told moves
-both of its bounds alike. What nobody can tell widens them: a lost answer, a crash, an outcome that was reported as
-ambiguous. Without any of those the bounds are one number, and the counters must be exactly that. With them it must
-lie between: more than the clients know may be charged, but never less.
+both of its bounds alike. What nobody can tell widens them: a crash, an outcome that was reported as ambiguous or
+counted as unresolved. Without any of those the bounds are one number, and the counters must be exactly that. With
+them it must lie between: more than the clients know may be charged, but never less.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from simulation.invariants import BOOKS, Oracle, Place, Violation, owner_of
+from simulation.invariants import BOOKS, TOLD, Oracle, Place, Violation, owner_of
 
 Owner = tuple[str, str]
 """Entity and resource."""
@@ -26,6 +26,7 @@ class Books:
     def __init__(self) -> None:
         self.least: dict[Owner, Counter[str]] = {}
         self.most: dict[Owner, Counter[str]] = {}
+        self.lost: dict[Owner, Counter[str]] = {}
         self.doubts = 0
 
     def know(self, owner: Owner, amounts: Amounts) -> None:
@@ -42,34 +43,41 @@ class Books:
             bound = self.most if amount > 0 else self.least
             bound.setdefault(owner, Counter())[name] += amount
 
-    def doubt_write(self, place: Place, amounts: Amounts) -> None:
-        """The answer to one write was lost: it may be charged twice, or never come back."""
+    def doubt_settlement(self, owed: Sequence[tuple[Owner, Amounts]]) -> None:
+        """Part of it could not be resolved: it may be charged twice, or not come back."""
         self.doubts += 1
-        account = self.most.setdefault(owner_of(place), Counter())
+        for owner, amounts in owed:
+            account = self.most.setdefault(owner, Counter())
+            for name, amount in amounts.items():
+                account[name] += abs(amount)
+
+    def lose(self, place: Place, amounts: Amounts) -> None:
+        """The answer to one write was lost: it may be charged twice, or never come back."""
+        account = self.lost.setdefault(owner_of(place), Counter())
         for name, amount in amounts.items():
             account[name] += abs(amount)
 
-    def compare(self, oracle: Oracle, place_of: Any) -> None:
-        """Raise unless every counter is within its bounds."""
-        owners = dict.fromkeys([*oracle.applied, *self.least, *self.most])
-        for owner in owners:
-            applied = oracle.applied.get(owner, Counter())
-            least, most = self.least.get(owner, Counter()), self.most.get(owner, Counter())
+    def compare(self, oracle: Oracle, place_of: Callable[[Owner], Place], *, all_told: bool) -> None:
+        """Raise unless every counter is within its bounds.
+
+        ``all_told``: what is charged beyond what the clients know must have been reported by one of them; otherwise
+        it is enough that answers were lost.
+        """
+        nothing: Counter[str] = Counter()
+        for owner in dict.fromkeys([*oracle.applied, *self.least, *self.most]):
+            applied = oracle.applied.get(owner, nothing)
+            least, most = self.least.get(owner, nothing), self.most.get(owner, nothing)
+            lost = self.lost.get(owner, nothing)
             for name in dict.fromkeys([*applied, *least, *most]):
                 if (owner, name) in oracle.incomplete:
                     continue
-                if applied[name] > most[name]:
-                    raise Violation(
-                        BOOKS,
-                        place_of(owner),
-                        f"{name}: {applied[name]} was charged, but the clients know of {_between(least, most, name)}",
-                    )
+                told = f"the clients know of {_between(least, most, name)}, and {lost[name]} was unanswered"
                 if applied[name] < least[name]:
-                    raise Violation(
-                        BOOKS,
-                        place_of(owner),
-                        f"{name}: only {applied[name]} was charged, the clients took {_between(least, most, name)}",
-                    )
+                    raise Violation(BOOKS, place_of(owner), f"{name}: only {applied[name]} was charged; {told}")
+                if applied[name] > most[name] + lost[name]:
+                    raise Violation(BOOKS, place_of(owner), f"{name}: {applied[name]} was charged; {told}")
+                if all_told and applied[name] > most[name]:
+                    raise Violation(TOLD, place_of(owner), f"{name}: {applied[name]} was charged; {told}")
 
 
 def _between(least: Counter[str], most: Counter[str], name: str) -> str:

@@ -64,6 +64,7 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("lone", clients=1, rounds=20),
+        Profile("lone up a tree", Habits(tree=TREE), clients=1, rounds=20),
         Profile("speeds", Habits(limits={"system": TWO_SPEEDS, "level0": TWO_SPEEDS}), clients=4, rounds=8),
         Profile("contention", Habits(idle=10, hold=15), clients=8, tasks=2, rounds=4),
         Profile("cascade", Habits(tree=TREE, idle=40), clients=5, rounds=5),

@@ -112,7 +112,15 @@ class Reference:
         self.terms[name] = terms
         self.positions[name] = level - terms.accrued(t)
 
+    def due(self, name: str, amount: int) -> int | None:
+        """The first millisecond at which the limit holds so much, if nobody touches it; nothing if it never will."""
+        terms = self.terms[name]
+        if amount > terms.bx:
+            return None
+        return -(-(amount - self.positions[name]) * terms.rp // terms.ra)
+
     def full_at(self, name: str) -> int:
         """The first millisecond at which the limit is full, if nobody touches it."""
-        terms = self.terms[name]
-        return -(-(terms.bx - self.positions[name]) * terms.rp // terms.ra)
+        due = self.due(name, self.terms[name].bx)
+        assert due is not None
+        return due

@@ -52,7 +52,9 @@ class Trace:
         if item is None:
             return "no bucket"
         bucket = read_bucket(item)
-        tokens = " ".join(f"{name}={held.tk}{'' if held.active else '(rests)'}" for name, held in bucket.limits.items())
+        tokens = " ".join(
+            f"{name}={held.tk}{'' if held.active else '(rests)'}" for name, held in bucket.limits.items()
+        )
         return f"tk {tokens} rf={bucket.rf - self._start} cv={bucket.cv} ttl={bucket.ttl}"
 
 

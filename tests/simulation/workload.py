@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
 
 from simulation.fleet import Client, Fleet, Task
 from simulation.invariants import NOTICE, PROGRESS, Verb, Violation
@@ -13,7 +12,7 @@ from simulation.world import World
 from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
 from zae_limiter.running.plan import READ_CLOCK, Interrupted, Pause, Plan
-from zae_limiter.stores.protocol import Draw, Grant, Leg, Outcome
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
 
 SETTLE_PAUSES_MS = (20, 100)
 """Between the tries of a lease that ends, as leases do it."""
@@ -57,25 +56,30 @@ class Worker:
                 books.doubt(owner, amounts)
 
     def _acquire(self, task: Task) -> Plan[None]:
-        draw = self.world.draw(self.rng)
-        outcome = yield from self._draw(task, draw)
-        if isinstance(outcome, Grant):
-            self.granted += 1
-            self.world.check_route(draw, outcome)
-            ledger = Ledger(outcome.wanted)
-            yield from Pause(self.world.hold_ms(self.rng))
-            yield from self._end(task, outcome, ledger)
-        elif outcome is not None:
-            self.denied += 1
+        world, rng = self.world, self.rng
+        draw = world.draw(rng)
+        grant = yield from self._draw(task, draw)
+        if not isinstance(grant, Grant):
+            return
+        world.check_route(draw, grant)
+        ledger = Ledger(grant.wanted)
+        yield from Pause(world.hold_ms(rng))
+        more = world.more(rng, draw, grant)
+        if more is not None and isinstance((yield from self._draw(task, more)), Grant):
+            ledger.took(more.wanted)
+        yield from self._end(task, grant, ledger)
 
     def _draw(self, task: Task, draw: Draw) -> Plan[Outcome | None]:
         """The outcome; nothing if there was none."""
         fleet = self.fleet
+        space = self.client.space
+        unresolved = space.unresolved
         self._drawing = draw
         task.verb = Verb("draw", self.client.name, fleet.now)
         task.interruptible = True
+        now = space.images.corrected((yield from READ_CLOCK))
         try:
-            outcome = yield from self.client.space.draw(draw, (yield from READ_CLOCK))
+            outcome = yield from space.draw(draw, self.client.clock())
         except Interrupted:
             outcome = None
         except RateLimiterUnavailable as error:
@@ -83,7 +87,7 @@ class Worker:
             self.unavailable += 1
             if self.world.calm:
                 raise Violation(PROGRESS, None, f"a draw was unavailable without any fault: {error}") from error
-            if error.ambiguous or not task.interruptible:
+            if error.ambiguous:
                 self._doubt_draw(draw)
         except ValidationError:
             if not self.world.limits_vary:
@@ -91,7 +95,14 @@ class Worker:
             outcome = None
         task.interruptible = False
         self._drawing = None
+        for _ in range(space.unresolved - unresolved):
+            self._doubt_draw(draw)
+        if isinstance(outcome, Denial):
+            self.denied += 1
+            if self.world.lone:
+                self.world.check_wait(draw, outcome, now)
         if isinstance(outcome, Grant):
+            self.granted += 1
             for owner, amounts in taken_by(outcome.legs, outcome.wanted):
                 fleet.books.know(owner, amounts)
         return outcome
@@ -111,6 +122,7 @@ class Worker:
             if pause:
                 yield from Pause(pause)
             self._settling = (legs, owed)
+            unresolved = self.client.space.unresolved
             task.verb = Verb("settle", self.client.name, self.fleet.now)
             task.verb.stakes.update(_owed(legs, owed))
             task.to_the_end = True
@@ -123,6 +135,8 @@ class Worker:
                 failure = error
             task.to_the_end = False
             self._settling = None
+            for _ in range(self.client.space.unresolved - unresolved):
+                self.fleet.books.doubt_settlement(_owed(legs, owed))
             owed = self._book(legs, owed, failure)
 
     def _book(self, legs: tuple[Leg, ...], owed: Mapping[str, int], failure: Exception | None) -> dict[str, int]:
@@ -181,8 +195,3 @@ class Setter:
 
     def died(self, task: Task) -> None:
         """Nothing is lost but the change it was about to make."""
-
-
-def replaced(worker: Worker | Setter, client: Client) -> Any:
-    """The same work for another client."""
-    return type(worker)(worker.world, client, worker.rounds)

@@ -9,14 +9,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from simulation.fleet import Fleet
-from simulation.invariants import NOTICE, Violation
+from simulation.invariants import NOTICE, WAIT, Violation
 from zae_limiter.exceptions import EntityExistsError, EntityNotFoundError, ValidationError
 from zae_limiter.lease.ledger import Ledger
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.store import DynamoSpace
-from zae_limiter.stores.protocol import Draw, EntityChange, Grant, Scope
+from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Habits:
     """How often a pause is long enough for buckets to expire."""
     settles: float = 0.5
     """How often a lease owes something at its end."""
+    more: float = 0.15
+    """How often a lease takes more while it is held."""
     overrides: float = 0.0
     """How often a call brings its own limits."""
     changes: tuple[str, ...] = ()
@@ -75,16 +77,16 @@ def some_limits(rng: random.Random) -> tuple[Limit, ...]:
 class World:
     """Who there is, what holds, and what they do."""
 
-    def __init__(self, fleet: Fleet, habits: Habits, *, calm: bool) -> None:
-        """``calm``: nothing goes wrong, so nobody may be unlucky."""
+    def __init__(self, fleet: Fleet, habits: Habits, *, calm: bool, lone: bool = False) -> None:
+        """``calm``: nothing goes wrong, so nobody may be unlucky. ``lone``: there is nobody else."""
         self.fleet = fleet
         self.habits = habits
         self.calm = calm
+        self.lone = lone
         self.limits_vary = bool(habits.changes)
         self.resources = [f"r{number}" for number in range(habits.resources)]
         self.entities: list[str] = []
         self.parents: dict[str, str | None] = {}
-        self._ancestors: dict[str, list[str]] = {}
         self._made = 0
         self._build()
 
@@ -115,7 +117,6 @@ class World:
     def move(self, entity: str, parent: str | None) -> None:
         """Another parent, from now on."""
         self.parents[entity] = parent
-        self._ancestors.setdefault(entity, [])
 
     def may_take_from(self, entity: str) -> list[str]:
         """The entities whose buckets a draw may touch."""
@@ -186,6 +187,28 @@ class World:
         if found != expected:
             raise Violation(NOTICE, None, f"{draw} took from {found} instead of {expected}")
 
+    def check_wait(self, draw: Draw, denial: Denial, now: int) -> None:
+        """Without others, a denial names the very millisecond at which the same draw fits."""
+        waits: list[int | None] = []
+        for entity in self.may_take_from(draw.entity_id):
+            reference = self.fleet.oracle.references.get(self.place_of((entity, draw.resource)))
+            if reference is None:
+                return
+            for name in reference.positions:
+                due = reference.due(name, draw.wanted.get(name, 0) * 1000)
+                if due is None or due > now:
+                    waits.append(None if due is None else due - now)
+        expected = None if None in waits else max((wait for wait in waits if wait is not None), default=None)
+        if denial.wait_ms != expected:
+            raise Violation(WAIT, None, f"{draw} was told to wait {denial.wait_ms} ms at {now}, not {expected}")
+
+    def more(self, rng: random.Random, draw: Draw, grant: Grant) -> Draw | None:
+        """What a lease takes besides, now and then, where it took first."""
+        if rng.random() >= self.habits.more:
+            return None
+        name = rng.choice([limit.name for limit in grant.legs[0].limits])
+        return draw._replace(wanted={name: rng.randint(1, LARGEST.get(name, 3))}, legs=grant.legs)
+
     def owed(self, rng: random.Random, grant: Grant, ledger: Ledger) -> Mapping[str, int]:
         """What a lease owes at its end: nothing, all of it back, or a correction."""
         if rng.random() >= self.habits.settles:
@@ -196,7 +219,7 @@ class World:
         deltas = {}
         for name in names:
             if rng.random() < 0.6:
-                deltas[name] = rng.randint(-grant.wanted.get(name, 0), LARGEST.get(name, 3))
+                deltas[name] = rng.randint(-ledger.consumed().get(name, 0), LARGEST.get(name, 3))
         ledger.adjust(deltas, 0)
         return ledger.owed()
 

@@ -63,9 +63,12 @@ def _run(words: Sequence[str] | None, surroundings: Surroundings | None) -> int:
 
 def _could_not_write(error: OSError) -> int:
     """Nobody reads any more, or the disk is full: there is nothing left to do but to be quiet about the rest."""
+    from contextlib import suppress
+
     from zae_limiter.cli.failures import EXIT_ERROR, complain
 
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
         complain(str(error))
     return EXIT_ERROR

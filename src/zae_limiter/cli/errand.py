@@ -23,6 +23,9 @@ from zae_limiter.exceptions import ValidationError
 SETTLE_VARIABLE = "ZAEL_SETTLE"
 """Names the file in which the command may say what it really used, as lines ``name=amount``."""
 
+MOST_SETTLED = 65_536
+"""Characters of that file that are read."""
+
 KILLED = 128
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
@@ -76,9 +79,9 @@ class Errand:
         try:
             self._process = subprocess.Popen(self._words, env={**os.environ, **environment})
         except FileNotFoundError as error:
-            raise Failed(NOT_FOUND, str(error)) from error
+            raise Failed(NOT_FOUND, f"cannot run {self._words[0]!r}: {error.strerror}") from error
         except (OSError, ValueError) as error:
-            raise Failed(NOT_EXECUTABLE, str(error)) from error
+            raise Failed(NOT_EXECUTABLE, f"cannot run {self._words[0]!r}: {error}") from error
         finally:
             self._starting = False
             for number in self._early:
@@ -99,6 +102,8 @@ class Errand:
 
 def in_the_foreground() -> bool:
     """Whether the keyboard's signals go to our whole process group, and so to the command too."""
+    if not hasattr(os, "tcgetpgrp"):  # on Windows a console's Ctrl-C goes to everybody in it
+        return True
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         try:
             if stream is not None and os.tcgetpgrp(stream.fileno()) == os.getpgrp():
@@ -111,7 +116,7 @@ def in_the_foreground() -> bool:
 @contextmanager
 def settle_file() -> Iterator[Path]:
     """An empty file for what the command really used."""
-    with TemporaryDirectory(prefix="zae-limiter-") as folder:
+    with TemporaryDirectory(prefix="zae-limiter-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "settle"
         path.touch(mode=0o600)
         yield path
@@ -120,7 +125,8 @@ def settle_file() -> Iterator[Path]:
 def settled(path: Path) -> dict[str, int]:
     """What the command says it used. Raises ``ValidationError``."""
     try:
-        lines = path.read_text(encoding="utf-8").split()
+        with path.open(encoding="utf-8") as file:
+            lines = file.read(MOST_SETTLED).split()
     except (OSError, UnicodeDecodeError) as error:
         raise ValidationError(SETTLE_VARIABLE, str(path), f"cannot be read: {error}") from None
     return parse_amounts(lines)

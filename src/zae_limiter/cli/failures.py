@@ -15,6 +15,7 @@ from zae_limiter.exceptions import (
     NamespaceNotFoundError,
     RateLimiterUnavailable,
     RateLimitExceeded,
+    ValidationError,
     ZAELimiterError,
 )
 
@@ -29,6 +30,10 @@ EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
     (ZAELimiterError, EXIT_ERROR),
 )
 """The first kind that fits gives the code."""
+
+
+TYPED = {"entity_id": "entity", "parent_id": "parent", "consume": "amount", "event_id": "event"}
+"""What people call the arguments that the library names otherwise."""
 
 
 def exit_code(error: ZAELimiterError) -> int:
@@ -47,6 +52,10 @@ def in_words(error: ZAELimiterError) -> str:
             words = f"namespace {name!r} is deleted; bring it back with: zae-limiter namespace recover {name}"
         case NamespaceNotFoundError(namespace=name):
             words = f"no namespace {name!r}; register it with: zae-limiter namespace register {name}"
+        case ValidationError(field="limits", value=None, reason=reason):
+            words = reason.replace("limits= with the call", "-l with the command")
+        case ValidationError(field=field, value=value, reason=reason):
+            words = str(ValidationError(TYPED.get(field, field), value, reason))
         case _:
             words = str(error)
     return " ".join(words.split())

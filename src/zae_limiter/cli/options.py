@@ -5,7 +5,8 @@ They stand after the command, never before it, so that there is one place to loo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,6 +53,15 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
         command(session, *args, **kwargs)
 
     return with_session
+
+
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """What cannot be read as it was typed is wrong usage, not an error of the store."""
+    try:
+        yield
+    except ValidationError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def parse_limits(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[Limit, ...]:

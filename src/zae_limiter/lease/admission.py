@@ -38,12 +38,13 @@ def admit(core: Core, ask: Ask, receipt: Receipt | None = None) -> Plan[Grant | 
     """
     waited = 0
     try:
-        outcome = yield from _attempt(core, ask, None)
+        now = yield from READ_CLOCK
+        outcome = yield from _attempt(core, ask, None, now)
         if receipt is not None and outcome.__class__ is Grant:
             receipt._grant = outcome
         if ask.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
             started = yield from READ_TIMER
-            outcome = yield from _wait_in_line(core, ask, outcome, started + ask.timeout_ms)
+            outcome = yield from _wait_in_line(core, ask, outcome, now, started + ask.timeout_ms)
             if receipt is not None and outcome.__class__ is Grant:
                 receipt._grant = outcome
             if core.observer is not None:
@@ -69,16 +70,18 @@ def refusal(denial: Denial) -> RateLimitExceeded:
     return (RequestExceedsBurst if denial.wait_ms is None else RateLimitExceeded)(denial.statuses)
 
 
-def _attempt(core: Core, ask: Ask, ticket: Ticket | None) -> Plan[Outcome]:
+def _attempt(core: Core, ask: Ask, ticket: Ticket | None, now: int) -> Plan[Outcome]:
     """One try, at one moment, leaving to those ahead in line what they wait for."""
-    now = yield from READ_CLOCK
     ahead = core.lines.waited_for(ask.resource, ticket) if core.lines else {}
     draw = Draw(ask.entity_id, ask.resource, ask.wanted, ask.limits, ahead, ask.legs)
     return (yield from core.call("draw", core.space.draw(draw, now)))
 
 
-def _wait_in_line(core: Core, ask: Ask, denial: Denial, give_up_at: int) -> Plan[Outcome]:
-    """Stand at the first bucket that lacks until its turn comes and its tokens are due."""
+def _wait_in_line(core: Core, ask: Ask, denial: Denial, denied_at: int, give_up_at: int) -> Plan[Outcome]:
+    """Stand at the first bucket that lacks until its turn comes and its tokens are due.
+
+    They are due so long after the moment the denial was computed for, however long it took to come.
+    """
     lines = core.lines
     ticket = lines.join((denial.lacking.entity_id, ask.resource), ask.wanted)
     try:
@@ -88,9 +91,13 @@ def _wait_in_line(core: Core, ask: Ask, denial: Denial, give_up_at: int) -> Plan
             if patience <= 0:
                 return denial
             # Whoever is not the head waits to be rung; the head also knows when its tokens are due.
-            due = max(denial.wait_ms or 1, 1) if lines.is_head(ticket) else patience
-            yield from AwaitBell(ticket.bell, min(due, patience))
-            outcome = yield from _attempt(core, ask, ticket)
+            due = patience
+            if lines.is_head(ticket):
+                due = denied_at + max(denial.wait_ms or 1, 1) - (yield from READ_CLOCK)
+            if due > 0:
+                yield from AwaitBell(ticket.bell, min(due, patience))
+            denied_at = yield from READ_CLOCK
+            outcome = yield from _attempt(core, ask, ticket, denied_at)
             if isinstance(outcome, Grant) or outcome.wait_ms is None:
                 return outcome
             denial = outcome

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.manifests.model import Kind, Level, Profile, Thing
+from zae_limiter.manifests.observing import find
 from zae_limiter.manifests.planning import Action, Blueprint, Change, Conflict
-from zae_limiter.manifests.recording import TRIES, AppliedMeanwhile, forget, load, save
+from zae_limiter.manifests.recording import TRIES, AppliedMeanwhile, load, save
 from zae_limiter.manifests.records import Record
 from zae_limiter.naming import check_principal
 from zae_limiter.repository.sync_repository import SyncRepository
@@ -55,25 +56,24 @@ def apply(
         raise ConflictsError(blueprint.conflicts)
     by = signed(blueprint, principal)
     done: list[Change] = []
-    total = len(blueprint.changes)
     if blueprint.is_done:
         return Outcome(done)
+    claimed = blueprint.record
     try:
-        if not blueprint.changes:
-            _let_others_go(repository, blueprint, by)
-            _settle(repository, blueprint, blueprint.record, by)
-            return Outcome(done)
-        claimed = _claim(repository, blueprint, blueprint.record, by)
+        if blueprint.changes:
+            claimed = _claim(repository, blueprint, claimed, by)
         _let_others_go(repository, blueprint, by)
         for change in blueprint.changes:
-            tell(len(done), total)
+            tell(len(done), len(blueprint.changes))
             _make(repository, change, by)
             done.append(change)
-        tell(total, total)
+        tell(len(done), len(blueprint.changes))
         _settle(repository, blueprint, claimed, by)
     except ZAELimiterError as error:
         if isinstance(error, AppliedMeanwhile) and not done:
             raise
+        with suppress(ZAELimiterError):
+            _stay_recorded(repository, blueprint, claimed, by)
         return Outcome(done, blueprint.changes[len(done) :], error)
     return Outcome(done)
 
@@ -95,19 +95,26 @@ def _claim(repository: SyncRepository, blueprint: Blueprint, record: Record, by:
 
 
 def _settle(repository: SyncRepository, blueprint: Blueprint, record: Record, by: str) -> None:
-    """Record what is managed now. If somebody else was at it meanwhile, let go of nothing."""
+    """Record what is managed now, unless somebody else was at it meanwhile: then nothing leaves the record."""
     settled = replace(record, things=blueprint.wanted, finished=True, by=by)
-    try:
-        if settled.things:
-            save(repository, settled, by)
-        elif record.version is not None:
-            forget(repository, settled, by)
-    except AppliedMeanwhile:
-        for _ in range(TRIES):
-            with suppress(AppliedMeanwhile):
-                _claim(repository, blueprint, load(repository, record.manifest), by)
-                break
-        raise
+    deleted = [change.thing for change in blueprint.changes if change.action is Action.DELETE]
+    if any(find(repository, thing) for thing in (*deleted, *blueprint.gone)):
+        raise AppliedMeanwhile(record.manifest)
+    save(repository, settled, by)
+
+
+def _stay_recorded(repository: SyncRepository, blueprint: Blueprint, claimed: Record, by: str) -> None:
+    """What we may have made must not leave the record with somebody else's settlement.
+
+    If somebody claimed after us, claim once more: either it comes after their settlement, or that will fail.
+    """
+    for _ in range(TRIES):
+        record = load(repository, blueprint.manifest.name)
+        if record.version == claimed.version:
+            return
+        with suppress(AppliedMeanwhile):
+            _claim(repository, blueprint, record, by)
+            return
 
 
 def _let_others_go(repository: SyncRepository, blueprint: Blueprint, by: str) -> None:
@@ -117,10 +124,7 @@ def _let_others_go(repository: SyncRepository, blueprint: Blueprint, by: str) ->
         losses.setdefault(manifest, set()).add(thing)
     for manifest, things in losses.items():
         record = load(repository, manifest)
-        if record.things - things:
-            save(repository, replace(record, things=record.things - things), by)
-        elif record.version is not None:
-            forget(repository, record, by)
+        save(repository, replace(record, things=record.things - things), by)
 
 
 # The changes

@@ -53,6 +53,7 @@ def summary(blueprint: Blueprint) -> str:
         (blueprint.count(Action.DELETE), "to delete"),
         (len(blueprint.adopted), "to adopt as it is"),
         (len(blueprint.released), "to let go as it is"),
+        (len(blueprint.gone), "gone already"),
     ]
     told = [f"{count} {words}" for count, words in counts if count]
     if not told and blueprint.unchanged:
@@ -106,6 +107,7 @@ def blueprint_as_dict(blueprint: Blueprint) -> dict[str, Any]:
         "conflicts": [conflict_as_dict(conflict) for conflict in blueprint.conflicts],
         "adopted": [thing_as_dict(thing) for thing in blueprint.adopted],
         "released": [thing_as_dict(thing) for thing in blueprint.released],
+        "gone": [thing_as_dict(thing) for thing in blueprint.gone],
         "unchanged": blueprint.unchanged,
         "last_run_finished": blueprint.record.finished,
     }

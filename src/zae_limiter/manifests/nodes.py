@@ -100,7 +100,7 @@ def plain_data(node: Node) -> Any:
     if kind == "yes or no":
         return node.text.lower() == "true"
     if kind == "whole number":
-        return int(node.text, 0 if node.text.startswith("0") and node.text.strip("0") else 10)
+        return int(node.text, {"0o": 8, "0x": 16}.get(node.text[:2], 10))
     return float(node.text.replace(".inf", "inf").replace(".nan", "nan")) if kind == "number" else node.text
 
 

@@ -99,7 +99,8 @@ class Blueprint:
     """What would be done, in order, and what stands against it.
 
     ``adopted`` are things that are as they should be and become managed; ``released`` things that are no longer
-    managed and stay as they are; ``taken`` the things that other manifests lose, with the manifest.
+    managed and stay as they are; ``gone`` those that were to be deleted and do not exist; ``taken`` the things that
+    other manifests lose, with the manifest.
     """
 
     manifest: Manifest
@@ -108,6 +109,7 @@ class Blueprint:
     conflicts: Sequence[Conflict]
     adopted: Sequence[Thing]
     released: Sequence[Thing]
+    gone: Sequence[Thing]
     taken: Mapping[Thing, str]
     unchanged: int
 
@@ -155,7 +157,9 @@ class _Planner:
             and not keep_removed
             and not (thing.kind is Kind.ENTITY and thing.entity_id in limited)
         ]
-        self._released = [thing for thing in gone if thing not in set(self._deleted)]
+        self._gone = [thing for thing in gone if thing not in situation.actual]
+        not_there = {*self._deleted, *self._gone}
+        self._released = [thing for thing in gone if thing not in not_there]
         self._dying = {thing.entity_id for thing in self._deleted if thing.kind is Kind.ENTITY}
 
     def blueprint(self) -> Blueprint:
@@ -178,6 +182,7 @@ class _Planner:
             conflicts=tuple(self._conflicts()),
             adopted=tuple(thing for thing in as_wanted if thing not in self._managed),
             released=tuple(self._released),
+            gone=tuple(self._gone),
             taken={thing: self._situation.others[thing] for thing in self._wanted if thing in self._situation.others},
             unchanged=sum(thing in self._managed for thing in as_wanted),
         )

@@ -9,7 +9,6 @@ from zae_limiter.exceptions import (
     EntityChangedError,
     EntityExistsError,
     EntityNotFoundError,
-    ValidationError,
     ZAELimiterError,
 )
 from zae_limiter.manifests.records import (
@@ -74,13 +73,6 @@ def save(repository: SyncRepository, record: Record, principal: str | None) -> R
         return _update_head(repository, record, principal)
     except (EntityChangedError, EntityExistsError, EntityNotFoundError):
         raise AppliedMeanwhile(record.manifest) from None
-
-
-def forget(repository: SyncRepository, record: Record, principal: str | None) -> None:
-    """Remove the record of a manifest that manages nothing any more."""
-    emptied = save(repository, replace(record, things=frozenset()), principal)
-    with suppress(EntityNotFoundError, ValidationError):  # gone already, or somebody just wrote a page
-        repository.delete_entity(head_id_of(emptied.manifest), principal=principal)
 
 
 def children_of(repository: SyncRepository, parent_id: str) -> list[Entity]:

@@ -12,8 +12,14 @@ finishes the work.
 
 **Who else.** Pages are written before the head that names them, under names that nobody else gives (the version the
 head will have, and a digest of the content), and the head is changed only if it still has the version that was read.
-So a record is never half of one and half of another. A run that finds the head changed between its claim and its
-settlement claims again, lets go of nothing, and says so.
+So a record is never half of one and half of another, and a plan that is out of date is refused at its claim. A head
+is never deleted, not even when nothing is managed any more: its versions would begin anew, and somebody could take
+the new one for the one they read.
+
+Two runs of one manifest at the same time may undo each other's work, but nothing they make is without a record: who
+finds at the end that somebody claimed meanwhile, or that what was deleted is back, lets go of nothing and says so;
+who fails after somebody claimed claims once more, which makes the settlement of the other fail. (Only a process that
+is killed beside another one, between a creation of its own and the settlement of the other, leaves a thing behind.)
 """
 
 from __future__ import annotations

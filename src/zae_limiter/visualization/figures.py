@@ -19,6 +19,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 BELOW_ZERO = "#b2182b"
 FAINT, INK = "#d0d4da", "#24292f"
 WIDTH_INCHES, HEIGHT_INCHES = 9.0, 2.4
+PADDING_INCHES = 0.12
 DOTS_PER_INCH = 144
 BAR_PART = {WindowType.HOURLY: 1 / 24, WindowType.DAILY: 1.0, WindowType.MONTHLY: 28.0}
 """Days that a bar may take."""
@@ -39,15 +40,17 @@ def save(all_series: Sequence[Series], title: str, style: Style, path: Path, kin
 
 
 def draw(all_series: Sequence[Series], title: str, style: Style) -> Any:
-    """The figure. Raises :class:`PlotsNotInstalled`."""
+    """The figure of every limit that was used. Raises :class:`PlotsNotInstalled`."""
     try:
         dates, ticker, canvas = map(import_module, ("matplotlib.dates", "matplotlib.ticker", "matplotlib.figure"))
     except ModuleNotFoundError as error:
         raise PlotsNotInstalled from error
-    figure = canvas.Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES * len(all_series) + 0.6), layout="constrained")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
-    for place, series in enumerate(all_series):
-        axes = figure.add_subplot(len(all_series), 1, place + 1)
+    used = [series for series in all_series if any(point.value for point in series.points)] or all_series
+    figure = canvas.Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES * len(used) + 0.6), layout="constrained")
+    figure.get_layout_engine().set(w_pad=PADDING_INCHES, h_pad=PADDING_INCHES)
+    figure.suptitle(f"{title} (UTC)", x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
+    for place, series in enumerate(used):
+        axes = figure.add_subplot(len(used), 1, place + 1)
         _draw_one(axes, series, style, COLOURS[place % len(COLOURS)])
         locator = dates.AutoDateLocator(minticks=3, maxticks=10, tz="UTC")
         axes.xaxis.set_major_locator(locator)

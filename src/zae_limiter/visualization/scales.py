@@ -34,6 +34,9 @@ def compact(value: float) -> str:
     return f"{value / size:.4g}{unit}"
 
 
+DAYS = 30
+
+
 class Dates(NamedTuple):
     """How the windows of one length are called: each by itself, and what they share with their neighbours."""
 
@@ -51,9 +54,15 @@ DATES = {
 
 
 def is_named(start: datetime, window: WindowType, step: int) -> bool:
-    """Whether a window gets a label when one in ``step`` does: at round hours, days and months."""
-    number = {WindowType.HOURLY: start.hour, WindowType.DAILY: start.day - 1, WindowType.MONTHLY: start.month - 1}
-    return number[window] % step == 0
+    """Whether a window gets a label when one in ``step`` does: at round hours, days and months.
+
+    Months have no round length: their last days would crowd the first ones of the next.
+    """
+    if window is WindowType.HOURLY:
+        return start.hour % step == 0
+    if window is WindowType.MONTHLY:
+        return (start.month - 1) % step == 0
+    return (start.day - 1) % step == 0 and (step == 1 or start.day - 1 + step // 2 < DAYS)
 
 
 def time_labels(starts: Sequence[datetime], columns: Sequence[int], window: WindowType, width: int) -> list[str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter.cli.failures import EXIT_DENIED
-from zae_limiter.cli.options import on_store, parse_limits
+from zae_limiter.cli.failures import EXIT_DENIED, complain
+from zae_limiter.cli.options import on_store, parse_limits, wrong_usage
 from zae_limiter.cli.session import Session, leave, note
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def command(
     from zae_limiter.cli.parsing.amounts import parse_amounts
     from zae_limiter.exceptions import RateLimitExceeded
 
-    wanted = parse_amounts(amounts)
+    with wrong_usage():
+        wanted = parse_amounts(amounts)
     if not wanted:
         raise click.UsageError("say what to take: name=amount, like rpm=1")
     words: list[str] | None = click.get_current_context().meta.get(COMMAND)
@@ -159,7 +160,7 @@ def run_under(lease: SyncLease, words: list[str]) -> None:
                 _run_and_settle(lease, errand)
         except Failed as failure:
             if failure.reason is not None:
-                note(f"Error: {failure.reason}")
+                complain(failure.reason)
             leave(failure.code)
 
 

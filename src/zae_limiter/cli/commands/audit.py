@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, period_options, stop_option
+from zae_limiter.cli.options import on_store, period_options, stop_option, wrong_usage
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ def list_events(session: Session, subject: str | None, since: str | None, until:
     from zae_limiter.cli.views.audit import COLUMNS, event_document, event_rows
 
     now = session.now_ms()
-    start = None if since is None else parse_moment(since, now, "since")
-    end = None if until is None else parse_moment(until, now, "until")
+    with wrong_usage():
+        start = None if since is None else parse_moment(since, now, "since")
+        end = None if until is None else parse_moment(until, now, "until")
     session.list(
         "events",
         Pages(
@@ -98,7 +99,8 @@ def find(session: Session, event_id: str) -> list[AuditEvent]:
     from zae_limiter.cli.paging import Pages
     from zae_limiter.cli.parsing.event_ids import moment_of
 
-    start = moment_of(event_id)
+    with wrong_usage():
+        start = moment_of(event_id)
     pages = Pages(
         lambda size, cursor: session.limiter.get_audit_events(
             start_time=start, end_time=start + 1, limit=size, cursor=cursor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from zae_limiter.cli.failures import EXIT_DENIED
-from zae_limiter.cli.options import on_store
+from zae_limiter.cli.options import on_store, wrong_usage
 from zae_limiter.cli.session import Session, leave
 
 
@@ -30,7 +30,8 @@ def command(session: Session, entity_id: str, resource: str, amounts: tuple[str,
     from zae_limiter.cli.parsing.amounts import parse_amounts
     from zae_limiter.cli.views import acquiring
 
-    needed = parse_amounts(amounts)
+    with wrong_usage():
+        needed = parse_amounts(amounts)
     available = session.limiter.available(entity_id, resource)
     wait = session.limiter.time_until_available(entity_id, resource, needed) if needed else None
     session.answer(

@@ -9,7 +9,7 @@ import click
 from zae_limiter.cli.asking import confirm
 from zae_limiter.cli.commands.entity_limits import delete_limits, get_limits, set_limits
 from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, principal_option, stop_option, yes_option
+from zae_limiter.cli.options import on_store, principal_option, stop_option, wrong_usage, yes_option
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -60,12 +60,14 @@ def create(
     from zae_limiter.cli.parsing.notes import parse_notes
     from zae_limiter.cli.views.entities import entity_document
 
+    with wrong_usage():
+        metadata = parse_notes(notes)
     entity = session.limiter.create_entity(
         entity_id,
         name=name,
         parent_id=parent,
         cascade=cascade,
-        metadata=parse_notes(notes),
+        metadata=metadata,
         principal=principal,
     )
     session.say(entity_document(entity), f"created {entity_id}")
@@ -144,10 +146,12 @@ def update(
         changes["parent_id"] = parent
     if cascade is not None:
         changes["cascade"] = cascade
-    if notes or removed:
+    with wrong_usage():
+        added = parse_notes(notes)
+    if added or removed:
         before = session.limiter.get_entity(entity_id)
         kept = {key: value for key, value in before.metadata.items() if key not in removed}
-        changes["metadata"] = kept | parse_notes(notes)
+        changes["metadata"] = kept | added
         expected_version = expected_version or before.version
     if not changes:
         raise click.UsageError("nothing to change; name at least one field")

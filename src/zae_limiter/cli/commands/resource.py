@@ -83,7 +83,7 @@ Examples:
 @stop_option
 @on_store
 def list_resources(session: Session, most: int | None) -> None:
-    """List the resources that have limits of their own, with these."""
+    """List the resources that have limits, with these."""
     from zae_limiter.cli.paging import Pages
     from zae_limiter.cli.printing.tables import Column
     from zae_limiter.cli.views.limits import COLUMNS, limit_row, resource_limits_document
@@ -137,9 +137,9 @@ Examples:
 @stop_option
 @on_store
 def capacity(session: Session, resource: str, limit_names: tuple[str, ...], most: int | None) -> None:
-    """Show how much all live buckets of a resource hold, together and each.
+    """Show what the live buckets of a resource hold together.
 
-    Without LIMIT: every limit that the resource, or else the system, has.
+    And what each of them holds. Without LIMIT: every limit that the resource, or else the system, has.
     """
     from zae_limiter.cli.printing.paper import spaced
     from zae_limiter.cli.views.capacity import capacity_document, capacity_picture

@@ -69,7 +69,9 @@ Example:
 )
 @on_store
 def get_defaults(session: Session) -> None:
-    """Show the limits of the system as they were set, and its policy while the store is unavailable."""
+    """Show the limits of the system as they were set.
+
+    With them, its policy while the store is unavailable."""
     show(session)
 
 

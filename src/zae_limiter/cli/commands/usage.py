@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, period_options, stop_option
+from zae_limiter.cli.options import on_store, period_options, stop_option, wrong_usage
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def list_windows(
     until: str | None,
     most: int | None,
 ) -> None:
-    """List usage windows: what was taken of each limit, and how many grants."""
+    """List usage windows: what was taken, by how many grants."""
     from zae_limiter.cli.views.usage import COLUMNS, snapshot_document, snapshot_rows
 
     check_whose(entity_id, resource)
@@ -165,7 +165,10 @@ def plot(
         from zae_limiter.visualization.figures import save
 
         for path, form in figures:
-            save(series, title, Style(style), path, form)
+            try:
+                save(series, title, Style(style), path, form)
+            except OSError as error:
+                raise click.FileError(str(path), error.strerror or str(error)) from error
     document = series_document(entity_id, resource, kind, series)
     if figures and series and not session.as_json:
         session.paper.show("\n".join(f"wrote {path}" for path, _ in figures))
@@ -191,10 +194,11 @@ def stretch(session: Session, since: str | None, until: str | None) -> tuple[dat
     from zae_limiter.cli.parsing.moments import parse_moment
 
     now = session.now_ms()
-    return (
-        None if since is None else parse_moment(since, now, "since"),
-        None if until is None else parse_moment(until, now, "until"),
-    )
+    with wrong_usage():
+        return (
+            None if since is None else parse_moment(since, now, "since"),
+            None if until is None else parse_moment(until, now, "until"),
+        )
 
 
 def windows_between(

@@ -18,11 +18,13 @@ def on_one_line(document: Mapping[str, Any]) -> str:
 
 
 def streamed(name: str, items: Iterable[Mapping[str, Any]], more: Callable[[], bool]) -> Iterator[str]:
-    """The document of a list in pieces: its items under ``name`` as they come, then whether there are more."""
-    yield f'{{\n  "{name}": ['
-    separator = "\n    "
+    """The document of a list in pieces: its items under ``name`` as they come, then whether there are more.
+
+    It begins with the first item, so that a list that cannot be read prints nothing.
+    """
+    begun = False
     for item in items:
-        yield separator + on_one_line(item)
-        separator = ",\n    "
-    end = "" if separator == "\n    " else "\n  "
-    yield f'{end}],\n  "more": {json.dumps(more())}\n}}\n'
+        yield ("," if begun else f'{{\n  "{name}": [') + "\n    " + on_one_line(item)
+        begun = True
+    yield "\n  ]" if begun else f'{{\n  "{name}": []'
+    yield f',\n  "more": {json.dumps(more())}\n}}\n'

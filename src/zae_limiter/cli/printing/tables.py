@@ -23,10 +23,11 @@ NARROWEST = 6
 
 
 class Column(NamedTuple):
-    """What a column is called, and whether it holds numbers: those stand at the right and are never cut."""
+    """What a column is called. ``numbers`` stand at the right; they and what is ``rigid`` are never narrowed."""
 
     heading: str
     numbers: bool = False
+    rigid: bool = False
     style: str = ""
 
 
@@ -64,7 +65,7 @@ def fitting(natural: Sequence[int], shrinkable: Sequence[bool], room: int) -> li
 
 def _fitted(columns: Sequence[Column], widths: Sequence[int], paper: Paper) -> list[int]:
     wanted = [max(len(column.heading), width) for column, width in zip(columns, widths, strict=True)]
-    return fitting(wanted, [not column.numbers for column in columns], paper.console.width)
+    return fitting(wanted, [not (column.numbers or column.rigid) for column in columns], paper.console.width)
 
 
 def _table(
@@ -85,7 +86,7 @@ def _table(
             justify="right" if column.numbers else "left",
             style=column.style,
             width=width,
-            no_wrap=column.numbers,
+            no_wrap=column.numbers or column.rigid,
             overflow="fold",
         )
     for row in rows:

@@ -17,14 +17,17 @@ from zae_limiter.models.reports import AuditEvent
 from zae_limiter.naming import DEFAULT_RESOURCE
 
 COLUMNS = (
-    Column("time (UTC)"),
-    Column("action"),
+    Column("time (UTC)", rigid=True),
+    Column("action", rigid=True),
     Column("subject"),
     Column("resource"),
     Column("by"),
-    Column("event", style="dim"),
+    Column("event", rigid=True, style="dim"),
 )
 LABEL = 10
+
+OF_A_RESOURCE = "$RESOURCE:"
+"""How a subject begins that says the resource itself."""
 
 SHORT_ID = 10
 """As much of an id as says the moment: enough to find the event by, unless another happened at the same one."""
@@ -50,7 +53,7 @@ def event_rows(event: AuditEvent) -> list[Row]:
             moment(event.timestamp),
             event.action,
             event.entity_id,
-            _where(event.resource),
+            NOTHING if event.entity_id.startswith(OF_A_RESOURCE) else _where(event.resource),
             event.principal or NOTHING,
             event.event_id[:SHORT_ID],
         )
@@ -75,7 +78,7 @@ def event_picture(event: AuditEvent) -> RenderableType:
 
 def _where(resource: str | None) -> str:
     """A resource; what is set for all of them is filed under a name of its own."""
-    return NOTHING if resource is None else "everything" if resource == DEFAULT_RESOURCE else resource
+    return NOTHING if resource is None else "all" if resource == DEFAULT_RESOURCE else resource
 
 
 def _in_words(key: str, value: Any) -> str:

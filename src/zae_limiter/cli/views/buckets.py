@@ -13,7 +13,7 @@ from zae_limiter.cli.demo.bars import level_bar, level_number
 from zae_limiter.cli.views.words import NOTHING, duration
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitLevel
 
-NO_BUCKETS = "no live buckets: a bucket lives from its first acquire until some time after it is full"
+NO_BUCKETS = "no live buckets: one lives from its first acquire until it is full again"
 
 BAR_COLUMNS = range(8, 41)
 GAP = 2
@@ -144,4 +144,4 @@ def status_lines(status: EntityStatus, when: str) -> list[str]:
             )
         )
         for bucket in status.buckets
-    ] or [f"{when} {status.entity_id} {NO_BUCKETS}"]
+    ] or [f"{when} {status.entity_id} no live buckets"]

@@ -15,7 +15,7 @@ from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 
 COLUMNS = (
     Column("entity"),
-    Column("level"),
+    Column("level", rigid=True),
     Column("left", numbers=True),
     Column("capacity", numbers=True),
     Column("used", numbers=True),

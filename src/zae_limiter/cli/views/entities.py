@@ -15,7 +15,13 @@ from zae_limiter.cli.views.words import NOTHING, iso, moment
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 
-COLUMNS = (Column("entity"), Column("name"), Column("parent"), Column("cascade"), Column("created (UTC)"))
+COLUMNS = (
+    Column("entity"),
+    Column("name"),
+    Column("parent"),
+    Column("cascade", rigid=True),
+    Column("created (UTC)", rigid=True),
+)
 LABEL = 10
 
 

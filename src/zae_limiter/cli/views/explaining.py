@@ -110,7 +110,7 @@ def _levels(paper: Paper, leg: Leg, resource: str) -> RenderableType:
                 Text(limits_in_words(level.limits), style=style),
             )
         )
-    return table(paper, (Column(""), Column("level"), Column("says")), rows)
+    return table(paper, (Column("", rigid=True), Column("level"), Column("says")), rows)
 
 
 def _legs(paper: Paper, explanation: Explanation) -> RenderableType:

@@ -8,7 +8,7 @@ from zae_limiter.cli.printing.tables import Column, Row
 from zae_limiter.cli.views.words import iso, moment
 from zae_limiter.models.reports import NamespaceInfo
 
-COLUMNS = (Column("namespace"), Column("created (UTC)"), Column("deleted (UTC)"))
+COLUMNS = (Column("namespace"), Column("created (UTC)", rigid=True), Column("deleted (UTC)", rigid=True))
 
 
 def namespace_document(info: NamespaceInfo) -> dict[str, Any]:

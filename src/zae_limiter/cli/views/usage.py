@@ -18,8 +18,8 @@ from zae_limiter.models.reports import UsageSnapshot, UsageSummary
 COLUMNS = (
     Column("entity"),
     Column("resource"),
-    Column("window"),
-    Column("start (UTC)"),
+    Column("window", rigid=True),
+    Column("start (UTC)", rigid=True),
     Column("used"),
     Column("grants", numbers=True),
 )

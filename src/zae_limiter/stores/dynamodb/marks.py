@@ -16,7 +16,7 @@ class Marks:
     __slots__ = ("__weakref__", "_client", "_count")
 
     def __init__(self, client: str | None = None) -> None:
-        self._begin(client or secrets.token_hex(4))
+        self._begin(client or secrets.token_hex(5))
         _ALL.add(self)
 
     def _begin(self, client: str) -> None:
@@ -36,7 +36,7 @@ class Marks:
 
     def number(self) -> int:
         """To tell audit events of one millisecond apart, in their order."""
-        return next(self._count) << 32 | int(self._client, 16) & 0xFFFFFFFF
+        return next(self._count) << 40 | int(self._client, 16) & 0xFF_FFFF_FFFF
 
 
 def nonce_time(nonce: str) -> int:
@@ -51,7 +51,7 @@ def nonce_time(nonce: str) -> int:
 def _after_fork_in_child() -> None:
     """A child must not repeat its parent's marks."""
     for marks in list(_ALL):
-        marks._begin(secrets.token_hex(4))
+        marks._begin(secrets.token_hex(5))
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from zae_limiter.running.plan import Request
+from zae_limiter.running.plan import Bell, Request
 
 Item: TypeAlias = Mapping[str, Any]
 """An item in DynamoDB's JSON: attribute → ``{"S": …}``, ``{"N": …}``."""
@@ -60,7 +60,7 @@ class Refused(Exception):
     @property
     def by_conflict(self) -> bool:
         """Whether another transaction was at one of the items; the same again may succeed."""
-        return self.code in (TRANSACTION_CONFLICT, TRANSACTION_IN_PROGRESS) or any(
+        return self.code == TRANSACTION_CONFLICT or any(
             reason.code == "TransactionConflict" for reason in self.reasons
         )
 
@@ -111,6 +111,16 @@ class Call(Request[Reply]):
 
 
 Answer: TypeAlias = Reply | Refused | NoAnswer
+
+
+class AwaitNews(Request[None]):
+    """Wait until a bell rings, by machine time: for what another plan of this client is finding out."""
+
+    __slots__ = ("bell", "give_up_at")
+
+    def __init__(self, bell: Bell, give_up_at: int) -> None:
+        self.bell = bell
+        self.give_up_at = give_up_at
 
 
 class Together(Request[Sequence[Answer]]):

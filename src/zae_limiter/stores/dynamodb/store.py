@@ -22,6 +22,7 @@ from zae_limiter.stores.dynamodb.plans.settling import SettlingPlans
 from zae_limiter.stores.dynamodb.plans.usage import UsageVerbs
 from zae_limiter.stores.dynamodb.requests import (
     Answer,
+    AwaitNews,
     Backoff,
     Call,
     DeadlineOver,
@@ -122,6 +123,8 @@ class DynamoStore(TableVerbs):
             return self._call_together(request.calls)
         if isinstance(request, Backoff):
             return time.sleep(_pause(request))
+        if isinstance(request, AwaitNews):
+            return _await_news(request)
         return self.attempt(request)
 
     async def perform_async(self, request: Request[Any], /) -> Any:
@@ -134,6 +137,8 @@ class DynamoStore(TableVerbs):
             return _only_answers(answers)
         if isinstance(request, Backoff):
             return await asyncio.sleep(_pause(request))
+        if isinstance(request, AwaitNews):
+            return await _await_news_async(request)
         return self.attempt(request)
 
     def _call_together(self, calls: Sequence[Call]) -> Sequence[Answer]:
@@ -265,6 +270,27 @@ def _pause(backoff: Backoff) -> float:
     if machine_timer() + pause >= backoff.give_up_at:
         raise DeadlineOver
     return pause / 1000
+
+
+def _await_news(request: AwaitNews) -> None:
+    event = threading.Event()
+    request.bell.listen(event.set)
+    event.wait(max(request.give_up_at - machine_timer(), 0) / 1000)
+    request.bell.listen(None)
+
+
+async def _await_news_async(request: AwaitNews) -> None:
+    import asyncio
+
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    request.bell.listen(lambda: loop.call_soon_threadsafe(event.set))
+    try:
+        async with asyncio.timeout(max(request.give_up_at - machine_timer(), 0) / 1000):
+            await event.wait()
+    except TimeoutError:
+        pass
+    finally:
+        request.bell.listen(None)
 
 
 def _only_answers(answers: Sequence[Any]) -> Sequence[Answer]:

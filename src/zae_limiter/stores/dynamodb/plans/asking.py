@@ -12,6 +12,7 @@ from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.requests import (
     READ_MACHINE_TIME,
     TRANSACTION_CANCELED,
+    TRANSACTION_IN_PROGRESS,
     Backoff,
     Call,
     Item,
@@ -67,7 +68,8 @@ class Asking:
             try:
                 return (yield from Call(operation, params, until.give_up_at))
             except Refused as refusal:
-                if not (patient and (refusal.by_throttling or refusal.by_conflict)):
+                under_way = refusal.code == TRANSACTION_IN_PROGRESS  # our own, sent before
+                if not (under_way or (patient and (refusal.by_throttling or refusal.by_conflict))):
                     raise
                 failure: Refused | NoAnswer = refusal
             except NoAnswer as silence:

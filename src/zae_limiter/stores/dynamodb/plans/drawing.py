@@ -369,6 +369,7 @@ class DrawUnderWay:
 
     def _undo(self, until: Window) -> Plan[None]:
         """Give back what was taken, and make sure that what may have been taken is given back or never will be."""
+        self.flight = ()
         for leg in self.legs:
             if leg.doubtful and not leg.done:
                 leg.done = yield from self.space.void(leg, self.now, until)

@@ -12,12 +12,13 @@ from zae_limiter.config_cache import ConfigCache
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
-from zae_limiter.running.plan import AwaitBell, Bell, Plan
+from zae_limiter.running.plan import Bell, Plan
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import config_of
 from zae_limiter.stores.dynamodb.keys import config_key, meta_key, namespace_id_key
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.plans.base import SpaceBase
+from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.dynamodb.versions import Versions, of_call
 from zae_limiter.stores.dynamodb.writes import Terms
@@ -138,7 +139,9 @@ class ResolvingPlans(SpaceBase):
                 break
             bell = Bell()
             others.append(bell)
-            yield from AwaitBell(bell, self.asking.deadline_ms)
+            yield from AwaitNews(bell, until.give_up_at)
+            if self._under_way.get(place) is others:
+                raise DeadlineOver("another caller is still reading the limits")
         bells = self._under_way[place] = []
         try:
             return (yield from self._read_standing(entity_id, resource, until))

@@ -69,10 +69,13 @@ class Entrance:
         """The access to ``service``, if it is ready or can be made so at once; ``quick``: without reading much."""
         ready = self._ready.get(service)
         if ready is None:
-            found = found_at_once(self._target, service)
-            if found is None or (quick and found.place.is_secure):
-                return None
-            ready = self._ready.setdefault(service, _accessed(found, service))
+            try:
+                found = found_at_once(self._target, service)
+                if found is None or (quick and found.place.is_secure):
+                    return None
+                ready = self._ready.setdefault(service, _accessed(found, service))
+            except Exception as error:
+                raise not_begun(error) from error
         return ready
 
     def making_ready(self, service: str) -> Future[Access]:

@@ -40,7 +40,6 @@ NEVER_SENT: Final = (
     "NoRegionError",
     "PartialCredentialsError",
     "ProfileNotFound",
-    "ProxyConnectionError",
     "SSOError",
     "TokenRetrievalError",
 )
@@ -49,14 +48,14 @@ NEVER_SENT: Final = (
 
 def failure_of(error: Exception) -> Refused | NoAnswer | None:
     """What an error of a call means to a plan; nothing, if it is no failure of the call but a bug of ours."""
-    from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, SSLError
+    from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, ProxyConnectionError, SSLError
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, NoAnswer):
         return error
     if isinstance(error, ClientError):
         return _answer(error.response)
-    if isinstance(error, EndpointConnectionError | SSLError):
+    if isinstance(error, EndpointConnectionError | ProxyConnectionError | SSLError):
         return NoAnswer(str(error), sent=not _while_connecting(error.kwargs.get("error")))
     if isinstance(error, BotoCoreError):
         return NoAnswer(str(error), sent=not isinstance(error, _never_sent()))
@@ -130,14 +129,26 @@ def _reasons(reasons: Sequence[Mapping[str, Any]]) -> list[Reason]:
 
 
 def _while_connecting(native: object) -> bool:
-    """Whether the error below botocore's came before there was a connection."""
+    """Whether the error below botocore's came before there was a connection.
+
+    urllib3 calls everything an error of the proxy that happens on a connection to one, unless there is a tunnel.
+    """
+    native = getattr(native, "original_error", native)
     if isinstance(native, ssl.SSLCertVerificationError):
         return True
     kinds = {kind.__name__ for kind in type(native).__mro__}
-    if kinds & {"NewConnectionError", "gaierror", "ClientConnectorError", "ClientConnectorCertificateError"}:
+    if kinds & {
+        "ConnectTimeoutError",
+        "NewConnectionError",
+        "gaierror",
+        "ClientConnectorError",
+        "ClientConnectorCertificateError",
+    }:
         return True
     inner = getattr(native, "args", ())
-    return any(isinstance(part, ssl.SSLCertVerificationError) for part in inner)
+    return str(native).startswith("Tunnel connection failed") or any(
+        isinstance(part, ssl.SSLCertVerificationError) for part in inner
+    )
 
 
 @cache

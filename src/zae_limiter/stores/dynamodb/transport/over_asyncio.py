@@ -370,7 +370,7 @@ class _Connection(asyncio.Protocol):
                 raise NothingSent
             return await waiter
         except (OSError, Garbled) as error:
-            raise NoAnswer(told(error)) from error
+            raise NoAnswer(f"no answer: {told(error)}") from error
         finally:
             timer.cancel()
             self._reader = self._waiter = None

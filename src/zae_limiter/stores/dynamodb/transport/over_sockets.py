@@ -241,7 +241,7 @@ class _Connection:
                 if answer is not None:
                     return answer
         except (OSError, Garbled) as error:
-            raise NoAnswer(told(error)) from error
+            raise NoAnswer(f"no answer: {told(error)}") from error
 
 
 def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: float) -> bool:

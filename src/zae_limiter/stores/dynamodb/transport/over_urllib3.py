@@ -38,6 +38,7 @@ class ProxiedCarrier:
         known = parts.username is not None and parts.password is not None
         login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if known else None
         self._url = place.url
+        self._tunneled = place.is_secure
         try:
             self._manager: Any = ProxyManager(
                 proxy,
@@ -87,7 +88,7 @@ class ProxiedCarrier:
             finally:
                 response.release_conn()
         except (HTTPError, OSError) as error:
-            raise NoAnswer(told(error), sent=not _before_sending(error)) from error
+            raise NoAnswer(told(error), sent=not _before_sending(error, tunneled=self._tunneled)) from error
         headers = {name.lower().encode(): value.encode() for name, value in response.headers.items()}
         return Answer(response.status, headers, received)
 
@@ -102,9 +103,12 @@ def _whole(response: Any) -> bytes:
     return b"".join(pieces)
 
 
-def _before_sending(error: Exception) -> bool:
+def _before_sending(error: Exception, *, tunneled: bool) -> bool:
+    """Whether an error came before the call was sent. urllib3's ``ProxyError`` says so of a tunnel only."""
     from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, ProxyError, SSLError
 
+    if isinstance(error, ProxyError):
+        return tunneled or isinstance(error.original_error, ConnectTimeoutError | NewConnectionError)
     if isinstance(error, SSLError):
         return any(isinstance(part, ssl.SSLCertVerificationError) for part in (*error.args, error.__cause__))
-    return isinstance(error, ConnectTimeoutError | NewConnectionError | ProxyError)
+    return isinstance(error, ConnectTimeoutError | NewConnectionError)

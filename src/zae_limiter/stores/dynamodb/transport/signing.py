@@ -44,7 +44,7 @@ class Signer:
         self._region = region
         self._before_date = f"POST\n{canonical_path(path)}\n\ncontent-type:{CONTENT_TYPE}\nhost:{host}\nx-amz-date:"
         self._day: _Day | None = None
-        self._second = (0, "")
+        self._second = (-1, "")
 
     def sign(self, target: str, body: bytes, credentials: Credentials, epoch_s: int) -> Stamp:
         """The stamp of a call: ``target`` names the operation, as the header ``X-Amz-Target`` does."""
@@ -75,7 +75,7 @@ class _Day:
         self.date = date
         self.scope = f"{date}/{region}/{SERVICE}/aws4_request"
         self.key = f"AWS4{secret_key}".encode()
-        for part in self.scope.split("/"):
+        for part in (date, region, SERVICE, "aws4_request"):
             self.key = hmac.digest(self.key, part.encode(), "sha256")
         self.after_date = (f"\nx-amz-security-token:{token}" if token else "") + "\nx-amz-target:"
         self.after_target = f"\n\n{signed}\n"

@@ -1,0 +1,356 @@
+"""What a call to DynamoDB costs the client: our own transports against botocore's. Ratios in one run.
+
+    .venv/bin/python benchmarks/dynamodb_client.py [--quick]
+
+The engine (dynoxide, or a server that always says the same) is another process, so what is counted is this
+process's CPU only: an acquire with its plan, its transport, and the system's part in sending and receiving. Every
+contender has the same limiter, the same table and limits that never run out; in steady state an acquire is one
+UpdateItem. Where several work at once, each has a key of its own.
+
+Starts are of fresh interpreters, from ``import`` to the first grant, with credentials in the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from comparing import Comparison, Finding, Goal, find
+from measuring import Contender, Costs, Pace, Run, measure
+from presenting import circumstances, show, write
+
+from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.choosing import How, transports_for
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from engines.servers import Engine, dynoxide_engine
+
+PACKAGES = ["zae-limiter", "botocore", "aiobotocore", "aiohttp", "urllib3"]
+TABLE, REGION = "client-benchmark", "us-east-1"
+KEYS = Credentials("AKIDBENCHMARK", "not-a-secret-at-all-but-long-enough-to-be-one")
+LIMITS = [Limit.per_minute("rpm", 10**9), Limit.per_minute("tpm", 10**12)]
+AMOUNTS = {"rpm": 1, "tpm": 500}
+AT_ONCE = 32
+CPU = Goal(1 / 8, 1 / 4, at_most=True)
+NAMES: dict[How, str] = {"own": "own", "botocore": "botocore"}
+SECONDS = 20.0
+
+ONE, MANY = Pace(rounds=41, seconds=0.05), Pace(rounds=15, seconds=0.3)
+QUICK_ONE, QUICK_MANY = Pace(rounds=7, seconds=0.03), Pace(rounds=3, seconds=0.15)
+STARTS, QUICK_STARTS = 11, 3
+
+RUNNER = asyncio.Runner()
+POOL = ThreadPoolExecutor(AT_ONCE)
+
+
+def in_the_loop(work: Callable[[int], Coroutine[Any, Any, object]]) -> Run:
+    return lambda times: RUNNER.run(work(times))
+
+
+def shared_out(times: int) -> Iterator[Iterator[int]]:
+    """The same operations for every worker: whoever is free takes the next."""
+    operations = iter(range(times))
+    return (operations for _ in range(AT_ONCE))
+
+
+# Acquires
+
+
+def store(engine: Engine, how: How) -> DynamoStore:
+    target = Target(REGION, engine.endpoint_url, KEYS)
+    made = transports_for(target, how)
+    return DynamoStore(TABLE, target, deadline=SECONDS, transport=made.sync(), async_transport=made.asynchronous())
+
+
+def in_threads(engine: Engine, how: How) -> tuple[Contender, Contender]:
+    """One thread, and 32."""
+    limiter = SyncRateLimiter(SyncRepository(store(engine, how)))
+
+    def work(key: str, operations: Iterator[int]) -> None:
+        for _ in operations:
+            with limiter.acquire(key, "gpt-4", AMOUNTS):
+                pass
+
+    def at_once(times: int) -> None:
+        list(POOL.map(work, (f"thread-{number}" for number in range(AT_ONCE)), shared_out(times)))
+
+    at_once(AT_ONCE * 2)
+    does = "with acquire, two limits of one bucket"
+    return (
+        Contender(f"{NAMES[how]}, sync", does, lambda times: work("key-1", iter(range(times)))),
+        Contender(f"{NAMES[how]}, {AT_ONCE} threads", does, at_once),
+    )
+
+
+def in_tasks(engine: Engine, how: How) -> tuple[Contender, Contender]:
+    """One task, and 32."""
+    limiter = RateLimiter(Repository(store(engine, how)))
+
+    async def work(key: str, operations: Iterator[int]) -> None:
+        for _ in operations:
+            async with limiter.acquire(key, "gpt-4", AMOUNTS):
+                pass
+
+    async def one(times: int) -> None:
+        await work("key-1", iter(range(times)))
+
+    async def at_once(times: int) -> None:
+        await asyncio.gather(*(work(f"task-{number}", part) for number, part in enumerate(shared_out(times))))
+
+    RUNNER.run(at_once(AT_ONCE * 2))
+    does = "async with acquire, two limits of one bucket"
+    return (
+        Contender(f"{NAMES[how]}, async", does, in_the_loop(one)),
+        Contender(f"{NAMES[how]}, {AT_ONCE} tasks", does, in_the_loop(at_once)),
+    )
+
+
+def measure_acquires(engine: Engine, one: Pace, many: Pace, tell: Callable[[str], None]) -> list[Finding]:
+    rows: list[tuple[str, Contender, Contender, Pace]] = []
+    for title, make in [("acquire, sync", in_threads), ("acquire, async", in_tasks)]:
+        own, theirs = make(engine, "own"), make(engine, "botocore")
+        rows.append((title, own[0], theirs[0], one))
+        rows.append((f"{title}, {AT_ONCE} at once", own[1], theirs[1], many))
+    return [compared(title, [ours, theirs], pace, CPU, tell) for title, ours, theirs, pace in rows]
+
+
+def compared(
+    title: str, both: Sequence[Contender], pace: Pace, goal: Goal | None, tell: Callable[[str], None]
+) -> Finding:
+    costs = measure(both, pace, lambda text: tell(f"{title}: {text}"))
+    return find(Comparison(title, both[0], both[1], goal, cost_ratio=True), costs)
+
+
+# Single calls, to a server that always says the same
+
+ANSWERING = """
+import asyncio, ssl, sys, zlib
+body, certificate = sys.argv[1].encode(), sys.argv[2:]
+head = f"HTTP/1.1 200 OK\\r\\nContent-Type: application/x-amz-json-1.0\\r\\nx-amz-crc32: {zlib.crc32(body)}\\r\\n"
+head += f"Date: Mon, 16 Nov 2026 02:13:33 GMT\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
+reply = head.encode() + body
+
+class Answering(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport, self.buffer = transport, b""
+
+    def data_received(self, data):
+        self.buffer += data
+        end = self.buffer.find(b"\\r\\n\\r\\n")
+        if end >= 0:
+            head = self.buffer[:end].lower()
+            length = int(head.partition(b"content-length: ")[2].partition(b"\\r\\n")[0])
+            if len(self.buffer) >= end + 4 + length:
+                self.buffer = b""
+                self.transport.write(reply)
+
+async def main():
+    context = None
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+    server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0, ssl=context, backlog=200)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def answering(reply: str, certificate: Sequence[str] = ()) -> Iterator[str]:
+    """A server, as a URL."""
+    command = [sys.executable, "-c", ANSWERING, reply, *certificate]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield f"{'https' if certificate else 'http'}://127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        process.stdin.close()
+        process.wait(10)
+        process.stdout.close()
+
+
+def item() -> str:
+    """An answer of the size that an acquire has."""
+    attributes = ",".join(f'"b_limit_{number}":{{"N":"{10**9 + number}"}}' for number in range(36))
+    return f'{{"Attributes":{{{attributes}}}}}'
+
+
+def update() -> dict[str, Any]:
+    """A call of the size that an acquire has."""
+    names = {f"#{number}": f"b_limit_{number}" for number in range(14)}
+    values = {f":{number}": {"N": str(10**12 + number)} for number in range(13)}
+    condition = " AND ".join(f"#{number} = :{number}" for number in range(9))
+    return {
+        "TableName": TABLE,
+        "Key": {"PK": {"S": "a-namespace/BUCKET#key-1#gpt-4#0"}, "SK": {"S": "#STATE"}},
+        "UpdateExpression": "SET " + ", ".join(f"#{number} = :{number}" for number in range(12)),
+        "ConditionExpression": condition,
+        "ExpressionAttributeNames": names,
+        "ExpressionAttributeValues": values,
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        "ReturnValues": "ALL_NEW",
+    }
+
+
+def single_calls(url: str, how: How) -> tuple[Contender, Contender]:
+    made = transports_for(Target(REGION, url, KEYS), how)
+    sync, asynchronous = made.sync(), made.asynchronous()
+    params = update()
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            sync.call("UpdateItem", params, SECONDS)
+
+    async def work(times: int) -> None:
+        for _ in range(times):
+            await asynchronous.call("UpdateItem", params, SECONDS)
+
+    does = "one UpdateItem, answered always the same"
+    return (
+        Contender(f"{NAMES[how]}, sync", does, run),
+        Contender(f"{NAMES[how]}, async", does, in_the_loop(work)),
+    )
+
+
+def certificate_in(folder: str) -> list[str]:
+    """A certificate and its key, by openssl."""
+    paths = [f"{folder}/certificate.pem", f"{folder}/key.pem"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-out", paths[0], "-keyout", paths[1], "-days", "2", "-subj", "/CN=bench"]
+    subprocess.run([*command, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    return paths
+
+
+def measure_calls(pace: Pace, tell: Callable[[str], None]) -> list[Finding]:
+    findings = []
+    with tempfile.TemporaryDirectory() as folder:
+        certificate = certificate_in(folder)
+        os.environ["AWS_CA_BUNDLE"] = certificate[0]
+        for over, shown in [("plain", []), ("TLS", certificate)]:
+            with answering(item(), shown) as url:
+                own, theirs = single_calls(url, "own"), single_calls(url, "botocore")
+                for ours, other in zip(own, theirs, strict=True):
+                    title = f"one call, {ours.name.rpartition(' ')[2]}, {over}"
+                    findings.append(compared(title, [ours, other], pace, None, tell))
+    return findings
+
+
+# Starts
+
+STARTING = """
+import sys, time
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.choosing import transports_for
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+
+url, how, world, what = sys.argv[1:]
+target = Target(None, url)
+made = transports_for(target, how)
+carried = {"transport": made.sync()} if world == "sync" else {"async_transport": made.asynchronous()}
+store = DynamoStore("client-benchmark", target, deadline=20, **carried)
+amounts = {"rpm": 1, "tpm": 500}
+if world == "sync":
+    from zae_limiter import SyncRateLimiter, SyncRepository
+
+    limiter = SyncRateLimiter(SyncRepository(store))
+    with limiter.acquire("key-1", "gpt-4", amounts):
+        pass
+else:
+    import asyncio
+    from zae_limiter import RateLimiter, Repository
+
+    async def main():
+        async with RateLimiter(Repository(store)).acquire("key-1", "gpt-4", amounts):
+            pass
+        await store.aclose()
+    asyncio.run(main())
+if what == "cpu":
+    print(time.process_time())
+else:
+    print(*sorted({name.partition(".")[0] for name in sys.modules} & set(what.split(","))))
+"""
+
+
+COMPILED = tempfile.TemporaryDirectory(prefix="client-benchmark-")
+"""Where starts find the modules that the first one, which is not counted, has compiled: as installed programs do."""
+
+
+def started(engine: Engine, how: How, world: str, what: str) -> str:
+    """What a fresh interpreter tells after its first grant."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
+    environment |= {"AWS_REGION": REGION, "AWS_ACCESS_KEY_ID": KEYS[0], "AWS_SECRET_ACCESS_KEY": KEYS[1]}
+    environment["PYTHONPYCACHEPREFIX"] = COMPILED.name
+    command = [sys.executable, "-c", STARTING, engine.endpoint_url, how, world, what]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
+
+
+def measure_starts(engine: Engine, rounds: int, tell: Callable[[str], None]) -> list[Finding]:
+    findings = []
+    for world in ("sync", "async"):
+        seconds: dict[str, list[float]] = {"own": [], "botocore": []}
+        wall: dict[str, list[float]] = {"own": [], "botocore": []}
+        for number in range(rounds + 1):
+            tell(f"start, {world}: round {number} of {rounds}")
+            for how in NAMES:
+                began = time.monotonic()
+                cpu = float(started(engine, how, world, "cpu"))
+                if number:
+                    seconds[how].append(cpu)
+                    wall[how].append(time.monotonic() - began)
+        ours, theirs = (Contender(how, "a fresh interpreter to its first grant", _never) for how in NAMES)
+        for counted, costs in [("CPU", seconds), ("wall", wall)]:
+            row = Comparison(f"start to first grant, {world}, {counted}", ours, theirs, cost_ratio=True)
+            findings.append(find(row, Costs(costs)))
+    return findings
+
+
+def _never(times: int) -> None:
+    raise AssertionError("starts are measured by measure_starts")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    arguments.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    quick = arguments.parse_args().quick
+    shows = sys.stderr.isatty()
+
+    def tell(text: str) -> None:
+        if shows:
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+    with dynoxide_engine() as engine:
+        limiter = SyncRateLimiter(SyncRepository(store(engine, "own")))
+        limiter.repository._driver.run(limiter.repository._core.store.create(0))
+        limiter.set_system_defaults(LIMITS)
+        one, many = (QUICK_ONE, QUICK_MANY) if quick else (ONE, MANY)
+        findings = measure_acquires(engine, one, many, tell)
+        findings += measure_calls(one, tell)
+        findings += measure_starts(engine, QUICK_STARTS if quick else STARTS, tell)
+        loaded = started(engine, "own", "sync", "botocore,aiobotocore,urllib3,aiohttp,http,email")
+    tell("")
+    about = circumstances(PACKAGES)
+    show(findings, about)
+    print(f"Loaded by a start with our own transport, of botocore and its like: {loaded or 'nothing'}.")
+    print(f"written: {write('dynamodb_client', findings, about)}")
+    POOL.shutdown()
+    COMPILED.cleanup()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Whatever is typed, the answer is an answer: never a traceback, always an exit code of ours."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import pytest
+from cli_stage import Stage
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_cli_tree import COMMANDS, Names
+
+from zae_limiter.stores.sqlite.store import SqliteStore
+
+EXIT_CODES = {0, 1, 2, 69, 75}
+
+NOT_HERE = {("demo",), ("watch",)}
+"""What takes its time by design."""
+
+WORDS = st.one_of(
+    st.sampled_from(
+        [
+            "key-1",
+            "acme",
+            "gpt-4",
+            "rpm=1",
+            "tpm=0",
+            "rpm:10",
+            "tpm:1/2day:3",
+            "_default_",
+            "$SYSTEM",
+            "default",
+            "staging",
+            "2026-01-01",
+            "24hours",
+            "hourly",
+            "allow",
+            "bash",
+            "a=b",
+            "0",
+            "-1",
+            "1",
+            "--",
+            "-",
+            "",
+            "#",
+            "01KDVDNA00",
+            "9999-12-31T23:59:59+00:00",
+            "0001-01-01T00:00:00+14:00",
+            "999999weeks",
+            "rpm=" + "9" * 30,
+            "x:" + "9" * 5_000,
+        ]
+    ),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12),
+    st.text(string.printable, max_size=12),
+)
+
+SHARED = {"--url", "--png", "--svg", "--file", "--help", "--json"}
+"""Options that leave the stage, or end the command before it begins."""
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    """A command that exists, with its options and any words."""
+    names: Names = draw(st.sampled_from([names for names in COMMANDS if names not in NOT_HERE]))
+    line = list(names)
+    options = [
+        parameter
+        for parameter in COMMANDS[names].params
+        if isinstance(parameter, click.Option) and not SHARED & set(parameter.opts)
+    ]
+    for _ in range(draw(st.integers(0, 6))):
+        if options and draw(st.booleans()):
+            option = draw(st.sampled_from(options))
+            line.append(draw(st.sampled_from([*option.opts, *option.secondary_opts])))
+            if option.is_flag:
+                continue
+        line.append(draw(WORDS))
+    if draw(st.booleans()):
+        line.append("--json")
+    return line
+
+
+@pytest.fixture(scope="module")
+def played() -> Iterator[Stage]:
+    """A store in which something happened."""
+    with TemporaryDirectory() as folder:
+        stage = Stage(lambda: SqliteStore(str(Path(folder) / "limits.db")))
+        for line in (
+            "system set-defaults -l rpm:10 -l tpm:100",
+            "entity create acme",
+            "entity create key-1 --parent acme --cascade",
+            "acquire key-1 gpt-4 rpm=1",
+            "namespace register staging",
+        ):
+            assert stage.run(*line.split()).code == 0
+        yield stage
+
+
+def harmless(line: list[str]) -> bool:
+    """Whether it runs no other program: what stands after -- would be one."""
+    return line[0] != "acquire" or "--" not in line
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(line=command_lines().filter(harmless), width=st.sampled_from([None, 20, 80, 200]))
+def test_no_line_brings_a_traceback(line: list[str], width: int | None, played: Stage) -> None:
+    ran = played.run(*line, width=width)
+    assert ran.code in EXIT_CODES
+    if ran.code:
+        assert ran.err or ran.out
+        assert "Traceback" not in ran.err
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(line=st.lists(WORDS, max_size=5).filter(lambda line: not line or harmless(line)))
+def test_no_words_bring_a_traceback(line: list[str], played: Stage) -> None:
+    assert played.run(*line).code in EXIT_CODES
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=256),
+    notes=st.dictionaries(
+        st.sampled_from(["owner", "team", "x"]),
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60),
+        max_size=3,
+    ),
+)
+def test_any_name_and_note_can_be_shown(name: str, notes: dict[str, str], stage: Stage) -> None:
+    stage.run("entity", "create", "acme")
+    options = [word for key, value in notes.items() for word in ("--meta", f"{key}={value}")]
+    changed = stage.run("entity", "update", "acme", f"--name={name}", *options)
+    assert changed.code == 0, changed
+    for words in (["show", "acme"], ["list"], ["tree"]):
+        shown = stage.run("entity", *words, width=40)
+        assert shown.code == 0
+        assert all(letter.isprintable() or letter == "\n" for letter in shown.out)

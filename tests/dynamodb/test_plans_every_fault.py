@@ -1,0 +1,328 @@
+"""Every call of every scenario meets every fate, alone and in pairs: nothing is minted, and nothing stays taken unsaid.
+
+*Minted*: a bucket holds more than it may by what its clients were told. *Unsaid*: something stays taken (or is not
+booked) although the outcome is neither ambiguous nor counted as unresolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import combinations, product
+from typing import Any, NamedTuple
+
+import pytest
+from scripted_plans import EVERY_FATE, INTERRUPTS, LIMITS, RESOURCE, WANTED, Client, Ended, Fate, Script, Table
+
+from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.bucket import MILLI
+from zae_limiter.lease.base import LeaseBase
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.protocol import GrantFields, Leg, Posting, Scope
+
+ENTITIES = ("key", "team", "org")
+TAKEN = {name: amount * MILLI for name, amount in WANTED.items()}
+HIGHER = (Limit.per_day("rpd", 200), Limit.per_day("tpd", 2_000))
+
+
+class Case(NamedTuple):
+    """A plan to run, and what it does to each limit of each leg when it ends well (positive: taken)."""
+
+    table: Table
+    client: Client
+    plan: Callable[[], Plan[Any]]
+    legs: tuple[str, ...]
+    effect: Mapping[str, int]
+    to_the_end: bool = False
+    is_settlement: bool = False
+    never_fails: bool = False
+    lease: LeaseBase | None = None
+
+    def grant(self) -> GrantFields:
+        """What was granted, and where."""
+        assert self.lease is not None
+        assert self.lease._grant is not None
+        return self.lease._grant
+
+
+# Worlds
+
+
+def hierarchy(height: int) -> Table:
+    """``key`` and ``height - 1`` ancestors, with system defaults; every bucket is below its ceiling."""
+    return original(height).copy()
+
+
+@cache
+def original(height: int) -> Table:
+    table = Table()
+    operator = table.operator
+    operator.limiter.set_system_defaults(LIMITS)
+    entities = ENTITIES[:height]
+    for child, parent in reversed(list(zip(entities, [*entities[1:], None], strict=True))):
+        operator.limiter.create_entity(child, parent_id=parent, cascade=parent is not None)
+    operator.take("key", {"rpd": 40, "tpd": 400})
+    table.now += 10_000
+    return table
+
+
+def drain(table: Table, entity_id: str) -> None:
+    """Somebody else takes nearly all of one bucket, and of its ancestors'."""
+    levels = table.levels(entity_id)
+    other = table.client()
+    other.take(entity_id, {"rpd": levels["rpd"] // MILLI - 1}, limits=None)
+
+
+def warm(table: Table) -> Client:
+    """A client that knows every bucket."""
+    client = table.client()
+    client.take("key", {"rpd": 1})
+    return client
+
+
+def drawing(table: Table, client: Client, height: int, *, granted: bool = True, **options: Any) -> Case:
+    lease = client.lease(**options)
+    return Case(table, client, lease._begin, ENTITIES[:height], TAKEN if granted else {}, lease=lease)
+
+
+# Draws
+
+
+def warm_grant(height: int) -> Case:
+    table = hierarchy(height)
+    return drawing(table, warm(table), height)
+
+
+def cold_grant(height: int) -> Case:
+    table = hierarchy(height)
+    return drawing(table, table.client(), height)
+
+
+def first_grant(height: int) -> Case:
+    table = hierarchy(height)
+    for entity in ENTITIES[:height]:
+        table.remove_bucket(entity)
+    return drawing(table, table.client(), height)
+
+
+def grant_where_one_bucket_is_missing(height: int, place: int, *, known: bool) -> Case:
+    table = hierarchy(height)
+    client = warm(table) if known else table.client()
+    table.remove_bucket(ENTITIES[place])
+    return drawing(table, client, height)
+
+
+def denial_by(height: int, place: int, *, known: bool) -> Case:
+    table = hierarchy(height)
+    client = warm(table) if known else table.client()
+    drain(table, ENTITIES[place])
+    return drawing(table, client, height, granted=False)
+
+
+def denial_where_one_is_missing(height: int, place: int, missing: int) -> Case:
+    table = hierarchy(height)
+    client = warm(table)
+    drain(table, ENTITIES[place])
+    table.remove_bucket(ENTITIES[missing])
+    return drawing(table, client, height, granted=False)
+
+
+def grant_after_a_change(height: int) -> Case:
+    table = hierarchy(height)
+    client = warm(table)
+    table.operator.run(table.operator.space.set_config(Scope(), HIGHER, None, None, False, table.now))
+    client.space.invalidate_config_cache()
+    return drawing(table, client, height)
+
+
+def denial_after_a_change(height: int) -> Case:
+    table = hierarchy(height)
+    client = warm(table)
+    drain(table, ENTITIES[height - 1])
+    table.operator.run(table.operator.space.set_config(Scope(), HIGHER, None, None, False, table.now))
+    client.space.invalidate_config_cache()
+    return drawing(table, client, height, granted=False)
+
+
+def grant_of_a_warm_cache_that_is_behind(height: int) -> Case:
+    table = hierarchy(height)
+    client = warm(table)
+    table.operator.limiter.set_system_defaults(HIGHER)
+    return drawing(table, client, height)
+
+
+def grant_with_limits_of_the_call(height: int) -> Case:
+    table = hierarchy(height)
+    return drawing(table, warm(table), height, limits=[Limit.per_day("rpd", 90), Limit.per_day("tpd", 900)])
+
+
+def taking_more(height: int) -> Case:
+    table = hierarchy(height)
+    client = table.client()
+    lease = client.take()
+    return Case(table, client, lambda: lease._consume_more(**WANTED), ENTITIES[:height], TAKEN, lease=lease)
+
+
+# Settlements
+
+
+def settling(height: int, *, known: bool = True, **deltas: int) -> Case:
+    table = hierarchy(height)
+    client = warm(table) if known else table.client()
+    milli = {name: delta * MILLI for name, delta in deltas.items()}
+    postings = [Posting(Leg(entity, RESOURCE, LIMITS, "system"), milli) for entity in ENTITIES[:height]]
+
+    def plan() -> Plan[None]:
+        return client.space.settle(postings, table.now)
+
+    return Case(table, client, plan, ENTITIES[:height], milli, to_the_end=True, is_settlement=True)
+
+
+def ending(height: int, *, failed: bool, **deltas: int) -> Case:
+    table = hierarchy(height)
+    client = table.client()
+    lease = client.take()
+    client.run(lease._adjust(**deltas))
+    milli = {name: delta * MILLI for name, delta in deltas.items()}
+    if failed:
+        milli = {name: -amount for name, amount in TAKEN.items()}
+    return Case(table, client, lambda: lease._end(failed), ENTITIES[:height], milli, True, True, True)
+
+
+SCENARIOS: dict[str, Callable[[], Case]] = {
+    **{f"warm grant over {n}": lambda n=n: warm_grant(n) for n in (1, 2, 3)},
+    **{f"cold grant over {n}": lambda n=n: cold_grant(n) for n in (1, 2, 3)},
+    **{f"first grant over {n}": lambda n=n: first_grant(n) for n in (1, 2, 3)},
+    **{
+        f"{'warm' if known else 'cold'} grant over {n}, number {place} is missing": lambda n=n, place=place, known=known: (
+            grant_where_one_bucket_is_missing(n, place, known=known)
+        )
+        for n in (1, 2, 3)
+        for place in range(n)
+        for known in (True, False)
+    },
+    **{
+        f"{'warm' if known else 'cold'} denial over {n} by number {place}": lambda n=n, place=place, known=known: (
+            denial_by(n, place, known=known)
+        )
+        for n in (1, 2, 3)
+        for place in range(n)
+        for known in (True, False)
+    },
+    **{
+        f"denial over {n} by number {place}, number {missing} is missing": lambda n=n, place=place, missing=missing: (
+            denial_where_one_is_missing(n, place, missing)
+        )
+        for n in (2, 3)
+        for place in range(n)
+        for missing in range(place)
+    },
+    **{f"grant over {n} after a change": lambda n=n: grant_after_a_change(n) for n in (1, 2)},
+    **{f"denial over {n} after a change": lambda n=n: denial_after_a_change(n) for n in (1, 2)},
+    **{f"grant over {n} with an old cache": lambda n=n: grant_of_a_warm_cache_that_is_behind(n) for n in (1, 2)},
+    **{f"grant over {n} with limits of the call": lambda n=n: grant_with_limits_of_the_call(n) for n in (1, 2)},
+    **{f"more over {n}": lambda n=n: taking_more(n) for n in (1, 2)},
+    **{
+        f"{'warm' if known else 'cold'} settlement of {deltas} over {n}": lambda n=n, known=known, deltas=deltas: (
+            settling(n, known=known, **deltas)
+        )
+        for n in (1, 2, 3)
+        for known in (True, False)
+        for deltas in ({"tpd": 70}, {"tpd": -30}, {"rpd": -1, "tpd": 70})
+    },
+    **{f"failed end over {n}": lambda n=n: ending(n, failed=True) for n in (1, 2)},
+    **{
+        f"end with {deltas} over {n}": lambda n=n, deltas=deltas: ending(n, failed=False, **deltas)
+        for n in (1, 2)
+        for deltas in ({"tpd": 70}, {"tpd": -30}, {"rpd": -1, "tpd": 70})
+    },
+}
+
+
+# What must be true
+
+
+class Books(NamedTuple):
+    """What the buckets of a case held, and what had been taken from them."""
+
+    levels: dict[str, dict[str, int]]
+    counters: dict[str, dict[str, int]]
+
+
+FULL = {limit.name: limit.burst * MILLI for limit in LIMITS}
+
+
+def books_of(case: Case) -> Books:
+    levels = {entity: case.table.levels(entity) or FULL for entity in case.legs}
+    return Books(levels, {entity: case.table.counters(entity) for entity in case.legs})
+
+
+def ended_well(case: Case, ended: Ended) -> bool:
+    """Whether the caller was told that it happened."""
+    if isinstance(ended.error, RateLimitExceeded):
+        return False
+    if case.never_fails:
+        return True
+    return ended.error is None or (case.to_the_end and ended.finished)
+
+
+def check(case: Case, before: Books, ended: Ended) -> None:
+    """Compare what happened to the buckets with what the caller was told."""
+    after = books_of(case)
+    said = ended.ambiguous or case.client.unresolved > 0
+    done = ended_well(case, ended)
+    for entity in case.legs:
+        for name in FULL:
+            taken = before.levels[entity][name] - after.levels[entity][name]
+            counted = after.counters[entity].get(name, 0) - before.counters[entity].get(name, 0)
+            promised = case.effect.get(name, 0)
+            where = f"{name} of {entity}: {taken} taken, {promised} promised, {ended.error!r}"
+            assert taken == counted, f"the counter says {counted}: {where}"
+            least = min(promised, 0) if case.is_settlement or not done else promised
+            if done and not said:
+                least = promised
+            assert taken >= least, f"minted, {where}"
+            if not said:
+                assert taken == (promised if done else 0), f"unsaid, {where}"
+    expected = (RateLimitExceeded, RateLimiterUnavailable)
+    stopped = ended.error is not None and ended.error.__class__.__name__ == "Stopped"
+    assert ended.error is None or stopped or isinstance(ended.error, expected), repr(ended.error)
+
+
+def play(scenario: str, fates: Mapping[int, Fate]) -> int:
+    """Play a scenario once; the number of its calls."""
+    case = SCENARIOS[scenario]()
+    before = books_of(case)
+    script = Script(case.table, fates)
+    ended = script.run(case.plan(), to_the_end=case.to_the_end)
+    assert not script.minted, f"minted, {script.minted}"
+    check(case, before, ended)
+    return len(ended.calls)
+
+
+def play_all(scenario: str, several: Iterator[Mapping[int, Fate]]) -> None:
+    """Play it with each of these fates; everything that went wrong in one message."""
+    wrong = []
+    for fates in several:
+        try:
+            play(scenario, fates)
+        except AssertionError as error:
+            named = ", ".join(f"{number}: {fate.name}" for number, fate in fates.items())
+            wrong.append(f"{{{named}}} {str(error).splitlines()[0]}")
+    assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_nothing_happens_to_it(scenario: str) -> None:
+    case = SCENARIOS[scenario]()
+    before = books_of(case)
+    ended = Script(case.table).run(case.plan(), to_the_end=case.to_the_end)
+    check(case, before, ended)
+    assert case.client.unresolved == 0
+    assert ended_well(case, ended) == bool(case.effect)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_one_call_meets_any_fate(scenario: str) -> None:
+    calls = play(scenario, {})
+    play_all(scenario, ({place: fate} for place in range(calls + 4) for fate in EVERY_FATE))

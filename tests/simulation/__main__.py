@@ -1,0 +1,43 @@
+"""Runs the simulator by hand.
+
+python tests/simulation replay everything 1234     one schedule again, with what it does
+python tests/simulation soak --minutes 60          schedules without end; prints every one that fails
+python tests/simulation table                      calls per grant for crowds at one bucket
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """The exit code."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from simulation import crowds, soak
+    from simulation.profiles import PROFILES
+
+    parser = argparse.ArgumentParser(prog="python tests/simulation", description="Fleets over a model of DynamoDB")
+    commands = parser.add_subparsers(dest="command", required=True)
+    replay = commands.add_parser("replay", help="run one schedule again")
+    replay.add_argument("profile", choices=PROFILES)
+    replay.add_argument("seed", type=int)
+    soaking = commands.add_parser("soak", help="run schedules for as long as you like")
+    soaking.add_argument("--minutes", type=float, default=10.0)
+    soaking.add_argument("--seed", type=int, default=None, help="the first one; random unless given")
+    soaking.add_argument("--profile", choices=PROFILES, action="append", help="only this one; may be repeated")
+    tabling = commands.add_parser("table", help="what a grant costs")
+    tabling.add_argument("--seconds", type=int, default=10)
+    tabling.add_argument("--rate", type=int, default=200)
+    chosen = parser.parse_args()
+    if chosen.command == "replay":
+        return soak.replay(chosen.profile, chosen.seed)
+    if chosen.command == "soak":
+        return soak.soak(chosen.minutes, chosen.seed, chosen.profile)
+    print(crowds.table(seconds=chosen.seconds, rate=chosen.rate))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

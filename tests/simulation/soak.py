@@ -1,0 +1,47 @@
+"""Schedules for hours, and single ones again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+from simulation.profiles import PROFILES
+from simulation.schedule import Schedule, Summary
+from simulation.trace import FailedSchedule
+
+TELL_EVERY_S = 30
+
+
+def replay(profile: str, seed: int) -> int:
+    """Run one schedule and say what happened; 1 if it failed."""
+    try:
+        summary = Schedule(PROFILES[profile], seed).run()
+    except FailedSchedule as failure:
+        print(failure)
+        return 1
+    print(f"{profile} {seed} holds: {summary}")
+    return 0
+
+
+def soak(minutes: float, seed: int | None, profiles: Sequence[str] | None) -> int:
+    """Run schedules of every profile in turn until the time is over; 1 if any failed."""
+    first = random.SystemRandom().randrange(10**9) if seed is None else seed
+    names = list(profiles or PROFILES)
+    print(f"from seed {first}, {minutes} minutes, {', '.join(names)}", flush=True)
+    summary, failures = Summary(), 0
+    ends = time.monotonic() + minutes * 60
+    tell_at = time.monotonic() + TELL_EVERY_S
+    number = 0
+    while time.monotonic() < ends:
+        try:
+            Schedule(PROFILES[names[number % len(names)]], first + number // len(names)).run(summary)
+        except FailedSchedule as failure:
+            failures += 1
+            print(failure, flush=True)
+        number += 1
+        if time.monotonic() > tell_at:
+            tell_at = time.monotonic() + TELL_EVERY_S
+            print(f"{number} schedules, {summary.granted} grants, {failures} failed", flush=True)
+    print(f"{number} schedules, {failures} failed; {summary}")
+    return 1 if failures else 0

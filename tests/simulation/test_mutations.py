@@ -1,0 +1,162 @@
+"""The simulator notices when a correction of DESIGN.md section 2 is undone, and says which promise that breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from simulation import crowds, invariants
+from simulation.invariants import Violation
+from simulation.profiles import PROFILES
+from simulation.schedule import Schedule
+from simulation.trace import FailedSchedule
+from zae_limiter.bucket import Balance
+from zae_limiter.stores.dynamodb import writes
+from zae_limiter.stores.dynamodb.plans import booking, drawing, rewriting, settling
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+MOST_SCHEDULES = 60
+CALLS_PER_GRANT = 2.0
+
+
+class Without:
+    """A write in the making that forgets to make some demands."""
+
+    def __init__(self, write: Any, forgotten: Callable[[str, str], bool]) -> None:
+        self._write = write
+        self._forgotten = forgotten
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._write, name)
+
+    def demand(self, attribute: str, comparison: str, value: Any) -> None:
+        if not self._forgotten(attribute, comparison):
+            self._write.demand(attribute, comparison, value)
+
+
+def _moves(
+    patch: pytest.MonkeyPatch, change: Callable[[Callable[..., int], Any, Any, Any, dict[str, Any]], int]
+) -> None:
+    """Change how one limit of a write is moved."""
+    original = writes._move
+
+    def move(write: Any, balance: Any, wish: Any, *arguments: Any, **named: Any) -> int:
+        return change(lambda write: original(write, balance, wish, *arguments, **named), write, balance, wish, named)
+
+    patch.setattr(writes, "_move", move)
+
+
+def a_draw_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:
+    def change(move: Any, write: Any, balance: Any, wish: Any, named: dict[str, Any]) -> int:
+        if wish.needed is None:
+            return move(write)
+        named["guess"] = -(10**18)
+        return move(Without(write, lambda _, comparison: comparison == "<="))
+
+    _moves(patch, change)
+
+
+def a_draw_has_no_token_condition(patch: pytest.MonkeyPatch) -> None:
+    def change(move: Any, write: Any, balance: Any, wish: Any, named: dict[str, Any]) -> int:
+        return move(write if wish.needed is None else Without(write, lambda _, comparison: comparison == ">="))
+
+    _moves(patch, change)
+
+
+def accrual_is_floored(patch: pytest.MonkeyPatch) -> None:
+    original = Balance.since_rf
+    patch.setattr(Balance, "since_rf", lambda self, now: original(self, now) // 1000 * 1000)
+
+
+def every_write_moves_the_baseline(patch: pytest.MonkeyPatch) -> None:
+    for module in (drawing, booking):
+        _updates(patch, module, lambda image, wish, named: (wish._replace(rebase=True), named))
+
+
+def _updates(patch: pytest.MonkeyPatch, module: Any, change: Callable[[Any, Any, dict[str, Any]], Any]) -> None:
+    original = module.update
+
+    def update(image: Any, wish: Any, **named: Any) -> Any:
+        wish, named = change(image, wish, named)
+        return original(image, wish, **named)
+
+    patch.setattr(module, "update", update)
+
+
+def a_credit_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:
+    def change(move: Any, write: Any, balance: Any, wish: Any, named: dict[str, Any]) -> int:
+        if wish.deltas.get(balance.name, 0) >= 0:
+            return move(write)
+        named["guess"] = -(10**18)
+        return move(Without(write, lambda _, comparison: comparison == "<="))
+
+    _moves(patch, change)
+
+
+def every_try_has_a_mark_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    numbers = count(1)
+
+    def change(image: Any, wish: Any, named: dict[str, Any]) -> Any:
+        return wish, {**named, "nonce": f"{named['now']:x}.again{next(numbers):x}"}
+
+    for module in (drawing, booking):
+        _updates(patch, module, change)
+
+
+def old_limits_may_follow_new_ones(patch: pytest.MonkeyPatch) -> None:
+    for module in (drawing, rewriting):
+        patch.setattr(module, "may_follow", lambda *_, **__: True)
+
+
+def writes_are_not_guarded_by_the_version(patch: pytest.MonkeyPatch) -> None:
+    original = writes.Update.demand
+
+    def demand(self: Any, attribute: str, comparison: str, value: Any) -> None:
+        if attribute != "cv":
+            original(self, attribute, comparison, value)
+
+    patch.setattr(writes.Update, "demand", demand)
+
+
+MUTATIONS: list[tuple[str, Mutation, str, frozenset[str]]] = [
+    ("C1", a_draw_ignores_the_ceiling, "lone", frozenset({invariants.CEILING, invariants.EXACT})),
+    ("C2", a_draw_has_no_token_condition, "contention", frozenset({invariants.OVERDRAFT})),
+    ("C3", accrual_is_floored, "speeds", frozenset({invariants.EXACT})),
+    ("C9", a_credit_ignores_the_ceiling, "lone", frozenset({invariants.CEILING})),
+    ("C11", every_try_has_a_mark_of_its_own, "losses", frozenset({invariants.BOOKS})),
+    ("C12", old_limits_may_follow_new_ones, "changes", frozenset({invariants.NEWEST})),
+    ("C12", writes_are_not_guarded_by_the_version, "changes", frozenset({invariants.NEWEST, invariants.EXACT})),
+]
+
+
+@pytest.fixture
+def patch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    assert settling.update is writes.update
+    yield monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("mutation", "profile", "broken"),
+    [pytest.param(*rest, id=f"{correction} undone: {rest[0].__name__}") for correction, *rest in MUTATIONS],
+)
+def test_undoing_a_correction_is_caught(
+    patch: pytest.MonkeyPatch, mutation: Mutation, profile: str, broken: frozenset[str]
+) -> None:
+    mutation(patch)
+    with pytest.raises(FailedSchedule) as caught:
+        for seed in range(MOST_SCHEDULES):
+            Schedule(PROFILES[profile], seed).run()
+    assert caught.value.invariant in broken
+    assert f"replay {profile} {caught.value.seed}" in str(caught.value)
+
+
+def test_undoing_c4_makes_the_fleet_fight_over_the_baseline(patch: pytest.MonkeyPatch) -> None:
+    assert crowds.measured(32, 100, seconds=2).calls_per_grant < CALLS_PER_GRANT
+    every_write_moves_the_baseline(patch)
+    with pytest.raises(Violation) as caught:
+        crowds.measured(200, 100, seconds=3)
+    assert caught.value.invariant == invariants.PROGRESS
