@@ -11,6 +11,7 @@ from transports import WORLDS, add, get, put, put_new, target_of
 
 from engines.servers import Engine
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, TABLE_NOT_FOUND, NoAnswer, Reason, Refused
+from zae_limiter.stores.dynamodb.transport.choosing import transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 from zae_limiter.stores.dynamodb.transport.with_botocore import patience_for
 
@@ -122,6 +123,16 @@ print(*{name.partition(".")[0] for name in sys.modules} & {"aiobotocore", "aioht
 def test_nothing_of_botocore_is_loaded_before_the_first_call() -> None:
     finished = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True, timeout=60, check=True)
     assert finished.stdout.strip() == ""
+
+
+def test_there_are_two_ways_and_no_other() -> None:
+    assert [type(make()).__name__ for make in transports_for(Target())] == ["SocketTransport", "AsyncioTransport"]
+    assert [type(make()).__name__ for make in transports_for(Target(), "botocore")] == [
+        "BotocoreTransport",
+        "AiobotocoreTransport",
+    ]
+    with pytest.raises(ValueError, match="'pigeons'"):
+        transports_for(Target(), "pigeons")  # type: ignore[arg-type]
 
 
 @WORLDS

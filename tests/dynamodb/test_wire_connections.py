@@ -387,6 +387,27 @@ def test_a_connection_that_comes_too_late_is_there_for_the_next_task(
     assert [(heard.operation, heard.connection) for heard in server.heard] == [("GetItem", 0)]
 
 
+def test_closing_while_others_connect_and_wait_tells_them_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slowly(self: Any, loop: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return await connect(self, loop)
+
+    async def main() -> list[Any]:
+        transport = AsyncioTransport(server.target)
+        await transport.call("GetItem", ASKED, SECONDS)
+        monkeypatch.setattr(over_asyncio.Connections, "_connect", slowly)
+        server.script = lambda heard, connection: time.sleep(1)
+        calls = [asyncio.create_task(transport.call("GetItem", ASKED, SECONDS)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        await transport.close()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    connect = over_asyncio.Connections._connect
+    failures = asyncio.run(main())
+    assert [type(failure) for failure in failures] == [NoAnswer] * 3
+    assert sorted(failure.sent for failure in failures) == [False, False, True]
+
+
 @OWN_WORLDS
 def test_the_second_address_of_a_host_is_tried_too(
     asking: Any, server: Server, monkeypatch: pytest.MonkeyPatch

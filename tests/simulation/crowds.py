@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simulation.faults import Faults
-from simulation.fleet import Client, Fleet, Task
+from simulation.clients import Client, Task
+from simulation.fleet import Fleet
 from simulation.invariants import BOOKS, PROGRESS, Verb, Violation
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.models.limit import Limit

@@ -27,7 +27,8 @@ from zae_limiter.stores.dynamodb.requests import (
 )
 
 if TYPE_CHECKING:
-    from simulation.fleet import Fleet, Task
+    from simulation.clients import Task
+    from simulation.fleet import Fleet
 
 BATCHES = ("BatchGetItem", "BatchWriteItem")
 FATES = ("lost", "unanswered", "late", "slow", "throttled", "conflict")

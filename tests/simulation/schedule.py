@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from simulation.fleet import Client, Fleet
+from simulation.clients import Client
+from simulation.fleet import Fleet
 from simulation.invariants import Violation
 from simulation.profiles import PROFILES, Profile
 from simulation.trace import FailedSchedule

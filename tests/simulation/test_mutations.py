@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -10,17 +10,15 @@ import pytest
 
 from simulation import crowds, invariants
 from simulation.invariants import Violation
-from simulation.profiles import PROFILES
-from simulation.schedule import Schedule
-from simulation.trace import FailedSchedule
+from simulation.schedule import run_schedules
+from simulation.trace import STEPS_TOLD, FailedSchedule
 from zae_limiter.bucket import Balance
 from zae_limiter.stores.dynamodb import writes
-from zae_limiter.stores.dynamodb.plans import booking, drawing, rewriting, settling
+from zae_limiter.stores.dynamodb.plans import booking, drawing, rewriting
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 MOST_SCHEDULES = 60
-CALLS_PER_GRANT = 2.0
 
 
 class Without:
@@ -97,14 +95,21 @@ def a_credit_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:
     _moves(patch, change)
 
 
-def every_try_has_a_mark_of_its_own(patch: pytest.MonkeyPatch) -> None:
+def every_try_of_a_draw_has_a_mark_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    _updates(patch, drawing, _with_new_marks())
+
+
+def every_try_of_a_credit_has_a_mark_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    _updates(patch, booking, _with_new_marks())
+
+
+def _with_new_marks() -> Callable[[Any, Any, dict[str, Any]], Any]:
     numbers = count(1)
 
     def change(image: Any, wish: Any, named: dict[str, Any]) -> Any:
         return wish, {**named, "nonce": f"{named['now']:x}.again{next(numbers):x}"}
 
-    for module in (drawing, booking):
-        _updates(patch, module, change)
+    return change
 
 
 def old_limits_may_follow_new_ones(patch: pytest.MonkeyPatch) -> None:
@@ -127,16 +132,11 @@ MUTATIONS: list[tuple[str, Mutation, str, frozenset[str]]] = [
     ("C2", a_draw_has_no_token_condition, "contention", frozenset({invariants.OVERDRAFT})),
     ("C3", accrual_is_floored, "speeds", frozenset({invariants.EXACT})),
     ("C9", a_credit_ignores_the_ceiling, "lone", frozenset({invariants.CEILING})),
-    ("C11", every_try_has_a_mark_of_its_own, "losses", frozenset({invariants.BOOKS})),
+    ("C11", every_try_of_a_draw_has_a_mark_of_its_own, "losses", frozenset({invariants.TOLD})),
+    ("C11", every_try_of_a_credit_has_a_mark_of_its_own, "losses", frozenset({invariants.BOOKS})),
     ("C12", old_limits_may_follow_new_ones, "changes", frozenset({invariants.NEWEST})),
     ("C12", writes_are_not_guarded_by_the_version, "changes", frozenset({invariants.NEWEST, invariants.EXACT})),
 ]
-
-
-@pytest.fixture
-def patch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    assert settling.update is writes.update
-    yield monkeypatch
 
 
 @pytest.mark.parametrize(
@@ -144,19 +144,32 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     [pytest.param(*rest, id=f"{correction} undone: {rest[0].__name__}") for correction, *rest in MUTATIONS],
 )
 def test_undoing_a_correction_is_caught(
-    patch: pytest.MonkeyPatch, mutation: Mutation, profile: str, broken: frozenset[str]
+    monkeypatch: pytest.MonkeyPatch, mutation: Mutation, profile: str, broken: frozenset[str]
 ) -> None:
-    mutation(patch)
+    run_schedules(profile, range(3))
+    mutation(monkeypatch)
     with pytest.raises(FailedSchedule) as caught:
-        for seed in range(MOST_SCHEDULES):
-            Schedule(PROFILES[profile], seed).run()
+        run_schedules(profile, range(MOST_SCHEDULES))
     assert caught.value.invariant in broken
     assert f"replay {profile} {caught.value.seed}" in str(caught.value)
 
 
-def test_undoing_c4_makes_the_fleet_fight_over_the_baseline(patch: pytest.MonkeyPatch) -> None:
-    assert crowds.measured(32, 100, seconds=2).calls_per_grant < CALLS_PER_GRANT
-    every_write_moves_the_baseline(patch)
+def test_undoing_c4_makes_the_fleet_fight_over_the_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert crowds.measured(200, 100, seconds=3).worst < 8
+    every_write_moves_the_baseline(monkeypatch)
     with pytest.raises(Violation) as caught:
         crowds.measured(200, 100, seconds=3)
     assert caught.value.invariant == invariants.PROGRESS
+
+
+def test_a_failure_tells_the_story_of_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_draw_has_no_token_condition(monkeypatch)
+    with pytest.raises(FailedSchedule) as caught:
+        run_schedules("contention", range(MOST_SCHEDULES))
+    headline, command, *story = str(caught.value).splitlines()
+    assert headline.startswith("Violation at ")
+    assert invariants.OVERDRAFT in headline
+    assert command.endswith(f"python tests/simulation replay contention {caught.value.seed}")
+    assert 1 < len(story) <= STEPS_TOLD
+    assert all(" ms " in line and " cv=" in line for line in story[1:])
+    assert "draw take" in story[-1]

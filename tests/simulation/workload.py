@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from simulation.fleet import Client, Fleet, Task
+from simulation.clients import Client, Task
+from simulation.fleet import Fleet
 from simulation.invariants import NOTICE, PROGRESS, Verb, Violation
 from simulation.ledger import taken_by
 from simulation.world import World

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -25,6 +26,7 @@ EXIT_CHANGES = 3
 """What ``--exit-code`` tells the shell when something would change, or has drifted."""
 
 MOST_PROBLEMS_SHOWN = 20
+SECONDS_BEFORE_A_SIGN = 1.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,7 +41,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """Limits as code: a file that says what a namespace should be like.
+    """Limits as code: what a namespace should be like, in a file.
 
     A manifest manages what it names. What it named before and names no longer is deleted; nothing else is touched.
     """
@@ -108,10 +110,10 @@ Examples:
 def apply_plan(
     session: Session, path: str, take_over: bool, keep_removed: bool, principal: str | None, yes: bool
 ) -> None:
-    """Make the namespace what the manifest says, after showing the plan and asking.
+    """Make the namespace what the manifest says.
 
-    If it stops half-way, running it again finishes it. The audit trail has each change under
-    manifest:NAME:PRINCIPAL.
+    Shows the plan and asks first. If it stops half-way, running it again finishes it. The audit trail has each
+    change under manifest:NAME:PRINCIPAL.
     """
     from zae_limiter.manifests.applying import apply
 
@@ -153,7 +155,7 @@ Examples:
 @exit_code_option
 @on_store
 def show_drift(session: Session, path: str, everything: bool, tell_shell: bool) -> None:
-    """Show where what exists is not what the manifest says, and who changed it last."""
+    """Show what is not as the manifest says, and who changed it."""
     from zae_limiter.cli.views.manifests import drift_picture
     from zae_limiter.manifests.drifting import drift
 
@@ -287,7 +289,7 @@ def leave(code: int) -> NoReturn:
 
 @contextmanager
 def progress(words: str) -> Iterator[Callable[[int, int], None]]:
-    """Something to tell how far it is; on a terminal, a bar shows it."""
+    """Something to tell how far it is; on a terminal a bar shows it, once it has taken a second."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -295,9 +297,19 @@ def progress(words: str) -> Iterator[Callable[[int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = TextColumn(words), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(words, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(words)
+    shown_from = monotonic() + SECONDS_BEFORE_A_SIGN
+
+    def tell(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if monotonic() >= shown_from:
+            bar.start()
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
 
 
 # Answers

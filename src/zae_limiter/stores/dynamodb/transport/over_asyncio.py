@@ -254,6 +254,8 @@ class Connections:
         connecting.add_done_callback(self._connecting.discard)
         try:
             await asyncio.wait((connecting,), timeout=max(min(give_up_at - loop.time(), CONNECT_S), 0))
+            if connecting.cancelled():
+                raise ConnectionAbortedError("the connections were closed")
             if connecting.done():
                 return connecting.result()
             raise TimeoutError("the time is up")

@@ -1,0 +1,153 @@
+"""What callers see when DynamoDB is away, overloaded, misconfigured or lost: a named error with its cause and a hint,
+within the deadline; or, under ``allow``, a lease that says it is degraded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from dynamodb.bad_servers import black_hole, no_tls, nobody, refusing, server
+from engines.servers import Engine
+from zae_limiter import (
+    NamespaceNotFoundError,
+    RateLimiter,
+    RateLimiterUnavailable,
+    SyncRateLimiter,
+)
+from zae_limiter.stores.dynamodb.breaker import REST_MS, SILENCES_TO_OPEN, Breaker, Passage
+
+Where = Callable[[], AbstractContextManager[str]]
+
+DEADLINE_S = 0.5
+SLACK_S = 1.5
+"""For starting a client on a busy machine, not for a second deadline of ten."""
+
+BAD_DAYS: dict[str, tuple[Where, str, str | None]] = {
+    "nobody listens": (nobody, "did not answer", None),
+    "black hole": (black_hole, "did not answer", None),
+    "no TLS": (no_tls, "did not answer", None),
+    "500": (lambda: server(refusing(500, "InternalServerError")), "did not answer", None),
+    "503": (lambda: server(refusing(503, "ServiceUnavailable")), "did not answer", None),
+    "account throttled": (lambda: server(refusing(400, "ThrottlingException")), "refused", "too much load"),
+    "table throttled": (
+        lambda: server(refusing(400, "ProvisionedThroughputExceededException")),
+        "refused",
+        "too much load",
+    ),
+    "expired credentials": (lambda: server(refusing(400, "ExpiredTokenException")), "refused", "expired"),
+    "unknown credentials": (lambda: server(refusing(400, "UnrecognizedClientException")), "refused", "not valid"),
+    "no permission": (lambda: server(refusing(400, "AccessDeniedException")), "refused", "permission"),
+    "missing table, wrong region": (
+        lambda: server(refusing(400, "ResourceNotFoundException")),
+        "refused",
+        "region",
+    ),
+}
+
+
+def url_of(endpoint_url: str) -> str:
+    return f"dynamodb://bad-day?region=us-east-1&endpoint_url={endpoint_url}"
+
+
+@pytest.mark.parametrize("day", BAD_DAYS)
+def test_threads_get_a_named_error_in_time(day: str) -> None:
+    where, words, hint = BAD_DAYS[day]
+    with where() as endpoint, SyncRateLimiter.open(url_of(endpoint), deadline=DEADLINE_S) as limiter:
+        limiter.is_available()  # makes the client, which takes its time
+        started = time.monotonic()
+        with pytest.raises(RateLimiterUnavailable, match=words) as caught, limiter.acquire("key", "gpt", {"rpm": 1}):
+            pass
+        assert time.monotonic() - started < DEADLINE_S + SLACK_S
+        assert caught.value.__cause__ is not None
+        assert hint is None or hint in str(caught.value)
+        with limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable="allow") as lease:
+            assert lease.degraded
+        for read in (lambda: limiter.available("key", "gpt"), lambda: limiter.list_entities()):
+            with pytest.raises(RateLimiterUnavailable):
+                read()
+        assert not limiter.is_available()
+
+
+@pytest.mark.parametrize("day", BAD_DAYS)
+def test_tasks_get_a_named_error_in_time(day: str) -> None:
+    where, words, hint = BAD_DAYS[day]
+
+    async def asking(endpoint: str) -> None:
+        async with await RateLimiter.open(url_of(endpoint), deadline=DEADLINE_S) as limiter:
+            await limiter.is_available()
+            started = time.monotonic()
+            with pytest.raises(RateLimiterUnavailable, match=words) as caught:
+                async with limiter.acquire("key", "gpt", {"rpm": 1}):
+                    pass
+            assert time.monotonic() - started < DEADLINE_S + SLACK_S
+            assert caught.value.__cause__ is not None
+            assert hint is None or hint in str(caught.value)
+            async with limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable="allow") as lease:
+                assert lease.degraded
+
+    with where() as endpoint:
+        asyncio.run(asking(endpoint))
+
+
+def test_a_missing_namespace_is_no_outage(engine: Engine) -> None:
+    url = f"dynamodb://no-namespace?region=us-east-1&endpoint_url={engine.endpoint_url}"
+    with SyncRateLimiter.open(url, create=True):
+        pass
+    with (
+        SyncRateLimiter.open(url, namespace="nowhere") as limiter,
+        pytest.raises(NamespaceNotFoundError),
+        limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable="allow"),
+    ):
+        pass
+
+
+# The breaker
+
+
+def test_the_breaker_opens_after_silences_in_a_row_and_lets_one_probe_at_a_time() -> None:
+    breaker = Breaker()
+    for _ in range(SILENCES_TO_OPEN - 1):
+        breaker.silent(0)
+    breaker.answered()
+    for _ in range(SILENCES_TO_OPEN):
+        assert breaker.passage(0) is Passage.GO
+        breaker.silent(0)
+    assert breaker.passage(REST_MS - 1) is Passage.STOP
+    assert breaker.passage(REST_MS) is Passage.STOP_AND_PROBE
+    assert breaker.passage(REST_MS) is Passage.STOP
+    assert breaker.passage(2 * REST_MS) is Passage.STOP_AND_PROBE
+    breaker.answered()
+    assert breaker.passage(2 * REST_MS) is Passage.GO
+
+
+def test_after_repeated_silence_callers_fail_at_once_and_a_probe_finds_the_way_back(engine: Engine) -> None:
+    dead = {"now": True}
+
+    def answer(operation: str, params: dict[str, object]) -> tuple[int, dict[str, object]]:
+        if dead["now"]:
+            return 500, {}
+        return 400, {"__type": "ResourceNotFoundException", "message": "no such table"}
+
+    with server(answer) as endpoint, SyncRateLimiter.open(url_of(endpoint), deadline=DEADLINE_S) as limiter:
+        for _ in range(3):
+            assert not limiter.is_available()
+        started = time.monotonic()
+        for _ in range(20):
+            with pytest.raises(RateLimiterUnavailable), limiter.acquire("key", "gpt", {"rpm": 1}):
+                pass
+        assert time.monotonic() - started < DEADLINE_S + SLACK_S, "a dead endpoint costs a deadline, not twenty"
+        dead["now"] = False
+        give_up = time.monotonic() + 20
+        while True:
+            try:
+                with limiter.acquire("key", "gpt", {"rpm": 1}):
+                    pass
+            except RateLimiterUnavailable as error:
+                if "refused" in str(error):
+                    break
+            assert time.monotonic() < give_up
+            time.sleep(0.05)

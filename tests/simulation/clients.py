@@ -1,0 +1,266 @@
+"""A client of the fleet, and its tasks: plans whose requests are answered as the two drivers would.
+
+A client has a clock of its own (true time and a skew), marks, images and a config cache of its own. A task is one plan;
+a client may run several at a time. Interrupts come as the drivers bring them: in asyncio after the request under way
+was answered and with its answer, in a thread at any moment and without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from simulation.invariants import Verb
+from simulation.network import Flight
+from zae_limiter.running.plan import (
+    UNKNOWN,
+    AwaitBell,
+    CutShort,
+    Interrupted,
+    Pause,
+    Plan,
+    ReadClock,
+    ReadTimer,
+)
+from zae_limiter.stores.dynamodb.marks import Marks
+from zae_limiter.stores.dynamodb.plans.asking import Asking
+from zae_limiter.stores.dynamodb.requests import (
+    Answer,
+    AwaitNews,
+    Backoff,
+    Call,
+    DeadlineOver,
+    MachineTime,
+    NoAnswer,
+    ReadMachineTime,
+    Refused,
+    Together,
+)
+from zae_limiter.stores.dynamodb.store import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS, DynamoSpace
+
+if TYPE_CHECKING:
+    from simulation.fleet import Fleet
+
+TABLE = "limits"
+WRITES = ("UpdateItem", "PutItem", "TransactWriteItems")
+
+
+class Cancelled(BaseException):
+    """What interrupts a task."""
+
+
+class Client:
+    """One process of the fleet."""
+
+    def __init__(self, fleet: Fleet, number: int, *, deadline_ms: int, ttl_margin_s: int, config_ttl_ms: int) -> None:
+        self.fleet = fleet
+        self.name = f"{number:08x}"
+        self.skew = 0
+        self.is_async = fleet.rng.random() < 0.5
+        self.tasks: list[Task] = []
+        asking = Asking(TABLE, deadline_ms=deadline_ms, marks=Marks(self.name), ttl_margin_s=ttl_margin_s)
+        self.space = DynamoSpace(asking, "default", corrected=True, config_ttl_ms=config_ttl_ms)
+
+    def clock(self) -> int:
+        """What its wall clock says."""
+        return self.fleet.now_us // 1000 + self.skew
+
+    def start(self, life: Callable[[Task], Plan[None]], died: Callable[[Task], None] | None = None) -> Task:
+        """Begin a task. ``died`` is told if the client crashes before the task is over."""
+        task = Task(self, life, died)
+        self.tasks.append(task)
+        self.fleet.after(0, task.begin)
+        return task
+
+    def crash(self) -> None:
+        """Everything it was about to do is lost; what is under way may still arrive."""
+        for task in self.tasks:
+            task.die()
+        self.tasks = []
+
+
+class Task:
+    """One plan of one client, and what it waits for."""
+
+    __slots__ = (
+        "_answers",
+        "_calls",
+        "_died",
+        "_interrupted",
+        "_missing",
+        "_plan",
+        "_several",
+        "alive",
+        "client",
+        "fleet",
+        "interruptible",
+        "to_the_end",
+        "turn",
+        "verb",
+        "writes",
+    )
+
+    def __init__(
+        self, client: Client, life: Callable[[Task], Plan[None]], died: Callable[[Task], None] | None
+    ) -> None:
+        self.client = client
+        self.fleet = client.fleet
+        self.alive = True
+        self.turn = 0
+        self.writes = 0
+        self.verb: Verb | None = None
+        self.interruptible = False
+        self.to_the_end = False
+        self._plan = life(self)
+        self._died = died
+        self._answers: list[Answer] = []
+        self._calls: Sequence[Call] = ()
+        self._missing = 0
+        self._several = False
+        self._interrupted = False
+
+    def begin(self) -> None:
+        """Run to the first request."""
+        if self.alive:
+            self._go_on(self._plan.send, None)
+
+    def die(self) -> None:
+        """With its client."""
+        if self.alive:
+            self.alive = False
+            self._plan.close()
+            if self._died is not None:
+                self._died(self)
+
+    def _go_on(self, step: Callable[[Any], Any], argument: Any) -> None:
+        """Answer what can be answered at once, up to the first request that takes time."""
+        fleet = self.fleet
+        send = self._plan.send
+        while True:
+            try:
+                request = step(argument)
+            except StopIteration:
+                self.alive = False
+                return
+            self.turn += 1
+            kind = type(request)
+            if kind is Call:
+                self._ask([request], several=False)
+                return
+            if kind is ReadMachineTime:
+                step, argument = send, MachineTime(fleet.now_us // 1000, self.client.clock() // 1000)
+            elif kind is ReadClock:
+                step, argument = send, self.client.clock()
+            elif kind is ReadTimer:
+                step, argument = send, fleet.now_us // 1000
+            elif kind is Together:
+                self._ask(request.calls, several=True)
+                return
+            elif kind is Backoff:
+                pause = self._pause(request)
+                if pause is None:
+                    step, argument = self._plan.throw, DeadlineOver()
+                    continue
+                self._calls = ()
+                if fleet.faults.interrupted and fleet.rng.random() < fleet.faults.interrupted:
+                    self._plan_interrupt(self.turn)
+                fleet.after(pause, self._wake, self.turn)
+                return
+            elif kind is Pause:
+                fleet.after(request.milliseconds * 1000, self._wake, self.turn)
+                return
+            elif kind is AwaitBell:
+                self._await_bell(request)
+                return
+            elif kind is AwaitNews:
+                self._await_bell(AwaitBell(request.bell, max(request.give_up_at - fleet.now_us // 1000, 0)))
+                return
+            else:
+                raise TypeError(f"nobody answers {request!r}")
+
+    def _pause(self, backoff: Backoff) -> int | None:
+        """Microseconds to wait, as the store waits; nothing when there is no time left."""
+        longest = min(SHORTEST_PAUSE_MS * 2**backoff.tries, LONGEST_PAUSE_MS)
+        pause = int(self.fleet.rng.uniform(longest / 2, longest) * 1000)
+        return None if self.fleet.now_us + pause >= backoff.give_up_at * 1000 else pause
+
+    def _wake(self, turn: int) -> None:
+        if self.alive and self.turn == turn:
+            self._resume(None, None)
+
+    def _await_bell(self, request: AwaitBell) -> None:
+        turn, bell = self.turn, request.bell
+
+        def heard() -> None:
+            self.fleet.after(0, wake)
+
+        def wake() -> None:
+            if self.alive and self.turn == turn:
+                bell.listen(None)
+                bell.rung = False
+                self._go_on(self._plan.send, None)
+
+        self.fleet.after(request.milliseconds * 1000, wake)
+        bell.listen(heard)
+
+    def _ask(self, calls: Sequence[Call], *, several: bool) -> None:
+        fleet = self.fleet
+        self._calls = calls
+        self._missing = len(calls)
+        self._answers = [None] * len(calls)  # type: ignore[list-item]
+        self._several = several
+        turn = self.turn
+        faults = fleet.faults
+        if faults.interrupted and fleet.rng.random() < faults.interrupted:
+            self._plan_interrupt(turn)
+        if faults.crash and fleet.rng.random() < faults.crash:
+            fleet.after(int(fleet.rng.random() * 16_000), fleet.crash, self, turn)
+        for slot, call in enumerate(calls):
+            if call.operation in WRITES:
+                self.writes += 1
+            fleet.network.send(Flight(self, turn, slot, call))
+
+    def answered(self, flight: Flight, answer: Answer) -> None:
+        """One of the answers it waits for; the last one lets it go on."""
+        if not self.alive or self.turn != flight.turn:
+            return
+        self._answers[flight.slot] = answer
+        self._missing -= 1
+        if self._missing:
+            return
+        reply: Any = self._answers
+        error: BaseException | None = None
+        if not self._several:
+            (reply,) = self._answers
+            if isinstance(reply, (Refused, NoAnswer)):
+                reply, error = None, reply
+        self._resume(reply, error)
+
+    def _resume(self, reply: Any, error: BaseException | None) -> None:
+        if self._interrupted:
+            self._interrupted = self.interruptible = False
+            self._go_on(self._plan.throw, Interrupted(Cancelled(), reply=reply, error=error))
+        elif error is not None:
+            self._go_on(self._plan.throw, error)
+        else:
+            self._go_on(self._plan.send, reply)
+
+    # Interruptions
+
+    def _plan_interrupt(self, turn: int) -> None:
+        """Async: the request finishes, and its answer comes with the interrupt. Sync: nobody knows how far it got."""
+        if self.client.is_async:
+            self._interrupted = self.interruptible
+        elif self.interruptible or self.to_the_end:
+            self.fleet.after(int(self.fleet.rng.random() * 16_000), self._interrupt, turn)
+
+    def _interrupt(self, turn: int) -> None:
+        if not self.alive or self.turn != turn or not (self.interruptible or self.to_the_end):
+            return
+        for call in self._calls:
+            self.fleet.doubt(call, self.verb)
+        if self.to_the_end:
+            self._go_on(self._plan.throw, CutShort("simulated"))
+        else:
+            self.interruptible = False
+            self._go_on(self._plan.throw, Interrupted(Cancelled(), reply=UNKNOWN))
