@@ -17,8 +17,8 @@ __all__ = ["repository", "shell"]
 
 SECOND_PLAN = """\
 ~ entity acme
-    ~ name 'Acme Inc.' → name 'Acme'
-    - metadata 'plan' = 'gold'
+    ~ name 'Acme Inc.' → 'Acme'
+    - metadata 'plan' 'gold'
 ~ entity search
     - cascade
 ~ system

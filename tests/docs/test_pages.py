@@ -97,7 +97,7 @@ def test_every_command_and_option_has_its_place_on_the_page(name: str) -> None:
     assert f"`zae-limiter {name}`" in page
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
-    options = [option for parameter in command.params for option in parameter.opts]
+    options = [name for option in command.params if isinstance(option, click.Option) for name in option.opts]
     assert [option for option in options if f"`{option}" not in page] == []
 
 

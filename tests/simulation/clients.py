@@ -1,8 +1,8 @@
 """A client of the fleet, and its tasks: plans whose requests are answered as the two drivers would.
 
-A client has a clock of its own (true time and a skew), marks, images and a config cache of its own. A task is one plan;
-a client may run several at a time. Interrupts come as the drivers bring them: in asyncio after the request under way
-was answered and with its answer, in a thread at any moment and without.
+A client has a clock of its own (true time and a skew), marks, images and a config cache of its own. A task is one
+plan; a client may run several at a time. Interrupts come as the drivers bring them: in asyncio after the request under
+way was answered and with its answer, in a thread at any moment and without.
 """
 
 from __future__ import annotations

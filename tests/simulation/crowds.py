@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simulation.faults import Faults
 from simulation.clients import Client, Task
+from simulation.faults import Faults
 from simulation.fleet import Fleet
 from simulation.invariants import BOOKS, PROGRESS, Verb, Violation
 from zae_limiter.exceptions import RateLimiterUnavailable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zae_limiter.manifests.applying import Outcome
@@ -16,8 +16,9 @@ MARKS: Mapping[Action, str] = {Action.CREATE: "+", Action.UPDATE: "~", Action.DE
 
 
 class Detail(NamedTuple):
-    """One property of a thing before and after; ``None`` where it has none."""
+    """One property of a thing before and after; ``None`` where it has none. ``label`` goes before both, if any."""
 
+    label: str
     before: str | None
     after: str | None
 
@@ -31,8 +32,9 @@ class Detail(NamedTuple):
 
 def details(before: Settings | None, after: Settings | None) -> list[Detail]:
     """What differs between two settings, property by property."""
-    old, new = dict(_properties(before)), dict(_properties(after))
-    pairs = [Detail(old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new])]
+    old, new = _properties(before), _properties(after)
+    labels = {key: label for properties in (old, new) for key, (label, _) in properties.items()}
+    pairs = [Detail(label, _value(old, key), _value(new, key)) for key, label in labels.items()]
     return [pair for pair in pairs if pair.before != pair.after]
 
 
@@ -133,22 +135,28 @@ def note_on(change: Change) -> str | None:
     return None
 
 
-def _properties(settings: Settings | None) -> Iterator[tuple[str, str]]:
-    """Each property that says something, under a name that is the same before and after."""
+def _properties(settings: Settings | None) -> dict[str, tuple[str, str]]:
+    """Each property that says something, as label and value, under a key that is the same before and after."""
+    found: dict[str, tuple[str, str]] = {}
     if isinstance(settings, Level):
-        for limit in settings.limits:
-            yield f"limit {limit.name}", described_limit(limit)
+        found |= {f"limit {limit.name}": ("", described_limit(limit)) for limit in settings.limits}
         if settings.on_unavailable is OnUnavailable.ALLOW:
-            yield "on_unavailable", "on_unavailable allow"
+            found["on_unavailable"] = "on_unavailable", "allow"
     elif isinstance(settings, Profile):
         if settings.name is not None:
-            yield "name", f"name {quoted(settings.name)}"
+            found["name"] = "name", quoted(settings.name)
         if settings.parent_id is not None:
-            yield "parent", f"parent {settings.parent_id}"
+            found["parent"] = "parent", settings.parent_id
         if settings.cascade:
-            yield "cascade", "cascade"
-        for key, value in settings.metadata.items():
-            yield f"metadata {key}", f"metadata {quoted(key)} = {quoted(value)}"
+            found["cascade"] = "", "cascade"
+        found |= {
+            f"metadata {key}": (f"metadata {quoted(key)}", quoted(value)) for key, value in settings.metadata.items()
+        }
+    return found
+
+
+def _value(properties: Mapping[str, tuple[str, str]], key: str) -> str | None:
+    return properties[key][1] if key in properties else None
 
 
 def quoted(text: str) -> str:

@@ -52,18 +52,17 @@ def _blueprint_lines(blueprint: Blueprint) -> Iterator[Text]:
 def _change_lines(change: Change) -> Iterator[Text]:
     yield _line(MARKS[change.action], change.thing.label, note_on(change))
     for detail in details(change.before, change.after):
-        values = [value for value in (detail.before, detail.after) if value is not None]
-        yield _line(detail.mark, " → ".join(values), depth=1)
+        values = " → ".join(value for value in (detail.before, detail.after) if value is not None)
+        yield _line(detail.mark, f"{detail.label} {values}".lstrip(), depth=1)
 
 
 def _drift_lines(manifest: Manifest, found: Sequence[Drift]) -> Iterator[Text]:
     for item in found:
         yield _line(DRIFT_MARKS[item.difference], item.thing.label, _cause(item, manifest))
         for detail in details(item.says, item.exists):
-            if detail.before is not None:
-                yield _line("-", detail.before, depth=1)
-            if detail.after is not None:
-                yield _line("+", detail.after, depth=1)
+            for mark, value in (("-", detail.before), ("+", detail.after)):
+                if value is not None:
+                    yield _line(mark, f"{detail.label} {value}".lstrip(), depth=1)
     words = f"{len(found)} not as {manifest.source} says." if found else f"Everything is as {manifest.source} says."
     yield _line("", words)
 
