@@ -1,24 +1,25 @@
 """Following a table's stream: everything there is now, from where the last time ended.
 
-A stream is divided into shards that come and go; the records of a bucket may be in several, one after the other. They
-are read in the order they are listed, and any other order would do: records say the same whenever they are processed.
-For that reason a position is only moved when everything before it was counted, and a reader that dies, or two that
-read the same shard, do no harm.
+A stream is divided into shards that come and go; the records of a bucket may be in several, one after the other. A
+shard is read when those that it came from were read to their ends. Any other order would do: records say the same
+whenever they are processed. A position is only moved when everything before it was counted, so a reader that dies, or
+two that read the same shard, do no harm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.requests import Refused, Reply
-from zae_limiter_aggregator.processor import Failure, Processor
+from zae_limiter_aggregator.processor import Failure, Processed, Processor
 from zae_limiter_aggregator.records import Record
 
 EMPTY_PAGES: Final = 5
-"""After so many empty pages in a row an open shard has nothing more for now. (DynamoDB sends some in between.)"""
+"""After so many empty pages in a row an open shard has nothing more for now. (DynamoDB sends some in between, so the
+next time goes on behind them.)"""
 
 AFTER: Final = "AFTER_SEQUENCE_NUMBER"
 OLDEST: Final = "TRIM_HORIZON"
@@ -46,6 +47,26 @@ class Progress(NamedTuple):
     trimmed: tuple[str, ...]
 
 
+class Shard(NamedTuple):
+    """A part of a stream. ``closed``: nothing is added to it any more, so it can be read to its end."""
+
+    id: str
+    parent: str | None = None
+    closed: bool = False
+
+
+class Page(NamedTuple):
+    """Some records of a shard that were just counted. ``written_s`` is about when the last of them was written."""
+
+    shard: str
+    processed: Processed
+    written_s: float | None
+
+
+AfterPage: TypeAlias = Callable[[Page], Plan[None]]
+"""What is to be done whenever some records were counted."""
+
+
 class NoStream(Exception):
     """The table has no stream."""
 
@@ -53,10 +74,14 @@ class NoStream(Exception):
 class Follower:
     """Reads one table's streams into its snapshots."""
 
-    def __init__(self, asking: Asking, *, empty_pages: int = EMPTY_PAGES) -> None:
+    def __init__(
+        self, asking: Asking, *, empty_pages: int = EMPTY_PAGES, after_page: AfterPage | None = None
+    ) -> None:
         self._asking = asking
         self._processor = Processor(asking)
         self._empty_pages = empty_pages
+        self._after_page = after_page
+        self._iterators: dict[str, tuple[Position, str]] = {}
 
     def stream(self) -> Plan[str]:
         """The table's newest stream. Raises :class:`NoStream`."""
@@ -72,48 +97,58 @@ class Follower:
         Poisonous records are told and passed over. Raises ``Refused`` or ``NoAnswer`` when something could not be
         read or written; what was counted until then is in ``positions``.
         """
-        shards = yield from self._shards(stream)
-        for gone in positions.keys() - set(shards):
+        shards = by_descent((yield from self._shards(stream)))
+        known = {shard.id for shard in shards}
+        for gone in positions.keys() - known:
             del positions[gone]
         going = _Going()
         for shard in shards:
-            if not positions.get(shard, Position()).finished:
+            waits = shard.parent in known and not positions.get(shard.parent, Position()).finished
+            if not waits and not positions.get(shard.id, Position()).finished:
                 yield from self._read(stream, shard, positions, going)
         return Progress(going.records, going.snapshots, tuple(going.poisonous), tuple(going.trimmed))
 
-    def _shards(self, stream: str) -> Plan[list[str]]:
-        shards: list[str] = []
+    def _shards(self, stream: str) -> Plan[list[Shard]]:
+        shards: list[Shard] = []
         after: dict[str, str] = {}
         while True:
             reply = yield from self._ask("DescribeStream", {"StreamArn": stream, **after})
             description = reply["StreamDescription"]
-            shards += [shard["ShardId"] for shard in description["Shards"]]
+            shards += map(shard_of, description["Shards"])
             last = description.get("LastEvaluatedShardId")
             if last is None:
                 return shards
             after = {"ExclusiveStartShardId": last}
 
-    def _read(self, stream: str, shard: str, positions: Positions, going: _Going) -> Plan[None]:
+    def _read(self, stream: str, shard: Shard, positions: Positions, going: _Going) -> Plan[None]:
         """Read a shard to its end, or until it is quiet."""
-        iterator = yield from self._iterator(stream, shard, positions, going)
+        place, kept = self._iterators.pop(shard.id, (None, None))
+        iterator = kept if place == positions.get(shard.id, Position()) else None
+        if iterator is None:
+            iterator = yield from self._iterator(stream, shard.id, positions, going)
         quiet = 0
-        while iterator is not None and quiet < self._empty_pages:
+        while iterator is not None and (shard.closed or quiet < self._empty_pages):
             try:
                 reply = yield from self._ask("GetRecords", {"ShardIterator": iterator})
             except Refused as refusal:
-                if refusal.code not in (ITERATOR_EXPIRED, TRIMMED):
+                if refusal.code not in (ITERATOR_EXPIRED, TRIMMED) or quiet >= self._empty_pages:
                     raise
                 quiet += 1
-                iterator = yield from self._iterator(stream, shard, positions, going)
+                iterator = yield from self._iterator(stream, shard.id, positions, going)
                 continue
             records: Sequence[Record] = reply.get("Records", ())
             quiet = 0 if records else quiet + 1
             if records:
-                yield from self._count(records, going)
-                positions[shard] = Position(last_sequence(records) or positions.get(shard, Position()).after)
+                processed = yield from self._count(records, going)
+                before = positions.get(shard.id, Position())
+                positions[shard.id] = Position(last_sequence(records) or before.after)
+                if self._after_page is not None:
+                    yield from self._after_page(Page(shard.id, processed, last_written(records)))
             iterator = reply.get("NextShardIterator")
         if iterator is None:
-            positions[shard] = positions.get(shard, Position())._replace(finished=True)
+            positions[shard.id] = positions.get(shard.id, Position())._replace(finished=True)
+        else:
+            self._iterators[shard.id] = positions.get(shard.id, Position()), iterator
 
     def _iterator(self, stream: str, shard: str, positions: Positions, going: _Going) -> Plan[str | None]:
         """Where to read on: after the last record that was counted, or from the oldest that is left."""
@@ -134,13 +169,14 @@ class Follower:
         iterator: str | None = reply.get("ShardIterator")
         return iterator
 
-    def _count(self, records: Sequence[Record], going: _Going) -> Plan[None]:
+    def _count(self, records: Sequence[Record], going: _Going) -> Plan[Processed]:
         processed = yield from self._processor.process(records)
         if processed.unwritten:
             raise processed.unwritten[0].error
         going.records += processed.records
         going.snapshots += processed.snapshots
         going.poisonous += processed.poisonous
+        return processed
 
     def _ask(self, operation: str, params: Mapping[str, str]) -> Plan[Reply]:
         until = yield from self._asking.window()
@@ -155,6 +191,35 @@ class _Going:
         self.snapshots = 0
         self.poisonous: list[Failure] = []
         self.trimmed: list[str] = []
+
+
+def shard_of(description: Mapping[str, Any]) -> Shard:
+    """A shard as DescribeStream tells of it."""
+    numbers = description.get("SequenceNumberRange") or {}
+    closed = numbers.get("EndingSequenceNumber") is not None
+    return Shard(description["ShardId"], description.get("ParentShardId"), closed)
+
+
+def by_descent(shards: Sequence[Shard]) -> list[Shard]:
+    """The shards with each after the one it came from, otherwise in the order they have."""
+    waiting = {shard.id: shard for shard in shards}
+    ordered: list[Shard] = []
+    for shard in shards:
+        line: list[Shard] = []
+        below: Shard | None = shard
+        while below is not None and below.id in waiting:
+            line.append(waiting.pop(below.id))
+            below = None if below.parent is None else waiting.get(below.parent)
+        ordered += reversed(line)
+    return ordered
+
+
+def last_written(records: Sequence[Record]) -> float | None:
+    """About when the last record was written, in seconds since the epoch, if it tells."""
+    moment = (records[-1].get("dynamodb") or {}).get("ApproximateCreationDateTime")
+    if moment is None:
+        return None
+    return float(moment if isinstance(moment, (int, float)) else moment.timestamp())
 
 
 def last_sequence(records: Sequence[Record]) -> str | None:

@@ -73,7 +73,7 @@ def rewrite(folder: Path, text: str) -> None:
 PLAN = """\
 + entity acme
     + name 'Acme Inc.'
-    + metadata 'plan' 'gold'
+    + metadata 'plan': 'gold'
 + entity search
     + parent acme
     + cascade

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 from limits_stage import CHANGED, EXPORT, PLAN, Answer, repository, rewrite, shell
 
@@ -18,7 +21,7 @@ __all__ = ["repository", "shell"]
 SECOND_PLAN = """\
 ~ entity acme
     ~ name 'Acme Inc.' → 'Acme'
-    - metadata 'plan' 'gold'
+    - metadata 'plan': 'gold'
 ~ entity search
     - cascade
 ~ system
@@ -84,8 +87,16 @@ def test_an_export_can_be_applied(shell: Callable[..., Answer], tmp_path: Path) 
 # What scripts read
 
 
+def document(answer: Answer, kind: str) -> Any:
+    """What a command answered with ``--json``, checked against the schema of it."""
+    schema = json.loads(files("zae_limiter.cli").joinpath("schemas/limits.json").read_text(encoding="utf-8"))
+    found = json.loads(answer.stdout)
+    jsonschema.Draft202012Validator({**schema, "$ref": f"#/$defs/{kind}"}).validate(found)
+    return found
+
+
 def test_json_is_one_document(shell: Callable[..., Answer], tmp_path: Path) -> None:
-    plan = json.loads(shell("limits", "plan", "-f", "limits.yaml", "--json").stdout)
+    plan = document(shell("limits", "plan", "-f", "limits.yaml", "--json"), "limits_plan")
     assert (plan["manifest"], plan["namespace"], plan["conflicts"]) == ("platform", "default", [])
     assert plan["changes"][0] == {
         "action": "create",
@@ -97,15 +108,17 @@ def test_json_is_one_document(shell: Callable[..., Answer], tmp_path: Path) -> N
         "managed": False,
         "line": 6,
     }
-    outcome = json.loads(shell("limits", "apply", "-f", "limits.yaml", "--json", "--yes").stdout)
+    outcome = document(shell("limits", "apply", "-f", "limits.yaml", "--json", "--yes"), "limits_apply")
     assert ([change["kind"] for change in outcome["done"]], outcome["error"]) == (
         ["entity", "entity", "system", "resource", "limits", "limits"],
         None,
     )
     rewrite(tmp_path, CHANGED)
-    drift = json.loads(shell("limits", "diff", "-f", "limits.yaml", "--json").stdout)["drift"]
+    assert len(document(shell("limits", "plan", "-f", "limits.yaml", "--json"), "limits_plan")["changes"]) == 5
+    drift = document(shell("limits", "diff", "-f", "limits.yaml", "--json"), "limits_diff")["drift"]
     assert [item["difference"] for item in drift] == ["changed", "changed", "changed", "left over", "left over"]
-    assert json.loads(shell("limits", "export", "-f", "x.yaml", "--json").stdout) == {"file": "x.yaml", "things": 6}
+    written = document(shell("limits", "export", "-f", "x.yaml", "--json"), "limits_export")
+    assert written == {"file": "x.yaml", "things": 6}
     assert json.loads(shell("limits", "schema").stdout)["title"] == "zae-limiter manifest"
 
 
@@ -131,7 +144,8 @@ def test_conflicts_are_shown_and_change_nothing(shell: Callable[..., Answer], tm
         answer = shell("limits", name, "-f", "limits.yaml")
         assert answer.returncode == 1
         assert expected in answer.stdout.splitlines()
-    conflicts = json.loads(shell("limits", "apply", "-f", "limits.yaml", "--json", "--yes").stdout)["conflicts"]
+    refused = shell("limits", "apply", "-f", "limits.yaml", "--json", "--yes")
+    conflicts = document(refused, "limits_plan")["conflicts"]
     assert [(conflict["entity_id"], conflict["line"]) for conflict in conflicts] == [("a", 4)]
     assert shell("limits", "export").stdout == "# What exists in namespace default.\nmanifest: limits\n"
 

@@ -8,6 +8,9 @@ scenario once, count its calls, and then run it again for every call and every f
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import copy
@@ -40,6 +43,7 @@ from zae_limiter.stores.dynamodb.requests import (
     KEY_THROTTLED,
     TRANSACTION_CANCELED,
     TRANSACTION_CONFLICT,
+    AwaitNews,
     Backoff,
     Call,
     DeadlineOver,
@@ -333,6 +337,9 @@ class Script:
         if isinstance(request, (Pause, AwaitBell)):
             table.timer += request.milliseconds
             return None
+        if isinstance(request, AwaitNews):
+            table.timer = max(table.timer, request.give_up_at)
+            return None
         assert isinstance(request, Backoff)
         pause = min(SHORTEST_PAUSE_MS * 2**request.tries, LONGEST_PAUSE_MS)
         if table.timer + pause >= request.give_up_at:
@@ -427,6 +434,86 @@ class Script:
             return self.table.call(call.operation, call.params)
         except Refused as refusal:
             return refusal
+
+
+class ModelTransport:
+    """Carries the calls of a real store to the model. ``before`` may raise instead, ``after`` lose the reply."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.calls: list[str] = []
+        self.before: Callable[[str], object] = lambda operation: None
+        self.after: Callable[[str], object] = lambda operation: None
+        self.seconds = 0.0
+        """How long an answer takes."""
+        self._lock = threading.Lock()
+
+    def _answer(self, operation: str, params: Mapping[str, Any]) -> Any:
+        self.calls.append(operation)
+        self.before(operation)
+        with self._lock:
+            reply = self.table.call(operation, params)
+        self.after(operation)
+        return reply
+
+    def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Any:
+        try:
+            return self._answer(operation, params)
+        finally:
+            time.sleep(self.seconds)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class AsyncModelTransport(ModelTransport):
+    """The same for event loops."""
+
+    async def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Any:  # type: ignore[override]
+        try:
+            return self._answer(operation, params)
+        finally:
+            await asyncio.sleep(self.seconds)
+
+    async def close(self) -> None:  # type: ignore[override]
+        """Nothing to close."""
+
+
+def store_on(table: Table, *, deadline: float = DEADLINE_S, config_cache_ttl: float = 60.0) -> DynamoStore:
+    """A real store, answered by the model, in both worlds."""
+    return DynamoStore(
+        table.NAME,
+        deadline=deadline,
+        config_cache_ttl=config_cache_ttl,
+        transport=ModelTransport(table),
+        async_transport=AsyncModelTransport(table),
+    )
+
+
+def answer(table: Table, request: Call | Together) -> Any:
+    """What the model says, refusals as values."""
+    script = Script(table)
+    return script._answer_all(request.calls if isinstance(request, Together) else [request], several=True)
+
+
+def go_on(plan: Generator[Call | Together, Any, Ended], reply: Any = None) -> Call | Together | Ended:
+    """Let a plan that is run by :func:`steps` hear an answer: its next call, or how it ended."""
+    try:
+        if isinstance(reply, (Refused, NoAnswer)):
+            return plan.throw(reply)
+        return plan.send(reply)
+    except StopIteration as finished:
+        ended: Ended = finished.value
+        return ended
+
+
+def finish(plan: Generator[Call | Together, Any, Ended], table: Table, reply: Any = None) -> Ended:
+    """Let it hear an answer, and then run it to its end."""
+    request = go_on(plan, reply)
+    while not isinstance(request, Ended):
+        answers = answer(table, request)
+        request = go_on(plan, answers if isinstance(request, Together) else answers[0])
+    return request
 
 
 def steps(plan: Plan[Any], table: Table) -> Generator[Call | Together, Any, Ended]:

@@ -7,12 +7,11 @@ booked) although the outcome is neither ambiguous nor counted as unresolved.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from itertools import combinations, product
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import pytest
-from scripted_plans import EVERY_FATE, INTERRUPTS, LIMITS, RESOURCE, WANTED, Client, Ended, Fate, Script, Table
+from scripted_plans import DEADLINE_S, EVERY_FATE, LIMITS, RESOURCE, WANTED, Client, Ended, Fate, Script, Table
 
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.bucket import MILLI
@@ -22,6 +21,7 @@ from zae_limiter.stores.protocol import GrantFields, Leg, Posting, Scope
 
 ENTITIES = ("key", "team", "org")
 TAKEN = {name: amount * MILLI for name, amount in WANTED.items()}
+ONE_DEADLINE_MS = 1_000 * DEADLINE_S + 5
 HIGHER = (Limit.per_day("rpd", 200), Limit.per_day("tpd", 2_000))
 
 
@@ -178,6 +178,13 @@ def settling(height: int, *, known: bool = True, **deltas: int) -> Case:
     return Case(table, client, plan, ENTITIES[:height], milli, to_the_end=True, is_settlement=True)
 
 
+def rebuilding(**deltas: int) -> Case:
+    case = settling(2, **deltas)
+    for entity in case.legs:
+        case.table.remove_bucket(entity)
+    return case
+
+
 def ending(height: int, *, failed: bool, **deltas: int) -> Case:
     table = hierarchy(height)
     client = table.client()
@@ -189,54 +196,53 @@ def ending(height: int, *, failed: bool, **deltas: int) -> Case:
     return Case(table, client, lambda: lease._end(failed), ENTITIES[:height], milli, True, True, True)
 
 
+CHANGES = ({"tpd": 70}, {"tpd": -30}, {"rpd": -1, "tpd": 70})
+WORDS = {True: "warm", False: "cold"}
+
 SCENARIOS: dict[str, Callable[[], Case]] = {
-    **{f"warm grant over {n}": lambda n=n: warm_grant(n) for n in (1, 2, 3)},
-    **{f"cold grant over {n}": lambda n=n: cold_grant(n) for n in (1, 2, 3)},
-    **{f"first grant over {n}": lambda n=n: first_grant(n) for n in (1, 2, 3)},
+    **{f"warm grant over {n}": partial(warm_grant, n) for n in (1, 2, 3)},
+    **{f"cold grant over {n}": partial(cold_grant, n) for n in (1, 2)},
+    **{f"first grant over {n}": partial(first_grant, n) for n in (1, 2, 3)},
     **{
-        f"{'warm' if known else 'cold'} grant over {n}, number {place} is missing": lambda n=n, place=place, known=known: (
-            grant_where_one_bucket_is_missing(n, place, known=known)
+        f"{WORDS[known]} grant over {n}, number {place} is missing": partial(
+            grant_where_one_bucket_is_missing, n, place, known=known
         )
-        for n in (1, 2, 3)
-        for place in range(n)
-        for known in (True, False)
+        for n, place, known in ((1, 0, True), (2, 0, True), (2, 0, False), (2, 1, True), (2, 1, False), (3, 1, True))
     },
     **{
-        f"{'warm' if known else 'cold'} denial over {n} by number {place}": lambda n=n, place=place, known=known: (
-            denial_by(n, place, known=known)
+        f"{WORDS[known]} denial over {n} by number {place}": partial(denial_by, n, place, known=known)
+        for n, place, known in ((1, 0, True), (1, 0, False), (2, 0, True), (2, 1, True), (2, 1, False), (3, 2, True))
+    },
+    **{
+        f"denial over {n} by number {place}, number {missing} is missing": partial(
+            denial_where_one_is_missing, n, place, missing
         )
-        for n in (1, 2, 3)
-        for place in range(n)
-        for known in (True, False)
+        for n, place, missing in ((2, 1, 0), (3, 2, 1))
     },
-    **{
-        f"denial over {n} by number {place}, number {missing} is missing": lambda n=n, place=place, missing=missing: (
-            denial_where_one_is_missing(n, place, missing)
-        )
-        for n in (2, 3)
-        for place in range(n)
-        for missing in range(place)
-    },
-    **{f"grant over {n} after a change": lambda n=n: grant_after_a_change(n) for n in (1, 2)},
-    **{f"denial over {n} after a change": lambda n=n: denial_after_a_change(n) for n in (1, 2)},
-    **{f"grant over {n} with an old cache": lambda n=n: grant_of_a_warm_cache_that_is_behind(n) for n in (1, 2)},
-    **{f"grant over {n} with limits of the call": lambda n=n: grant_with_limits_of_the_call(n) for n in (1, 2)},
-    **{f"more over {n}": lambda n=n: taking_more(n) for n in (1, 2)},
-    **{
-        f"{'warm' if known else 'cold'} settlement of {deltas} over {n}": lambda n=n, known=known, deltas=deltas: (
-            settling(n, known=known, **deltas)
-        )
-        for n in (1, 2, 3)
-        for known in (True, False)
-        for deltas in ({"tpd": 70}, {"tpd": -30}, {"rpd": -1, "tpd": 70})
-    },
-    **{f"failed end over {n}": lambda n=n: ending(n, failed=True) for n in (1, 2)},
-    **{
-        f"end with {deltas} over {n}": lambda n=n, deltas=deltas: ending(n, failed=False, **deltas)
-        for n in (1, 2)
-        for deltas in ({"tpd": 70}, {"tpd": -30}, {"rpd": -1, "tpd": 70})
-    },
+    **{f"grant over {n} after a change": partial(grant_after_a_change, n) for n in (1, 2)},
+    **{f"denial over {n} after a change": partial(denial_after_a_change, n) for n in (1, 2)},
+    **{f"grant over {n} with an old cache": partial(grant_of_a_warm_cache_that_is_behind, n) for n in (1, 2)},
+    **{f"grant over {n} with limits of the call": partial(grant_with_limits_of_the_call, n) for n in (1, 2)},
+    **{f"more over {n}": partial(taking_more, n) for n in (1, 2)},
+    **{f"warm settlement of {deltas} over {n}": partial(settling, n, **deltas) for n in (1, 2) for deltas in CHANGES},
+    **{f"cold settlement of {deltas} over 2": partial(settling, 2, known=False, **deltas) for deltas in CHANGES},
+    **{f"settlement of {deltas} without buckets": partial(rebuilding, **deltas) for deltas in CHANGES},
+    **{f"failed end over {n}": partial(ending, n, failed=True) for n in (1, 2)},
+    **{f"end with {deltas} over {n}": partial(ending, n, failed=False, **deltas) for n in (1, 2) for deltas in CHANGES},
 }
+
+KNOWN = {
+    f"end with {{'tpd': 70}} over {n}": "a debit that may have been booked is booked again and not counted as unresolved"
+    for n in (1, 2)
+}
+
+
+def scenarios() -> list[Any]:
+    """All of them; those that are known to go wrong are marked."""
+    return [
+        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=KNOWN[name])) if name in KNOWN else name
+        for name in SCENARIOS
+    ]
 
 
 # What must be true
@@ -322,7 +328,31 @@ def test_nothing_happens_to_it(scenario: str) -> None:
     assert ended_well(case, ended) == bool(case.effect)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", scenarios())
 def test_one_call_meets_any_fate(scenario: str) -> None:
     calls = play(scenario, {})
     play_all(scenario, ({place: fate} for place in range(calls + 4) for fate in EVERY_FATE))
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["nothing arrives", "everything is done"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_from_some_call_on_nobody_answers_and_that_costs_one_deadline(scenario: str, heard: bool) -> None:
+    for place in range(play(scenario, {}) + 1):
+        case = SCENARIOS[scenario]()
+        before = books_of(case)
+        started = case.table.timer
+        script = Script(case.table, silent_from=place, heard=heard)
+        ended = script.run(case.plan(), to_the_end=case.to_the_end)
+        assert not script.minted
+        check(case, before, ended)
+        assert case.table.timer - started <= ONE_DEADLINE_MS, f"silence from call {place} on"
+
+
+def test_a_cancelled_draw_of_a_silent_store_costs_two_deadlines_at_most() -> None:
+    """The call in flight is waited for, and the giving back has a deadline of its own."""
+    case = SCENARIOS["warm grant over 2"]()
+    started = case.table.timer
+    ended = Script(case.table, {0: Fate.CANCELLED}, silent_from=0).run(case.plan())
+    assert isinstance(ended.error, BaseException)
+    assert case.client.unresolved == 1
+    assert case.table.timer - started <= 2 * ONE_DEADLINE_MS

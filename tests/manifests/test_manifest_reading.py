@@ -157,7 +157,7 @@ WRONG: list[tuple[str, list[str]]] = [
     ),
     ("manifest: m\nentities: {a b: }", ["2:12: entity_id must be letters, digits and _ . - : @"]),
     ("manifest: m\nentities: {'': }", ["2:12: entity_id must not be empty"]),
-    ("manifest: m\nentities: {zael:manifest:m: }", ["2:12: ids that begin with zael:manifest are reserved"]),
+    ("manifest: m\nentities: {zael:manifest:m: }", ["2:12: 'zael:manifest:m' is reserved for the records"]),
     ("manifest: m\nentities: {a: {parent: zael:manifests}}", ["2:24: zael:manifests keeps a record; it cannot be"]),
     ("manifest: m\nentities: {a: x}", ["2:15: entity a must be a mapping with the keys name, parent"]),
     ("manifest: m\nentities: {a: {parnt: b}}", ["2:16: 'parnt' is not a key of entity a; did you mean 'parent'?"]),

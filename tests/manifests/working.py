@@ -8,6 +8,7 @@ from typing import Any
 from zae_limiter import Limit, OnUnavailable, SyncRepository, ZAELimiterError
 from zae_limiter.manifests.applying import Outcome, apply
 from zae_limiter.manifests.model import SYSTEM, Level, Manifest, State
+from zae_limiter.manifests.nodes import Listing, Node, Refused, Table, kind_of
 from zae_limiter.manifests.observing import observe, take_inventory
 from zae_limiter.manifests.planning import Blueprint, plan
 from zae_limiter.manifests.reading import read_manifest
@@ -122,3 +123,21 @@ def with_policy(state: State) -> State:
 
 def per_minute(**rates: int) -> list[Limit]:
     return [Limit.per_minute(name, rate) for name, rate in rates.items()]
+
+
+def plain_data(node: Node) -> Any:
+    """What any YAML 1.2 reader would get."""
+    if isinstance(node, Listing):
+        return [plain_data(item) for item in node.items]
+    if isinstance(node, Table):
+        return {key: plain_data(value) for key, (_, value) in node.entries.items()}
+    if isinstance(node, Refused):
+        return None
+    kind = kind_of(node)
+    if kind == "nothing":
+        return None
+    if kind == "yes or no":
+        return node.text.lower() == "true"
+    if kind == "whole number":
+        return int(node.text, {"0o": 8, "0x": 16}.get(node.text[:2], 10))
+    return float(node.text.replace(".inf", "inf").replace(".nan", "nan")) if kind == "number" else node.text

@@ -150,7 +150,7 @@ def _properties(settings: Settings | None) -> dict[str, tuple[str, str]]:
         if settings.cascade:
             found["cascade"] = "", "cascade"
         found |= {
-            f"metadata {key}": (f"metadata {quoted(key)}", quoted(value)) for key, value in settings.metadata.items()
+            f"metadata {key}": (f"metadata {quoted(key)}:", quoted(value)) for key, value in settings.metadata.items()
         }
     return found
 

@@ -54,7 +54,9 @@ class LevelReader:
         kind = kind_of(node)
         if kind != "text":
             told = "nothing" if kind == "nothing" else f"a {kind}"
-            self.problem(node.place, f"{what} must be a text, but YAML takes this for {told}; write '{node.text}'")
+            self.problem(
+                node.place, f"{what} must be a text, but YAML takes this for {told}; write {shown(node.text)}"
+            )
             return None
         return node.text
 

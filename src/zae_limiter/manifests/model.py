@@ -18,8 +18,9 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_RESOURCE, check_config_resource, check_entity_id, check_resource
 
-RESERVED_PREFIX = "zael:manifest"
-"""Begins the ids of the entities in which it is recorded what manifests manage. No manifest may name them."""
+RECORDS_ID = "zael:manifests"
+RECORD_PREFIX = "zael:manifest:"
+"""Ids of the entities in which it is recorded what manifests manage. No manifest may name them."""
 
 
 class Kind(StrEnum):
@@ -92,7 +93,7 @@ def limits_of(entity_id: str, resource: str) -> Thing:
 
 def is_reserved(entity_id: str) -> bool:
     """Whether an entity is one of ours, that only keeps a record."""
-    return entity_id.startswith(RESERVED_PREFIX)
+    return entity_id == RECORDS_ID or entity_id.startswith(RECORD_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

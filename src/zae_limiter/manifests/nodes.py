@@ -86,24 +86,6 @@ def kind_of(scalar: Scalar) -> ScalarKind:
     return next((kind for kind, pattern in _KINDS if pattern.fullmatch(scalar.text)), "text")
 
 
-def plain_data(node: Node) -> Any:
-    """What any YAML 1.2 reader would get."""
-    if isinstance(node, Listing):
-        return [plain_data(item) for item in node.items]
-    if isinstance(node, Table):
-        return {key: plain_data(value) for key, (_, value) in node.entries.items()}
-    if isinstance(node, Refused):
-        return None
-    kind = kind_of(node)
-    if kind == "nothing":
-        return None
-    if kind == "yes or no":
-        return node.text.lower() == "true"
-    if kind == "whole number":
-        return int(node.text, {"0o": 8, "0x": 16}.get(node.text[:2], 10))
-    return float(node.text.replace(".inf", "inf").replace(".nan", "nan")) if kind == "number" else node.text
-
-
 def parse(content: bytes | str, problems: list[Problem]) -> Node | None:
     """The tree of a text, or nothing if it is none. What is wrong is added to ``problems``."""
     try:
@@ -146,7 +128,7 @@ class _Builder:
         if depth > MOST_DEPTH:
             raise _Unusable(place, f"is nested deeper than {MOST_DEPTH} levels, which no manifest is")
         if isinstance(event, yaml.AliasEvent):
-            return self._refuse(place, f"aliases (*{event.anchor}) are not allowed; write it out")
+            return self._refuse(place, f"aliases (*{event.anchor[:40]}) are not allowed; write it out")
         strange = self._strangeness(event)
         if isinstance(event, yaml.ScalarEvent):
             node: Node = Scalar(place, event.value, quoted=event.style not in (None, ""))
@@ -184,7 +166,7 @@ class _Builder:
 
     def _strangeness(self, event: Any) -> str | None:
         if event.anchor is not None:
-            return f"anchors (&{event.anchor}) are not allowed; write it out where it is needed"
+            return f"anchors (&{event.anchor[:40]}) are not allowed; write it out where it is needed"
         if event.tag is not None:
             return f"tags ({shown(event.tag)}) are not allowed; remove it"
         return None

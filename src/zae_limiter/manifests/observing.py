@@ -100,11 +100,16 @@ def take_inventory(repository: SyncRepository, more_resources: Iterable[str] = (
 
 def last_event(repository: SyncRepository, thing: Thing) -> AuditEvent | None:
     """The last change of a thing that the audit trail still has."""
-    for event in repository.get_audit_events(thing.audited_as, limit=PAGE).items:
-        about_entity = event.action.startswith("entity_")
-        if about_entity if thing.kind is Kind.ENTITY else (event.resource or "") == thing.resource or about_entity:
-            return event
-    return None
+    events = repository.get_audit_events(thing.audited_as, limit=PAGE).items
+    return next((event for event in events if _concerns(event, thing)), None)
+
+
+def _concerns(event: AuditEvent, thing: Thing) -> bool:
+    if thing.kind is Kind.ENTITY:
+        return event.action.startswith("entity_")
+    if event.action in ("limits_set", "limits_deleted"):
+        return (event.resource or "") == thing.resource
+    return event.action == "entity_deleted"
 
 
 def _level(repository: SyncRepository, thing: Thing) -> Level:

@@ -13,7 +13,6 @@ from typing import TypeVar
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.manifests.levels import LevelReader
 from zae_limiter.manifests.model import (
-    RESERVED_PREFIX,
     SYSTEM,
     Level,
     Manifest,
@@ -139,7 +138,7 @@ class _Reader(LevelReader):
         if not self.valid(place, entity_id, check_entity_id):
             return
         if is_reserved(entity_id):
-            self.problem(place, f"ids that begin with {RESERVED_PREFIX} are reserved for records; choose another")
+            self.problem(place, f"{shown(entity_id)} is reserved for the records of manifests; choose another id")
             return
         if self.is_nothing(node):
             self._found(the_entity(entity_id), place, Profile())

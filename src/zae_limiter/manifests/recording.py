@@ -11,8 +11,8 @@ from zae_limiter.exceptions import (
     EntityNotFoundError,
     ZAELimiterError,
 )
+from zae_limiter.manifests.model import RECORDS_ID
 from zae_limiter.manifests.records import (
-    ROOT_ID,
     Record,
     RecordError,
     generation_of,
@@ -55,7 +55,7 @@ def load(repository: SyncRepository, manifest: str) -> Record:
 
 def load_others(repository: SyncRepository, manifest: str) -> list[Record]:
     """What every other manifest of the namespace manages."""
-    names = [manifest_of(head.id) for head in children_of(repository, ROOT_ID)]
+    names = [manifest_of(head.id) for head in children_of(repository, RECORDS_ID)]
     return [load(repository, name) for name in names if name != manifest]
 
 
@@ -90,14 +90,14 @@ def children_of(repository: SyncRepository, parent_id: str) -> list[Entity]:
 def _create_head(repository: SyncRepository, record: Record, principal: str | None) -> Entity:
     """The first head of a manifest: with the whole record if it fits, else with an empty one."""
     with suppress(EntityExistsError):
-        repository.create_entity(ROOT_ID, name="what manifests manage", principal=principal)
+        repository.create_entity(RECORDS_ID, name="what manifests manage", principal=principal)
     content = written(record)
     if content.pages:
         content = written(replace(record, things=frozenset(), finished=False))
     return repository.create_entity(
         head_id_of(record.manifest),
         name=f"what manifest {record.manifest} manages",
-        parent_id=ROOT_ID,
+        parent_id=RECORDS_ID,
         metadata=content.head,
         principal=principal,
     )

@@ -29,11 +29,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from zae_limiter.exceptions import ValidationError, ZAELimiterError
-from zae_limiter.manifests.model import RESERVED_PREFIX, Thing
+from zae_limiter.manifests.model import RECORD_PREFIX, Thing
 from zae_limiter.models.entity import Entity
-
-ROOT_ID = f"{RESERVED_PREFIX}s"
-"""The parent of all heads."""
 
 FORMAT = "zae-limiter manifest 1"
 ENTRY_CHARACTERS = 1_000
@@ -84,12 +81,12 @@ class Written:
 
 def head_id_of(manifest: str) -> str:
     """The entity that keeps the record of a manifest."""
-    return f"{RESERVED_PREFIX}:{manifest}"
+    return f"{RECORD_PREFIX}{manifest}"
 
 
 def manifest_of(head_id: str) -> str:
     """The manifest whose record an entity keeps."""
-    return head_id.removeprefix(f"{RESERVED_PREFIX}:")
+    return head_id.removeprefix(RECORD_PREFIX)
 
 
 def written(record: Record) -> Written:

@@ -333,7 +333,8 @@ def show_outcome(session: Session, blueprint: Blueprint, outcome: Outcome) -> No
     if session.as_json:
         session.say({"namespace": session.namespace, **outcome_as_dict(blueprint, outcome)}, "")
     elif outcome.error is None and not blueprint.is_done:
-        session.paper.show(f"Applied {plural(len(outcome.done), 'change')}.")
+        done = f"Applied {plural(len(outcome.done), 'change')}." if outcome.done else "Recorded what is managed."
+        session.paper.show(done)
     if outcome.error is None:
         return
     code = report(outcome.error)

@@ -1,0 +1,104 @@
+"""How far a stream was counted, kept in the table itself: an item per shard, in the partition of the registry.
+
+A checkpoint only ever moves forward. Whoever comes with an older one is told the newer, and goes on from there: what
+is before it was counted by somebody. That several read the same records at the same time is no harm either.
+
+Checkpoints are changes of the table too, and so are snapshots: they come back as records. Only what a shard had to
+say about buckets makes its checkpoint worth writing. Otherwise every checkpoint would be the reason for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.items import address
+from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system
+from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
+from zae_limiter.stores.dynamodb.plans.listing import side_by_side
+from zae_limiter.stores.dynamodb.requests import Item, Refused
+from zae_limiter.stores.dynamodb.snapshots import sequence_key
+from zae_limiter.stores.dynamodb.values import encode_item
+from zae_limiter_aggregator.follower import Position, Positions
+
+KEPT_S: Final = 7 * 86_400
+"""How long a checkpoint stays after it was last moved. The stream itself forgets after a day."""
+
+AT_ONCE: Final = 16
+
+CHECKPOINT: Final = "#CHECKPOINT#"
+FINISHED: Final = "~"
+"""Sorts after every digit: the end of a shard is behind all of its records."""
+
+
+class Checkpoints:
+    """Those of one stream of one table."""
+
+    def __init__(self, asking: Asking, stream: str) -> None:
+        self._asking = asking
+        self._stream = stream
+
+    def load(self) -> Plan[dict[str, Position]]:
+        """How far each shard was counted, by anybody."""
+        prefix = checkpoint_key(self._stream, "").sk
+        positions: dict[str, Position] = {}
+        start: Item | None = None
+        while True:
+            until = yield from self._asking.window()
+            found = yield from self._asking.query(pk_system(REGISTRY), until, prefix=prefix, start=start)
+            positions.update((item["SK"]["S"].removeprefix(prefix), position_in(item)) for item in found.items)
+            start = found.next_key
+            if start is None:
+                return positions
+
+    def save(self, positions: Positions, shards: Iterable[str]) -> Plan[None]:
+        """Write the positions of some shards. Where the table has one that is further, it is taken over."""
+        known = [shard for shard in shards if shard in positions]
+        for begin in range(0, len(known), AT_ONCE):
+            until = yield from self._asking.window()
+            some = known[begin : begin + AT_ONCE]
+            newer = yield from side_by_side([self._move(shard, positions[shard], until) for shard in some])
+            positions.update((shard, found) for shard, found in zip(some, newer, strict=True) if found is not None)
+
+    def _move(self, shard: str, position: Position, until: Window) -> Plan[Position | None]:
+        """Move a checkpoint forward; the one that is there, if that is as far or further."""
+        params: dict[str, Any] = {
+            "TableName": self._asking.table,
+            "Item": {
+                **address(checkpoint_key(self._stream, shard)),
+                **encode_item(attributes_of(position)),
+                "ttl": {"N": str(until.epoch_s + KEPT_S)},
+            },
+            "ConditionExpression": "attribute_not_exists(place) OR place < :place",
+            "ExpressionAttributeValues": {":place": {"S": place_of(position)}},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        try:
+            yield from self._asking.ask("PutItem", params, until, repeatable=True)
+        except Refused as refusal:
+            if not refusal.by_condition:
+                raise
+            return None if refusal.item is None else position_in(refusal.item)
+        return None
+
+
+def checkpoint_key(stream: str, shard: str) -> Key:
+    """Where a checkpoint is. Of a stream's name only the last part, its label, differs between those of a table."""
+    return Key(pk_system(REGISTRY), f"{CHECKPOINT}{stream.rpartition('/')[2]}#{shard}")
+
+
+def attributes_of(position: Position) -> dict[str, str | bool]:
+    """A position as attributes; ``place`` is the same in a form that sorts."""
+    after = {} if position.after is None else {"after": position.after}
+    return {**after, "finished": position.finished, "place": place_of(position)}
+
+
+def position_in(item: Item) -> Position:
+    """The position that a checkpoint has."""
+    return Position(item.get("after", {}).get("S"), item["finished"]["BOOL"])
+
+
+def place_of(position: Position) -> str:
+    """A position in a form that sorts."""
+    return sequence_key(position.after or "") + (FINISHED if position.finished else "")
