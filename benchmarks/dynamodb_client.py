@@ -48,9 +48,9 @@ CPU = Goal(1 / 8, 1 / 4, at_most=True)
 NAMES: dict[How, str] = {"own": "own", "botocore": "botocore"}
 SECONDS = 20.0
 
-ONE, MANY = Pace(rounds=41, seconds=0.05), Pace(rounds=15, seconds=0.3)
+ONE, MANY = Pace(rounds=25, seconds=0.04), Pace(rounds=9, seconds=0.2)
 QUICK_ONE, QUICK_MANY = Pace(rounds=7, seconds=0.03), Pace(rounds=3, seconds=0.15)
-STARTS, QUICK_STARTS = 11, 3
+STARTS, QUICK_STARTS = 7, 3
 
 RUNNER = asyncio.Runner()
 POOL = ThreadPoolExecutor(AT_ONCE)

@@ -8,7 +8,7 @@ whenever it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from zae_limiter.exceptions import ZAELimiterError
@@ -17,6 +17,7 @@ from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter_aggregator.checkpoints import Checkpoints
 from zae_limiter_aggregator.follower import EMPTY_PAGES, Follower, NoStream, Page, Position
+from zae_limiter_aggregator.processor import Failure
 
 SAVE_EVERY_MS: Final = 5_000
 """How often checkpoints are written at most."""
@@ -25,20 +26,20 @@ SAVE_EVERY_MS: Final = 5_000
 class Tally(NamedTuple):
     """What an aggregation has done so far.
 
-    ``poisonous`` are the sequence numbers of records that made no sense, ``trimmed`` the shards whose next records
-    had left the stream unread. ``lag_s`` says how old the last record was when it was counted, in seconds; ``None``
-    before there was one.
+    ``poisonous`` is how many records made no sense, ``trimmed`` how often the next records of a shard had left the
+    stream unread. ``lag_s`` says how old the last record was when it was counted, in seconds; ``None`` before there
+    was one.
     """
 
     records: int = 0
     snapshots: int = 0
-    poisonous: tuple[str, ...] = ()
-    trimmed: tuple[str, ...] = ()
+    poisonous: int = 0
+    trimmed: int = 0
     lag_s: float | None = None
 
 
-Told: TypeAlias = Callable[[Tally], None]
-"""Is told what was done so far, whenever records were counted."""
+Told: TypeAlias = Callable[[Tally, Sequence[Failure]], None]
+"""Is told what was done so far, and which records have just been found poisonous."""
 
 
 class Aggregation:
@@ -70,7 +71,7 @@ class Aggregation:
         finished = self._finished()
         progress = yield from self._follower.catch_up(self._stream, self._positions)
         self._unsaved |= (self._finished() - finished) | set(progress.trimmed)
-        self.tally = self.tally._replace(trimmed=self.tally.trimmed + progress.trimmed)
+        self.tally = self.tally._replace(trimmed=self.tally.trimmed + len(progress.trimmed))
         yield from self._save_if_due()
 
     @verb
@@ -88,11 +89,11 @@ class Aggregation:
             self.tally = self.tally._replace(
                 records=self.tally.records + processed.records,
                 snapshots=self.tally.snapshots + processed.snapshots,
-                poisonous=self.tally.poisonous + tuple(failure.sequence for failure in processed.poisonous),
+                poisonous=self.tally.poisonous + len(processed.poisonous),
                 lag_s=lag,
             )
             if self._told is not None:
-                self._told(self.tally)
+                self._told(self.tally, processed.poisonous)
         yield from self._save_if_due()
 
     def _finished(self) -> set[str]:

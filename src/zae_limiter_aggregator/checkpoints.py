@@ -32,6 +32,9 @@ FINISHED: Final = "~"
 """Sorts after every digit: the end of a shard is behind all of its records."""
 
 
+NOWHERE: Final = Position()
+
+
 class Checkpoints:
     """Those of one stream of one table."""
 
@@ -54,7 +57,7 @@ class Checkpoints:
 
     def save(self, positions: Positions, shards: Iterable[str]) -> Plan[None]:
         """Write the positions of some shards. Where the table has one that is further, it is taken over."""
-        known = [shard for shard in shards if shard in positions]
+        known = [shard for shard in shards if positions.get(shard, NOWHERE) != NOWHERE]
         for begin in range(0, len(known), AT_ONCE):
             until = yield from self._asking.window()
             some = known[begin : begin + AT_ONCE]
@@ -101,4 +104,4 @@ def position_in(item: Item) -> Position:
 
 def place_of(position: Position) -> str:
     """A position in a form that sorts."""
-    return sequence_key(position.after or "") + (FINISHED if position.finished else "")
+    return sequence_key(position.after or "0") + (FINISHED if position.finished else "")

@@ -74,9 +74,7 @@ class NoStream(Exception):
 class Follower:
     """Reads one table's streams into its snapshots."""
 
-    def __init__(
-        self, asking: Asking, *, empty_pages: int = EMPTY_PAGES, after_page: AfterPage | None = None
-    ) -> None:
+    def __init__(self, asking: Asking, *, empty_pages: int = EMPTY_PAGES, after_page: AfterPage | None = None) -> None:
         self._asking = asking
         self._processor = Processor(asking)
         self._empty_pages = empty_pages
@@ -140,10 +138,12 @@ class Follower:
             quiet = 0 if records else quiet + 1
             if records:
                 processed = yield from self._count(records, going)
-                before = positions.get(shard.id, Position())
-                positions[shard.id] = Position(last_sequence(records) or before.after)
+                here = Position(last_sequence(records) or positions.get(shard.id, Position()).after)
+                positions[shard.id] = here
                 if self._after_page is not None:
                     yield from self._after_page(Page(shard.id, processed, last_written(records)))
+                if positions[shard.id] != here:
+                    return  # somebody else is further: the next time goes on from there
             iterator = reply.get("NextShardIterator")
         if iterator is None:
             positions[shard.id] = positions.get(shard.id, Position())._replace(finished=True)

@@ -2,86 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from usage_worlds import asking, empty_model, run, spans
+from stream_worlds import STREAM, Stream, after, record
+from usage_worlds import asking, run
 
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
-from zae_limiter.stores.dynamodb.snapshots import used_by_hour
-from zae_limiter.stores.dynamodb.values import encode_item
-from zae_limiter_aggregator.follower import EMPTY_PAGES, Follower, NoStream, Position
-
-STREAM = "arn:stream"
-START = 1_767_225_600_000
-
-
-def record(number: int) -> dict[str, Any]:
-    """The record of the grant of that number, of one bucket."""
-
-    def image(grants: int) -> Any:
-        fields = {"entity_id": "a", "resource": "gpt", "inc": "i", "ev": grants, "w0": f"{START:x}.c1"}
-        return encode_item({**fields, "b_rpm_tc": grants * 1_000})
-
-    change = {
-        "Keys": encode_item({"PK": "n/BUCKET#a#gpt#0", "SK": "#STATE"}),
-        "SequenceNumber": str(10**20 + number),
-        "NewImage": image(number),
-    }
-    if number == 1:
-        return {"eventName": "INSERT", "dynamodb": change}
-    return {"eventName": "MODIFY", "dynamodb": {**change, "OldImage": image(number - 1)}}
-
-
-class Stream:
-    """A stream of a few shards, beside the model of a table. An iterator is a shard and a place in it."""
-
-    def __init__(self, **shards: list[list[dict[str, Any]]]) -> None:
-        self.model = empty_model()
-        self.shards = shards
-        self.closed = dict.fromkeys(shards, False)
-        self.trouble: dict[str, list[Exception]] = {}
-        self.calls: list[str] = []
-
-    def ask(self, operation: str, params: Mapping[str, Any]) -> Any:
-        self.calls.append(operation)
-        if self.trouble.get(operation):
-            raise self.trouble[operation].pop(0)
-        if operation == "DescribeStream":
-            names = sorted(self.shards)
-            after = params.get("ExclusiveStartShardId")
-            place = 0 if after is None else names.index(after) + 1
-            more = {"LastEvaluatedShardId": names[place]} if place + 1 < len(names) else {}
-            return {"StreamDescription": {"Shards": [{"ShardId": name} for name in names[place : place + 1]], **more}}
-        if operation == "GetShardIterator":
-            return {"ShardIterator": f"{params['ShardId']}/{self._place(params)}"}
-        if operation == "GetRecords":
-            name, _, place = params["ShardIterator"].partition("/")
-            pages = self.shards[name]
-            page = pages[int(place)] if int(place) < len(pages) else []
-            following = min(int(place) + 1, len(pages))
-            over = self.closed[name] and following == len(pages)
-            return {"Records": page, **({} if over else {"NextShardIterator": f"{name}/{following}"})}
-        return self.model.call(operation, params)
-
-    def _place(self, params: Mapping[str, Any]) -> int:
-        if params["ShardIteratorType"] == "TRIM_HORIZON":
-            return 0
-        for place, page in enumerate(self.shards[params["ShardId"]]):
-            if page and page[-1]["dynamodb"]["SequenceNumber"] == params["SequenceNumber"]:
-                return place + 1
-        raise Refused("TrimmedDataAccessException", "gone")
-
-    def follow(self, positions: dict[str, Position], *, empty_pages: int = EMPTY_PAGES) -> Any:
-        return run(Follower(asking(), empty_pages=empty_pages).catch_up(STREAM, positions), self.ask)
-
-    def grants(self) -> int:
-        return sum(hour.events for hour in used_by_hour(spans(self.model)))
-
-
-def after(number: int, *, finished: bool = False) -> Position:
-    return Position(str(10**20 + number), finished)
+from zae_limiter_aggregator.follower import Follower, NoStream, Position, Shard, by_descent
 
 
 def test_every_shard_is_read_to_its_end_or_until_it_is_quiet() -> None:
@@ -166,3 +94,36 @@ def test_a_table_without_a_stream_has_nothing_to_follow() -> None:
 
     with pytest.raises(NoStream):
         run(Follower(asking()).stream(), ask)
+
+
+# Lineage
+
+
+def test_a_shard_comes_after_the_one_it_came_from() -> None:
+    shards = [Shard("c", "b"), Shard("a", "gone"), Shard("d", "a"), Shard("b", "a"), Shard("e", "e")]
+    assert [shard.id for shard in by_descent(shards)] == ["a", "b", "c", "d", "e"]
+
+
+def test_a_child_waits_until_its_parent_was_read_to_its_end() -> None:
+    stream = Stream(a=[[record(3)]], b=[[record(1)], [record(2)]])
+    stream.parents["a"] = "b"
+    positions: dict[str, Position] = {}
+    assert stream.follow(positions, empty_pages=1).records == 2
+    assert positions == {"b": after(2)}
+    stream.closed["b"] = True
+    assert stream.follow(positions, empty_pages=1).records == 1
+    assert positions == {"a": after(3), "b": after(2, finished=True)}
+
+
+def test_a_closed_shard_is_read_over_any_number_of_empty_pages() -> None:
+    stream = Stream(a=[*[[]] * 20, [record(1)]])
+    stream.closed["a"] = True
+    assert stream.follow({}, empty_pages=2).records == 1
+
+
+def test_an_open_shard_is_read_on_behind_its_empty_pages_the_next_time() -> None:
+    stream = Stream(a=[*[[]] * 5, [record(1)]])
+    follower, positions = Follower(asking(), empty_pages=2), dict[str, Position]()
+    counted = [run(follower.catch_up(STREAM, positions), stream.ask).records for _ in range(3)]
+    assert counted == [0, 0, 1]
+    assert stream.calls.count("GetShardIterator") == 1

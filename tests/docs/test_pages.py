@@ -71,12 +71,25 @@ def shown_commands() -> list[tuple[Path, list[str]]]:
     ],
 )
 def test_every_shown_command_exists_with_its_options(page: Path, words: list[str]) -> None:
-    names = [word for word in words[1:2] if not word.startswith("-")]
+    names = names_in(words[1:])
     help_page = CliRunner().invoke(cli, [*names, "--help"])
     assert help_page.exit_code == 0, help_page.output
-    for option in words[1:]:
+    shown = words[1 : words.index("--")] if "--" in words else words[1:]
+    for option in shown:
         if option.startswith("-"):
             assert re.search(rf"(^|[\s,]){option}\b", help_page.output), option
+
+
+def names_in(words: list[str]) -> list[str]:
+    """The command, and the one within it if it is a group."""
+    names: list[str] = []
+    command: click.Command | None = cli
+    for word in words:
+        if not isinstance(command, click.Group) or word.startswith("-"):
+            break
+        names.append(word)
+        command = command.get_command(click.Context(command), word)
+    return names
 
 
 def test_what_is_shown_of_make_and_pip_exists() -> None:

@@ -226,7 +226,7 @@ SCENARIOS: dict[str, Callable[[], Case]] = {
     **{f"more over {n}": partial(taking_more, n) for n in (1, 2)},
     **{f"warm settlement of {deltas} over {n}": partial(settling, n, **deltas) for n in (1, 2) for deltas in CHANGES},
     **{f"cold settlement of {deltas} over 2": partial(settling, 2, known=False, **deltas) for deltas in CHANGES},
-    **{f"settlement of {deltas} without buckets": partial(rebuilding, **deltas) for deltas in CHANGES},
+    "settlement without buckets": partial(rebuilding, tpd=70),
     **{f"failed end over {n}": partial(ending, n, failed=True) for n in (1, 2)},
     **{f"end with {deltas} over {n}": partial(ending, n, failed=False, **deltas) for n in (1, 2) for deltas in CHANGES},
 }

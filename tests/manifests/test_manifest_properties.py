@@ -140,7 +140,7 @@ def test_the_same_holds_on_sqlite(exported: State, second: State) -> None:
 
 @pytest.mark.parametrize("repository", ["dynamodb"], indirect=True)
 def test_the_same_holds_on_dynamodb(repository: SyncRepository) -> None:
-    @settings(FEW, max_examples=5, database=None)
+    @settings(FEW, max_examples=3, database=None)
     @given(states(), states(uncreated=False), states(uncreated=False), st.integers(0, 10**9))
     def holds(exported: State, first: State, second: State, number: int) -> None:
         names = [f"ns-{number}-{letter}" for letter in "abc"]

@@ -66,7 +66,7 @@ def test_the_example_is_valid_however_it_is_read() -> None:
     assert plain_data(ours) == yaml.safe_load(EXAMPLE.read_text())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(states())
 def test_every_export_is_valid(state: State) -> None:
     assert accepted_by_schema(as_document("m", state))
@@ -75,10 +75,11 @@ def test_every_export_is_valid(state: State) -> None:
     assert plain_data(tree) == as_document("m", state)
 
 
-@pytest.mark.parametrize(("text", "expected"), WRONG, ids=[text.replace("\n", "; ")[:60] for text, _ in WRONG])
-def test_what_the_reader_refuses_is_not_valid(text: str, expected: list[str]) -> None:
-    if all(any(words in line for words in NOT_IN_A_SCHEMA) for line in expected):
-        pytest.skip("no schema can say this")
+REFUSED = [text for text, lines in WRONG if not all(any(word in line for word in NOT_IN_A_SCHEMA) for line in lines)]
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=[text.replace("\n", "; ")[:60] for text in REFUSED])
+def test_what_the_reader_refuses_is_not_valid(text: str) -> None:
     tree = parse(text, [])
     assert not accepted_by_schema(None if tree is None else plain_data(tree))
 
@@ -108,7 +109,7 @@ def printable(document: Any) -> bool:
 
 
 @settings(
-    max_examples=100,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     phases=[Phase.generate],

@@ -26,6 +26,7 @@ COMMANDS = (
     "limits",
     "namespace",
     "usage",
+    "aggregate",
     "audit",
     "demo",
     "completion",

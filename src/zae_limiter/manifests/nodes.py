@@ -128,7 +128,7 @@ class _Builder:
         if depth > MOST_DEPTH:
             raise _Unusable(place, f"is nested deeper than {MOST_DEPTH} levels, which no manifest is")
         if isinstance(event, yaml.AliasEvent):
-            return self._refuse(place, f"aliases (*{event.anchor[:40]}) are not allowed; write it out")
+            return self._refuse(place, f"aliases (*{str(event.anchor)[:40]}) are not allowed; write it out")
         strange = self._strangeness(event)
         if isinstance(event, yaml.ScalarEvent):
             node: Node = Scalar(place, event.value, quoted=event.style not in (None, ""))

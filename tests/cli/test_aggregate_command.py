@@ -1,0 +1,128 @@
+"""``zae-limiter aggregate`` counts what the stream of a table tells, on an engine, and ends when it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from importlib.resources import files
+from itertools import count
+
+import jsonschema
+import pytest
+from cli_stage import PATIENCE_S, Kept, Stage
+from cli_terminal import COMMAND, CTRL_C, terminal
+
+from engines.servers import Engine
+from zae_limiter import Limit, SyncRepository
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+
+TABLES = count()
+SCHEMA = json.loads(files("zae_limiter.cli").joinpath("schemas/aggregation.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def table(dynoxide: Engine) -> Iterator[Stage]:
+    """A stage on a table whose usage nobody counts."""
+    name = f"aggregate-{os.getpid()}-{next(TABLES)}"
+    url = f"dynamodb://{name}?region={dynoxide.region}&endpoint_url={dynoxide.endpoint_url}"
+    repository = SyncRepository.open(url, create=True, deadline=PATIENCE_S)
+    store = DynamoStore(name, Target(dynoxide.region, dynoxide.endpoint_url), deadline=PATIENCE_S)
+    stage = Stage(lambda: Kept(store), url=url)
+    with stage.limiter() as limiter:
+        limiter.set_system_defaults([Limit.per_day("rpd", 100)])
+    yield stage
+    store.close()
+    repository.delete_table()
+    repository.close()
+
+
+def take(stage: Stage, times: int) -> None:
+    with stage.limiter() as limiter:
+        for _ in range(times):
+            with limiter.acquire("key-1", "gpt-4", {"rpd": 1}):
+                pass
+
+
+def grants(stage: Stage) -> int:
+    with stage.limiter() as limiter:
+        return limiter.get_usage_summary("key-1").total_events
+
+
+def test_once_counts_what_is_there_and_ends(table: Stage) -> None:
+    take(table, 3)
+    assert grants(table) == 0
+    ran = table.run("aggregate", "--once")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("3 changes of buckets counted into 1 hours, ")
+    assert grants(table) == 3
+    take(table, 2)
+    assert table.run("aggregate", "--once").out.startswith("2 changes of buckets")
+    assert table.run("aggregate", "--once").out == "0 changes of buckets counted into 0 hours\n"
+    assert grants(table) == 5
+
+
+def test_for_programs_it_is_a_document(table: Stage) -> None:
+    take(table, 3)
+    found = json.loads(table.run("aggregate", "--once", "--json").out)
+    jsonschema.Draft202012Validator({**SCHEMA, "$ref": "#/$defs/aggregated"}).validate(found)
+    assert (found["records"], found["snapshots"], found["poisonous"], found["trimmed"]) == (3, 1, 0, 0)
+
+
+def test_on_a_terminal_it_goes_on_until_ctrl_c(table: Stage) -> None:
+    take(table, 1)
+    assert table.url is not None
+    with terminal(COMMAND, "aggregate", "--url", table.url, "--interval", "0.1") as screen:
+        screen.wait_for("1 changes of buckets")
+        take(table, 2)
+        screen.wait_for("3 changes of buckets")
+        screen.type(CTRL_C)
+        assert screen.end() == 0
+    assert "Traceback" not in screen.shown
+    assert grants(table) == 3
+    assert table.run("aggregate", "--once").out.startswith("0 changes")
+
+
+def test_in_a_container_it_prints_lines_until_it_is_stopped(table: Stage) -> None:
+    take(table, 2)
+    assert table.url is not None
+    words = [COMMAND, "aggregate", "--url", table.url, "--interval", "0.1", "--json"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["records"] == 2
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
+    assert (process.returncode, err) == (0, "ending\n")
+    assert table.run("aggregate", "--once").out.startswith("0 changes")
+
+
+def test_two_at_the_same_time_count_everything_once(table: Stage) -> None:
+    take(table, 20)
+    assert table.url is not None
+    words = [COMMAND, "aggregate", "--url", table.url, "--once"]
+    working = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.wait(PATIENCE_S) for process in working] == [0, 0]
+    for process in working:
+        assert process.stdout is not None
+        process.stdout.close()
+    assert grants(table) == 20
+
+
+def test_an_embedded_store_is_told_that_it_counts_by_itself(stage: Stage) -> None:
+    ran = stage.run("aggregate", "--once")
+    assert ran.code == 2
+    assert "counts usage by itself" in ran.err
+
+
+def test_a_store_that_is_not_there_is_unavailable(dynoxide: Engine) -> None:
+    store = DynamoStore("nowhere", Target(dynoxide.region, dynoxide.endpoint_url), deadline=PATIENCE_S)
+    ran = Stage(lambda: store).run("aggregate", "--once")
+    assert ran.code == 69
+    assert "ResourceNotFoundException" in ran.err
