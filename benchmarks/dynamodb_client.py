@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -75,9 +76,9 @@ def store(engine: Engine, how: How) -> DynamoStore:
     return DynamoStore(TABLE, target, deadline=SECONDS, transport=made.sync(), async_transport=made.asynchronous())
 
 
-def in_threads(engine: Engine, how: How) -> tuple[Contender, Contender]:
+def in_threads(opened: DynamoStore, how: How) -> tuple[Contender, Contender]:
     """One thread, and 32."""
-    limiter = SyncRateLimiter(SyncRepository(store(engine, how)))
+    limiter = SyncRateLimiter(SyncRepository(opened))
 
     def work(key: str, operations: Iterator[int]) -> None:
         for _ in operations:
@@ -95,9 +96,9 @@ def in_threads(engine: Engine, how: How) -> tuple[Contender, Contender]:
     )
 
 
-def in_tasks(engine: Engine, how: How) -> tuple[Contender, Contender]:
+def in_tasks(opened: DynamoStore, how: How) -> tuple[Contender, Contender]:
     """One task, and 32."""
-    limiter = RateLimiter(Repository(store(engine, how)))
+    limiter = RateLimiter(Repository(opened))
 
     async def work(key: str, operations: Iterator[int]) -> None:
         for _ in operations:
@@ -118,10 +119,75 @@ def in_tasks(engine: Engine, how: How) -> tuple[Contender, Contender]:
     )
 
 
+# Acquires whose write is answered always the same, by a server that does nothing else
+
+
+class Recorder:
+    """Remembers the last reply to an UpdateItem."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.reply: dict[str, Any] = {}
+
+    def call(self, operation: str, params: Any, seconds: float) -> Any:
+        reply = self._transport.call(operation, params, seconds)
+        if operation == "UpdateItem":
+            self.reply = reply
+        return reply
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+class Split:
+    """Writes go to one place, everything else to another. In both worlds: what is returned may be awaited."""
+
+    def __init__(self, writes: Any, others: Any) -> None:
+        self._writes, self._others = writes, others
+
+    def call(self, operation: str, params: Any, seconds: float) -> Any:
+        return (self._writes if operation == "UpdateItem" else self._others).call(operation, params, seconds)
+
+    def close(self) -> Any:
+        return self._writes.close()
+
+
+def recorded(engine: Engine) -> str:
+    """What the engine says to the write of an acquire."""
+    target = Target(REGION, engine.endpoint_url, KEYS)
+    recorder = Recorder(transports_for(target).sync())
+    limiter = SyncRateLimiter(SyncRepository(DynamoStore(TABLE, target, deadline=SECONDS, transport=recorder)))
+    for _ in range(2):
+        with limiter.acquire("key-1", "gpt-4", AMOUNTS):
+            pass
+    return json.dumps(recorder.reply)
+
+
+def split_store(engine: Engine, url: str, how: How) -> DynamoStore:
+    target = Target(REGION, engine.endpoint_url, KEYS)
+    writes, others = transports_for(Target(REGION, url, KEYS), how), transports_for(target, how)
+    return DynamoStore(
+        TABLE,
+        target,
+        deadline=SECONDS,
+        transport=Split(writes.sync(), others.sync()),
+        async_transport=Split(writes.asynchronous(), others.asynchronous()),
+    )
+
+
+def measure_answered_acquires(engine: Engine, pace: Pace, tell: Callable[[str], None]) -> list[Finding]:
+    with answering(recorded(engine)) as url:
+        findings = []
+        for title, make in [("sync", in_threads), ("async", in_tasks)]:
+            own, theirs = (make(split_store(engine, url, how), how)[0] for how in NAMES)
+            findings.append(compared(f"acquire, {title}, canned answer", [own, theirs], pace, CPU, tell))
+    return findings
+
+
 def measure_acquires(engine: Engine, one: Pace, many: Pace, tell: Callable[[str], None]) -> list[Finding]:
     rows: list[tuple[str, Contender, Contender, Pace]] = []
     for title, make in [("acquire, sync", in_threads), ("acquire, async", in_tasks)]:
-        own, theirs = make(engine, "own"), make(engine, "botocore")
+        own, theirs = (make(store(engine, how), how) for how in NAMES)
         rows.append((title, own[0], theirs[0], one))
         rows.append((f"{title}, {AT_ONCE} at once", own[1], theirs[1], many))
     return [compared(title, [ours, theirs], pace, CPU, tell) for title, ours, theirs, pace in rows]
@@ -340,6 +406,7 @@ def main() -> None:
         limiter.set_system_defaults(LIMITS)
         one, many = (QUICK_ONE, QUICK_MANY) if quick else (ONE, MANY)
         findings = measure_acquires(engine, one, many, tell)
+        findings += measure_answered_acquires(engine, one, tell)
         findings += measure_calls(one, tell)
         findings += measure_starts(engine, QUICK_STARTS if quick else STARTS, tell)
         loaded = started(engine, "own", "sync", "botocore,aiobotocore,urllib3,aiohttp,http,email")

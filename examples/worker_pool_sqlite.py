@@ -14,9 +14,10 @@ WORKERS = 4
 SECONDS = 2.0
 
 
-def work(url: str, until: float) -> int:
-    """Take jobs as fast as possible until the time is over; how many were granted."""
+def work(url: str, seconds: float) -> int:
+    """Take jobs as fast as possible for a while; how many were granted."""
     granted = 0
+    until = time.monotonic() + seconds
     with SyncRateLimiter.open(url) as limiter:
         while time.monotonic() < until:
             try:
@@ -35,7 +36,7 @@ def main() -> None:
             limiter.set_system_defaults([LIMIT])
             with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
                 started = time.time()
-                granted = pool.starmap(work, [(url, time.monotonic() + SECONDS)] * WORKERS)
+                granted = pool.starmap(work, [(url, SECONDS)] * WORKERS)
                 elapsed = time.time() - started
                 pool.close()
                 pool.join()
