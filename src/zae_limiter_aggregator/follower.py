@@ -21,6 +21,9 @@ EMPTY_PAGES: Final = 5
 """After so many empty pages in a row an open shard has nothing more for now. (DynamoDB sends some in between, so the
 next time goes on behind them.)"""
 
+EMPTY_PAGES_OF_A_CLOSED_SHARD: Final = 100
+"""Those of a shard that has an end are passed over until it is reached. (One engine tells of an end that is none.)"""
+
 AFTER: Final = "AFTER_SEQUENCE_NUMBER"
 OLDEST: Final = "TRIM_HORIZON"
 ITERATOR_EXPIRED: Final = "ExpiredIteratorException"
@@ -124,12 +127,12 @@ class Follower:
         iterator = kept if place == positions.get(shard.id, Position()) else None
         if iterator is None:
             iterator = yield from self._iterator(stream, shard.id, positions, going)
-        quiet = 0
-        while iterator is not None and (shard.closed or quiet < self._empty_pages):
+        quiet, most = 0, EMPTY_PAGES_OF_A_CLOSED_SHARD if shard.closed else self._empty_pages
+        while iterator is not None and quiet < most:
             try:
                 reply = yield from self._ask("GetRecords", {"ShardIterator": iterator})
             except Refused as refusal:
-                if refusal.code not in (ITERATOR_EXPIRED, TRIMMED) or quiet >= self._empty_pages:
+                if refusal.code not in (ITERATOR_EXPIRED, TRIMMED):
                     raise
                 quiet += 1
                 iterator = yield from self._iterator(stream, shard.id, positions, going)
@@ -144,7 +147,10 @@ class Follower:
                     yield from self._after_page(Page(shard.id, processed, last_written(records)))
                 if positions[shard.id] != here:
                     return  # somebody else is further: the next time goes on from there
-            iterator = reply.get("NextShardIterator")
+            following = reply.get("NextShardIterator")
+            if following == iterator:
+                break
+            iterator = following
         if iterator is None:
             positions[shard.id] = positions.get(shard.id, Position())._replace(finished=True)
         else:

@@ -107,17 +107,17 @@ def _parse(event: str, sequence: str, pk: str, change: Mapping[str, Any]) -> Par
     if event not in ("INSERT", "MODIFY"):
         raise ValueError(f"unknown event {event!r}")
     new = change["NewImage"]
-    life = _life(pk, new)
+    life = life_of(pk, new)
     before, earlier = NOTHING_COUNTED, None
     if event == "MODIFY":
         old = change["OldImage"]
-        if _life(pk, old) == life:
-            before, earlier = _counters(old), _written(old)
+        if life_of(pk, old) == life:
+            before, earlier = counters_in(old), _written(old)
     place = sequence_key(sequence)
-    return ParsedBucketRecord(sequence, place, life, _written(new), earlier, before, _counters(new))
+    return ParsedBucketRecord(sequence, place, life, _written(new), earlier, before, counters_in(new))
 
 
-def _life(pk: str, image: Item) -> Life:
+def life_of(pk: str, image: Item) -> Life:
     parts = _BUCKET_KEY(pk)
     entity_id, resource, inc = image["entity_id"]["S"], image["resource"]["S"], image["inc"]["S"]
     if parts is None or parts.group(2, 3) != (entity_id, resource) or not inc or "#" in inc:
@@ -134,7 +134,7 @@ def _written(image: Item) -> int:
     return written
 
 
-def _counters(image: Item) -> Counters:
+def counters_in(image: Item) -> Counters:
     """What a bucket has counted, without its gauge of writes."""
     milli = {}
     for attribute, value in image.items():

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +87,23 @@ def test_an_interrupt_says_how_far_it_came(
         assert run_here(patch, "limits", "apply", "-f", "limits.yaml", "--yes") == 130
     assert "interrupted after 2 of 6 changes; run it again to finish" in capsys.readouterr().err
     assert run_here(monkeypatch, "limits", "apply", "-f", "limits.yaml", "--yes") == 0
+
+
+def test_a_killed_process_is_repaired_by_running_again(shell: Callable[..., Answer], tmp_path: Path) -> None:
+    first = [f"  e{number}: {{parent: top, limits: {{gpt: [x:{number + 1}]}}}}\n" for number in range(400)]
+    second = [f"  e{number}: {{limits: [y:7]}}\n" for number in range(200, 600)]
+    environment = {**os.environ, "ZAEL_URL": "sqlite:///limits.db"}
+    for entities in (first, second):
+        rewrite(tmp_path, "manifest: m\nentities:\n  top:\n" + "".join(entities))
+        arguments = [COMMAND, "limits", "apply", "-f", "limits.yaml", "--yes"]
+        with subprocess.Popen(arguments, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
+            time.sleep(0.9)
+            process.kill()
+    assert shell("limits", "apply", "-f", "limits.yaml", "--yes").returncode == 0
+    assert shell("limits", "plan", "-f", "limits.yaml", "--exit-code").returncode == 0
+    exported = shell("limits", "export", "--resource", "gpt", "--name", "m").stdout
+    assert exported.count("\n  e") == 400
+    assert "gpt" not in exported
 
 
 # On a terminal

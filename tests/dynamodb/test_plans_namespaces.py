@@ -118,7 +118,6 @@ def test_what_was_taken_is_given_back_though_another_task_finds_the_namespace_de
         delete(table)
         client.space.forget_everything()
 
-    script = Script(table, meanwhile={2: found_deleted})
-    script.meanwhile = {1: found_deleted}
+    script = Script(table, meanwhile={1: found_deleted})
     script.run(client.lease()._begin())
     assert set(script.effects.values()) <= {0}

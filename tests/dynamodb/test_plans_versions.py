@@ -9,6 +9,7 @@ from test_plans_every_fault import HIGHER, drain, hierarchy, warm
 from zae_limiter import Limit, ValidationError
 from zae_limiter.bucket import MILLI
 from zae_limiter.stores.dynamodb.versions import FENCED, Versions, may_follow, of_call
+from zae_limiter.stores.protocol import Scope
 
 LOW = (Limit.per_day("rpd", 5), Limit.per_day("tpd", 1_000))
 GIVEN = (Limit.per_day("rpd", 50), Limit.per_day("tpd", 500))
@@ -76,15 +77,9 @@ def test_a_client_with_an_old_cache_does_not_bring_old_terms_back() -> None:
     assert burst(table) == HIGHER[0].burst
     table.client().take("key", {"rpd": 1}, limits=GIVEN)
     assert burst(table) == GIVEN[0].burst
-    table.operator.run(table.operator.space.set_config(_system(), LOW, None, None, False, table.now))
+    table.operator.run(table.operator.space.set_config(Scope(), LOW, None, None, False, table.now))
     client.takes("key", {"rpd": 1})
     assert burst(table) == LOW[0].burst, "a digest says nothing of what holds now: it is resolved again"
-
-
-def _system() -> object:
-    from zae_limiter.stores.protocol import Scope
-
-    return Scope()
 
 
 def test_deleting_limits_lets_the_next_level_hold_for_warm_clients() -> None:

@@ -238,7 +238,7 @@ def test_slow_credentials_cost_one_deadline_and_are_there_for_the_next(
     container["Token"] = container.pop("SessionToken")
 
     def slowly(heard: Heard, connection: Any) -> bytes:
-        time.sleep(0.5)
+        time.sleep(1.5)
         return http("200 OK", json.dumps(container).encode())
 
     with serving(slowly) as source, serving(always(FINE)) as server:
@@ -247,7 +247,7 @@ def test_slow_credentials_cost_one_deadline_and_are_there_for_the_next(
             began = time.monotonic()
             with pytest.raises(NoAnswer) as caught:
                 ask("GetItem", ASKED, 0.2)
-            assert time.monotonic() - began < 0.5
+            assert time.monotonic() - began < 1.2
             assert caught.value.sent is False
             ask("GetItem", ASKED, 10.0)
         assert len(source.heard) == 1

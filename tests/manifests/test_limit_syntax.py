@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from drawing import limits
+from drawn_manifests import limits
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from working import (
+from manifests_at_work import (
     Crashed,
     Failing,
     applied,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from working import manifest, per_minute
+from manifests_at_work import manifest, per_minute
 
 from zae_limiter.manifests.model import Level, Place, Profile, Settings, Thing, limits_of, the_entity
 from zae_limiter.manifests.planning import Action, Attached, Blueprint, Found, Situation, plan

@@ -6,10 +6,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from drawing import RESOURCES, states
+from drawn_manifests import RESOURCES, states
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from working import (
+from manifests_at_work import (
     Crashed,
     Failing,
     applied,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from working import reserved
+from manifests_at_work import reserved
 
 from zae_limiter import SyncRepository
 from zae_limiter.manifests.model import Thing, limits_of, the_entity

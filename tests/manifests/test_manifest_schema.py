@@ -10,11 +10,11 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from drawing import JSON_VALUES, states
+from drawn_manifests import JSON_VALUES, states
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from manifests_at_work import plain_data
 from test_manifest_reading import EXAMPLE, WRONG
-from working import plain_data
 
 from zae_limiter.manifests.exporting import as_document, write_manifest
 from zae_limiter.manifests.model import State

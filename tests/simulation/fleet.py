@@ -164,8 +164,7 @@ class Fleet:
 
     def doubt(self, call: Call, verb: Verb | None) -> None:
         """The answer to a call is lost: it may be charged again, or never come back."""
-        for place, mark, amounts in marked_writes(call):
-            self.oracle.doubt(mark)
+        for place, _, amounts in marked_writes(call):
             stakes = {} if verb is None else verb.stakes.get(owner_of(place), {})
             self.books.lose(place, {**stakes, **amounts})
 

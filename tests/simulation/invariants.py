@@ -90,11 +90,9 @@ class Oracle:
         self.incomplete: set[tuple[tuple[str, str], str]] = set()
         self.stale_births: set[Place] = set()
         self.excused = 0
-        self.repeated = 0
         self._read: dict[Place, tuple[Any, Bucket]] = {}
         self._windows: dict[Place, dict[str, Window]] = {}
-        self._marks: dict[str, bool] = {}
-        self._doubted: set[str] = set()
+        self._marks: dict[Place, set[str]] = {}
         self._names: set[str] = set()
         self._versions: dict[Place, int] = {}
         self._returned: dict[Place, list[tuple[int, int]]] = {}
@@ -135,16 +133,13 @@ class Oracle:
         for place, version in verb.committed.items():
             self._returned.setdefault(place, []).append((at, version))
 
-    def doubt(self, mark: str) -> None:
-        """The answer to a write with this mark was lost."""
-        self._doubted.add(mark)
-
     # What must be true
 
     def _born(self, place: Place, item: Any, verb: Verb | None, at: int) -> None:
         bucket = read_bucket(item)
         self._read[place] = (item, bucket)
         self._check_clock(place, bucket, at)
+        self._marks[place] = {bucket.ring[0]}
         reference = self.references[place] = Reference()
         self._windows[place] = {}
         total = self._total(place, bucket)
@@ -154,7 +149,6 @@ class Oracle:
         total["ev"] += bucket.ev
         if bucket.ev <= 0:
             self._note_missing(place, bucket)
-        self._check_once(place, bucket, {name: held.tc for name, held in bucket.limits.items()})
         self._check_state(place, bucket, bucket.rf, draws=bucket.ev > 0, touched=set(bucket.limits))
         for name, held in bucket.limits.items():
             self._check_window(place, name, held.terms, bucket.rf, held.tc, draws=bucket.ev > 0)
@@ -215,8 +209,8 @@ class Oracle:
         self._check_state(place, after, t, draws=granted > 0, touched=touched)
         for name, delta in deltas.items():
             self._check_window(place, name, after.limits[name].terms, t, delta, draws=granted > 0)
-        if deltas:
-            self._check_once(place, after, deltas)
+        if not idle:
+            self._check_once(place, mark)
         if granted > 0:
             self._check_versions(place, after, verb)
 
@@ -251,16 +245,11 @@ class Oracle:
         if draws and excess > 0:
             raise Violation(WINDOW, place, f"{name}: {excess} millitokens more than burst and accrual")
 
-    def _check_once(self, place: Place, bucket: Bucket, deltas: dict[str, int]) -> None:
-        mark = bucket.ring[0]
-        gave = any(delta < 0 for delta in deltas.values())
-        if mark in self._marks:
-            if gave and self._marks[mark]:
-                raise Violation(ONCE, place, f"{mark} gave back twice")
-            if mark not in self._doubted:
-                raise Violation(ONCE, place, f"{mark} was applied twice, and no answer was lost")
-            self.repeated += 1
-        self._marks[mark] = gave or self._marks.get(mark, False)
+    def _check_once(self, place: Place, mark: str) -> None:
+        marks = self._marks[place]
+        if mark in marks:
+            raise Violation(ONCE, place, f"{mark} was applied again")
+        marks.add(mark)
 
     def _check_clock(self, place: Place, bucket: Bucket, at: int) -> None:
         ahead = stamp(bucket.ring[0]) - at

@@ -25,7 +25,6 @@ class Summary:
     denied: int = 0
     unavailable: int = 0
     excused: int = 0
-    repeated: int = 0
     unresolved: int = 0
     calls: Counter[str] = field(default_factory=Counter)
     fates: Counter[str] = field(default_factory=Counter)
@@ -117,7 +116,6 @@ class Schedule:
             summary.denied += worker.denied
             summary.unavailable += worker.unavailable
         summary.excused += fleet.oracle.excused
-        summary.repeated += fleet.oracle.repeated
         summary.unresolved += sum(client.space.unresolved for client in fleet.clients)
         summary.calls += fleet.network.calls
         summary.fates += fleet.network.fates

@@ -1,4 +1,4 @@
-"""``zae-limiter usage``: what was taken, as a table, added up, or plotted."""
+"""``zae-limiter usage``: what was taken, as a table, added up, plotted, or proven."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from zae_limiter.cli.group import InOrder
 from zae_limiter.cli.options import on_store, period_options, stop_option, wrong_usage
-from zae_limiter.cli.session import Session
+from zae_limiter.cli.session import Session, leave
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -174,6 +174,39 @@ def plot(
         session.paper.show("\n".join(f"wrote {path}" for path, _ in figures))
     else:
         session.answer(document, lambda: plots_picture(title, series, Style(style), session.paper.width, height))
+
+
+@command.command(
+    "verify",
+    epilog="""\b
+Examples:
+  zae-limiter usage verify --entity key-1
+  zae-limiter usage verify --entity key-1 --resource gpt-4 --json
+""",
+)
+@click.option("--entity", "entity_id", required=True, metavar="ENTITY", help="Of this entity.")
+@click.option("--resource", metavar="RESOURCE", help="On this resource.")
+@on_store
+def verify(session: Session, entity_id: str, resource: str | None) -> None:
+    """Prove that usage is what was taken from the buckets.
+
+    On DynamoDB every hour must begin where the one before ended, and the last must end where the bucket is; embedded
+    stores are compared in sums. Exits with 1 if that is not so, and says where.
+    """
+    from zae_limiter.cli.failures import EXIT_ERROR
+    from zae_limiter.cli.views.verifying import proof_document, proof_picture
+    from zae_limiter.naming import check_entity_id, check_resource
+    from zae_limiter_aggregator.verifying import verify_usage
+
+    check_entity_id(entity_id)
+    if resource is not None:
+        check_resource(resource)
+    repository = session.repository
+    with session.patience("comparing"):
+        proof = repository._driver.run(verify_usage(repository._core.space, entity_id, resource))
+    session.answer(proof_document(entity_id, resource, proof), lambda: proof_picture(session.paper, entity_id, proof))
+    if not proof.holds:
+        leave(EXIT_ERROR)
 
 
 def check_whose(entity_id: str | None, resource: str | None) -> None:

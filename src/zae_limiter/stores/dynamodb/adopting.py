@@ -28,20 +28,41 @@ def adopted(image: Image | None, terms: Terms, now: int) -> tuple[Balance, ...]:
     )
 
 
-def after_taking(image: Image, deltas: Mapping[str, int], now: int) -> Image:
+def after_taking(image: Image, terms: Terms, deltas: Mapping[str, int], now: int, nonce: str) -> Image:
     """What a transaction left of the bucket, which it does not tell itself."""
+    rebased = image.cv != terms.cv
+    rf = max(now, image.rf) if rebased else image.rf
+    kept = {balance.name: balance for balance in adopted(image, terms, now)}
+    resting = {
+        name: rebase(balance, balance.limit, rf) if rebased else balance
+        for name, balance in image.balances.items()
+        if name not in kept
+    }
     balances = {}
-    for name, balance in image.balances.items():
+    for name, balance in (kept | resting).items():
         taken = deltas.get(name, 0)
         balances[name] = Balance(
             balance.limit,
-            image.rf,
+            rf,
             tk=force_consume(balance, taken, now) if taken else balance.tk,
             tc=balance.tc + taken,
             shard=image.shard,
             shards=image.shards,
         )
-    return image.with_balances(balances)
+    return Image(
+        image.entity_id,
+        image.resource,
+        rf=rf,
+        cv=terms.cv,
+        inc=image.inc,
+        balances=balances,
+        resting=frozenset(resting),
+        ev=image.ev + 1,
+        ring=(nonce, *image.ring[:-1]),
+        gauge=image.gauge,
+        shard=image.shard,
+        shards=image.shards,
+    )
 
 
 def needed_of(terms: Terms, wanted: Mapping[str, int], reserved: Mapping[str, int]) -> dict[str, int]:

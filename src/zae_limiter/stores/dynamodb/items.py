@@ -96,23 +96,6 @@ class Image:
         self.shard = shard
         self.shards = shards
 
-    def with_balances(self, balances: Mapping[str, Balance]) -> Image:
-        """The same bucket with other tokens."""
-        return Image(
-            self.entity_id,
-            self.resource,
-            rf=self.rf,
-            cv=self.cv,
-            inc=self.inc,
-            balances=balances,
-            resting=self.resting,
-            ev=self.ev,
-            ring=self.ring,
-            gauge=self.gauge,
-            shard=self.shard,
-            shards=self.shards,
-        )
-
     def __repr__(self) -> str:
         tokens = {name: balance.tk for name, balance in self.balances.items()}
         return f"Image({self.entity_id}/{self.resource} rf={self.rf} cv={self.cv} tk={tokens} ring={self.ring})"

@@ -248,7 +248,8 @@ class DrawUnderWay:
                 if "Put" in write:
                     leg.image = yield from space.see(leg.key, image_of(write["Put"]["Item"]), self.now)
                 elif leg.image is not None:
-                    leg.image = after_taking(leg.image, leg.deltas, self.now)
+                    leg.image = after_taking(leg.image, leg.terms, leg.deltas, self.now, leg.nonce)
+                    space.images.see(leg.key, leg.image, self.now)
             return
         for leg, reason in zip(self.legs, reasons, strict=True):
             if reason.code is not None:

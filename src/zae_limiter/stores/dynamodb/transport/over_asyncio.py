@@ -29,7 +29,8 @@ from zae_limiter.stores.dynamodb.transport.access import (
     not_begun,
 )
 from zae_limiter.stores.dynamodb.transport.failures import told
-from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader
+from zae_limiter.stores.dynamodb.transport.http_replies import Answer
+from zae_limiter.stores.dynamodb.transport.loop_connection import LoopConnection, NothingSent
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.resting import Resting
 from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
@@ -167,10 +168,6 @@ class _Proxied:
         self._carrier.close()
 
 
-class NothingSent(Exception):
-    """A connection broke before the system had taken the whole call."""
-
-
 class Connections:
     """Connections of one loop to one place, at most 50 at a time. The one that rested least is used next."""
 
@@ -178,10 +175,10 @@ class Connections:
         place = access.line.place
         self._address = (place.host, place.port)
         self._trusted = access.trusted
-        self._resting: Resting[_Connection] = Resting(IDLE_S)
+        self._resting: Resting[LoopConnection] = Resting(IDLE_S)
         self._free = asyncio.Semaphore(CONNECTIONS)
-        self._open: set[_Connection] = set()
-        self._connecting: set[asyncio.Task[_Connection]] = set()
+        self._open: set[LoopConnection] = set()
+        self._connecting: set[asyncio.Task[LoopConnection]] = set()
         self._closed = False
 
     async def exchange(self, request: bytes, give_up_at: float) -> Answer:
@@ -225,7 +222,7 @@ class Connections:
         except TimeoutError as error:
             raise NoAnswer("every connection was busy until there was no time left", sent=False) from error
 
-    async def _exchange(self, connection: _Connection, request: bytes, give_up_at: float) -> Answer:
+    async def _exchange(self, connection: LoopConnection, request: bytes, give_up_at: float) -> Answer:
         try:
             answer = await connection.exchange(request, give_up_at)
         except BaseException:
@@ -237,13 +234,13 @@ class Connections:
             connection.close()
         return answer
 
-    def _let_rest(self, connection: _Connection) -> None:
+    def _let_rest(self, connection: LoopConnection) -> None:
         if self._closed:
             connection.close()
         else:
             self._resting.put(connection)
 
-    async def _connected(self, give_up_at: float) -> _Connection:
+    async def _connected(self, give_up_at: float) -> LoopConnection:
         """A new connection. While it is being made, the one who makes it holds the caller's place."""
         loop = asyncio.get_running_loop()
         if self._closed:
@@ -265,22 +262,22 @@ class Connections:
                 raise NoAnswer(f"no connection to {self._address[0]}: {told(error)}", sent=False) from error
             raise
 
-    def _keep(self, connecting: asyncio.Task[_Connection]) -> None:
+    def _keep(self, connecting: asyncio.Task[LoopConnection]) -> None:
         """A connection that nobody waits for any more."""
         self._free.release()
         if not connecting.cancelled() and connecting.exception() is None:
             self._let_rest(connecting.result())
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop) -> _Connection:
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> LoopConnection:
         """One address after the other. (Several at a time, as asyncio can, leak sockets when cancelled.)"""
         host, port = self._address
         failure: OSError = OSError(f"{host} has no address")
         for address in await self._addresses(loop):
-            connection: _Connection
+            connection: LoopConnection
             try:
                 async with asyncio.timeout(CONNECT_S):
                     _, connection = await loop.create_connection(
-                        lambda: _Connection(self._open),
+                        lambda: LoopConnection(self._open),
                         address,
                         port,
                         ssl=self._trusted,
@@ -298,89 +295,6 @@ class Connections:
             return (host,)
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [str(address[0]) for *_, address in found]
-
-
-class _Connection(asyncio.Protocol):
-    """One connection."""
-
-    __slots__ = ("_lost", "_open", "_reader", "_transport", "_waiter")
-
-    def __init__(self, opened: set[_Connection]) -> None:
-        self._open = opened
-        self._transport: asyncio.Transport = None  # type: ignore[assignment]
-        self._reader: ReplyReader | None = None
-        self._waiter: asyncio.Future[Answer] | None = None
-        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    # What asyncio tells
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._open.add(self)
-
-    def data_received(self, data: bytes) -> None:
-        reader, waiter = self._reader, self._waiter
-        if reader is None or waiter is None or waiter.done():
-            self.close()  # nobody asked
-            return
-        try:
-            answer = reader.feed(data)
-        except Garbled as error:
-            waiter.set_exception(error)
-        else:
-            if answer is not None:
-                waiter.set_result(answer)
-
-    def eof_received(self) -> None:
-        self.data_received(b"")
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._open.discard(self)
-        if not self._lost.done():
-            self._lost.set_result(None)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error or ConnectionResetError("the connection was lost"))
-
-    # What is asked of it
-
-    def fileno(self) -> int:
-        if self._transport.is_closing():
-            return -1
-        found = self._transport.get_extra_info("socket")
-        descriptor: int = -1 if found is None else found.fileno()
-        return descriptor
-
-    def close(self) -> None:
-        self._transport.abort()
-
-    def end(self) -> asyncio.Future[None]:
-        """Close it, and tell when it is."""
-        self._transport.abort()
-        return self._lost
-
-    async def exchange(self, request: bytes, give_up_at: float) -> Answer:
-        loop = asyncio.get_running_loop()
-        if give_up_at <= loop.time():
-            raise NoAnswer("there was no time left to ask", sent=False)
-        self._reader = ReplyReader()
-        waiter: asyncio.Future[Answer] = loop.create_future()
-        self._waiter = waiter
-        timer = loop.call_at(give_up_at, _give_up, waiter)
-        try:
-            self._transport.write(request)
-            if self._transport.is_closing():
-                raise NothingSent
-            return await waiter
-        except (OSError, Garbled) as error:
-            raise NoAnswer(f"no answer: {told(error)}") from error
-        finally:
-            timer.cancel()
-            self._reader = self._waiter = None
-
-
-def _give_up(waiter: asyncio.Future[Answer]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError("the time is up"))
 
 
 async def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: float) -> bool:
