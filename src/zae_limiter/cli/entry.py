@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from zae_limiter.cli.session import Surroundings
 
-CLI_EXTRA = ("click", "rich")
+CLI_EXTRA = ("click", "rich", "yaml")
 """What ``pip install 'zae-limiter[cli]'`` brings."""
 
 

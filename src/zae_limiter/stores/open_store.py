@@ -13,6 +13,9 @@ from zae_limiter.stores.protocol import Store
 
 URL_VARIABLE = "ZAEL_URL"
 
+SHORTEST_TABLE_NAME = 3
+"""DynamoDB's own rule."""
+
 
 class Settings(NamedTuple):
     """What every store is told."""
@@ -54,6 +57,8 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     if url.path.strip("/") or url.fragment or "@" in url.netloc or ":" in url.netloc:
         raise ValidationError("url", url.geturl(), shape)
     table = check_stack_name(url.netloc, "url")
+    if len(table) < SHORTEST_TABLE_NAME:
+        raise ValidationError("url", url.geturl(), "names a table, which has at least three characters")
     given: dict[str, str] = {}
     for name, value in parse_qsl(url.query, keep_blank_values=True):
         if name not in ("region", "endpoint_url") or name in given or not value:

@@ -39,6 +39,7 @@ class Booking:
         "leg",
         "nonce",
         "tries",
+        "unsure",
         "void_mark",
     )
 
@@ -51,6 +52,7 @@ class Booking:
         self.nonce = ""
         self.inc = ""
         self.void_mark = ""
+        self.unsure = False
         self.done = False
         self.doubtful = False  # it may have been done: an answer was lost
         self.anchor: str | None = None  # a mark that was in the ring before it can have been done
@@ -78,6 +80,12 @@ class Booking:
         """
         image = self.image
         return self.doubtful and image is not None and self.anchor in image.ring and now > image.rf
+
+    def let_credits_go(self) -> None:
+        """What could come back twice does not come back at all."""
+        self.deltas = {name: delta for name, delta in self.deltas.items() if delta > 0}
+        self.grants = max(self.grants, 0)
+        self.done = not self.deltas and not self.grants
 
     @property
     def gives_back(self) -> bool:
@@ -111,7 +119,8 @@ class BookingPlans(ResolvingPlans):
             for booking in pending:
                 booking.drop_anchor()
                 if booking.doubtful and not booking.can_be_sure(now):
-                    self._let_credits_go(booking)
+                    self.count_unsure(booking)
+                    booking.let_credits_go()
             pending = [booking for booking in pending if not booking.done]
             if not pending:
                 return
@@ -240,13 +249,11 @@ class BookingPlans(ResolvingPlans):
             booking.done = True
             self.remember_own(booking)
 
-    def _let_credits_go(self, booking: Booking) -> None:
-        """Nobody can tell whether it was done. What could come back twice does not come back at all."""
-        if booking.gives_back or booking.grants < 0:
+    def count_unsure(self, booking: Booking) -> None:
+        """Nobody can tell whether a lost try was done: the next one may charge twice."""
+        if not booking.unsure:
+            booking.unsure = True
             self.unresolved += 1
-            booking.deltas = {name: delta for name, delta in booking.deltas.items() if delta > 0}
-            booking.grants = max(booking.grants, 0)
-            booking.done = not booking.deltas and not booking.grants
 
     def remember_own(self, booking: Booking) -> None:
         """This client did it: what else happened to the bucket was done by others."""

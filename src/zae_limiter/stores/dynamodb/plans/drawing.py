@@ -184,6 +184,8 @@ class DrawUnderWay:
         space = self.space
         leg.drop_anchor()
         sure = leg.can_be_sure(self.now)
+        if leg.doubtful and not sure:
+            space.count_unsure(leg)
         memory = space.images.get(leg.key)
         write = update(
             image,
