@@ -76,7 +76,7 @@ class Deployment:
         return found
 
     def call(self, operation: str, **params: Any) -> Any:
-        return self.store._sync_transport().call(operation, params, SECONDS)
+        return self.store._calls.transport().call(operation, params, SECONDS)
 
     def process(self, batches: Sequence[Sequence[dict[str, Any]]]) -> None:
         for batch in batches:

@@ -47,7 +47,7 @@ class World:
     def item(self) -> dict[str, Any]:
         """The only bucket there is."""
         store: Any = self.store._core.store
-        found = store._sync_transport().call("Scan", {"TableName": self._table}, 10)["Items"]
+        found = store._calls.transport().call("Scan", {"TableName": self._table}, 10)["Items"]
         (bucket,) = [item for item in found if item["SK"]["S"] == "#STATE"]
         return bucket
 

@@ -150,7 +150,7 @@ def test_a_settlement_outlives_a_short_silence(caplog: pytest.LogCaptureFixture)
     caplog.set_level(logging.CRITICAL)
     table = hierarchy(1)
     store = store_on(table)
-    transport: Any = store._transport
+    transport: Any = store._calls._transport
     limiter = SyncRateLimiter(SyncRepository(store, clock=lambda: table.now))
     before = table.counters("key")["tpd"]
 

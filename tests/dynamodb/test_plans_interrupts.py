@@ -79,9 +79,7 @@ def taken_when_interrupted(height: int, known: bool, counts: Callable[[FrameType
         limiter = client_of(table, known=known)
         before = [table.counters(entity)["rpd"] for entity in ENTITIES[:height]]
         entered: list[object] = []
-        interrupter = Interrupter(
-            point, lambda frame, line: bool(limiter._core.store) and counts(frame, line)  # one store, one count
-        )
+        interrupter = Interrupter(point, counts)
         lease = limiter.acquire("key", RESOURCE, {"rpd": 3})
         if not interrupter.run(lambda lease=lease, entered=entered: entered.append(lease.__enter__())):
             return wrong
@@ -126,7 +124,7 @@ def test_cancelling_at_every_call_of_a_cold_lease_leaves_nothing_taken(height: i
     async def cancelled_during(number: int) -> bool:
         table = hierarchy(height)
         store = store_on(table)
-        transport: Any = store._async_transport
+        transport: Any = store._calls._async_transport
         assert isinstance(transport, ModelTransport)
         transport.seconds = 0.001
         limiter = RateLimiter(Repository(store, clock=lambda: table.now))

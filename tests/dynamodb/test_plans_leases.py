@@ -137,7 +137,7 @@ def test_a_loop_that_ends_while_a_lease_gives_back_mints_nothing() -> None:
     """``asyncio.run`` cancels every task that is left, those that carry a request too."""
     table = hierarchy(1)
     store = store_on(table)
-    transport: Any = store._async_transport
+    transport: Any = store._calls._async_transport
     assert isinstance(transport, AsyncModelTransport)
     repository = Repository(store, clock=lambda: table.now)
     limiter = RateLimiter(repository)

@@ -64,7 +64,6 @@ def test_a_draw_that_was_done_is_not_done_again_while_the_ring_remembers_it(othe
     assert all(script.effects[place] >= once[place] for place in once)
 
 
-@pytest.mark.xfail(strict=True, reason="a draw that is repeated after the ring has moved on is not counted as unresolved")
 def test_a_draw_that_may_have_been_done_twice_is_counted() -> None:
     table = hierarchy(1)
     client = warm(table)

@@ -123,7 +123,7 @@ def test_keys_that_were_left_unread_are_asked_for_again(left: int) -> None:
 
 
 def config_reads(store: DynamoStore) -> int:
-    transports: tuple[Any, Any] = (store._transport, store._async_transport)
+    transports: tuple[Any, Any] = (store._calls._transport, store._calls._async_transport)
     return sum(transport.calls.count("BatchGetItem") for transport in transports)
 
 
@@ -159,7 +159,7 @@ WORLDS = pytest.mark.parametrize("acquire", [acquire_from_threads, acquire_from_
 def test_many_who_ask_at_once_read_the_limits_once(acquire: Callable[[Table, DynamoStore], None]) -> None:
     table = hierarchy(1)
     store = store_on(table, deadline=20)
-    transports: tuple[Any, Any] = (store._transport, store._async_transport)
+    transports: tuple[Any, Any] = (store._calls._transport, store._calls._async_transport)
     for transport in transports:
         transport.seconds = 0.02
     before = table.counters("key")["tpd"]

@@ -51,6 +51,7 @@ def _sqlite(url: SplitResult, settings: Settings) -> Store:
 
 def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     from zae_limiter.stores.dynamodb.store import DynamoStore
+    from zae_limiter.stores.dynamodb.transport.choosing import HOWS
     from zae_limiter.stores.dynamodb.transport.protocol import Target
 
     shape = "must be dynamodb://STACK, then ?region=…&endpoint_url=… if need be"
@@ -67,12 +68,17 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     endpoint = given.get("endpoint_url")
     if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
         raise ValidationError("url", url.geturl(), "endpoint_url must begin with http:// or https://")
-    _refuse(settings.options)
+    options = dict(settings.options)
+    how = options.pop("transport", "own")
+    if how not in HOWS:
+        raise ValidationError("transport", how, f"must be one of {', '.join(HOWS)}")
+    _refuse(options)
     return DynamoStore(
         table,
         Target(given.get("region"), endpoint),
         deadline=settings.deadline,
         config_cache_ttl=settings.config_cache_ttl,
+        how=how,
     )
 
 

@@ -98,12 +98,13 @@ class Memory:
 class Images:
     """All buckets this client remembers, and how far its clock is behind the others'."""
 
-    __slots__ = ("_behind", "_behind_at", "_corrected", "_known")
+    __slots__ = ("_behind", "_behind_at", "_corrected", "_known", "clock_error_ms")
 
     def __init__(self, *, corrected: bool) -> None:
         """``corrected``: follow the clocks of others that are ahead of ours."""
         self._known: dict[Key, Memory] = {}
         self._corrected = corrected
+        self.clock_error_ms = 0  # by how much the machine's clock is late, as replies show it
         self._behind = 0
         self._behind_at = 0
 
@@ -142,6 +143,7 @@ class Images:
 
     def corrected(self, clock: int) -> int:
         """Our clock, moved towards the fastest one seen."""
+        clock += self.clock_error_ms
         return clock + self._lag(clock)
 
     def is_ahead(self, image: Image, now: int) -> bool:
@@ -150,6 +152,7 @@ class Images:
 
     def compare_clocks(self, image: Image, clock: int) -> None:
         """Learn from the last writer's mark how far ours is behind; ``clock`` is what ours says now."""
+        clock += self.clock_error_ms
         ahead = max(map(nonce_time, image.ring), default=0) - clock
         self._behind = min(max(ahead, self._lag(clock), 0), FASTEST_CLOCK_MS)
         self._behind_at = clock

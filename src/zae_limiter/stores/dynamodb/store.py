@@ -12,7 +12,7 @@ from typing import Any
 
 from zae_limiter.running.clocks import machine_timer
 from zae_limiter.running.plan import NOT_YET, Plan, Request
-from zae_limiter.stores.dynamodb.breaker import Breaker, Passage
+from zae_limiter.stores.dynamodb.calling import Calls
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S, Asking, Window
 from zae_limiter.stores.dynamodb.plans.audit import AuditVerbs, Trace, traced
@@ -28,13 +28,13 @@ from zae_limiter.stores.dynamodb.requests import (
     DeadlineOver,
     MachineTime,
     NoAnswer,
-    NobodyThere,
     ReadMachineTime,
     Refused,
     Reply,
     Together,
 )
 from zae_limiter.stores.dynamodb.table import TableVerbs
+from zae_limiter.stores.dynamodb.transport.choosing import How, transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
 from zae_limiter.stores.protocol import Receipt
 
@@ -82,20 +82,24 @@ class DynamoStore(TableVerbs):
         config_cache_ttl: float = 60.0,
         transport: Transport | None = None,
         async_transport: AsyncTransport | None = None,
+        how: How = "own",
         marks: Marks | None = None,
         ttl_margin_s: int = TTL_MARGIN_S,
     ) -> None:
+        """``how`` calls are carried: by ourselves, or by botocore. ``transport`` and ``async_transport`` stand in."""
         self.asking = Asking(
             table, deadline_ms=round(deadline * 1000), marks=marks or Marks(), ttl_margin_s=ttl_margin_s
         )
         self.identity = ("dynamodb", target.endpoint_url, target.region, table)
-        self._target = target
         self._config_ttl_ms = round(config_cache_ttl * 1000)
         self._spaces: dict[tuple[str, bool], DynamoSpace] = {}
-        self._transport = transport
-        self._async_transport = async_transport
-        self._breaker = Breaker()
-        self._probing: set[Any] = set()
+        self._calls = Calls(
+            transports_for(target, how),
+            transport=transport,
+            async_transport=async_transport,
+            probe=("DescribeTable", {"TableName": table}, deadline),
+            on_clock_error=self._correct_clocks,
+        )
         self._workers: tuple[int, ThreadPoolExecutor | None] = (0, None)  # threads do not survive a fork
 
     def __repr__(self) -> str:
@@ -118,7 +122,7 @@ class DynamoStore(TableVerbs):
 
     def perform(self, request: Request[Any], /) -> Any:
         if isinstance(request, Call):
-            return self._call(request)
+            return self._calls.call(request)
         if isinstance(request, Together):
             return self._call_together(request.calls)
         if isinstance(request, Backoff):
@@ -131,9 +135,9 @@ class DynamoStore(TableVerbs):
         import asyncio
 
         if isinstance(request, Call):
-            return await self._call_async(request)
+            return await self._calls.call_async(request)
         if isinstance(request, Together):
-            answers = await asyncio.gather(*map(self._call_async, request.calls), return_exceptions=True)
+            answers = await asyncio.gather(*map(self._calls.call_async, request.calls), return_exceptions=True)
             return _only_answers(answers)
         if isinstance(request, Backoff):
             return await asyncio.sleep(_pause(request))
@@ -158,109 +162,21 @@ class DynamoStore(TableVerbs):
             return failure
         return reply
 
-    def _call(self, call: Call) -> Reply:
-        seconds = _seconds_left(call)
-        passage = self._breaker.passage(machine_timer())
-        if passage is Passage.STOP_AND_PROBE:
-            threading.Thread(target=self._probe, name="zae-limiter-probe", daemon=True).start()
-        if passage is not Passage.GO:
-            raise NobodyThere
-        try:
-            reply = self._sync_transport().call(call.operation, call.params, seconds)
-        except NoAnswer:
-            self._breaker.silent(machine_timer())
-            raise
-        except Refused:
-            self._breaker.answered()
-            raise
-        self._breaker.answered()
-        return reply
-
-    def _probe(self) -> None:
-        """Ask whether anybody is there; a refusal is an answer too."""
-        try:
-            self._sync_transport().call(*self._question())
-        except NoAnswer:
-            return
-        except Refused:
-            pass
-        self._breaker.answered()
-
-    async def _call_async(self, call: Call) -> Reply:
-        seconds = _seconds_left(call)
-        passage = self._breaker.passage(machine_timer())
-        if passage is Passage.STOP_AND_PROBE:
-            self._probes_async()
-        if passage is not Passage.GO:
-            raise NobodyThere
-        try:
-            reply = await self._async_world().call(call.operation, call.params, seconds)
-        except NoAnswer:
-            self._breaker.silent(machine_timer())
-            raise
-        except Refused:
-            self._breaker.answered()
-            raise
-        self._breaker.answered()
-        return reply
-
-    def _probes_async(self) -> None:
-        import asyncio
-
-        async def probe() -> None:
-            try:
-                await self._async_world().call(*self._question())
-            except NoAnswer:
-                return
-            except Refused:
-                pass
-            self._breaker.answered()
-
-        task = asyncio.get_running_loop().create_task(probe(), name="zae-limiter-probe")
-        self._probing.add(task)
-        task.add_done_callback(self._probing.discard)
-
-    def _question(self) -> tuple[str, dict[str, Any], float]:
-        return "DescribeTable", {"TableName": self.asking.table}, self.asking.deadline_ms / 1000
-
-    def _async_world(self) -> AsyncTransport:
-        if self._async_transport is None:
-            from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
-
-            self._async_transport = AiobotocoreTransport(self._target)
-        return self._async_transport
-
-    def _sync_transport(self) -> Transport:
-        if self._transport is None:
-            from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
-
-            self._transport = BotocoreTransport(self._target)
-        return self._transport
-
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        self._calls.close()
         pid, workers = self._workers
         self._workers = (0, None)
         if workers is not None and pid == os.getpid():
             workers.shutdown(wait=False)
 
     async def aclose(self) -> None:
-        import asyncio
-
-        for task in [task for task in self._probing if task.get_loop() is asyncio.get_running_loop()]:
-            task.cancel()
-            await asyncio.wait((task,))
-        if self._async_transport is not None:
-            await self._async_transport.close()
+        await self._calls.aclose()
         self.close()
 
-
-def _seconds_left(call: Call) -> float:
-    left = (call.give_up_at - machine_timer()) / 1000
-    if left <= 0:
-        raise DeadlineOver
-    return left
+    def _correct_clocks(self, error_ms: int) -> None:
+        for (_, corrected), space in list(self._spaces.items()):
+            if corrected:
+                space.images.clock_error_ms = error_ms
 
 
 def _pause(backoff: Backoff) -> float:

@@ -1,0 +1,163 @@
+"""Calls, from threads and from event loops: carried by a transport, watched by a breaker.
+
+The transport is made when it is first needed. While the breaker is open nobody is kept waiting, and a probe beside
+later calls finds out when somebody answers again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from zae_limiter.running.clocks import machine_timer
+from zae_limiter.stores.dynamodb.breaker import Breaker, Passage
+from zae_limiter.stores.dynamodb.requests import Call, DeadlineOver, NoAnswer, NobodyThere, Refused, Reply
+from zae_limiter.stores.dynamodb.transport.choosing import Transports
+from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Transport
+
+logger = logging.getLogger("zae_limiter")
+
+LARGEST_CLOCK_ERROR_S = 2.0
+"""A machine's clock that is off by more, as DynamoDB's replies show it, is corrected."""
+
+
+class Calls:
+    """Calls of one table."""
+
+    def __init__(
+        self,
+        make: Transports,
+        *,
+        transport: Transport | None = None,
+        async_transport: AsyncTransport | None = None,
+        probe: tuple[str, dict[str, Any], float],
+        on_clock_error: Callable[[int], None],
+    ) -> None:
+        """``probe`` is the call that finds out whether anybody is there; ``on_clock_error`` is told milliseconds."""
+        self._make = make
+        self._transport = transport
+        self._async_transport = async_transport
+        self._question = probe
+        self._breaker = Breaker()
+        self._probing: set[Any] = set()
+        self._on_clock_error = on_clock_error
+        self._clock_error_s = 0.0
+
+    def call(self, call: Call) -> Reply:
+        """The reply, for a thread that waits for it."""
+        seconds = _seconds_left(call)
+        if self._may_go():
+            return self._answered(call, seconds)
+        raise NobodyThere
+
+    def _answered(self, call: Call, seconds: float) -> Reply:
+        transport = self.transport()
+        try:
+            reply = transport.call(call.operation, call.params, seconds)
+        except NoAnswer:
+            self._breaker.silent(machine_timer())
+            raise
+        except Refused:
+            self._breaker.answered()
+            raise
+        self._breaker.answered()
+        self._compare_clocks(transport)
+        return reply
+
+    async def call_async(self, call: Call) -> Reply:
+        """The reply, for a task that awaits it."""
+        seconds = _seconds_left(call)
+        if not self._may_go(in_loop=True):
+            raise NobodyThere
+        transport = self.async_transport()
+        try:
+            reply = await transport.call(call.operation, call.params, seconds)
+        except NoAnswer:
+            self._breaker.silent(machine_timer())
+            raise
+        except Refused:
+            self._breaker.answered()
+            raise
+        self._breaker.answered()
+        self._compare_clocks(transport)
+        return reply
+
+    def _may_go(self, *, in_loop: bool = False) -> bool:
+        passage = self._breaker.passage(machine_timer())
+        if passage is Passage.STOP_AND_PROBE:
+            if in_loop:
+                self._probe_in_loop()
+            else:
+                threading.Thread(target=self._probe, name="zae-limiter-probe", daemon=True).start()
+        return passage is Passage.GO
+
+    def _probe(self) -> None:
+        """Ask whether anybody is there; a refusal is an answer too."""
+        try:
+            self.transport().call(*self._question)
+        except NoAnswer:
+            return
+        except Refused:
+            pass
+        self._breaker.answered()
+
+    def _probe_in_loop(self) -> None:
+        import asyncio
+
+        async def probe() -> None:
+            try:
+                await self.async_transport().call(*self._question)
+            except NoAnswer:
+                return
+            except Refused:
+                pass
+            self._breaker.answered()
+
+        task = asyncio.get_running_loop().create_task(probe(), name="zae-limiter-probe")
+        self._probing.add(task)
+        task.add_done_callback(self._probing.discard)
+
+    def _compare_clocks(self, transport: Any) -> None:
+        """Replies carry the time. A machine's clock that is far off is reported once, and corrected."""
+        error = getattr(transport, "last_date_skew_s", None) or 0.0
+        if abs(error - self._clock_error_s) <= LARGEST_CLOCK_ERROR_S:
+            return
+        self._clock_error_s = error if abs(error) > LARGEST_CLOCK_ERROR_S else 0.0
+        logger.warning("this machine's clock is %.0f s off by DynamoDB's; correcting it for the buckets", error)
+        self._on_clock_error(round(self._clock_error_s * 1000))
+
+    def transport(self) -> Transport:
+        """The transport for threads."""
+        if self._transport is None:
+            self._transport = self._make.sync()
+        return self._transport
+
+    def async_transport(self) -> AsyncTransport:
+        """The transport for event loops."""
+        if self._async_transport is None:
+            self._async_transport = self._make.asynchronous()
+        return self._async_transport
+
+    def close(self) -> None:
+        """Close the connections of threads."""
+        if self._transport is not None:
+            self._transport.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this loop."""
+        import asyncio
+
+        for task in [task for task in self._probing if task.get_loop() is asyncio.get_running_loop()]:
+            task.cancel()
+            await asyncio.wait((task,))
+        if self._async_transport is not None:
+            await self._async_transport.close()
+
+
+def _seconds_left(call: Call) -> float:
+    left = (call.give_up_at - machine_timer()) / 1000
+    if left <= 0:
+        raise DeadlineOver
+    return left

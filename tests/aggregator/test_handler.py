@@ -1,0 +1,179 @@
+"""The Lambda: a batch in, what to bring again out, and everything told as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from stream_worlds import record
+
+from engines.servers import Engine
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.exceptions import ZAELimiterError
+from zae_limiter.stores.dynamodb.requests import NoAnswer
+from zae_limiter_aggregator import handler as entry
+from zae_limiter_aggregator.processor import Failure, Processed
+from zae_limiter_aggregator.records import PoisonousRecord
+from zae_limiter_aggregator.telling import METRICS, answer_of, lines_of
+
+SECONDS = 20.0
+TABLES = count()
+THIRD_PARTY = {"aiobotocore", "aiohttp", "boto3", "botocore", "click", "matplotlib", "rich", "urllib3", "yaml"}
+
+
+class Context:
+    aws_request_id = "request-1"
+
+
+class Deployed:
+    """A table on an engine, in an environment like Lambda's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.table = f"handler-{os.getpid()}-{next(TABLES)}"
+        self.environment = {
+            "ZAEL_TABLE": self.table,
+            "AWS_REGION": engine.region,
+            "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_SESSION_TOKEN": "token",
+            "AWS_ENDPOINT_URL_DYNAMODB": engine.endpoint_url,
+        }
+        url = f"dynamodb://{self.table}?region={engine.region}&endpoint_url={engine.endpoint_url}"
+        self.repository = SyncRepository.open(url, create=True, deadline=SECONDS)
+        self.limiter = SyncRateLimiter(self.repository)
+        self.limiter.set_system_defaults([Limit.per_day("rpd", 1_000)])
+
+    def take(self, times: int) -> None:
+        for _ in range(times):
+            with self.limiter.acquire("a", "gpt", {"rpd": 2}):
+                pass
+
+    def records(self) -> list[dict[str, Any]]:
+        """The stream as Lambda delivers it: times are numbers there."""
+        transport: Any = self.repository._core.store._sync_transport()  # type: ignore[attr-defined]
+
+        def call(operation: str, **params: Any) -> Any:
+            return transport.call(operation, params, SECONDS)
+
+        stream = call("DescribeTable", TableName=self.table)["Table"]["LatestStreamArn"]
+        shard = call("DescribeStream", StreamArn=stream)["StreamDescription"]["Shards"][0]["ShardId"]
+        where = {"StreamArn": stream, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
+        found = call("GetRecords", **{"ShardIterator": call("GetShardIterator", **where)["ShardIterator"]})["Records"]
+        text = json.dumps(found, default=lambda moment: moment.timestamp())
+        records: list[dict[str, Any]] = json.loads(text)
+        return records
+
+    def usage(self) -> tuple[int, int]:
+        total = self.limiter.get_usage_summary("a")
+        return total.total_events, total.total.get("rpd", 0)
+
+
+@pytest.fixture
+def deployed(dynoxide: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
+    found = Deployed(dynoxide)
+    for name, value in found.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(entry, "_kept", {})
+    yield found
+    for store in entry._kept.values():
+        store.close()
+    found.repository.delete_table()
+    found.repository.close()
+
+
+def test_a_batch_is_counted_and_told(deployed: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+    deployed.take(3)
+    records = deployed.records()
+    for _ in range(2):
+        assert entry.handler({"Records": records}, Context()) == {"batchItemFailures": []}
+        assert deployed.usage() == (3, 6)
+    (line, _) = capsys.readouterr().out.splitlines()
+    told = json.loads(line)
+    assert (told["Records"], told["Snapshots"], told["PoisonousRecords"], told["UnwrittenRecords"]) == (3, 1, 0, 0)
+    assert (told["Table"], told["request_id"], told["level"]) == (deployed.table, "request-1", "INFO")
+    assert told["Lag"] >= 0
+
+
+def test_poison_is_brought_again_alone_and_the_rest_counts(
+    deployed: Deployed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployed.take(2)
+    broken = record(7)
+    del broken["dynamodb"]["NewImage"]
+    records = [broken, *deployed.records(), {"eventName": "MODIFY"}]
+    sequence = broken["dynamodb"]["SequenceNumber"]
+    assert entry.handler({"Records": records}, None) == {"batchItemFailures": [{"itemIdentifier": sequence}]}
+    assert deployed.usage() == (2, 4)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["level"] for line in lines] == ["ERROR", "ERROR", "INFO"]
+    assert lines[0]["sequence"] == sequence
+    assert lines[-1]["PoisonousRecords"] == 2
+
+
+def test_an_empty_event_is_fine(deployed: Deployed) -> None:
+    assert entry.handler({}, None) == {"batchItemFailures": []}
+
+
+def test_without_a_table_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZAEL_TABLE", raising=False)
+    with pytest.raises(ZAELimiterError, match="ZAEL_TABLE"):
+        entry.handler({"Records": []}, None)
+
+
+# What is told
+
+
+def test_what_could_not_be_written_is_to_be_brought_again_once_each() -> None:
+    failures = (Failure("2", NoAnswer("lost")), Failure("3", NoAnswer("lost")))
+    processed = Processed(5, 1, (Failure("2", PoisonousRecord("2", "odd")),), failures)
+    assert answer_of(processed) == {"batchItemFailures": [{"itemIdentifier": "2"}, {"itemIdentifier": "3"}]}
+
+
+def test_the_numbers_are_in_the_embedded_metric_format() -> None:
+    processed = Processed(5, 2, (), (Failure("3", NoAnswer("lost")),))
+    written = {"dynamodb": {"ApproximateCreationDateTime": 1_800_000_000.0}}
+    error, numbers = map(json.loads, lines_of("limits", [written], processed, 1_800_000_000_250, None))
+    assert (error["message"], error["error"]) == ("record not counted yet", "lost")
+    told = numbers["_aws"]
+    assert told["Timestamp"] == 1_800_000_000_250
+    (metrics,) = told["CloudWatchMetrics"]
+    assert metrics["Namespace"] == "zae-limiter"
+    assert metrics["Dimensions"] == [["Table"]]
+    assert {metric["Name"]: metric["Unit"] for metric in metrics["Metrics"]} == METRICS
+    assert [numbers[name] for name in METRICS] == [5, 2, 0, 1, 250]
+
+
+# What is loaded
+
+SCRIPT = """
+import json, sys
+from zae_limiter_aggregator.handler import handler
+loaded = [sorted({name.partition(".")[0] for name in sys.modules})]
+answer = handler({"Records": json.load(sys.stdin)}, None)
+loaded.append(sorted({name.partition(".")[0] for name in sys.modules}))
+print(json.dumps([answer, *loaded]))
+"""
+
+
+def test_neither_importing_nor_running_it_loads_anything_third_party(deployed: Deployed) -> None:
+    deployed.take(2)
+    finished = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps(deployed.records()),
+        env={**deployed.environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    answer, imported, ran = json.loads(finished.stdout.splitlines()[-1])
+    assert answer == {"batchItemFailures": []}
+    assert set(imported) & (THIRD_PARTY | {"socket", "ssl", "asyncio"}) == set()
+    assert set(ran) & THIRD_PARTY == set()
+    assert deployed.usage() == (2, 4)
