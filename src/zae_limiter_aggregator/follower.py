@@ -102,7 +102,7 @@ class Follower:
         known = {shard.id for shard in shards}
         for gone in positions.keys() - known:
             del positions[gone]
-        going = _Going()
+        going = _Going((yield from self._asking.window()).epoch_s)
         for shard in shards:
             waits = shard.parent in known and not positions.get(shard.parent, Position()).finished
             if not waits and not positions.get(shard.id, Position()).finished:
@@ -122,7 +122,10 @@ class Follower:
             after = {"ExclusiveStartShardId": last}
 
     def _read(self, stream: str, shard: Shard, positions: Positions, going: _Going) -> Plan[None]:
-        """Read a shard to its end, or until it is quiet."""
+        """Read a shard to its end, or until it is quiet, or until what comes was written after this go began.
+
+        A shard that is written to all the time would never be quiet, and keep the others waiting.
+        """
         place, kept = self._iterators.pop(shard.id, (None, None))
         iterator = kept if place == positions.get(shard.id, Position()) else None
         if iterator is None:
@@ -148,9 +151,9 @@ class Follower:
                 if positions[shard.id] != here:
                     return  # somebody else is further: the next time goes on from there
             following = reply.get("NextShardIterator")
-            if following == iterator:
+            repeats, iterator = following == iterator, following
+            if repeats or going.is_over(records):
                 break
-            iterator = following
         if iterator is None:
             positions[shard.id] = positions.get(shard.id, Position())._replace(finished=True)
         else:
@@ -192,11 +195,17 @@ class Follower:
 class _Going:
     """A go in progress."""
 
-    def __init__(self) -> None:
+    def __init__(self, began_s: int) -> None:
+        self.began_s = began_s
         self.records = 0
         self.snapshots = 0
         self.poisonous: list[Failure] = []
         self.trimmed: list[str] = []
+
+    def is_over(self, records: Sequence[Record]) -> bool:
+        """Whether these records are from after it began."""
+        written_s = last_written(records) if records else None
+        return written_s is not None and written_s > self.began_s + 1
 
 
 def shard_of(description: Mapping[str, Any]) -> Shard:

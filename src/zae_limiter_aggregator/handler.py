@@ -1,7 +1,8 @@
 """Where Lambda begins: ``zae_limiter_aggregator.handler.handler``, behind the stream of the table ``ZAEL_TABLE``.
 
-The event source should report batch item failures: then what could not be counted is brought again, alone, and the
-rest is done. Nothing third-party is needed. The store is opened with the first batch and kept for the next ones.
+The event source should report batch item failures: then Lambda brings again what follows from the first record that
+was not counted, and what was counted among it changes nothing. Nothing third-party is needed. The store is opened with
+the first batch and kept for the next ones.
 """
 
 from __future__ import annotations
@@ -46,14 +47,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
 def open_table(table: str) -> DynamoStore:
     """The table as this environment reaches it, over our own transport.
 
-    The rest of this package knows no transport, and is kept from it by a contract. Here the two come together, by
+    The rest of this package knows no transport, and a contract of imports keeps it so. Here the two come together, by
     name and with the first batch.
     """
-    transports = import_module("zae_limiter.stores.dynamodb.transport.over_sockets")
-    protocol = import_module("zae_limiter.stores.dynamodb.transport.protocol")
-    stores = import_module("zae_limiter.stores.dynamodb.store")
-    target = protocol.Target()
-    store: DynamoStore = stores.DynamoStore(
-        table, target, deadline=DEADLINE_S, transport=transports.SocketTransport(target)
-    )
+    store: DynamoStore = import_module("zae_limiter.stores.dynamodb.store").DynamoStore(table, deadline=DEADLINE_S)
     return store

@@ -1,4 +1,4 @@
-"""What is told about a batch: to Lambda which records to bring again, to the log what happened, to CloudWatch how much.
+"""What is told about a batch: to Lambda what to bring again, to the log what happened, to CloudWatch how much.
 
 Everything is a line of JSON. The one with the numbers is in CloudWatch's embedded format: whoever reads the log finds
 them there, and CloudWatch makes metrics of them without being called.

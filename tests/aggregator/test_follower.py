@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from stream_worlds import STREAM, Stream, after, record
-from usage_worlds import asking, run
+from usage_worlds import EPOCH_S, asking, run
 
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter_aggregator.follower import Follower, NoStream, Position, Shard, by_descent
@@ -127,3 +127,14 @@ def test_an_open_shard_is_read_on_behind_its_empty_pages_the_next_time() -> None
     counted = [run(follower.catch_up(STREAM, positions), stream.ask).records for _ in range(3)]
     assert counted == [0, 0, 1]
     assert stream.calls.count("GetShardIterator") == 1
+
+
+def test_a_shard_that_is_never_quiet_does_not_keep_the_others_waiting() -> None:
+    busy = [[record(number)] for number in range(1, 6)]
+    for (later,) in busy[1:]:
+        later["dynamodb"]["ApproximateCreationDateTime"] = EPOCH_S + 2.5
+    stream = Stream(a=busy, b=[[record(6)]])
+    follower, positions = Follower(asking(), empty_pages=1), dict[str, Position]()
+    counted = [run(follower.catch_up(STREAM, positions), stream.ask).records for _ in range(5)]
+    assert counted == [3, 1, 1, 1, 0]
+    assert positions == {"a": after(5), "b": after(6)}

@@ -17,6 +17,8 @@ from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.stores.dynamodb.requests import NoAnswer
+from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
+from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter_aggregator import handler as entry
 from zae_limiter_aggregator.processor import Failure, Processed
 from zae_limiter_aggregator.records import PoisonousRecord
@@ -45,9 +47,15 @@ class Deployed:
             "AWS_ENDPOINT_URL_DYNAMODB": engine.endpoint_url,
         }
         url = f"dynamodb://{self.table}?region={engine.region}&endpoint_url={engine.endpoint_url}"
+        self._transport = SocketTransport(Target(engine.region, engine.endpoint_url))
         self.repository = SyncRepository.open(url, create=True, deadline=SECONDS)
         self.limiter = SyncRateLimiter(self.repository)
         self.limiter.set_system_defaults([Limit.per_day("rpd", 1_000)])
+
+    def close(self) -> None:
+        self.repository.delete_table()
+        self.repository.close()
+        self._transport.close()
 
     def take(self, times: int) -> None:
         for _ in range(times):
@@ -56,15 +64,14 @@ class Deployed:
 
     def records(self) -> list[dict[str, Any]]:
         """The stream as Lambda delivers it: times are numbers there."""
-        transport: Any = self.repository._core.store._sync_transport()  # type: ignore[attr-defined]
 
         def call(operation: str, **params: Any) -> Any:
-            return transport.call(operation, params, SECONDS)
+            return self._transport.call(operation, params, SECONDS)
 
         stream = call("DescribeTable", TableName=self.table)["Table"]["LatestStreamArn"]
         shard = call("DescribeStream", StreamArn=stream)["StreamDescription"]["Shards"][0]["ShardId"]
         where = {"StreamArn": stream, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
-        found = call("GetRecords", **{"ShardIterator": call("GetShardIterator", **where)["ShardIterator"]})["Records"]
+        found = call("GetRecords", ShardIterator=call("GetShardIterator", **where)["ShardIterator"])["Records"]
         text = json.dumps(found, default=lambda moment: moment.timestamp())
         records: list[dict[str, Any]] = json.loads(text)
         return records
@@ -83,8 +90,7 @@ def deployed(dynoxide: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Depl
     yield found
     for store in entry._kept.values():
         store.close()
-    found.repository.delete_table()
-    found.repository.close()
+    found.close()
 
 
 def test_a_batch_is_counted_and_told(deployed: Deployed, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,11 +57,11 @@ def test_once_counts_what_is_there_and_ends(table: Stage) -> None:
     assert grants(table) == 0
     ran = table.run("aggregate", "--once")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("3 changes of buckets counted into 1 hours, ")
+    assert ran.out.startswith("3 changes counted into 1 window, ")
     assert grants(table) == 3
     take(table, 2)
-    assert table.run("aggregate", "--once").out.startswith("2 changes of buckets")
-    assert table.run("aggregate", "--once").out == "0 changes of buckets counted into 0 hours\n"
+    assert table.run("aggregate", "--once").out.startswith("2 changes")
+    assert table.run("aggregate", "--once").out == "0 changes counted into 0 windows\n"
     assert grants(table) == 5
 
 
@@ -76,9 +76,9 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c(table: Stage) -> None:
     take(table, 1)
     assert table.url is not None
     with terminal(COMMAND, "aggregate", "--url", table.url, "--interval", "0.1") as screen:
-        screen.wait_for("1 changes of buckets")
+        screen.wait_for("1 change counted")
         take(table, 2)
-        screen.wait_for("3 changes of buckets")
+        screen.wait_for("3 changes counted")
         screen.type(CTRL_C)
         assert screen.end() == 0
     assert "Traceback" not in screen.shown

@@ -235,9 +235,7 @@ class Client:
 
     def __init__(self, table: Table, name: str, corrected: bool, config_cache_ttl: float) -> None:
         self.table = table
-        self.store = DynamoStore(
-            table.NAME, deadline=DEADLINE_S, config_cache_ttl=config_cache_ttl, marks=Marks(name)
-        )
+        self.store = DynamoStore(table.NAME, deadline=DEADLINE_S, config_cache_ttl=config_cache_ttl, marks=Marks(name))
         self.core = Core(self.store, clock=lambda: table.now)
         if corrected:
             self.core.space = self.store.space("default", corrected=True)
@@ -491,15 +489,19 @@ class AsyncModelTransport(ModelTransport):
         """Nothing to close."""
 
 
-def store_on(table: Table, *, deadline: float = DEADLINE_S, config_cache_ttl: float = 60.0) -> DynamoStore:
-    """A real store, answered by the model, in both worlds."""
-    return DynamoStore(
-        table.NAME,
-        deadline=deadline,
-        config_cache_ttl=config_cache_ttl,
-        transport=ModelTransport(table),
-        async_transport=AsyncModelTransport(table),
-    )
+class ModelStore(DynamoStore):
+    """A real store, answered by the model, in both worlds: ``threads`` and ``loops`` are its transports."""
+
+    def __init__(self, table: Table, *, deadline: float = DEADLINE_S, config_cache_ttl: float = 60.0) -> None:
+        self.threads = ModelTransport(table)
+        self.loops = AsyncModelTransport(table)
+        super().__init__(
+            table.NAME,
+            deadline=deadline,
+            config_cache_ttl=config_cache_ttl,
+            transport=self.threads,
+            async_transport=self.loops,  # type: ignore[arg-type]
+        )
 
 
 def answer(table: Table, request: Call | Together) -> Any:

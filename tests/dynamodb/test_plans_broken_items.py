@@ -1,4 +1,4 @@
-"""Items that are not as we wrote them: a clear error, nothing taken, nothing given twice, and nobody else is held up."""
+"""Items that are not as we wrote them: a clear error, nothing taken or given twice, and nobody else held up."""
 
 from __future__ import annotations
 
@@ -34,8 +34,12 @@ HARMLESS: dict[str, tuple[str, Any]] = {
 MOST_CALLS = 40
 """So many calls a draw may make before it gives up on a bucket, or it would do nothing else until its deadline."""
 
-escapes = pytest.mark.xfail(strict=True, reason="the decoder's own error escapes: ValueError, ZeroDivisionError, another field's")
-stays_taken = pytest.mark.xfail(strict=True, reason="an error that is neither Refused nor NoAnswer leaves the other leg taken")
+escapes = pytest.mark.xfail(
+    strict=True, reason="the decoder's own error escapes: ValueError, ZeroDivisionError, another field's"
+)
+stays_taken = pytest.mark.xfail(
+    strict=True, reason="an error that is neither Refused nor NoAnswer leaves the other leg taken"
+)
 
 
 def acquire(known: bool, what: str, kinds: dict[str, tuple[str, Any]] = SPOILED) -> tuple[BaseException | None, int]:
@@ -81,7 +85,9 @@ def test_a_bucket_without_a_whole_ring_is_refused_by_dynamodb(missing: str) -> N
     assert "another layout" in str(ended.error)
 
 
-@pytest.mark.xfail(strict=True, reason="mints: an error that says nothing about doubt lets the end repeat every leg, three times")
+@pytest.mark.xfail(
+    strict=True, reason="mints: an error that says nothing about doubt lets the end repeat every leg, three times"
+)
 def test_a_broken_parent_does_not_give_the_child_its_tokens_back_again_and_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -120,7 +126,9 @@ def weird_version(table: Table) -> None:
     table.spoil("key", "cv", {"S": "weird"})
 
 
-@pytest.mark.xfail(strict=True, reason="resolves again and again without a pause until the deadline, and never follows")
+@pytest.mark.xfail(
+    strict=True, reason="resolves again and again without a pause until the deadline, and never follows"
+)
 @pytest.mark.parametrize("happens", [counters_begin_anew, weird_version])
 def test_a_version_ahead_of_all_configs_is_followed_once_it_was_seen_before_them(happens: Any) -> None:
     """Counters only grow. What was resolved after an image was seen is newer than it, whatever the numbers say."""

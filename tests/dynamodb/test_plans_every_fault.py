@@ -1,4 +1,4 @@
-"""Every call of every scenario meets every fate, alone and in pairs: nothing is minted, and nothing stays taken unsaid.
+"""Every call of every scenario meets every fate: nothing is minted, and nothing stays taken unsaid.
 
 *Minted*: a bucket holds more than it may by what its clients were told. *Unsaid*: something stays taken (or is not
 booked) although the outcome is neither ambiguous nor counted as unresolved.
@@ -228,11 +228,13 @@ SCENARIOS: dict[str, Callable[[], Case]] = {
     **{f"cold settlement of {deltas} over 2": partial(settling, 2, known=False, **deltas) for deltas in CHANGES},
     "settlement without buckets": partial(rebuilding, tpd=70),
     **{f"failed end over {n}": partial(ending, n, failed=True) for n in (1, 2)},
-    **{f"end with {deltas} over {n}": partial(ending, n, failed=False, **deltas) for n in (1, 2) for deltas in CHANGES},
+    **{
+        f"end with {deltas} over {n}": partial(ending, n, failed=False, **deltas) for n in (1, 2) for deltas in CHANGES
+    },
 }
 
 KNOWN = {
-    f"end with {{'tpd': 70}} over {n}": "a debit that may have been booked is booked again and not counted as unresolved"
+    f"end with {{'tpd': 70}} over {n}": "a debit that may have been booked is booked again, and not counted"
     for n in (1, 2)
 }
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at any line of our own code, and cancellation at any moment: what was taken comes back, and nothing else does."""
+"""Ctrl-C at any line of our own code, cancellation at any moment: what was taken comes back, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from scripted_plans import RESOURCE, ModelTransport, Table, store_on
+from scripted_plans import RESOURCE, ModelStore, Table
 from test_plans_every_fault import ENTITIES, hierarchy
 
 from zae_limiter import RateLimiter, Repository, SyncRateLimiter, SyncRepository
@@ -64,7 +64,7 @@ class Interrupter:
 
 
 def client_of(table: Table, *, known: bool) -> SyncRateLimiter:
-    limiter = SyncRateLimiter(SyncRepository(store_on(table), clock=lambda: table.now))
+    limiter = SyncRateLimiter(SyncRepository(ModelStore(table), clock=lambda: table.now))
     if known:
         with limiter.acquire("key", RESOURCE, {}):
             pass
@@ -94,7 +94,9 @@ def in_the_plans(frame: FrameType, line: str) -> bool:
     return "/plans/" in frame.f_code.co_filename or frame.f_code.co_filename.endswith("items.py")
 
 
-@pytest.mark.xfail(strict=True, reason="an interrupt within the plan's own code, not at a request, does not undo what was taken")
+@pytest.mark.xfail(
+    strict=True, reason="an interrupt within the plan's own code, not at a request, does not undo what was taken"
+)
 @pytest.mark.parametrize("height", [1, 2])
 def test_an_interrupt_at_any_line_of_a_plan_leaves_nothing_taken(height: int) -> None:
     assert taken_when_interrupted(height, True, in_the_plans) == {}
@@ -106,7 +108,8 @@ def after_a_step(frame: FrameType, line: str) -> bool:
 
 
 @pytest.mark.xfail(
-    strict=True, reason="mints: the driver hands over the answer to the last request as if it were that of the next one"
+    strict=True,
+    reason="mints: the driver hands over the answer to the last request as if it were that of the next one",
 )
 def test_an_interrupt_before_a_request_is_begun_gives_nothing_back_that_was_not_taken() -> None:
     assert taken_when_interrupted(1, False, after_a_step) == {}
@@ -123,9 +126,8 @@ def test_cancelling_at_every_call_of_a_cold_lease_leaves_nothing_taken(height: i
 
     async def cancelled_during(number: int) -> bool:
         table = hierarchy(height)
-        store = store_on(table)
+        store = ModelStore(table)
         transport: Any = store._calls._async_transport
-        assert isinstance(transport, ModelTransport)
         transport.seconds = 0.001
         limiter = RateLimiter(Repository(store, clock=lambda: table.now))
         before = [table.counters(entity)["rpd"] for entity in ENTITIES[:height]]

@@ -1,14 +1,15 @@
-"""A lease from its beginning to its end, when answers are lost in between: what it may have booked is not booked again."""
+"""A lease from its beginning to its end, with lost answers in between: what may be booked is not booked again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from scripted_plans import LIMITS, RESOURCE, AsyncModelTransport, Client, Fate, Script, Table, store_on
+from scripted_plans import LIMITS, RESOURCE, Client, Fate, ModelStore, Script, Table
 from test_plans_every_fault import hierarchy
 
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError
@@ -44,7 +45,8 @@ def tpd(table: Table, entity: str = "key") -> int:
     [
         False,
         pytest.param(
-            True, marks=pytest.mark.xfail(strict=True, reason="mints: a flushed credit that may be booked is booked again")
+            True,
+            marks=pytest.mark.xfail(strict=True, reason="mints: a flushed credit that may be booked is booked again"),
         ),
     ],
 )
@@ -70,7 +72,9 @@ def test_a_credit_that_was_flushed_by_its_age_and_not_answered_is_not_given_twic
     assert tpd(table) >= before - 300 * MILLI
 
 
-@pytest.mark.xfail(strict=True, reason="mints: what an interrupted flush has given back comes back again with all the rest")
+@pytest.mark.xfail(
+    strict=True, reason="mints: what an interrupted flush has given back comes back again with all the rest"
+)
 def test_an_interrupted_flush_gives_nothing_back_twice() -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)
@@ -93,7 +97,9 @@ def test_a_debit_whose_flush_never_arrived_is_booked_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.INTERRUPTED_DONE, Fate.INTERRUPTED_UNDONE])
-@pytest.mark.xfail(strict=True, reason="an interrupt while giving back is not taken for a lost answer, which the ring resolves")
+@pytest.mark.xfail(
+    strict=True, reason="an interrupt while giving back is not taken for a lost answer, which the ring resolves"
+)
 def test_a_second_interrupt_does_not_keep_what_the_first_gives_back(fate: Fate) -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)
@@ -108,7 +114,9 @@ def test_what_cannot_be_given_back_is_counted() -> None:
     assert client.unresolved > 0
 
 
-@pytest.mark.xfail(strict=True, reason="all legs are booked again when one of them is refused: the others pay three times")
+@pytest.mark.xfail(
+    strict=True, reason="all legs are booked again when one of them is refused: the others pay three times"
+)
 def test_a_leg_that_is_always_refused_does_not_make_the_others_pay_again() -> None:
     table, client, lease = begun(2, tpd=50)
     before = tpd(table)
@@ -131,14 +139,14 @@ def test_an_end_with_any_exception_from_the_store_is_no_exception_of_the_body(ke
 
 
 @pytest.mark.xfail(
-    strict=True, reason="mints: the driver answers None for a request whose task was cancelled, and the credit is repeated"
+    strict=True,
+    reason="mints: the driver answers None for a request whose task was cancelled, and the credit is repeated",
 )
 def test_a_loop_that_ends_while_a_lease_gives_back_mints_nothing() -> None:
     """``asyncio.run`` cancels every task that is left, those that carry a request too."""
     table = hierarchy(1)
-    store = store_on(table)
+    store = ModelStore(table)
     transport: Any = store._calls._async_transport
-    assert isinstance(transport, AsyncModelTransport)
     repository = Repository(store, clock=lambda: table.now)
     limiter = RateLimiter(repository)
     before = tpd(table)
@@ -185,16 +193,16 @@ def test_more_that_was_taken_from_a_new_limit_of_the_parent_comes_back() -> None
     assert tpd(table) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="mints: more of a limit that is gone is granted without being taken, then given back")
+@pytest.mark.xfail(
+    strict=True, reason="mints: more of a limit that is gone is granted without being taken, then given back"
+)
 def test_more_of_a_limit_that_is_gone_gives_nothing_back_that_was_not_taken() -> None:
     table, client = parent_gets(LIMITS[:1])
     client.take("key", {"tpd": 500})
     lease = client.take("key", {"tpd": 1})
     table.operator.limiter.set_limits("key", LIMITS[:1], resource=RESOURCE)
-    try:
+    with suppress(ValidationError):
         client.run(lease._consume_more(tpd=50))
-    except ValidationError:
-        pass
     client.run(lease._end(True), to_the_end=True)
     table.operator.limiter.set_limits("key", LIMITS, resource=RESOURCE)
     assert table.levels("key")["tpd"] <= 500 * MILLI

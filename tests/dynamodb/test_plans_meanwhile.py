@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
-from scripted_plans import LIMITS, RESOURCE, Client, Ended, Script, Table
+from scripted_plans import LIMITS, RESOURCE, Ended, Script, Table
 from test_plans_every_fault import ENTITIES, HIGHER, SCENARIOS, Case
 
 from zae_limiter import Limit, NamespaceNotFoundError, RateLimitExceeded, ValidationError
 from zae_limiter.bucket import MILLI
 from zae_limiter.stores.dynamodb.items import image_of
-from zae_limiter.stores.protocol import Scope
 
 LOWER = (Limit.per_day("rpd", 30), Limit.per_day("tpd", 300))
 MORE = (*LIMITS, Limit.per_day("wpd", 50))
@@ -164,8 +164,27 @@ def play(case: Case, event: Callable[[Table], object], place: int) -> tuple[Scri
     return script, script.run(case.plan(), to_the_end=case.to_the_end)
 
 
-@pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("scenario", CHOSEN)
+KNOWN = {
+    **dict.fromkeys(
+        product(
+            ("first grant over 1", "first grant over 2", "warm grant over 2, number 1 is missing"),
+            ("the namespace is deleted",),
+        ),
+        "the second look at the config after creating a bucket finds the namespace deleted, and nothing is undone",
+    ),
+    ("more over 2", "a limit is taken away"): "a limit that is gone is granted to a lease without being taken",
+}
+
+
+def cases() -> list[Any]:
+    """Everything that may happen, in every chosen scenario; what is known to go wrong is marked."""
+    return [
+        pytest.param(*case, marks=[pytest.mark.xfail(strict=True, reason=KNOWN[case])] if case in KNOWN else [])
+        for case in product(CHOSEN, EVENTS)
+    ]
+
+
+@pytest.mark.parametrize(("scenario", "event"), cases())
 def test_it_happens_before_any_call(scenario: str, event: str) -> None:
     wrong = []
     for place in range(9):

@@ -1,4 +1,4 @@
-"""What the plans promise, on real engines: warm caches, buckets that vanish, cancellation at any moment, forks, threads."""
+"""What the plans promise, on real engines: warm caches, vanishing buckets, cancellation, forks, threads."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from zae_limiter import (
     SyncRepository,
     ValidationError,
 )
+from zae_limiter.running.clocks import machine_timer
 from zae_limiter.stores.dynamodb.items import address
 from zae_limiter.stores.dynamodb.keys import bucket_key
+from zae_limiter.stores.dynamodb.requests import Call
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 
@@ -72,7 +74,7 @@ class World:
         store: Any = self.operator.repository._core.store
         ns = self.operator.repository.get_namespace("default").id
         key = address(bucket_key(ns, entity_id, "gpt"))
-        store._sync_transport().call("DeleteItem", {"TableName": self.table, "Key": key}, PATIENCE_S)
+        store.perform(Call("DeleteItem", {"TableName": self.table, "Key": key}, machine_timer() + 20_000))
 
     def close(self) -> None:
         self.operator.repository.delete_table()

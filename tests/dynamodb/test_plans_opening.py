@@ -27,7 +27,10 @@ def opened(url: str, **options: Any) -> DynamoStore:
         ("dynamodb://My-App1", ("dynamodb", None, None, "My-App1")),
         ("dynamodb://my-app?region=eu-west-1", ("dynamodb", None, "eu-west-1", "my-app")),
         (f"dynamodb://my-app?endpoint_url={LOCAL}", ("dynamodb", LOCAL, None, "my-app")),
-        ("dynamodb://my-app?region=r&endpoint_url=https%3A%2F%2Fh%3A8000", ("dynamodb", "https://h:8000", "r", "my-app")),
+        (
+            "dynamodb://my-app?region=r&endpoint_url=https%3A%2F%2Fh%3A8000",
+            ("dynamodb", "https://h:8000", "r", "my-app"),
+        ),
     ],
 )
 def test_a_url_names_the_table_the_region_and_the_endpoint(url: str, identity: tuple[object, ...]) -> None:
@@ -74,11 +77,11 @@ def test_what_is_no_url_of_ours_is_refused(url: str) -> None:
     "endpoint",
     [
         pytest.param("http://", marks=pytest.mark.xfail(strict=True, reason="an endpoint without a host is taken")),
-        pytest.param("http:nowhere", marks=pytest.mark.xfail(strict=True, reason="an endpoint without a host is taken")),
-        pytest.param("http://h:port", marks=pytest.mark.xfail(strict=True, reason="a port in words is taken")),
         pytest.param(
-            "http://[::1", marks=pytest.mark.xfail(strict=True, reason="urlsplit's own ValueError escapes")
+            "http:nowhere", marks=pytest.mark.xfail(strict=True, reason="an endpoint without a host is taken")
         ),
+        pytest.param("http://h:port", marks=pytest.mark.xfail(strict=True, reason="a port in words is taken")),
+        pytest.param("http://[::1", marks=pytest.mark.xfail(strict=True, reason="urlsplit's own ValueError escapes")),
     ],
 )
 def test_an_endpoint_that_is_nowhere_is_refused_when_it_is_given(endpoint: str) -> None:

@@ -16,6 +16,7 @@ from scripted_plans import (
     Call,
     Client,
     Ended,
+    ModelStore,
     Refused,
     Script,
     Table,
@@ -23,7 +24,6 @@ from scripted_plans import (
     finish,
     go_on,
     steps,
-    store_on,
 )
 from test_plans_every_fault import hierarchy
 
@@ -37,7 +37,6 @@ from zae_limiter import (
     ValidationError,
 )
 from zae_limiter.config_cache import ConfigCache
-from zae_limiter.stores.dynamodb.store import DynamoStore
 
 MANY = 50
 
@@ -122,12 +121,12 @@ def test_keys_that_were_left_unread_are_asked_for_again(left: int) -> None:
 # Many at once
 
 
-def config_reads(store: DynamoStore) -> int:
+def config_reads(store: ModelStore) -> int:
     transports: tuple[Any, Any] = (store._calls._transport, store._calls._async_transport)
     return sum(transport.calls.count("BatchGetItem") for transport in transports)
 
 
-def acquire_from_threads(table: Table, store: DynamoStore, count: int = MANY) -> None:
+def acquire_from_threads(table: Table, store: ModelStore, count: int = MANY) -> None:
     limiter = SyncRateLimiter(SyncRepository(store, clock=lambda: table.now))
     barrier = threading.Barrier(count)
 
@@ -140,7 +139,7 @@ def acquire_from_threads(table: Table, store: DynamoStore, count: int = MANY) ->
         list(pool.map(work, range(count)))
 
 
-def acquire_from_tasks(table: Table, store: DynamoStore, count: int = MANY) -> None:
+def acquire_from_tasks(table: Table, store: ModelStore, count: int = MANY) -> None:
     async def work(limiter: RateLimiter) -> None:
         async with limiter.acquire("key", RESOURCE, {"tpd": 1}):
             pass
@@ -156,9 +155,9 @@ WORLDS = pytest.mark.parametrize("acquire", [acquire_from_threads, acquire_from_
 
 
 @WORLDS
-def test_many_who_ask_at_once_read_the_limits_once(acquire: Callable[[Table, DynamoStore], None]) -> None:
+def test_many_who_ask_at_once_read_the_limits_once(acquire: Callable[[Table, ModelStore], None]) -> None:
     table = hierarchy(1)
-    store = store_on(table, deadline=20)
+    store = ModelStore(table, deadline=20)
     transports: tuple[Any, Any] = (store._calls._transport, store._calls._async_transport)
     for transport in transports:
         transport.seconds = 0.02
@@ -168,11 +167,13 @@ def test_many_who_ask_at_once_read_the_limits_once(acquire: Callable[[Table, Dyn
     assert config_reads(store) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="who waited for another's reading does not count it as fresh, and reads again to create")
+@pytest.mark.xfail(
+    strict=True, reason="who waited for another's reading does not count it as fresh, and reads again to create"
+)
 def test_many_who_ask_at_once_for_a_new_bucket_do_not_all_read_the_limits() -> None:
     table = hierarchy(1)
     table.remove_bucket("key")
-    store = store_on(table, deadline=20)
+    store = ModelStore(table, deadline=20)
     acquire_from_tasks(table, store)
     assert config_reads(store) <= 5
 
@@ -198,7 +199,9 @@ def up_to_the_config(plan: Any, table: Table) -> Call:
     return request
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="two threads that begin to read at the same time remove one entry twice")
+@pytest.mark.xfail(
+    strict=True, raises=KeyError, reason="two threads that begin to read at the same time remove one entry twice"
+)
 def test_two_threads_that_begin_to_read_at_the_same_time_both_succeed() -> None:
     table = hierarchy(1)
     client = table.client()
@@ -213,7 +216,9 @@ def test_two_threads_that_begin_to_read_at_the_same_time_both_succeed() -> None:
             raise ended.error
 
 
-@pytest.mark.xfail(strict=True, reason="who joins a reading that has just ended waits for a bell that has rung, up to its deadline")
+@pytest.mark.xfail(
+    strict=True, reason="who joins a reading that has just ended waits for a bell that has rung, up to its deadline"
+)
 def test_who_joins_a_reading_that_has_just_ended_does_not_wait() -> None:
     table = hierarchy(1)
     client = table.client()
@@ -268,7 +273,9 @@ def resumed(plan: Any) -> Any:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this platform")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.xfail(strict=True, reason="a child waits for a reading that stayed behind in its parent, in every acquire")
+@pytest.mark.xfail(
+    strict=True, reason="a child waits for a reading that stayed behind in its parent, in every acquire"
+)
 def test_a_child_forked_during_a_reading_reads_for_itself() -> None:
     table = hierarchy(1)
     client = table.client()
@@ -286,7 +293,7 @@ def test_a_child_forked_during_a_reading_reads_for_itself() -> None:
 
 def test_threads_that_share_images_take_exactly_what_is_there() -> None:
     table = hierarchy(1)
-    store = store_on(table, deadline=20)
+    store = ModelStore(table, deadline=20)
     limiter = SyncRateLimiter(SyncRepository(store, clock=lambda: table.now))
     level = table.levels("key")["rpd"] // 1_000
     granted: list[int] = []

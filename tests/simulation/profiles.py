@@ -40,6 +40,7 @@ class Profile:
 
 
 TWO_SPEEDS = (Limit.per_second("rps", 1), Limit.per_day("day", 50))
+DEEP = (Limit.per_second("rps", 5, burst=400),)
 LEVELS = ("entity", "default", "resource", "system")
 TREE = (1, 2, 3)
 LOSSES = Faults(lost=0.02, unanswered=0.03, late=0.04, slow=0.01)
@@ -77,6 +78,13 @@ PROFILES = {
             setters=2,
         ),
         Profile("losses", Habits(idle=20, hold=20), LOSSES, clients=6, rounds=6),
+        Profile(
+            "storm",
+            Habits(idle=10, hold=10, settles=0.9, more=0.15, limits={"system": DEEP, "level0": DEEP}),
+            Faults(lost=0.04, unanswered=0.06, late=0.12),
+            clients=8,
+            rounds=10,
+        ),
         Profile("losses up a tree", Habits(tree=TREE, idle=20, hold=20), LOSSES, clients=5, rounds=6),
         Profile(
             "load",

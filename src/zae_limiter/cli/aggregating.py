@@ -13,6 +13,7 @@ import click
 
 from zae_limiter.cli.printing.documents import on_one_line
 from zae_limiter.cli.session import Session, note
+from zae_limiter.cli.views.words import plural
 from zae_limiter.models.moments import at
 from zae_limiter_aggregator.aggregating import Tally
 from zae_limiter_aggregator.processor import Failure
@@ -72,9 +73,9 @@ def screen_for(session: Session, *, once: bool) -> Iterator[Screen]:
 
 def in_words(tally: Tally) -> str:
     """What was done so far, in a line."""
-    words = f"{tally.records:,} changes of buckets counted into {tally.snapshots:,} hours"
+    words = f"{plural(tally.records, 'change')} counted into {plural(tally.snapshots, 'window')}"
     if tally.lag_s is not None:
-        words += f", {tally.lag_s:,.0f} s after they were made"
+        words += f", the last one {tally.lag_s:,.0f} s after it was made"
     if tally.poisonous:
         words += f"; {tally.poisonous:,} made no sense"
     return words

@@ -19,6 +19,8 @@ from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Trans
 
 logger = logging.getLogger("zae_limiter")
 
+LONGEST_CALL_S = 3_600.0
+
 LARGEST_CLOCK_ERROR_S = 2.0
 """A machine's clock that is off by more, as DynamoDB's replies show it, is corrected."""
 
@@ -160,4 +162,4 @@ def _seconds_left(call: Call) -> float:
     left = (call.give_up_at - machine_timer()) / 1000
     if left <= 0:
         raise DeadlineOver
-    return left
+    return min(left, LONGEST_CALL_S)
