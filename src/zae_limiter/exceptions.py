@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from zae_limiter.models.status import LimitStatus
 
@@ -111,8 +111,11 @@ class StackOperationError(ZAELimiterError):
 class RateLimiterUnavailable(ZAELimiterError):
     """The store did not answer in time, or could not do what was asked. ``__cause__`` has the native error.
 
-    ``hint`` says what may help. ``ambiguous``: the store may have done what was asked all the same.
+    ``hint`` says what may help. ``ambiguous``: the store may have done what was asked all the same. ``remaining``:
+    of several bookings, those to repeat (``None`` when the store cannot tell).
     """
+
+    remaining: Sequence[Any] | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, ambiguous: bool = False) -> None:
         self.hint = hint

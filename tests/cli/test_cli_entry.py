@@ -164,7 +164,7 @@ def test_the_same_words_work_on_a_table(dynoxide: Engine) -> None:
     [
         ("nowhere://x", "url: must begin with one of"),
         ("sqlite:////proc/nope/limits.db", "/proc/nope/limits.db"),
-        ("dynamodb://x?region=us-east-1&endpoint_url=http://127.0.0.1:9", "DynamoDB did not answer"),
+        ("dynamodb://xyz?region=us-east-1&endpoint_url=http://127.0.0.1:9", "DynamoDB did not answer"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_one_line(url: str, said: str) -> None:

@@ -7,27 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scripted_plans import (
-    LIMITS,
-    RESOURCE,
-    TRANSACTION_CANCELED,
-    Call,
-    Client,
-    Ended,
-    Fate,
-    ModelStore,
-    NoAnswer,
-    Reason,
-    Refused,
-    Script,
-    Table,
-)
+from scripted_plans import Ended, Fate, Script
+from scripted_tables import LIMITS, RESOURCE, Client, ModelStore, Table
 from test_plans_every_fault import drain, hierarchy, warm
 
 from zae_limiter import RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import MILLI, calculate_due
 from zae_limiter.stores.dynamodb.breaker import SILENCES_TO_OPEN
 from zae_limiter.stores.dynamodb.images import LONGEST_DENIAL_MS, SHORTEST_DENIAL_MS
+from zae_limiter.stores.dynamodb.requests import (
+    READ_MACHINE_TIME,
+    TRANSACTION_CANCELED,
+    Call,
+    NoAnswer,
+    Reason,
+    Refused,
+)
 
 ALWAYS = range(300)
 
@@ -284,6 +279,23 @@ def test_a_clock_of_the_caller_is_not_corrected() -> None:
     ahead(table, 2_000)
     client.limiter.available("key", RESOURCE)
     assert client.space.images.corrected(table.now) == table.now
+
+
+def test_a_namespace_that_is_opened_later_knows_how_wrong_the_clock_is() -> None:
+    table = hierarchy(1)
+    store = ModelStore(table)
+    first = store.space("default", corrected=True)
+    store._correct_clocks(10_000)
+    second = store.space("another", corrected=True)
+    assert first.images.corrected(table.now) == second.images.corrected(table.now) == table.now + 10_000
+
+
+def test_expiry_goes_by_the_corrected_clock_of_the_machine() -> None:
+    """A machine that is hours late would let buckets expire hours too early."""
+    store = ModelStore(hierarchy(1))
+    before = store.attempt(READ_MACHINE_TIME).epoch_s
+    store._correct_clocks(3 * 3_600_000)
+    assert store.attempt(READ_MACHINE_TIME).epoch_s - before >= 3 * 3_600
 
 
 # Expiry

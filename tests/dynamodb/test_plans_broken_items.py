@@ -6,7 +6,8 @@ import logging
 from typing import Any
 
 import pytest
-from scripted_plans import LIMITS, RESOURCE, Script, Table
+from scripted_plans import Script
+from scripted_tables import LIMITS, RESOURCE, Table
 from test_plans_every_fault import HIGHER, hierarchy, warm
 
 from zae_limiter.bucket import MILLI

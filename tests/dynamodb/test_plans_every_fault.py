@@ -11,7 +11,8 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import pytest
-from scripted_plans import DEADLINE_S, EVERY_FATE, LIMITS, RESOURCE, WANTED, Client, Ended, Fate, Script, Table
+from scripted_plans import EVERY_FATE, Ended, Fate, Script
+from scripted_tables import DEADLINE_S, LIMITS, RESOURCE, WANTED, Client, Table
 
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.bucket import MILLI

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from scripted_plans import RESOURCE, ModelStore, Table
+from scripted_tables import RESOURCE, ModelStore, Table
 from test_plans_every_fault import ENTITIES, hierarchy
 
 from zae_limiter import RateLimiter, Repository, SyncRateLimiter, SyncRepository

@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from scripted_plans import LIMITS, RESOURCE, Client, Fate, ModelStore, Script, Table
+from scripted_plans import Fate, Script
+from scripted_tables import LIMITS, RESOURCE, Client, ModelStore, Table
 from test_plans_every_fault import hierarchy
 
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError

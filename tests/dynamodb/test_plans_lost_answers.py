@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from scripted_plans import (
-    LIMITS,
-    RESOURCE,
-    WANTED,
-    Call,
-    Client,
-    Ended,
-    Fate,
-    NoAnswer,
-    Script,
-    Table,
-    finish,
-    steps,
-)
+from scripted_plans import Ended, Fate, Script, finish, steps
+from scripted_tables import LIMITS, RESOURCE, WANTED, Client, Table
 from test_plans_every_fault import HIGHER, hierarchy, warm
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.requests import Call, NoAnswer
 from zae_limiter.stores.protocol import Leg, Posting
 
 RING = 4

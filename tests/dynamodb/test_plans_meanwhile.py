@@ -9,7 +9,8 @@ from itertools import product
 from typing import Any
 
 import pytest
-from scripted_plans import LIMITS, RESOURCE, Ended, Script, Table
+from scripted_plans import Ended, Script
+from scripted_tables import LIMITS, RESOURCE, Table
 from test_plans_every_fault import ENTITIES, HIGHER, SCENARIOS, Case
 
 from zae_limiter import Limit, NamespaceNotFoundError, RateLimitExceeded, ValidationError

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from scripted_plans import LIMITS, RESOURCE, Call, Script, Table, answer, go_on, steps
+from scripted_plans import Script, answer, go_on, steps
+from scripted_tables import LIMITS, RESOURCE, Table
 from test_plans_every_fault import hierarchy, warm
 
 from zae_limiter import NamespaceNotFoundError
+from zae_limiter.stores.dynamodb.requests import Call
 
 
 def delete(table: Table) -> None:

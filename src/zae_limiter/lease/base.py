@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable, ValidationError
@@ -17,7 +17,7 @@ from zae_limiter.naming import check_amount, check_delta, check_entity_id, check
 from zae_limiter.repository.arguments import check_consume, check_seconds
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
-from zae_limiter.stores.protocol import Grant, GrantFields
+from zae_limiter.stores.protocol import Grant, GrantFields, Posting
 
 logger = logging.getLogger("zae_limiter")
 
@@ -150,7 +150,13 @@ class LeaseBase:
         books = self._books({})
         owed = books.owed()
         if owed and self._grant is not None:
-            yield from self._book(owed)
+            try:
+                yield from self._book(owed, postings(self._grant[0], owed))
+            except BaseException as error:
+                if getattr(error, "ambiguous", not isinstance(error, Exception)):
+                    # What may have come back must not come back again: that would mint.
+                    self._core.unresolved += books.assume_given_back()
+                raise
         books.booked(owed)
 
     def _commit(self) -> Plan[None]:
@@ -186,28 +192,39 @@ class LeaseBase:
         owed = books.owed_on_failure() if failed and not keep else books.owed()
         self._ledger = books
         failure: Exception | None = None
+        pending = postings(self._grant[0], owed)
         started = yield from READ_TIMER
         for pause in (0, *SETTLE_PAUSES_MS):
-            if not owed or (yield from READ_TIMER) - started > SETTLE_PATIENCE_MS:
+            if not pending or (yield from READ_TIMER) - started > SETTLE_PATIENCE_MS:
                 break
             if pause:
                 yield from Pause(pause)
             try:
-                yield from self._book(owed)
+                yield from self._book(owed, pending)
             except Exception as error:
                 failure = error
-                if getattr(error, "ambiguous", False):
-                    # A credit that may have been booked must not be booked again: that would mint.
-                    self._core.unresolved += any(delta < 0 for delta in owed.values())
-                    owed = {name: delta for name, delta in owed.items() if delta > 0}
+                pending = self._to_repeat(pending, error)
             else:
                 failure = None
+                pending = []
                 books.booked(owed)
-                owed = {}
-        if owed:
+        if pending:
             self._core.unresolved += 1
         if failure is not None:
             logger.error("could not settle %s of %s on %s: %s", owed, self._entity_id, self._resource, failure)
+
+    def _to_repeat(self, pending: list[Posting], error: Exception) -> list[Posting]:
+        """What to book again: never a credit that may have been booked, for that would mint."""
+        remaining: Sequence[Posting] | None = getattr(error, "remaining", None)
+        if remaining is not None:
+            return list(remaining)
+        if not getattr(error, "ambiguous", False):
+            return pending
+        self._core.unresolved += any(delta < 0 for posting in pending for delta in posting.deltas_milli.values())
+        debits = [
+            Posting(leg, {name: delta for name, delta in deltas.items() if delta > 0}) for leg, deltas in pending
+        ]
+        return [posting for posting in debits if posting.deltas_milli]
 
     # Within
 
@@ -238,14 +255,14 @@ class LeaseBase:
         except RateLimiterUnavailable as error:
             logger.warning("will write pending adjustments later: %s", error)
 
-    def _book(self, owed: Mapping[str, int]) -> Plan[None]:
+    def _book(self, owed: Mapping[str, int], pending: Sequence[Posting]) -> Plan[None]:
         core = self._core
         assert self._grant is not None
         legs = self._grant[0]
         now = yield from READ_CLOCK
         failure: BaseException | None = None
         try:
-            yield from core.call("settle", core.space.settle(postings(legs, owed), now))
+            yield from core.call("settle", core.space.settle(pending, now))
         except BaseException as error:
             failure = error
             raise

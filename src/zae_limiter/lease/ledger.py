@@ -72,6 +72,14 @@ class Ledger:
         self.pending.clear()
         self.pending_since = None
 
+    def assume_given_back(self) -> bool:
+        """The store may have booked what is pending: take every credit for booked. Whether there was one."""
+        returned = {name: delta for name, delta in self.pending.items() if delta < 0}
+        self.took(returned)
+        for name in returned:
+            del self.pending[name]
+        return bool(returned)
+
     def _total(self, name: str) -> int:
         return self.written.get(name, 0) + self.pending.get(name, 0)
 

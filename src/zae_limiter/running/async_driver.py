@@ -11,6 +11,7 @@ from zae_limiter.running.plan import (
     NOT_YET,
     AwaitBell,
     Bell,
+    CutShort,
     Interrupted,
     Pause,
     Performer,
@@ -106,7 +107,11 @@ class AsyncDriver:
             reply = None if error else task.result()
             if interrupted_here is not None and not to_the_end:
                 step, argument = plan.throw, Interrupted(interrupted_here, reply=reply, error=error)
-            elif error is not None and not (to_the_end and task.cancelled()):
+            elif to_the_end and task.cancelled():
+                # A wait cut short has still been waited for; what else was cut short may have been done.
+                waited = kind is AwaitBell or kind is Pause
+                step, argument = (plan.send, None) if waited else (plan.throw, CutShort("cancelled"))
+            elif error is not None:
                 step, argument = plan.throw, error
             else:
                 step, argument = plan.send, reply

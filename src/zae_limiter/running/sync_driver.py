@@ -44,18 +44,23 @@ class SyncDriver:
         interrupt: BaseException | None = None
         reply: Any = None
         error: BaseException | None = None
+        request: Request[Any] | None = None
+        answered: Request[Any] | None = None
         while True:
             try:
                 while True:
                     request = plan.send(reply) if error is None else plan.throw(error)
-                    reply, error = UNKNOWN, None
+                    error = None
                     reply = self._answer(request) if interrupt is None else self._answer_sheltered(request)
+                    answered = request
             except StopIteration as finished:
                 if interrupt is not None:
                     raise interrupt from None
                 result: Result = finished.value
                 return result
             except BaseException as caught:
+                if answered is not request:
+                    reply = UNKNOWN  # what is there answers an earlier request
                 if is_over(plan):
                     cause = caught.cause if isinstance(caught, Interrupted) else caught
                     raise (interrupt or cause) from cause.__cause__

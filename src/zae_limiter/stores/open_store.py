@@ -66,8 +66,8 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
             raise ValidationError("url", url.geturl(), shape)
         given[name] = value
     endpoint = given.get("endpoint_url")
-    if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
-        raise ValidationError("url", url.geturl(), "endpoint_url must begin with http:// or https://")
+    if endpoint is not None and not _is_web_address(endpoint):
+        raise ValidationError("url", url.geturl(), "endpoint_url must be like http://host:port or https://host")
     options = dict(settings.options)
     how = options.pop("transport", "own")
     if how not in HOWS:
@@ -80,6 +80,14 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
         config_cache_ttl=settings.config_cache_ttl,
         how=how,
     )
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
 
 
 OPENERS: Mapping[str, Callable[[SplitResult, Settings], Store]] = {

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final
 
 SILENCES_TO_OPEN: Final = 5
+SILENCE_TO_OPEN_MS: Final = 300
 REST_MS: Final = 1_000
 """Between probes."""
 
@@ -25,10 +26,11 @@ class Passage(Enum):
 class Breaker:
     """Counts silences in a row."""
 
-    __slots__ = ("_probe_at", "_silences")
+    __slots__ = ("_probe_at", "_silences", "_silent_since")
 
     def __init__(self) -> None:
         self._silences = 0
+        self._silent_since = 0
         self._probe_at = 0
 
     @property
@@ -51,6 +53,10 @@ class Breaker:
 
     def silent(self, timer_ms: int) -> None:
         """One more call without an answer."""
-        self._silences += 1
-        if self._silences == SILENCES_TO_OPEN:
+        if not self._silences:
+            self._silent_since = timer_ms
+        if not self.is_open:
+            # Many calls may be lost in one moment; that is not yet an outage.
+            lasting = timer_ms - self._silent_since >= SILENCE_TO_OPEN_MS
+            self._silences = min(self._silences + 1, SILENCES_TO_OPEN if lasting else SILENCES_TO_OPEN - 1)
             self._probe_at = timer_ms + REST_MS

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from zae_limiter.exceptions import RateLimiterUnavailable
+from zae_limiter.exceptions import RateLimiterUnavailable, VersionError
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, NoAnswer, Refused
 
 Arguments = ParamSpec("Arguments")
@@ -47,5 +48,7 @@ def verb(
             return (yield from method(self, *args, **kwargs))
         except (Refused, NoAnswer) as failure:
             raise unavailable(failure) from (failure.__cause__ or failure)
+        except BrokenItem as broken:
+            raise VersionError(str(broken)) from broken
 
     return plan

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from zae_limiter.bucket import Balance
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.keys import Key
 from zae_limiter.stores.dynamodb.marks import nonce_time
@@ -30,6 +29,7 @@ class Denied(NamedTuple):
     """So much of a limit was refused, and would be until then."""
 
     needed: int
+    at: int
     until: int
 
 
@@ -87,12 +87,12 @@ class Memory:
         """These amounts were refused; each is due at its time."""
         for name, at in due.items():
             patience = min(max((at - now) // 10, SHORTEST_DENIAL_MS), LONGEST_DENIAL_MS)
-            self.denied[name] = Denied(needed.get(name, 0), min(at, now + patience))
+            self.denied[name] = Denied(needed.get(name, 0), now, min(at, now + patience))
 
     def still_denies(self, name: str, needed: int, now: int) -> bool:
         """Whether at least so little was refused a moment ago."""
         denied = self.denied.get(name)
-        return denied is not None and needed >= denied.needed and now < denied.until
+        return denied is not None and needed >= denied.needed and denied.at <= now < denied.until
 
 
 class Images:
@@ -148,12 +148,12 @@ class Images:
 
     def is_ahead(self, image: Image, now: int) -> bool:
         """Whether the last writer's clock may be ahead of ours."""
-        return self._corrected and bool(image.ring) and nonce_time(image.ring[0]) > now
+        return self._corrected and _newest(image) > now
 
     def compare_clocks(self, image: Image, clock: int) -> None:
         """Learn from the last writer's mark how far ours is behind; ``clock`` is what ours says now."""
         clock += self.clock_error_ms
-        ahead = max(map(nonce_time, image.ring), default=0) - clock
+        ahead = _newest(image) - clock
         self._behind = min(max(ahead, self._lag(clock), 0), FASTEST_CLOCK_MS)
         self._behind_at = clock
 
@@ -162,6 +162,6 @@ class Images:
         return max(self._behind - max(clock - self._behind_at, 0) // 1000, 0) if self._behind else 0
 
 
-def level_at(balance: Balance, tk: int, now: int) -> int:
-    """The level if ``tk`` were what is stored."""
-    return min(tk + balance.since_rf(now), balance.bx)
+def _newest(image: Image) -> int:
+    """The latest moment that any of the last writers, or the baseline, stands for."""
+    return max(image.rf, *map(nonce_time, image.ring))

@@ -101,12 +101,17 @@ class Image:
         return f"Image({self.entity_id}/{self.resource} rf={self.rf} cv={self.cv} tk={tokens} ring={self.ring})"
 
 
+class BrokenItem(ValueError):
+    """An item that is none of ours, or was damaged by hand."""
+
+
 def image_of(item: Item) -> Image:
-    """A bucket from its item. Raises ``ValueError`` for anything that is none."""
+    """A bucket from its item. Raises :class:`BrokenItem` for anything that is none."""
     try:
         return _image_of(item)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a bucket: {error!r}") from error
+    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        where = item.get("PK", {}).get("S", "?") if isinstance(item, Mapping) else "?"
+        raise BrokenItem(f"the item {where} is not a bucket this version can read ({error!r})") from error
 
 
 def _image_of(item: Item) -> Image:

@@ -30,6 +30,11 @@ class Key(NamedTuple):
     sk: str
 
 
+def ns_of(key: Key) -> str:
+    """The id of the namespace a key is in."""
+    return key.pk.partition("/")[0]
+
+
 def pk_system(ns: str) -> str:
     """The system's config, or (in the registry) the version and the namespaces."""
     return f"{ns}/SYSTEM#"

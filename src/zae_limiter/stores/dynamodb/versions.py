@@ -45,17 +45,20 @@ def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
     """Whether a bucket at version ``theirs`` may be rebased to ``ours``; if not, resolve again.
 
     Counters are ordered: ours must be nowhere behind. A digest and a fence are not; ``seen_before`` says that
-    ours was resolved after theirs was seen, so it is the newer one.
+    ours was resolved after theirs was seen, so it is the newer one (even if its counters are behind, as after a
+    restored backup).
     """
+    if seen_before:
+        return True
     if theirs == FENCED:
-        return seen_before
+        return False
     mine, other = _counters(ours), _counters(theirs)
     if mine[-1] < other[-1]:
         return False
     if ours.startswith(_CALL):
         return True
     if theirs.startswith(_CALL):
-        return seen_before  # what the bucket obeyed before that call may be newer than ours
+        return False  # what the bucket obeyed before that call may be newer than ours
     return len(mine) == len(other) and all(ours >= theirs for ours, theirs in zip(mine, other, strict=True))
 
 

@@ -36,7 +36,7 @@ from zae_limiter.bucket import MILLI, Balance, share
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.items import RING, Image, terms_of
-from zae_limiter.stores.dynamodb.keys import Key, gsi2_bucket, gsi3_bucket, gsi4
+from zae_limiter.stores.dynamodb.keys import Key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.values import encode, encode_item
 from zae_limiter.stores.protocol import Leg
 
@@ -337,7 +337,6 @@ def restamp(image: Image, cv: str, *, nonce: str) -> Update:
 
 
 def new_item(
-    ns: str,
     key: Key,
     terms: Terms,
     deltas: Mapping[str, int],
@@ -350,7 +349,7 @@ def new_item(
     ttl_margin_s: int,
 ) -> dict[str, Any]:
     """A bucket that begins its life: full, less what is taken."""
-    entity_id, resource = terms.leg.entity_id, terms.leg.resource
+    ns, entity_id, resource = ns_of(key), terms.leg.entity_id, terms.leg.resource
     attributes: dict[str, Any] = {
         "PK": key.pk,
         "SK": key.sk,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zae_limiter.running.plan import Plan
+from zae_limiter.running.plan import CutShort, Plan
 from zae_limiter.stores.dynamodb.items import address, key_of
 from zae_limiter.stores.dynamodb.keys import Key
 from zae_limiter.stores.dynamodb.marks import Marks
@@ -64,6 +64,7 @@ class Asking:
         """The reply. Lost answers are asked for again if it is ``repeatable``, and a ``patient`` call waits
         throttles and conflicts out."""
         tries = 0
+        failure: Refused | NoAnswer
         while True:
             try:
                 return (yield from Call(operation, params, until.give_up_at))
@@ -71,7 +72,11 @@ class Asking:
                 under_way = refusal.code == TRANSACTION_IN_PROGRESS  # our own, sent before
                 if not (under_way or (patient and (refusal.by_throttling or refusal.by_conflict))):
                     raise
-                failure: Refused | NoAnswer = refusal
+                failure = refusal
+            except CutShort as cut:
+                failure = NoAnswer(str(cut))
+                if not repeatable:
+                    raise failure from cut
             except NoAnswer as silence:
                 if silence.final or (silence.sent and not repeatable):
                     raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zae_limiter.running.plan import READ_CLOCK, Interrupted, Plan
+from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key
 from zae_limiter.stores.dynamodb.plans.asking import Window
@@ -81,11 +81,22 @@ class Booking:
         image = self.image
         return self.doubtful and image is not None and self.anchor in image.ring and now > image.rf
 
+    def begin_anew(self, nonce: str) -> None:
+        """The next try is another write, with a mark of its own: no mark is ever applied twice."""
+        self.doubtful = False
+        self.nonce, self.inc, self.void_mark = nonce, "", ""
+
     def let_credits_go(self) -> None:
         """What could come back twice does not come back at all."""
         self.deltas = {name: delta for name, delta in self.deltas.items() if delta > 0}
         self.grants = max(self.grants, 0)
         self.done = not self.deltas and not self.grants
+
+    def left(self) -> Mapping[str, int]:
+        """What is to be booked again: of what may have been done, only what may be done twice."""
+        if self.done:
+            return {}
+        return {name: delta for name, delta in self.deltas.items() if delta > 0 or not self.doubtful}
 
     @property
     def gives_back(self) -> bool:
@@ -121,6 +132,7 @@ class BookingPlans(ResolvingPlans):
                 if booking.doubtful and not booking.can_be_sure(now):
                     self.count_unsure(booking)
                     booking.let_credits_go()
+                    booking.begin_anew(self.marks.nonce(now))
             pending = [booking for booking in pending if not booking.done]
             if not pending:
                 return
@@ -145,11 +157,16 @@ class BookingPlans(ResolvingPlans):
     def ask_together(self, calls: Sequence[Call]) -> Plan[Sequence[Answer]]:
         """The answers to several calls, errors as values."""
         if len(calls) > 1:
-            return (yield from Together(calls))
+            try:
+                return (yield from Together(calls))
+            except CutShort as cut:
+                return [NoAnswer(str(cut))] * len(calls)
         try:
             return [(yield from calls[0])]
         except (Refused, NoAnswer) as failure:
             return [failure]
+        except CutShort as cut:
+            return [NoAnswer(str(cut))]
 
     def see(self, key: Key, image: Image, now: int) -> Plan[Image]:
         """Remember an image, and learn from it whether our clock is late."""
@@ -190,7 +207,6 @@ class BookingPlans(ResolvingPlans):
         """A PutItem that begins the life of a bucket, unless there is one."""
         booking.inc = booking.inc or self.marks.incarnation()
         item = new_item(
-            self._ns or "",
             booking.key,
             terms,
             booking.deltas,
@@ -305,8 +321,7 @@ class BookingPlans(ResolvingPlans):
             tries += 1
             if tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, answer)
-        booking.doubtful, booking.void_mark = False, ""
-        booking.nonce = self.marks.nonce(now)
+        booking.begin_anew(self.marks.nonce(now))
         return False
 
 

@@ -9,6 +9,7 @@ Only when a bucket must be created do all legs go into one transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from zae_limiter.running.plan import Interrupted, Plan
@@ -53,11 +54,6 @@ class LegUnderWay(Booking):
         self.fresh = False  # the image came during this draw
         self.throttles = 0
 
-    def begin_anew(self, nonce: str) -> None:
-        """Nothing of it is done; the next try is another write."""
-        self.done = self.doubtful = False
-        self.nonce, self.inc = nonce, ""
-
     @property
     def is_stale(self) -> bool:
         """Whether its bucket obeys another version than ours."""
@@ -90,7 +86,10 @@ class DrawUnderWay:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
         try:
             return (yield from self._outcome())
-        except Interrupted as stop:
+        except (Refused, NoAnswer, GeneratorExit):
+            raise
+        except BaseException as stop:
+            # An interrupt, at a request or anywhere else, or an error nobody foresaw.
             self._hear_interrupt(stop)
             try:
                 yield from self._undo((yield from self.space.asking.window()))
@@ -186,6 +185,7 @@ class DrawUnderWay:
         sure = leg.can_be_sure(self.now)
         if leg.doubtful and not sure:
             space.count_unsure(leg)
+            leg.begin_anew(space.marks.nonce(self.now))
         memory = space.images.get(leg.key)
         write = update(
             image,
@@ -238,6 +238,13 @@ class DrawUnderWay:
         self.flight = self.legs
         try:
             reasons = yield from space.asking.transact(writes, self.until)
+        except Refused as refusal:
+            if not refusal.by_throttling:
+                raise
+            for leg in self.legs:  # a key takes no more writes: load, not an outage
+                leg.throttles = THROTTLES_BORNE + 1
+            self.flight = ()
+            return
         except NoAnswer as silence:
             for leg in self.legs:
                 leg.doubtful = leg.doubtful or silence.sent
@@ -295,9 +302,10 @@ class DrawUnderWay:
         elif not (refusal.by_throttling or refusal.by_conflict):
             raise refusal
 
-    def _hear_interrupt(self, stop: Interrupted) -> None:
+    def _hear_interrupt(self, stop: BaseException) -> None:
         """An interrupt came while calls were in flight: what they answered still counts."""
-        for leg, answer in zip(self.flight, answers_of(stop, len(self.flight)), strict=True):
+        heard = answers_of(stop, len(self.flight)) if isinstance(stop, Interrupted) else [None] * len(self.flight)
+        for leg, answer in zip(self.flight, heard, strict=True):
             leg.note(answer)
         self.flight = ()
 
@@ -329,9 +337,10 @@ class DrawUnderWay:
     def _deny(self) -> Plan[Denial | None]:
         """Give back, look at every leg, and say what lacks. ``None``: by now nothing does."""
         yield from self._undo(self.whole)
-        yield from self._look_at([leg for leg in self.legs if not leg.fresh])
+        with suppress(Refused, NoAnswer):  # it lacks all the same; the others are told as they were last seen
+            yield from self._look_at([leg for leg in self.legs if not leg.fresh])
         for leg in self.legs:
-            if leg.is_stale and leg.image is not None and leg.lacks(self.now):
+            if leg.is_stale and leg.image is not None and self._may_write(leg) and leg.lacks(self.now):
                 # New terms are kept even if the draw is denied: a raised burst must not stay refused.
                 leg.image = yield from self.space.adopt(leg.key, leg.image, leg.terms, self.now, self.until)
         if not any(leg.lacks(self.now) for leg in self.legs):
@@ -376,13 +385,11 @@ class DrawUnderWay:
         for leg in self.legs:
             if leg.doubtful and not leg.done:
                 leg.done = yield from self.space.void(leg, self.now, until)
-                leg.inc = leg.inc if leg.done else ""
         taken = [leg for leg in self.legs if leg.done]
         if taken or self.backs:
-            ns = yield from self.space.ns(until)
-            owed = [(leg.leg, {name: -delta for name, delta in leg.deltas.items()}) for leg in taken]
-            self.backs += self.space.bookings(ns, owed, grants=-1)
             for leg in taken:
+                back = Booking(leg.key, leg.leg, {name: -delta for name, delta in leg.deltas.items()}, grants=-1)
+                leg.done, self.backs = False, [*self.backs, back]
                 leg.begin_anew(self.space.marks.nonce(self.now))
             # Should this be interrupted, it goes on where it was.
             yield from self.space.book(self.backs, self.now, until)
@@ -404,6 +411,8 @@ class DrawUnderWay:
             leg.fresh = True
             here = found.get(leg.key)
             leg.image = None if here is None else (yield from self.space.see(leg.key, image_of(here), self.now))
+            if leg.doubtful and leg.image is not None:
+                leg.done = leg.nonce in leg.image.ring or leg.image.inc == leg.inc
 
 
 class DrawingPlans(RewritingPlans):

@@ -6,6 +6,8 @@ bucket that obeys something newer refuses it, and then it is resolved again with
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from zae_limiter.config_cache import ConfigCache
@@ -65,7 +67,7 @@ class ResolvingPlans(SpaceBase):
     def __init__(self, asking: Asking, namespace: str, *, corrected: bool, config_ttl_ms: int) -> None:
         super().__init__(asking, namespace, corrected=corrected)
         self._standings: ConfigCache[tuple[str, str], Standing] = ConfigCache(config_ttl_ms)
-        self._under_way: dict[tuple[str, str], list[Bell]] = {}
+        self._under_way: dict[tuple[int, str, str], list[Bell]] = {}
         self._on_unavailable: OnUnavailable | None = None
 
     @verb
@@ -93,7 +95,7 @@ class ResolvingPlans(SpaceBase):
     def terms_for(self, draw: Draw, until: Window, *, fresh: bool) -> Plan[Route]:
         """What every bucket of a draw is to obey, the entity's own first."""
         if draw.legs is not None:
-            return (yield from self._terms_again(draw.legs, until, fresh))
+            return (yield from self._terms_again(draw.legs, draw.wanted, until, fresh))
         chain = yield from self._chain(draw.entity_id, draw.resource, until, fresh)
         own = chain[0].terms() if draw.limits is None else chain[0].terms_given(draw.limits)
         if own is None or not own.leg.names.issuperset(draw.wanted):
@@ -105,7 +107,9 @@ class ResolvingPlans(SpaceBase):
         terms = [own, *(terms for standing in chain[1:] if (terms := standing.terms()) is not None)]
         return Route(terms, all(standing.read_in is until for standing in chain))
 
-    def _terms_again(self, legs: tuple[Leg, ...], until: Window, fresh: bool) -> Plan[Route]:
+    def _terms_again(
+        self, legs: tuple[Leg, ...], wanted: Mapping[str, int], until: Window, fresh: bool
+    ) -> Plan[Route]:
         """A lease takes more where it took first, but by the limits that hold now."""
         terms = []
         fresh_all = True
@@ -114,6 +118,10 @@ class ResolvingPlans(SpaceBase):
             given = standing.terms_given(leg.limits)
             terms.append(given if leg.source == "call" else standing.terms() or given)
             fresh_all = fresh_all and standing.read_in is until
+        if not terms[0].leg.names.issuperset(wanted):
+            if not fresh_all:
+                return (yield from self._terms_again(legs, wanted, until, True))
+            check_names(terms[0].leg, wanted)
         return Route(terms, fresh_all)
 
     def _chain(self, entity_id: str, resource: str, until: Window, fresh: bool) -> Plan[list[Standing]]:
@@ -130,23 +138,26 @@ class ResolvingPlans(SpaceBase):
         if fresh or not self._standings.remembers:
             return (yield from self._read_standing(entity_id, resource, until))
         place = (entity_id, resource)
+        reading = (os.getpid(), entity_id, resource)  # what a parent reads stays behind in a fork
+        bells: list[Bell] = []
         while True:
             known = self._standings.get(place, until.started)
             if known is not None:
                 return known
-            others = self._under_way.get(place)
-            if others is None:
+            others = self._under_way.setdefault(reading, bells)
+            if others is bells:
                 break
             bell = Bell()
             others.append(bell)
+            if self._under_way.get(reading) is not others:
+                continue  # it has just ended
             yield from AwaitNews(bell, until.give_up_at)
-            if self._under_way.get(place) is others:
+            if self._under_way.get(reading) is others:
                 raise DeadlineOver("another caller is still reading the limits")
-        bells = self._under_way[place] = []
         try:
             return (yield from self._read_standing(entity_id, resource, until))
         finally:
-            del self._under_way[place]
+            self._under_way.pop(reading, None)
             for bell in bells:
                 bell.ring()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.items import Image, image_of, key_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, Image, image_of, key_of
 from zae_limiter.stores.dynamodb.keys import GSI2, GSI3, GSI4, SPREAD, Key, bucket_key, gsi4_pk, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.booking import TRIES_AT_ONCE, BookingPlans
@@ -13,6 +14,8 @@ from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.versions import may_follow
 from zae_limiter.stores.dynamodb.writes import Terms, Wish, restamp, update
 from zae_limiter.stores.protocol import Scope
+
+logger = logging.getLogger("zae_limiter")
 
 KEYS_PER_PAGE = 100
 
@@ -75,7 +78,11 @@ class RewritingPlans(BookingPlans):
         """Let these buckets follow, each by what holds for it now."""
         items = yield from self.asking.get_all(keys, until)
         for key, item in items.items():
-            image = image_of(item)
+            try:
+                image = image_of(item)
+            except BrokenItem as broken:
+                logger.warning("left as it is: %s", broken)
+                continue
             window = yield from self.asking.window()
             standing = yield from self.standing(image.entity_id, image.resource, window, fresh=True)
             terms = standing.terms()

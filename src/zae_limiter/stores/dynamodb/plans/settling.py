@@ -31,10 +31,15 @@ class SettlingPlans(LookingPlans):
         try:
             bookings = self.bookings((yield from self.ns(until)), postings)
             yield from self.book(bookings, self.images.corrected(now), until)
-        except (Refused, NoAnswer) as failure:
-            error = unavailable(failure)
-            if any(booking.done or booking.doubtful for booking in bookings):
-                error = RateLimiterUnavailable(str(error.args[0]), hint=error.hint, ambiguous=True)
+        except Exception as failure:
+            if isinstance(failure, (Refused, NoAnswer)):
+                error = unavailable(failure)
+            else:
+                error = RateLimiterUnavailable(f"could not book: {failure}")
+            error.ambiguous = any(booking.done or booking.doubtful for booking in bookings)
+            self.unresolved += any(booking.doubtful and booking.gives_back for booking in bookings)
+            if bookings:
+                error.remaining = [Posting(booking.leg, left) for booking in bookings if (left := booking.left())]
             raise error from (failure.__cause__ or failure)
         self.images.forget_denials(booking.key for booking in bookings if booking.gives_back)
 
