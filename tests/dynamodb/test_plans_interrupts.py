@@ -107,10 +107,6 @@ def after_a_step(frame: FrameType, line: str) -> bool:
     return frame.f_code.co_filename == sync_driver.__file__ and line.startswith("reply, error = UNKNOWN")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="mints: the driver hands over the answer to the last request as if it were that of the next one",
-)
 def test_an_interrupt_before_a_request_is_begun_gives_nothing_back_that_was_not_taken() -> None:
     assert taken_when_interrupted(1, False, after_a_step) == {}
 

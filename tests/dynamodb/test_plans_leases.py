@@ -62,7 +62,6 @@ def test_a_credit_whose_flush_was_not_answered_is_not_given_twice(heard: bool, e
     assert tpd(table) >= before - (300 if ends == "well" else 500) * MILLI
 
 
-@pytest.mark.xfail(strict=True, reason="mints: an old credit that may have been flushed is booked again at the end")
 def test_a_credit_that_was_flushed_by_its_age_and_not_answered_is_not_given_twice() -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)
@@ -73,9 +72,6 @@ def test_a_credit_that_was_flushed_by_its_age_and_not_answered_is_not_given_twic
     assert tpd(table) >= before - 300 * MILLI
 
 
-@pytest.mark.xfail(
-    strict=True, reason="mints: what an interrupted flush has given back comes back again with all the rest"
-)
 def test_an_interrupted_flush_gives_nothing_back_twice() -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)
@@ -98,9 +94,6 @@ def test_a_debit_whose_flush_never_arrived_is_booked_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("fate", [Fate.INTERRUPTED_DONE, Fate.INTERRUPTED_UNDONE])
-@pytest.mark.xfail(
-    strict=True, reason="an interrupt while giving back is not taken for a lost answer, which the ring resolves"
-)
 def test_a_second_interrupt_does_not_keep_what_the_first_gives_back(fate: Fate) -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)
@@ -115,9 +108,6 @@ def test_what_cannot_be_given_back_is_counted() -> None:
     assert client.unresolved > 0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="all legs are booked again when one of them is refused: the others pay three times"
-)
 def test_a_leg_that_is_always_refused_does_not_make_the_others_pay_again() -> None:
     table, client, lease = begun(2, tpd=50)
     before = tpd(table)
@@ -139,10 +129,6 @@ def test_an_end_with_any_exception_from_the_store_is_no_exception_of_the_body(ke
 # Event loops that end
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="mints: the driver answers None for a request whose task was cancelled, and the credit is repeated",
-)
 def test_a_loop_that_ends_while_a_lease_gives_back_mints_nothing() -> None:
     """``asyncio.run`` cancels every task that is left, those that carry a request too."""
     table = hierarchy(1)
@@ -194,9 +180,6 @@ def test_more_that_was_taken_from_a_new_limit_of_the_parent_comes_back() -> None
     assert tpd(table) == 0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="mints: more of a limit that is gone is granted without being taken, then given back"
-)
 def test_more_of_a_limit_that_is_gone_gives_nothing_back_that_was_not_taken() -> None:
     table, client = parent_gets(LIMITS[:1])
     client.take("key", {"tpd": 500})

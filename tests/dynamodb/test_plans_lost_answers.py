@@ -124,7 +124,6 @@ def rebuilt(deltas: dict[str, int], fate: Fate, meanwhile: Callable[[Table], obj
     return script, client
 
 
-@pytest.mark.xfail(strict=True, reason="counted as unresolved although its repetition is exact: inc tells whose it is")
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNHEARD])
 def test_a_lost_answer_to_a_settlement_that_rebuilds_books_it_once(fate: Fate) -> None:
     script, client = rebuilt({"tpd": 70}, fate, lambda table: None)
@@ -187,10 +186,6 @@ def credit_beside(table: Table, drawer: Client, creditor: Client) -> Ended:
     return finish(credit, table, UNHEARD)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="mints: the draw repeats with its old mark, which the credit takes for a ring that has not moved",
-)
 def test_a_mark_that_comes_back_proves_nothing() -> None:
     table = hierarchy(1)
     before = table.counters("key")["tpd"]

@@ -70,9 +70,6 @@ def test_a_warm_client_goes_on_in_the_namespace_that_got_the_name() -> None:
     assert indexed_under(table) == {(ns, ns)}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a bucket that is created gets the indexes of the namespace the client knows by then"
-)
 def test_a_lease_of_a_purged_namespace_leaves_nothing_in_the_one_that_got_its_name() -> None:
     table = hierarchy(1)
     client = table.client()
@@ -84,9 +81,6 @@ def test_a_lease_of_a_purged_namespace_leaves_nothing_in_the_one_that_got_its_na
     assert not table.operator.limiter.get_status("key").buckets
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a bucket that is created gets the indexes of the namespace the client knows by then"
-)
 def test_a_bucket_created_while_another_task_finds_the_namespace_deleted_has_its_indexes() -> None:
     table = hierarchy(1)
     table.remove_bucket("key")
@@ -102,9 +96,6 @@ def test_a_bucket_created_while_another_task_finds_the_namespace_deleted_has_its
     assert indexed_under(table) == {(table.ns, table.ns)}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the config is looked at once more after a bucket was created, outside of what is undone"
-)
 def test_a_namespace_deleted_while_a_bucket_is_created_takes_nothing() -> None:
     table = hierarchy(1)
     table.remove_bucket("key")
@@ -115,9 +106,6 @@ def test_a_namespace_deleted_while_a_bucket_is_created_takes_nothing() -> None:
     assert set(script.effects.values()) == {0}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="giving back asks for the id of the namespace, which another task has just forgotten"
-)
 def test_what_was_taken_is_given_back_though_another_task_finds_the_namespace_deleted() -> None:
     table = hierarchy(2)
     client = warm(table)

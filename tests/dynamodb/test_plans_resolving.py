@@ -218,9 +218,6 @@ class Reader:
                 return
 
 
-@pytest.mark.xfail(
-    strict=True, raises=KeyError, reason="two threads that begin to read at once remove one entry twice"
-)
 def test_two_threads_that_begin_to_read_at_the_same_time_both_succeed() -> None:
     table = hierarchy(1)
     client = table.client()
@@ -236,9 +233,6 @@ def test_two_threads_that_begin_to_read_at_the_same_time_both_succeed() -> None:
         one.finish()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="who joins a reading that has just ended waits for a bell that has rung already"
-)
 def test_who_joins_a_reading_that_has_just_ended_does_not_wait() -> None:
     table = hierarchy(1)
     client = table.client()
@@ -287,7 +281,6 @@ def test_who_is_cancelled_while_reading_leaves_the_reading_to_others() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this platform")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.xfail(strict=True, reason="a child waits in every acquire for a reading that stayed behind in its parent")
 def test_a_child_forked_during_a_reading_reads_for_itself() -> None:
     table = hierarchy(1)
     client = table.client()

@@ -205,9 +205,6 @@ def test_a_fenced_bucket_is_not_written_by_what_was_resolved_before() -> None:
     assert ended.error is None
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a denial adopts a fenced parent by terms that were resolved before the fence was seen"
-)
 def test_a_denial_does_not_take_the_fence_off_a_parent() -> None:
     """A namespace is deleted bucket by bucket: the parent is fenced already, the child is not yet."""
     table = hierarchy(2)

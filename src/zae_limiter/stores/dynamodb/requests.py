@@ -26,6 +26,9 @@ KEY_THROTTLED: Final = "ProvisionedThroughputExceededException"
 THROTTLED: Final = frozenset({KEY_THROTTLED, "ThrottlingException", "RequestLimitExceeded", "LimitExceededException"})
 
 
+THROTTLED_IN_TRANSACTION: Final = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
+
+
 class Reason(NamedTuple):
     """Why one item of a transaction was refused (``None``: it was not the reason), and the item as it is."""
 
@@ -55,7 +58,7 @@ class Refused(Exception):
     @property
     def by_throttling(self) -> bool:
         """Whether it was too much at once, for the key, the table or the account."""
-        return self.code in THROTTLED or any(reason.code == "ThrottlingError" for reason in self.reasons)
+        return self.code in THROTTLED or any(reason.code in THROTTLED_IN_TRANSACTION for reason in self.reasons)
 
     @property
     def by_conflict(self) -> bool:

@@ -93,6 +93,7 @@ class DynamoStore(TableVerbs):
         self.identity = ("dynamodb", target.endpoint_url, target.region, table)
         self._config_ttl_ms = round(config_cache_ttl * 1000)
         self._spaces: dict[tuple[str, bool], DynamoSpace] = {}
+        self._clock_error_ms = 0
         self._calls = Calls(
             transports_for(target, how),
             transport=transport,
@@ -110,6 +111,7 @@ class DynamoStore(TableVerbs):
         space = self._spaces.get(place)
         if space is None:
             space = DynamoSpace(self.asking, namespace, corrected=corrected, config_ttl_ms=self._config_ttl_ms)
+            space.images.clock_error_ms = self._clock_error_ms if corrected else 0
             space = self._spaces.setdefault(place, space)
         return space
 
@@ -117,7 +119,7 @@ class DynamoStore(TableVerbs):
 
     def attempt(self, request: Request[Any], /) -> Any:
         if type(request) is ReadMachineTime:
-            return MachineTime(machine_timer(), int(time.time()))
+            return MachineTime(machine_timer(), int(time.time() + self._clock_error_ms / 1000))
         return NOT_YET
 
     def perform(self, request: Request[Any], /) -> Any:
@@ -174,6 +176,7 @@ class DynamoStore(TableVerbs):
         self.close()
 
     def _correct_clocks(self, error_ms: int) -> None:
+        self._clock_error_ms = error_ms
         for (_, corrected), space in list(self._spaces.items()):
             if corrected:
                 space.images.clock_error_ms = error_ms

@@ -202,7 +202,8 @@ def update(
 
     ``guesses`` has what ``tk`` may be by now, where it may differ from the image.
     """
-    now = max(now, image.rf)
+    late = max(image.rf - now, 0)  # our clock is behind whoever set the baseline
+    now += late
     terms = wish.terms
     write = Update()
     write.demand("rf", "=", image.rf)
@@ -243,7 +244,7 @@ def update(
     write.add(f"b_{RESERVED_LIMIT_NAME}_tk", accrued - WRITE)
     write.add("ev", wish.grants)
     if bounded and image.shards == 1:
-        write.set("ttl", epoch_s + -(-longest // MILLI) + ttl_margin_s)
+        write.set("ttl", epoch_s + -(-(longest + late) // MILLI) + ttl_margin_s)
     return write
 
 

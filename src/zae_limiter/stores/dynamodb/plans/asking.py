@@ -164,21 +164,31 @@ class Asking:
 
     # Writing
 
-    def transact(self, writes: Sequence[Mapping[str, Any]], until: Window) -> Plan[tuple[Reason, ...]]:
+    def transact(
+        self, writes: Sequence[Mapping[str, Any]], until: Window, doubts: list[NoAnswer] | None = None
+    ) -> Plan[tuple[Reason, ...]]:
         """Several writes or none. Nothing (an empty tuple) when they were done, else a reason per item.
 
         A token tells DynamoDB that a repeated transaction is the same; one that met a conflict was surely not
-        done, and is tried as a new one.
+        done, and is tried as a new one. ``doubts`` gets every lost answer.
         """
         tries = 0
+        token = self.marks.token()
         while True:
-            params = {"TransactItems": writes, "ClientRequestToken": self.marks.token()}
+            params = {"TransactItems": writes, "ClientRequestToken": token}
             try:
-                yield from self.ask("TransactWriteItems", params, until, repeatable=True, patient=False)
+                yield from self.ask("TransactWriteItems", params, until, repeatable=False, patient=False)
+            except NoAnswer as silence:
+                if doubts is not None and silence.sent:
+                    doubts.append(silence)
+                tries += 1
+                yield from self.pause(tries, until, silence)
+                continue
             except Refused as refusal:
                 if refusal.by_conflict or refusal.by_throttling:
                     tries += 1
                     yield from self.pause(tries, until, refusal)
+                    token = self.marks.token()
                     continue
                 if refusal.code != TRANSACTION_CANCELED or not refusal.reasons:
                     raise

@@ -129,7 +129,8 @@ class BookingPlans(ResolvingPlans):
                 yield from self._look_at(unseen, now, until)
             for booking in pending:
                 booking.drop_anchor()
-                if booking.doubtful and not booking.can_be_sure(now):
+                creating = booking.inc and booking.image is None  # its repetition is recognised by what it creates
+                if booking.doubtful and not creating and not booking.can_be_sure(now):
                     self.count_unsure(booking)
                     booking.let_credits_go()
                     booking.begin_anew(self.marks.nonce(now))
@@ -180,7 +181,9 @@ class BookingPlans(ResolvingPlans):
         for booking in unseen:
             item = found.get(booking.key)
             if item is not None:
-                booking.image = yield from self.see(booking.key, image_of(item), now)
+                image = booking.image = yield from self.see(booking.key, image_of(item), now)
+                if booking.doubtful and (booking.nonce in image.ring or image.inc == booking.inc):
+                    booking.done = True
 
     def _call_for(self, booking: Booking, now: int, until: Window) -> Plan[Call]:
         image = booking.image
@@ -264,6 +267,8 @@ class BookingPlans(ResolvingPlans):
         if booking.nonce in image.ring or image.inc == booking.inc:
             booking.done = True
             self.remember_own(booking)
+        elif booking.inc:
+            booking.doubtful, booking.inc = False, ""  # somebody else created it: ours was not
 
     def count_unsure(self, booking: Booking) -> None:
         """Nobody can tell whether a lost try was done: the next one may charge twice."""

@@ -112,6 +112,8 @@ class DrawUnderWay:
                 yield from self._undo(self.whole)
             except (Refused, NoAnswer):
                 raise NoAnswer(str(failure)) from failure
+            if isinstance(failure, Refused) and failure.code == KEY_THROTTLED and self.legs:
+                return (yield from self._deny_under_load())
             if isinstance(failure, NoAnswer):
                 raise NoAnswer(str(failure), sent=False) from failure
             raise
@@ -211,7 +213,8 @@ class DrawUnderWay:
 
     def _create(self) -> Plan[None]:
         """Begin the life of the buckets that are not there; with others, in one transaction."""
-        yield from self._undo(self.whole)
+        if any(leg.done or (leg.doubtful and not leg.inc) for leg in self.legs):
+            yield from self._undo(self.whole)
         space = self.space
         if len(self.legs) == 1:
             leg = self.legs[0]
@@ -236,8 +239,9 @@ class DrawUnderWay:
             else:
                 writes.append({"Put": space.call_to_create(leg, leg.terms, self.now, self.until).params})
         self.flight = self.legs
+        doubts: list[NoAnswer] = []
         try:
-            reasons = yield from space.asking.transact(writes, self.until)
+            reasons = yield from space.asking.transact(writes, self.until, doubts)
         except Refused as refusal:
             if not refusal.by_throttling:
                 raise
@@ -261,6 +265,7 @@ class DrawUnderWay:
                     space.images.see(leg.key, leg.image, self.now)
             return
         for leg, reason in zip(self.legs, reasons, strict=True):
+            leg.doubtful = leg.doubtful or bool(doubts)
             if reason.code is not None:
                 yield from self._hear(leg, Refused(CONDITION_FAILED, item=reason.item))
 
@@ -364,7 +369,8 @@ class DrawUnderWay:
         """The bucket's own key takes no more writes for now."""
         yield from self._undo(self.whole)
         legs = [leg.leg for leg in self.legs]
-        hot = {leg.leg.entity_id for leg in self.legs if leg.throttles > THROTTLES_BORNE}
+        throttled = [leg for leg in self.legs if leg.throttles > THROTTLES_BORNE] or self.legs
+        hot = {leg.leg.entity_id for leg in throttled}
         balances = [adopted(leg.image, leg.terms, self.now) for leg in self.legs]
         statuses = statuses_of(legs, balances, self.draw.wanted, self.draw.reserved, self.now)
         return denial(
