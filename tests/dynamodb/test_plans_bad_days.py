@@ -64,9 +64,6 @@ def test_a_bucket_whose_writes_are_throttled_denies() -> None:
     assert not degraded
 
 
-opens_the_gate = pytest.mark.xfail(strict=True, reason="a throttled bucket key becomes an outage, and the gate opens")
-
-
 def test_a_bucket_whose_reads_are_throttled_denies() -> None:
     table = hierarchy(1)
     script = Answered(table, "GetItem", lambda: Refused("ProvisionedThroughputExceededException"))

@@ -35,13 +35,6 @@ HARMLESS: dict[str, tuple[str, Any]] = {
 MOST_CALLS = 40
 """So many calls a draw may make before it gives up on a bucket, or it would do nothing else until its deadline."""
 
-escapes = pytest.mark.xfail(
-    strict=True, reason="the decoder's own error escapes: ValueError, ZeroDivisionError, another field's"
-)
-stays_taken = pytest.mark.xfail(
-    strict=True, reason="an error that is neither Refused nor NoAnswer leaves the other leg taken"
-)
-
 
 def acquire(known: bool, what: str, kinds: dict[str, tuple[str, Any]] = SPOILED) -> tuple[BaseException | None, int]:
     """An acquire whose parent's bucket is spoiled: its error, and what of the child stays taken."""
@@ -62,7 +55,7 @@ def test_the_error_is_one_of_ours_and_names_the_bucket(what: str, known: bool) -
     assert "team" in str(error)
 
 
-@pytest.mark.parametrize("known", [pytest.param(True, marks=stays_taken, id="warm"), pytest.param(False, id="cold")])
+@pytest.mark.parametrize("known", [True, False], ids=["warm", "cold"])
 @pytest.mark.parametrize("what", [what for what in SPOILED if what != "no shards"])
 def test_nothing_stays_taken(what: str, known: bool) -> None:
     error, taken = acquire(known, what)

@@ -41,16 +41,7 @@ def tpd(table: Table, entity: str = "key") -> int:
 
 
 @pytest.mark.parametrize("ends", ["well", "with an error"])
-@pytest.mark.parametrize(
-    "heard",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(strict=True, reason="mints: a flushed credit that may be booked is booked again"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("heard", [False, True])
 def test_a_credit_whose_flush_was_not_answered_is_not_given_twice(heard: bool, ends: str) -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)

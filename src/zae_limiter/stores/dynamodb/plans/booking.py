@@ -127,7 +127,7 @@ class BookingPlans(ResolvingPlans):
             unseen = [booking for booking in pending if booking.image is None]
             if unseen:
                 yield from self._look_at(unseen, now, until)
-            for booking in pending:
+            for booking in [booking for booking in pending if not booking.done]:
                 booking.drop_anchor()
                 creating = booking.inc and booking.image is None  # its repetition is recognised by what it creates
                 if booking.doubtful and not creating and not booking.can_be_sure(now):
