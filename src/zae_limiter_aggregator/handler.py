@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from zae_limiter.exceptions import ZAELimiterError
@@ -47,8 +46,9 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
 def open_table(table: str) -> DynamoStore:
     """The table as this environment reaches it, over our own transport.
 
-    The rest of this package knows no transport, and a contract of imports keeps it so. Here the two come together, by
-    name and with the first batch.
+    The rest of this package knows no transport, and a contract of imports keeps it so. Here the two come together,
+    with the first batch.
     """
-    store: DynamoStore = import_module("zae_limiter.stores.dynamodb.store").DynamoStore(table, deadline=DEADLINE_S)
-    return store
+    from zae_limiter.stores.dynamodb.store import DynamoStore
+
+    return DynamoStore(table, deadline=DEADLINE_S)

@@ -1,4 +1,4 @@
-"""What went wrong in earlier designs, on real engines: each scenario holds, and fails when its correction is undone."""
+"""What went wrong in earlier designs, on real engines: each scenario holds, and fails when its correction is gone."""
 
 from __future__ import annotations
 

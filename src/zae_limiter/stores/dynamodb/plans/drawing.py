@@ -243,6 +243,8 @@ class DrawUnderWay:
         try:
             reasons = yield from space.asking.transact(writes, self.until, doubts)
         except Refused as refusal:
+            for leg in self.legs:
+                leg.doubtful = leg.doubtful or bool(doubts)
             if not refusal.by_throttling:
                 raise
             for leg in self.legs:  # a key takes no more writes: load, not an outage
