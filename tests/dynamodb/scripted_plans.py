@@ -62,11 +62,12 @@ class Fate(StrEnum):
     CANCELLED = "it is done, and the task is cancelled meanwhile"
     INTERRUPTED_DONE = "it is done, and the thread is interrupted meanwhile"
     INTERRUPTED_UNDONE = "it never arrives, and the thread is interrupted meanwhile"
+    INTERRUPTED_LATEST = "the thread is interrupted meanwhile, and it is done when the plan is over"
 
 
 SILENCES = (Fate.LOST, Fate.UNHEARD, Fate.LATE, Fate.LATEST, Fate.UNSENT)
 REFUSALS = (Fate.THROTTLED, Fate.CONFLICT, Fate.FORBIDDEN)
-INTERRUPTS = (Fate.CANCELLED, Fate.INTERRUPTED_DONE, Fate.INTERRUPTED_UNDONE)
+INTERRUPTS = (Fate.CANCELLED, Fate.INTERRUPTED_DONE, Fate.INTERRUPTED_UNDONE, Fate.INTERRUPTED_LATEST)
 EVERY_FATE = (*SILENCES, *REFUSALS, *INTERRUPTS)
 
 
@@ -219,7 +220,7 @@ class Script:
             return Refused("AccessDeniedException")
         if fate is Fate.CONFLICT:
             return self._conflict(call)
-        if fate in (Fate.LATE, Fate.LATEST):
+        if fate in (Fate.LATE, Fate.LATEST, Fate.INTERRUPTED_LATEST):
             self._late.append((number + 1 if fate is Fate.LATE else MOST_STEPS, call))
             return NoAnswer("late")
         reply = self._apply(call)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scripted_plans import Ended, Fate, Script
 from scripted_tables import LIMITS, RESOURCE, Client, ModelStore, Table
-from test_plans_every_fault import drain, hierarchy, warm
+from test_plans_every_fault import denial_after_a_change, drain, hierarchy, warm
 
 from zae_limiter import RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import MILLI, calculate_due
@@ -81,6 +81,23 @@ def test_a_bucket_that_is_throttled_in_a_transaction_denies(reason: str) -> None
     assert isinstance(ended.error, RateLimitExceeded)
 
 
+class Unread(Script):
+    """Of every batch of buckets one is left unread: what BatchGetItem does with a throttled key."""
+
+    def _fulfil(self, call: Call, number: int, fate: Fate | None) -> Any:
+        if call.operation == "BatchGetItem" and "BUCKET#" in repr(call):
+            self.table.model.leave_unprocessed(1)
+        return super()._fulfil(call, number, fate)
+
+
+@pytest.mark.xfail(strict=True, reason="a bucket that is left unread becomes an outage, and the gate opens")
+def test_a_bucket_that_is_left_unread_denies() -> None:
+    table = hierarchy(2)
+    ended, degraded = acquire(Unread(table), table.client())
+    assert not degraded
+    assert isinstance(ended.error, RateLimitExceeded)
+
+
 def test_a_throttle_that_passes_is_waited_out() -> None:
     table = hierarchy(2)
     ended, degraded = acquire(Script(table, {0: Fate.THROTTLED, 1: Fate.THROTTLED}), warm(table))
@@ -130,6 +147,20 @@ def test_a_known_denial_stays_one_when_the_other_legs_cannot_be_read(fate: Fate)
     table.now += LONGEST_DENIAL_MS
     ended, degraded = acquire(Script(table, dict.fromkeys(range(1, 300), fate)), client)
     assert ended.operations[:2] == ["UpdateItem", "GetItem"]
+    assert not degraded
+    assert isinstance(ended.error, RateLimitExceeded)
+
+
+adopts = pytest.mark.xfail(strict=True, reason="what lacks becomes an outage when its new terms cannot be written")
+
+
+@pytest.mark.parametrize(
+    "fate", [pytest.param(Fate.UNSENT, marks=adopts), pytest.param(Fate.LOST, marks=adopts), Fate.THROTTLED]
+)
+def test_a_known_denial_stays_one_when_new_terms_cannot_be_written(fate: Fate) -> None:
+    case = denial_after_a_change(1)
+    ended, degraded = acquire(Script(case.table, dict.fromkeys(range(2, 300), fate)), case.client)
+    assert ended.operations[:3] == ["BatchGetItem", "UpdateItem", "UpdateItem"]
     assert not degraded
     assert isinstance(ended.error, RateLimitExceeded)
 

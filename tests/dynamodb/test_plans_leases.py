@@ -16,6 +16,7 @@ from test_plans_every_fault import hierarchy
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError
 from zae_limiter.bucket import MILLI
 from zae_limiter.lease.base import FLUSH_AFTER_MS, LeaseBase
+from zae_limiter.stores.dynamodb.requests import Call, NoAnswer
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +82,16 @@ def test_a_debit_whose_flush_never_arrived_is_booked_at_the_end() -> None:
     assert tpd(table) == before + 70 * MILLI
 
 
+@pytest.mark.xfail(strict=True, reason="a flush that was refused on one leg is booked again on all, and not counted")
+def test_a_flush_that_was_done_in_part_does_not_charge_that_part_again() -> None:
+    table, client, lease = begun(2, tpd=50)
+    before = tpd(table)
+    client.run(lease._adjust(tpd=70))
+    Script(table, {1: Fate.FORBIDDEN}).run(lease._flush(), to_the_end=True)
+    client.run(lease._end(False), to_the_end=True)
+    assert client.unresolved or tpd(table) == before + 70 * MILLI
+
+
 # Ending
 
 
@@ -91,6 +102,27 @@ def test_a_second_interrupt_does_not_keep_what_the_first_gives_back(fate: Fate) 
     Script(table, {0: fate}).run(lease._end(True), to_the_end=True)
     assert tpd(table) == before - 500 * MILLI
     assert client.unresolved == 0
+
+
+class FirstUnheard(Script):
+    """The first call is done, and takes all the time there is."""
+
+    def _fulfil(self, call: Call, number: int, fate: Fate | None) -> Any:
+        if number:
+            return super()._fulfil(call, number, fate)
+        self._apply(call)
+        self.table.timer = call.give_up_at
+        return NoAnswer("silence")
+
+
+@pytest.mark.xfail(strict=True, reason="a debit that may have been booked is booked again at the end, and not counted")
+def test_a_debit_that_may_be_charged_twice_is_counted() -> None:
+    table, client, lease = begun(tpd=50)
+    client.store.asking.deadline_ms = 300
+    before = tpd(table)
+    client.run(lease._adjust(tpd=70))
+    FirstUnheard(table).run(lease._end(False), to_the_end=True)
+    assert client.unresolved or tpd(table) == before + 70 * MILLI
 
 
 def test_what_cannot_be_given_back_is_counted() -> None:

@@ -158,6 +158,19 @@ def test_a_change_between_resolving_and_rebuilding_is_seen() -> None:
     assert burst(table) == LOW[0].burst
 
 
+@pytest.mark.xfail(strict=True, reason="what was seen before is remembered for all legs together, not for each bucket")
+def test_the_version_of_one_bucket_says_nothing_about_another() -> None:
+    """The parent gets the very version that the child had, after the terms of both were resolved."""
+    table = hierarchy(2)
+    client = warm(table)
+    operator = table.operator.limiter
+    operator.set_limits("key", HIGHER, resource=RESOURCE)
+    change = {5: lambda: operator.set_limits("team", LOW, resource=RESOURCE)}
+    ended = Script(table, meanwhile=change).run(client.lease("key", {"rpd": 1})._begin())
+    assert ended.operations[3:6] == ["BatchGetItem", "BatchGetItem", "UpdateItem"]
+    assert burst(table, "team") == LOW[0].burst
+
+
 # Ancestors without limits
 
 waits_for_the_cache = pytest.mark.xfail(

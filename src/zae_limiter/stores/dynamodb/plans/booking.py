@@ -39,7 +39,6 @@ class Booking:
         "leg",
         "nonce",
         "tries",
-        "unsure",
         "void_mark",
     )
 
@@ -52,7 +51,6 @@ class Booking:
         self.nonce = ""
         self.inc = ""
         self.void_mark = ""
-        self.unsure = False
         self.done = False
         self.doubtful = False  # it may have been done: an answer was lost
         self.anchor: str | None = None  # a mark that was in the ring before it can have been done
@@ -72,14 +70,14 @@ class Booking:
         elif not isinstance(answer, Refused):
             self.done = True
 
-    def can_be_sure(self, now: int) -> bool:
+    def can_be_sure(self) -> bool:
         """Whether a try whose answer was lost can be repeated so that only one of the two is ever done.
 
         The anchor must still be in the ring: then the try was done only if its mark is there too. And the repetition
         must move the baseline: then the try, if it is still under way, is refused when it arrives.
         """
         image = self.image
-        return self.doubtful and image is not None and self.anchor in image.ring and now > image.rf
+        return self.doubtful and image is not None and self.anchor in image.ring
 
     def begin_anew(self, nonce: str) -> None:
         """The next try is another write, with a mark of its own: no mark is ever applied twice."""
@@ -130,8 +128,8 @@ class BookingPlans(ResolvingPlans):
             for booking in [booking for booking in pending if not booking.done]:
                 booking.drop_anchor()
                 creating = booking.inc and booking.image is None  # its repetition is recognised by what it creates
-                if booking.doubtful and not creating and not booking.can_be_sure(now):
-                    self.count_unsure(booking)
+                if booking.doubtful and not creating and not booking.can_be_sure():
+                    self.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
                     booking.let_credits_go()
                     booking.begin_anew(self.marks.nonce(now))
             pending = [booking for booking in pending if not booking.done]
@@ -190,11 +188,11 @@ class BookingPlans(ResolvingPlans):
         if image is None:
             terms = yield from self._terms_to_rebuild(booking.leg, until)
             return self.call_to_create(booking, terms, now, until)
-        sure = booking.can_be_sure(now)
+        sure = booking.can_be_sure()
         write = update(
             image,
             Wish(booking.deltas, grants=booking.grants, rebase=sure),
-            now=now,
+            now=max(now, image.rf + 1) if sure else now,
             nonce=booking.nonce,
             epoch_s=until.epoch_s,
             anchor=booking.anchor if sure else None,
@@ -270,12 +268,6 @@ class BookingPlans(ResolvingPlans):
         elif booking.inc:
             booking.doubtful, booking.inc = False, ""  # somebody else created it: ours was not
 
-    def count_unsure(self, booking: Booking) -> None:
-        """Nobody can tell whether a lost try was done: the next one may charge twice."""
-        if not booking.unsure:
-            booking.unsure = True
-            self.unresolved += 1
-
     def remember_own(self, booking: Booking) -> None:
         """This client did it: what else happened to the bucket was done by others."""
         memory = self.images.get(booking.key)
@@ -300,11 +292,12 @@ class BookingPlans(ResolvingPlans):
             if booking.nonce in image.ring or image.inc == booking.inc:
                 return True
             if booking.void_mark in image.ring:
+                self.unresolved += booking.anchor not in image.ring
                 break
             write = update(
                 image,
-                Wish({}, rebase=now > image.rf),
-                now=now,
+                Wish({}, rebase=True),
+                now=max(now, image.rf + 1),
                 nonce=booking.void_mark,
                 epoch_s=until.epoch_s,
                 ttl_margin_s=self.asking.ttl_margin_s,

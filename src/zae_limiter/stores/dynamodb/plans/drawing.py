@@ -184,16 +184,16 @@ class DrawUnderWay:
     def _params(self, leg: LegUnderWay, image: Image) -> dict[str, Any]:
         space = self.space
         leg.drop_anchor()
-        sure = leg.can_be_sure(self.now)
+        sure = leg.can_be_sure()
         if leg.doubtful and not sure:
-            space.count_unsure(leg)
+            space.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
             leg.begin_anew(space.marks.nonce(self.now))
         memory = space.images.get(leg.key)
         write = update(
             image,
             Wish(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
             anchor=leg.anchor if sure else None,
-            now=self.now,
+            now=max(self.now, image.rf + 1) if sure else self.now,
             nonce=leg.nonce,
             epoch_s=self.until.epoch_s,
             ttl_margin_s=space.asking.ttl_margin_s,
