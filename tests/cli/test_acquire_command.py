@@ -211,7 +211,7 @@ def test_waiting_in_line_ends_when_it_is_ones_turn(url: str) -> None:
 
 @pytest.mark.parametrize("policy", ["allow", "block"])
 def test_an_unavailable_store_lets_through_only_if_told_so(policy: str, tmp_path: Path) -> None:
-    url = "dynamodb://x?region=us-east-1&endpoint_url=http://127.0.0.1:9"
+    url = "dynamodb://xyz?region=us-east-1&endpoint_url=http://127.0.0.1:9"
     words = ["--on-unavailable", policy, "--", "touch", str(tmp_path / "ran")]
     ran = run(url, *words)
     assert (ran.returncode, (tmp_path / "ran").exists()) == ((0, True) if policy == "allow" else (69, False))

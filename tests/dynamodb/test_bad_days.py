@@ -18,7 +18,7 @@ from zae_limiter import (
     RateLimiterUnavailable,
     SyncRateLimiter,
 )
-from zae_limiter.stores.dynamodb.breaker import REST_MS, SILENCES_TO_OPEN, Breaker, Passage
+from zae_limiter.stores.dynamodb.breaker import REST_MS, SILENCE_TO_OPEN_MS, SILENCES_TO_OPEN, Breaker, Passage
 
 Where = Callable[[], AbstractContextManager[str]]
 
@@ -110,18 +110,21 @@ def test_a_missing_namespace_is_no_outage(engine: Engine) -> None:
 
 def test_the_breaker_opens_after_silences_in_a_row_and_lets_one_probe_at_a_time() -> None:
     breaker = Breaker()
+    for _ in range(SILENCES_TO_OPEN * 2):
+        breaker.silent(0)
+    assert breaker.passage(0) is Passage.GO, "many lost at one moment are no outage"
+    breaker.answered()
     for _ in range(SILENCES_TO_OPEN - 1):
         breaker.silent(0)
+    opened = SILENCE_TO_OPEN_MS
+    assert breaker.passage(opened) is Passage.GO
+    breaker.silent(opened)
+    assert breaker.passage(opened + REST_MS - 1) is Passage.STOP
+    assert breaker.passage(opened + REST_MS) is Passage.STOP_AND_PROBE
+    assert breaker.passage(opened + REST_MS) is Passage.STOP
+    assert breaker.passage(opened + 2 * REST_MS) is Passage.STOP_AND_PROBE
     breaker.answered()
-    for _ in range(SILENCES_TO_OPEN):
-        assert breaker.passage(0) is Passage.GO
-        breaker.silent(0)
-    assert breaker.passage(REST_MS - 1) is Passage.STOP
-    assert breaker.passage(REST_MS) is Passage.STOP_AND_PROBE
-    assert breaker.passage(REST_MS) is Passage.STOP
-    assert breaker.passage(2 * REST_MS) is Passage.STOP_AND_PROBE
-    breaker.answered()
-    assert breaker.passage(2 * REST_MS) is Passage.GO
+    assert breaker.passage(opened + 2 * REST_MS) is Passage.GO
 
 
 def test_after_repeated_silence_callers_fail_at_once_and_a_probe_finds_the_way_back(engine: Engine) -> None:

@@ -317,19 +317,7 @@ def test_nothing_happens_to_it(scenario: str) -> None:
     assert ended_well(case, ended) == bool(case.effect)
 
 
-VOIDED = "a void that cannot move the baseline stops nothing, and that is not counted"
-KNOWN = {f"grant over {n} with an old cache": VOIDED for n in (1, 2)}
-
-
-def scenarios() -> list[Any]:
-    """All of them; those that are known to go wrong are marked."""
-    return [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=KNOWN[name])) if name in KNOWN else name
-        for name in SCENARIOS
-    ]
-
-
-@pytest.mark.parametrize("scenario", scenarios())
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_one_call_meets_any_fate(scenario: str) -> None:
     calls = play(scenario, {})
     play_all(scenario, ({place: fate} for place in range(calls + 4) for fate in EVERY_FATE))
