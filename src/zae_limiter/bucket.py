@@ -76,6 +76,15 @@ class Balance:
         self._seen = rf  # what accrued since the baseline when last looked at: many look in one millisecond
         self._accrual = 0
 
+    def with_tokens(self, tk: int, tc: int) -> Balance:
+        """The same limit since the same moment, with other tokens and another counter."""
+        same: Balance = Balance.__new__(Balance)
+        same.limit, same.name, same.bx, same.ra, same.rp = self.limit, self.name, self.bx, self.ra, self.rp
+        same.shard, same.shards, same.at_rf = self.shard, self.shards, self.at_rf
+        same._seen, same._accrual = self._seen, self._accrual
+        same.tk, same.tc = tk, tc
+        return same
+
     def accrued(self, t: int) -> int:
         """All that this limit has accrued from the epoch to ``t``."""
         whole = t * self.ra // self.rp
@@ -87,10 +96,27 @@ class Balance:
             self._accrual, self._seen = max(self.accrued(now) - self.at_rf, 0), now
         return self._accrual
 
+    def level(self, now: int) -> int:
+        """What is stored plus what accrued, up to the ceiling."""
+        return min(self.tk + self.since_rf(now), self.bx)
+
+    def level_with(self, tk: int, now: int) -> int:
+        """The level if ``tk`` were stored."""
+        return min(tk + max(self.accrued(now) - self.at_rf, 0), self.bx)
+
+    def due(self, amount: int, now: int) -> int:
+        """When ``amount`` has accrued, if nobody takes or gives in between.
+
+        It may lie above the ceiling, for whoever waits behind others: they will have taken theirs by then. What is
+        above the ceiling at ``now`` does not count.
+        """
+        surplus = self.tk + self.since_rf(now) - self.level(now)
+        return calculate_due(self, amount + surplus)
+
 
 def refill_bucket(balance: Balance, now: int) -> int:
     """The level at ``now``: what is stored plus what accrued, up to the ceiling."""
-    return min(balance.tk + balance.since_rf(now), balance.bx)
+    return balance.level(now)
 
 
 def try_consume(balance: Balance, amount: int, now: int) -> int | None:
@@ -133,7 +159,7 @@ def calculate_retry_after(balance: Balance, amount: int, now: int) -> int | None
         return 0
     if amount > balance.bx:
         return None
-    return calculate_due(balance, amount) - now
+    return balance.due(amount, now) - now
 
 
 def rebase(balance: Balance, limit: Limit, now: int) -> Balance:
@@ -166,10 +192,7 @@ def build_limit_status(
     wait: int | None = 0
     level = refill_bucket(balance, now)
     if level < wanted:
-        # With others in line the wait may end above the ceiling: they will have taken theirs by then. What
-        # is above the ceiling already does not count.
-        surplus = balance.tk + balance.since_rf(now) - level
-        wait = None if amount > balance.bx else calculate_due(balance, wanted + surplus) - now
+        wait = None if amount > balance.bx else balance.due(wanted, now) - now
     return LimitStatus(
         entity_id=entity_id,
         resource=resource,

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 
+import botocore.session
 import pytest
 from transports import Ask, sync_asking, table_with_stream, target_of
 
 from engines.servers import Engine
 
 NUMBERS = count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def botocore_reads_its_own_files_once() -> Iterator[None]:
+    """Sessions share what botocore has read of its package: megabytes of JSON, hundreds of sessions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", cache(botocore.session.create_loader))
+        yield
 
 
 @pytest.fixture

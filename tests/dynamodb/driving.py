@@ -171,7 +171,12 @@ class Space(EntityVerbs, ConfigVerbs, AuditVerbs):
         return
         yield
 
-    def drop_buckets_of(self, ns: str, entity_id: str) -> Plan[int]:
+    def rewrite_buckets_below(self, ns: str, entity_id: str, now: int, *, scope: Scope | None = None) -> Plan[None]:
+        """Those are tested where there are buckets."""
+        return
+        yield
+
+    def drop_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[int]:
         self.done.append(("drop", ns, entity_id))
         return 0
         yield

@@ -51,6 +51,7 @@ def hostile(endpoint_url: str, seed: int) -> Iterator[Proxy]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # head and body are two writes: the second would wait for an acknowledgement
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -14,7 +14,7 @@ from scripted_plans import Script
 
 from simulation.model import Model
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
-from zae_limiter.bucket import refill_bucket
+from zae_limiter.bucket import Balance, refill_bucket
 from zae_limiter.lease.base import LeaseBase
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import Plan
@@ -96,16 +96,22 @@ class Table:
         return None if item is None else image_of(item)
 
     def levels(self, entity_id: str, resource: str = RESOURCE) -> dict[str, int]:
-        """Millitokens by limit, at the time of the table; nothing for a bucket that is not there."""
-        image = self.image(entity_id, resource)
-        held = {} if image is None else image.balances
-        return {name: refill_bucket(balance, self.now) for name, balance in held.items()}
+        """Millitokens by limit over all shards, at the time of the table; nothing for a bucket that is not there."""
+        shards = self._over_shards(entity_id, resource)
+        return {name: sum(refill_bucket(one, self.now) for one in parts) for name, parts in shards}
 
     def counters(self, entity_id: str, resource: str = RESOURCE) -> dict[str, int]:
         """What was ever taken, net, in millitokens by limit."""
-        image = self.image(entity_id, resource)
-        held = {} if image is None else image.balances
-        return {name: balance.tc for name, balance in held.items()}
+        return {name: sum(one.tc for one in parts) for name, parts in self._over_shards(entity_id, resource)}
+
+    def _over_shards(self, entity_id: str, resource: str) -> list[tuple[str, list[Balance]]]:
+        found: dict[str, list[Balance]] = {}
+        prefix = self.place(entity_id, resource)[0].removesuffix("0")
+        for item in self.buckets():
+            if item["PK"]["S"].startswith(prefix):
+                for name, balance in image_of(item).balances.items():
+                    found.setdefault(name, []).append(balance)
+        return list(found.items())
 
     def buckets(self) -> list[Any]:
         """The items of all buckets."""
@@ -119,7 +125,9 @@ class Table:
                 known = self._read.get(pk)
                 if known is None or known[0] is not item or known[1] != self.now:
                     known = self._read[pk] = (item, self.now, held_in(item, self.now))
-                found |= known[2]
+                for place, held in known[2].items():
+                    others = found.get(place, Held(0, 0, 0))
+                    found[place] = Held(*(mine + theirs for mine, theirs in zip(held, others, strict=True)))
         return found
 
     # What else may happen

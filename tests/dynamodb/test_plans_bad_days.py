@@ -90,7 +90,6 @@ class Unread(Script):
         return super()._fulfil(call, number, fate)
 
 
-@pytest.mark.xfail(strict=True, reason="a bucket that is left unread becomes an outage, and the gate opens")
 def test_a_bucket_that_is_left_unread_denies() -> None:
     table = hierarchy(2)
     ended, degraded = acquire(Unread(table), table.client())
@@ -151,12 +150,7 @@ def test_a_known_denial_stays_one_when_the_other_legs_cannot_be_read(fate: Fate)
     assert isinstance(ended.error, RateLimitExceeded)
 
 
-adopts = pytest.mark.xfail(strict=True, reason="what lacks becomes an outage when its new terms cannot be written")
-
-
-@pytest.mark.parametrize(
-    "fate", [pytest.param(Fate.UNSENT, marks=adopts), pytest.param(Fate.LOST, marks=adopts), Fate.THROTTLED]
-)
+@pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.THROTTLED, Fate.FORBIDDEN])
 def test_a_known_denial_stays_one_when_new_terms_cannot_be_written(fate: Fate) -> None:
     case = denial_after_a_change(1)
     ended, degraded = acquire(Script(case.table, dict.fromkeys(range(2, 300), fate)), case.client)

@@ -82,7 +82,6 @@ def test_a_debit_whose_flush_never_arrived_is_booked_at_the_end() -> None:
     assert tpd(table) == before + 70 * MILLI
 
 
-@pytest.mark.xfail(strict=True, reason="a flush that was refused on one leg is booked again on all, and not counted")
 def test_a_flush_that_was_done_in_part_does_not_charge_that_part_again() -> None:
     table, client, lease = begun(2, tpd=50)
     before = tpd(table)
@@ -115,7 +114,6 @@ class FirstUnheard(Script):
         return NoAnswer("silence")
 
 
-@pytest.mark.xfail(strict=True, reason="a debit that may have been booked is booked again at the end, and not counted")
 def test_a_debit_that_may_be_charged_twice_is_counted() -> None:
     table, client, lease = begun(tpd=50)
     client.store.asking.deadline_ms = 300
@@ -146,7 +144,7 @@ def test_an_end_with_any_exception_from_the_store_is_no_exception_of_the_body(ke
     client.run(lease._adjust(tpd=70))
     table.model.tables.clear()
     Script(table).run(lease._end(not kept), to_the_end=True)
-    assert client.unresolved == 1
+    assert client.unresolved > 0, "every try of a debit may have been done"
 
 
 # Event loops that end
@@ -191,7 +189,6 @@ def parent_gets(limits: tuple[Limit, ...]) -> tuple[Table, Client]:
     return table, table.client()
 
 
-@pytest.mark.xfail(strict=True, reason="what came from a limit that the parent got meanwhile is not given back")
 def test_more_that_was_taken_from_a_new_limit_of_the_parent_comes_back() -> None:
     table, client = parent_gets(LIMITS[:1])
     lease = client.take("key", {"rpd": 1})

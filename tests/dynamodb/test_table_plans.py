@@ -12,10 +12,12 @@ from transports import Ask
 from engines.servers import Engine
 from zae_limiter.exceptions import RateLimiterUnavailable, VersionError
 from zae_limiter.stores.dynamodb.keys import INDEXES
+from zae_limiter.stores.dynamodb.layout import LAYOUT, MINOR
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.requests import Refused
-from zae_limiter.stores.dynamodb.table import LAYOUT, key_schema, table_params
+from zae_limiter.stores.dynamodb.table import key_schema, table_params
+from zae_limiter.stores.protocol import Scope
 from zae_limiter.version import __version__
 
 
@@ -88,10 +90,61 @@ def test_a_table_that_is_none_of_ours_is_refused_untouched(world: World) -> None
 
 def test_another_layout_is_refused(world: World) -> None:
     world.run(world.store.create(5))
-    world.put({"PK": "_/SYSTEM#", "SK": "#VERSION", "layout_version": 2, "library_version": "9.0"})
+    world.put({"PK": "_/SYSTEM#", "SK": "#VERSION", "layout_version": LAYOUT + 1, "library_version": "9.0"})
     for plan in (world.store.create(5), world.store.ping()):
-        with pytest.raises(VersionError, match=r"layout 2 \(of zae-limiter 9.0\)"):
+        with pytest.raises(VersionError, match=rf"layout {LAYOUT + 1} \(of zae-limiter 9.0\).*newer one"):
             world.run(plan)
+
+
+def test_a_record_that_only_lacks_additions_is_told_of_them(world: World) -> None:
+    world.run(world.store.create(5))
+    world.put({"PK": "_/SYSTEM#", "SK": "#VERSION", "layout_version": LAYOUT, "created_at": 5})
+    world.run(world.store.ping())
+    world.run(world.client().get_config(Scope()))
+    assert "layout_minor" not in (world.item("_/SYSTEM#", "#VERSION") or {})
+    world.run(world.store.create(9))
+    record = world.item("_/SYSTEM#", "#VERSION")
+    assert record is not None
+    assert (record["layout_minor"], record["library_version"], record["created_at"]) == (MINOR, __version__, 5)
+
+
+@pytest.mark.parametrize("place", ["SYSTEM#", "_/SYSTEM#"])
+def test_an_old_table_is_not_taken_for_a_new_one(world: World, place: str) -> None:
+    world.ask("CreateTable", table_params(world.table))
+    world.put({"PK": place, "SK": "#VERSION", "schema_version": "0.8.0"})
+    with pytest.raises(VersionError, match=rf"layout 1;.*zae-limiter migrate --url dynamodb://{world.table}"):
+        world.run(world.store.create(5))
+    assert len(world.items()) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"layout_version": LAYOUT + 1}, "pip install --upgrade zae-limiter"),
+        ({"layout_version": LAYOUT - 1}, "Bring it here with: zae-limiter migrate"),
+        ({"layout_version": LAYOUT - 1, "migration": "x"}, "is being migrated"),
+        ({}, "layout 1;"),
+    ],
+)
+def test_the_first_use_refuses_another_layout_in_the_call_that_reads_the_namespace(
+    world: World, record: dict[str, Any], words: str
+) -> None:
+    world.run(world.store.create(5))
+    world.put({"PK": "_/SYSTEM#", "SK": "#VERSION", **record})
+    client = world.client()
+    world.driver.calls.clear()
+    with pytest.raises(VersionError, match=words):
+        world.run(client.get_config(Scope()))
+    assert world.driver.operations() == ["BatchGetItem"]
+
+
+def test_a_layout_that_fits_is_looked_at_once(world: World) -> None:
+    world.run(world.store.create(5))
+    client = world.client()
+    world.driver.calls.clear()
+    for _ in range(2):
+        world.run(client.get_config(Scope()))
+    assert world.driver.operations() == ["BatchGetItem", "GetItem", "GetItem", "GetItem"]
 
 
 def test_a_ping_says_why_it_fails(world: World) -> None:
@@ -147,6 +200,7 @@ def slow_creation(**answers: list[Any]) -> Slow:
     usual: dict[str, list[Any]] = {
         "DescribeTable": [described("ACTIVE")],
         "DescribeTimeToLive": [{"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED"}}],
+        "BatchGetItem": [{}],
         "GetItem": [{}],
         "TransactWriteItems": [{}],
     }

@@ -43,7 +43,7 @@ def server_that(answers: Callable[[socket.socket], object]) -> Iterator[Target]:
                 answers(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.05)
+        listener.settimeout(0.01)
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         try:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulation.invariants import Verb
+from simulation.families import Owner
+from simulation.invariants import Debts
 from simulation.network import Flight
+from simulation.violations import PROGRESS, Verb, Violation
 from zae_limiter.running.plan import (
     UNKNOWN,
     AwaitBell,
+    Bell,
     CutShort,
     Interrupted,
     Pause,
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 TABLE = "limits"
 WRITES = ("UpdateItem", "PutItem", "TransactWriteItems")
+MOST_AT_ONCE = 1000
+"""So many requests a plan may make without any that takes time."""
 
 
 class Cancelled(BaseException):
@@ -52,18 +57,35 @@ class Cancelled(BaseException):
 class Client:
     """One process of the fleet."""
 
-    def __init__(self, fleet: Fleet, number: int, *, deadline_ms: int, ttl_margin_s: int, config_ttl_ms: int) -> None:
+    def __init__(
+        self, fleet: Fleet, number: int, *, deadline_ms: int, ttl_margin_s: int, config_ttl_ms: int, wcu: int
+    ) -> None:
         self.fleet = fleet
         self.name = f"{number:08x}"
         self.skew = 0
         self.is_async = fleet.rng.random() < 0.5
         self.tasks: list[Task] = []
-        asking = Asking(TABLE, deadline_ms=deadline_ms, marks=Marks(self.name), ttl_margin_s=ttl_margin_s)
+        self.vanished: list[Task] = []
+        """Those that stand still for ever, in the middle of something."""
+        asking = Asking(TABLE, deadline_ms=deadline_ms, marks=Marks(self.name), ttl_margin_s=ttl_margin_s, wcu=wcu)
         self.space = DynamoSpace(asking, "default", corrected=True, config_ttl_ms=config_ttl_ms)
 
     def clock(self) -> int:
         """What its wall clock says."""
         return self.fleet.now_us // 1000 + self.skew
+
+    def debts(self) -> Debts:
+        """What its tasks are taking without asking: somebody may be writing for them."""
+        debts: dict[Owner, dict[str, int]] = {}
+        for task in self.tasks:
+            verb = task.verb
+            if verb is not None and verb.kind == "settle" and not verb.over:
+                for owner, stakes in verb.stakes.items():
+                    account = debts.setdefault(owner, {})
+                    for name, amount in stakes.items():
+                        if amount > 0:
+                            account[name] = account.get(name, 0) + amount
+        return debts
 
     def start(self, life: Callable[[Task], Plan[None]], died: Callable[[Task], None] | None = None) -> Task:
         """Begin a task. ``died`` is told if the client crashes before the task is over."""
@@ -87,6 +109,7 @@ class Task:
         "_calls",
         "_died",
         "_interrupted",
+        "_life",
         "_missing",
         "_plan",
         "_several",
@@ -112,6 +135,7 @@ class Task:
         self.interruptible = False
         self.to_the_end = False
         self._plan = life(self)
+        self._life = life
         self._died = died
         self._answers: list[Answer] = []
         self._calls: Sequence[Call] = ()
@@ -132,11 +156,20 @@ class Task:
             if self._died is not None:
                 self._died(self)
 
+    def vanish(self, turn: int) -> None:
+        """Its loop is stopped, or its thread: it is never told anything any more, while its client lives on."""
+        if self.alive and self.turn == turn:
+            self.alive = False
+            self.client.vanished.append(self)
+            if self._died is not None:
+                self._died(self)
+            self.fleet.after(20_000, self.client.start, self._life, self._died)
+
     def _go_on(self, step: Callable[[Any], Any], argument: Any) -> None:
         """Answer what can be answered at once, up to the first request that takes time."""
         fleet = self.fleet
         send = self._plan.send
-        while True:
+        for _ in range(MOST_AT_ONCE):
             try:
                 request = step(argument)
             except StopIteration:
@@ -170,13 +203,17 @@ class Task:
                 fleet.after(request.milliseconds * 1000, self._wake, self.turn)
                 return
             elif kind is AwaitBell:
-                self._await_bell(request)
+                self._await_bell(request.bell, request.milliseconds, once=True)
                 return
             elif kind is AwaitNews:
-                self._await_bell(AwaitBell(request.bell, max(request.give_up_at - fleet.now_us // 1000, 0)))
+                self._calls = ()
+                if fleet.faults.interrupted and fleet.rng.random() < fleet.faults.interrupted:
+                    self._plan_interrupt(self.turn)
+                self._await_bell(request.bell, max(request.give_up_at - fleet.now_us // 1000, 0), once=False)
                 return
             else:
                 raise TypeError(f"nobody answers {request!r}")
+        raise Violation(PROGRESS, None, f"a plan goes round in circles, at {request!r}")
 
     def _pause(self, backoff: Backoff) -> int | None:
         """Microseconds to wait, as the store waits; nothing when there is no time left."""
@@ -188,8 +225,9 @@ class Task:
         if self.alive and self.turn == turn:
             self._resume(None, None)
 
-    def _await_bell(self, request: AwaitBell) -> None:
-        turn, bell = self.turn, request.bell
+    def _await_bell(self, bell: Bell, milliseconds: int, *, once: bool) -> None:
+        """``once``: whoever heard it must ring it again."""
+        turn = self.turn
 
         def heard() -> None:
             self.fleet.after(0, wake)
@@ -197,10 +235,11 @@ class Task:
         def wake() -> None:
             if self.alive and self.turn == turn:
                 bell.listen(None)
-                bell.rung = False
-                self._go_on(self._plan.send, None)
+                if once:
+                    bell.rung = False
+                self._resume(None, None)
 
-        self.fleet.after(request.milliseconds * 1000, wake)
+        self.fleet.after(milliseconds * 1000, wake)
         bell.listen(heard)
 
     def _ask(self, calls: Sequence[Call], *, several: bool) -> None:
@@ -215,6 +254,8 @@ class Task:
             self._plan_interrupt(turn)
         if faults.crash and fleet.rng.random() < faults.crash:
             fleet.after(int(fleet.rng.random() * 16_000), fleet.crash, self, turn)
+        if faults.vanish and fleet.rng.random() < faults.vanish:
+            fleet.after(int(fleet.rng.random() * 16_000), self.vanish, turn)
         for slot, call in enumerate(calls):
             if call.operation in WRITES:
                 self.writes += 1

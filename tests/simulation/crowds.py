@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from simulation.clients import Client, Task
 from simulation.faults import Faults
 from simulation.fleet import Fleet
-from simulation.invariants import BOOKS, PROGRESS, Verb, Violation
+from simulation.violations import BOOKS, PROGRESS, Verb, Violation
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, Pause, Plan

@@ -28,6 +28,8 @@ class Faults:
     """The caller is cancelled (async) or hit by Ctrl-C (sync) while the request is under way."""
     crash: float = 0.0
     """The client dies while the request is under way, and a new one takes its place."""
+    vanish: float = 0.0
+    """The task stands still for ever while the request is under way, and its client lives on."""
     delete_every: int = 0
     """Somebody deletes a bucket, about so often."""
     expire_every: int = 0
@@ -43,9 +45,14 @@ class Faults:
     """One way."""
 
     @property
+    def hides_load(self) -> bool:
+        """Whether a shard may look busier than it is, or be divided because it was throttled."""
+        return bool(self.skew or self.throttled or self.partition_wcu or self.loses_answers or self.conflict)
+
+    @property
     def loses_answers(self) -> bool:
         """Whether somebody may be left in doubt about a write."""
-        return bool(self.lost or self.unanswered or self.late or self.slow or self.crash)
+        return bool(self.lost or self.unanswered or self.late or self.slow or self.crash or self.vanish)
 
 
 NONE = Faults()

@@ -7,24 +7,27 @@ random comes from one seeded source, so that a seed is a run.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
 from simulation.clients import TABLE, Client, Task
 from simulation.faults import NONE, Faults
-from simulation.invariants import Oracle, Place, Verb, owner_of
+from simulation.invariants import NOBODY, Debts, Oracle
 from simulation.ledger import Books
 from simulation.model import Model
 from simulation.network import Network
 from simulation.trace import Trace
+from simulation.violations import Place, Verb, owner_of
 from simulation.words import marked_writes, places_written
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.requests import Answer, Call, MachineTime, ReadMachineTime, Refused, Together
 from zae_limiter.stores.dynamodb.store import DynamoStore
 
 START_MS = 1_700_000_000_000
+MOST_REQUESTS = 5_000
 FASTEST_CLOCK_MS = 4_000
 """How far a client follows others whose clocks are ahead (see ``images``)."""
 
@@ -32,12 +35,23 @@ FASTEST_CLOCK_MS = 4_000
 class Fleet:
     """All clients, the model, and those who watch."""
 
-    def __init__(self, seed: int, faults: Faults = NONE, *, deadline_ms: int = 2000, ttl_margin_s: int = 15) -> None:
+    def __init__(
+        self,
+        seed: int,
+        faults: Faults = NONE,
+        *,
+        deadline_ms: int = 2000,
+        ttl_margin_s: int = 15,
+        wcu: int = PARTITION_WCU,
+    ) -> None:
         self.rng = random.Random(seed)
         self.faults = faults
         self.now_us = START_MS * 1000
         self.model = Model()
-        self.oracle = Oracle(fastest_clock_ms=faults.skew + (FASTEST_CLOCK_MS if faults.skew else 0))
+        self.oracle = Oracle(
+            fastest_clock_ms=faults.skew + (FASTEST_CLOCK_MS if faults.skew else 0),
+            wcu=0 if faults.hides_load else wcu,
+        )
         self.books = Books()
         self.trace = Trace(START_MS)
         self.network = Network(self, faults)
@@ -46,6 +60,7 @@ class Fleet:
         self.steps = 0
         self._deadline_ms = deadline_ms
         self._ttl_margin_s = ttl_margin_s
+        self._wcu = wcu
         self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
         self._born = 0
@@ -68,7 +83,7 @@ class Fleet:
     def at_once(self, plan: Plan[Any]) -> Any:
         """The result of a plan to which nothing happens: no time passes, and nobody is in its way."""
         step, argument = plan.send, None
-        while True:
+        for _ in range(MOST_REQUESTS):
             try:
                 request: Any = step(argument)
             except StopIteration as finished:
@@ -84,6 +99,7 @@ class Fleet:
                 argument = MachineTime(self.now, self.now // 1000)
             else:
                 argument = self.now
+        raise RuntimeError(f"still asking after {MOST_REQUESTS} requests, for {request!r}")
 
     # Time
 
@@ -118,6 +134,7 @@ class Fleet:
             deadline_ms=self._deadline_ms,
             ttl_margin_s=self._ttl_margin_s,
             config_ttl_ms=config_ttl_ms,
+            wcu=self._wcu,
         )
         if self.faults.skew:
             client.skew = self.rng.randint(-self.faults.skew, self.faults.skew)
@@ -135,7 +152,7 @@ class Fleet:
 
     # Writes
 
-    def apply(self, call: Call, verb: Verb | None, *, unanswered: bool = False) -> Answer:
+    def apply(self, call: Call, verb: Verb | None, *, unanswered: bool = False, debts: Debts = NOBODY) -> Answer:
         """Do a call, at this moment, and let it be judged."""
         places = places_written(call)
         items = self.items
@@ -148,33 +165,53 @@ class Fleet:
             self.note(call, verb, refusal)
             return refusal
         at = self.now_us // 1000
+        changes = []
         for place, old in zip(places, before, strict=True):
             new = items.get(place)
             if new is not old:
+                changes.append((place, old, new))
                 if place[1] == "#STATE":
                     self.trace.note(place, at, verb, call, "unanswered" if unanswered else "done", new)
-                self.oracle.changed(place, old, new, verb, at)
+        if changes:
+            self._charge(places)
+            self.oracle.happened(changes, verb, at, debts, together=call.operation == "TransactWriteItems")
         return answer
 
     def note(self, call: Call, verb: Verb | None, refusal: Refused) -> None:
         """Remember that a write was refused."""
-        for place in places_written(call):
+        places = places_written(call)
+        self._charge(places)
+        for place in places:
             if place[1] == "#STATE":
                 self.trace.note(place, self.now, verb, call, refusal, self.items.get(place))
+
+    def _charge(self, places: Iterable[Place]) -> None:
+        self.oracle.families.charged((place for place in places if place[1] == "#STATE"), self.now)
 
     def doubt(self, call: Call, verb: Verb | None) -> None:
         """The answer to a call is lost: it may be charged again, or never come back."""
         for place, _, amounts in marked_writes(call):
-            stakes = {} if verb is None else verb.stakes.get(owner_of(place), {})
-            self.books.lose(place, {**stakes, **amounts})
+            self.books.lose(place, amounts)
+            for stakes in self._stakes_at(place, verb):
+                self.books.lose(place, stakes)
+
+    def _stakes_at(self, place: Place, verb: Verb | None) -> list[Mapping[str, int]]:
+        """What those who may have written together want of a bucket."""
+        if verb is None:
+            return []
+        owner = owner_of(place)
+        others = [task.verb for client in self.clients if client.name == verb.client for task in client.tasks]
+        verbs = dict.fromkeys((verb, *(other for other in others if other is not None and not other.over)))
+        return [other.stakes[owner] for other in verbs if owner in other.stakes]
 
     def remove(self, place: Place) -> None:
         """Somebody deletes a bucket."""
         item = self.items.get(place)
         address = {"PK": {"S": place[0]}, "SK": {"S": place[1]}}
         self.model.call("DeleteItem", {"TableName": TABLE, "Key": address}, now_s=self.now // 1000)
+        self.books.excuse(place)
         self.trace.note(place, self.now, None, None, "deleted", None)
-        self.oracle.changed(place, item, None, None, self.now)
+        self.oracle.happened([(place, item, None)], None, self.now)
 
     def expire(self) -> None:
         """What has expired is gone."""

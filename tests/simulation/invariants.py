@@ -2,89 +2,51 @@
 
 The oracle sees the item before and after, and who wrote it. What the write *did* it reads off the counters (``tc``,
 ``ev``), which move by exactly what is taken or given back; *when*, off the mark, which begins with the ``now`` the
-write was computed for. It tells both to the reference, and then compares.
+write was computed for. It tells both to the reference, and then compares. Every shard of a divided bucket is judged
+as a bucket of its own with a share of the limits; what must be true of all of them together is in ``families``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from simulation.families import Families, Owner
 from simulation.reference import Bucket, Reference, Terms, read_bucket
+from simulation.violations import (
+    BASELINE,
+    CEILING,
+    CLOCKS,
+    CONSERVED,
+    EXACT,
+    EXPIRY,
+    KEPT,
+    NEWEST,
+    ONCE,
+    OVERDRAFT,
+    WINDOW,
+    Place,
+    Verb,
+    Violation,
+    owner_of,
+)
+from simulation.windows import Window, WindowOfAll
 
-Place = tuple[str, str]
-"""Where a bucket is: its partition and sort key."""
+Debts = Mapping[Owner, Mapping[str, int]]
+"""What those who wrote together may have taken without asking, by bucket and limit."""
 
-EXACT = "the level is that of the exact bucket"
-CEILING = "after a write at now, tk + a <= bx"
-OVERDRAFT = "a draw takes only what is there"
-WINDOW = "granted in every window <= burst + accrual"
-ONCE = "what is applied once is not applied twice"
-EXPIRY = "a bucket that expires is full"
-NEWEST = "who starts after a setter returned obeys it"
-BASELINE = "the baseline moves only to now, and forward"
-CLOCKS = "no mark is ahead of the fastest clock"
-BOOKS = "the counters are what the clients know"
-TOLD = "what is charged too much is reported"
-PROGRESS = "nobody runs out of tries"
-WAIT = "a wait is exact"
-NOTICE = "callers are told the truth"
-
-
-class Violation(AssertionError):
-    """Something that must always be true was not."""
-
-    def __init__(self, invariant: str, place: Place | None, detail: str) -> None:
-        super().__init__(f"{invariant}: {detail}")
-        self.invariant = invariant
-        self.place = place
-        self.detail = detail
-
-
-class Verb:
-    """One verb of one client, as the oracle must know it."""
-
-    __slots__ = ("client", "committed", "kind", "stakes", "started", "what")
-
-    def __init__(self, kind: str, client: str, started: int, what: str = "") -> None:
-        self.kind = kind
-        self.client = client
-        self.started = started
-        self.what = what
-        self.committed: dict[Place, int] = {}
-        self.stakes: dict[tuple[str, str], dict[str, int]] = {}  # what it is to do to whose bucket, in any case
-
-
-class Window:
-    """The most that was granted in any window, by rational arithmetic and without a bucket.
-
-    With ``S`` the sum of what was taken, a window from the write ``i`` to ``j`` holds ``S(j) - S(i-1)``, and may
-    hold ``bx + (t(j) - t(i)) * ra / rp``. The smallest ``S(i-1) * rp - t(i) * ra`` so far decides for all ``i``.
-    """
-
-    __slots__ = ("least", "taken", "terms")
-
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
-        self.taken = 0
-        self.least: int | None = None
-
-    def excess(self, t: int, delta: int) -> int:
-        """How many millitokens too many the worst window up to this write holds."""
-        bx, ra, rp = self.terms
-        start = self.taken * rp - t * ra
-        if self.least is None or start < self.least:
-            self.least = start
-        self.taken += delta
-        return (self.taken * rp - t * ra - self.least) // rp - bx - 1
+NOBODY: Debts = {}
 
 
 class Oracle:
     """Watches every bucket."""
 
-    def __init__(self, *, fastest_clock_ms: int = 0) -> None:
-        """``fastest_clock_ms``: how far marks may be ahead of true time."""
+    def __init__(self, *, fastest_clock_ms: int = 0, wcu: int = 0) -> None:
+        """``fastest_clock_ms``: how far marks may be ahead of true time. ``wcu``: see ``Families``."""
         self.fastest_clock_ms = fastest_clock_ms
+        self.families = Families(wcu=wcu)
+        self.joined = 0
         self.references: dict[Place, Reference] = {}
         self.applied: dict[tuple[str, str], Counter[str]] = {}
         self.incomplete: set[tuple[tuple[str, str], str]] = set()
@@ -92,6 +54,7 @@ class Oracle:
         self.excused = 0
         self._read: dict[Place, tuple[Any, Bucket]] = {}
         self._windows: dict[Place, dict[str, Window]] = {}
+        self._windows_of_all: dict[Owner, dict[str, WindowOfAll]] = {}
         self._marks: dict[Place, set[str]] = {}
         self._names: set[str] = set()
         self._versions: dict[Place, int] = {}
@@ -99,28 +62,53 @@ class Oracle:
 
     # What happens
 
-    def changed(self, place: Place, old: Any, new: Any, verb: Verb | None, at: int) -> None:
-        """An item is another than before. ``at`` is true time."""
-        if place[1] == "#STATE":
-            if new is None:
-                self.references.pop(place, None)
-                self._windows.pop(place, None)
-                self._read.pop(place, None)
+    def happened(
+        self,
+        changes: Sequence[tuple[Place, Any, Any]],
+        verb: Verb | None,
+        at: int,
+        debts: Debts = NOBODY,
+        *,
+        together: bool = False,
+    ) -> None:
+        """One call has changed these items, from what to what. ``at`` is true time. ``together``: in a transaction."""
+        new_shards = {place: new for place, old, new in changes if old is None and place[1] == "#STATE"}
+        for place, old, new in changes:
+            if together and old is not None and new is not None and old.get("shard_count") != new.get("shard_count"):
+                self._divided(place, old, new, new_shards, at)
+        for place, old, new in changes:
+            if place[1] != "#STATE":
+                self._configured(place, new, verb)
+            elif new is None:
+                self._forget(place, with_its_entity=verb is not None and verb.kind == "delete")
             elif old is None:
-                self._born(place, new, verb, at)
-            else:
-                self._moved(place, old, new, verb, at)
-        elif new is not None and "config_version" in new:
+                if place in new_shards:
+                    self._born(place, new, verb, at)
+            elif old["shard_count"] == new["shard_count"]:
+                # Several shards that pay together are asked for what they pay, and for nothing else.
+                partly = together and new["shard_count"]["N"] != "1"
+                self._moved(place, old, new, verb, at, debts.get(owner_of(place), {}), partly=partly)
+            elif not together:
+                raise Violation(CONSERVED, place, "it was divided, and no other shard was made")
+
+    def _configured(self, place: Place, new: Any, verb: Verb | None) -> None:
+        if new is not None and "config_version" in new:
             version = int(new["config_version"]["N"])
             if verb is not None and version != self._versions.get(place):
                 verb.committed[place] = version
             self._versions[place] = version
 
-    def expired(self, place: Place, at: int) -> None:
-        """A bucket's time was over: is it full?"""
-        reference = self.references.pop(place)
+    def _forget(self, place: Place, *, with_its_entity: bool = False) -> Reference | None:
         self._windows.pop(place, None)
         self._read.pop(place, None)
+        self.families.gone(place, with_its_entity=with_its_entity)
+        self._windows_of_all.pop(owner_of(place), None)  # its debts are gone with it
+        return self.references.pop(place, None)
+
+    def expired(self, place: Place, at: int) -> None:
+        """A bucket's time was over: is it full?"""
+        reference = self._forget(place)
+        assert reference is not None
         for name in reference.positions:
             full_at = reference.full_at(name)
             if full_at > at:
@@ -139,6 +127,8 @@ class Oracle:
         bucket = read_bucket(item)
         self._read[place] = (item, bucket)
         self._check_clock(place, bucket, at)
+        self._check_expiry(place, bucket)
+        self.families.born(place, bucket.shards)
         self._marks[place] = {bucket.ring[0]}
         reference = self.references[place] = Reference()
         self._windows[place] = {}
@@ -149,7 +139,8 @@ class Oracle:
         total["ev"] += bucket.ev
         if bucket.ev <= 0:
             self._note_missing(place, bucket)
-        self._check_state(place, bucket, bucket.rf, draws=bucket.ev > 0, touched=set(bucket.limits))
+        asked = bucket.limits if bucket.ev > 0 else ()
+        self._check_state(place, bucket, bucket.rf, asked=asked, debts={}, touched=set(bucket.limits))
         for name, held in bucket.limits.items():
             self._check_window(place, name, held.terms, bucket.rf, held.tc, draws=bucket.ev > 0)
         if any(version < self._versions.get(source, 0) for source, version in _sources(place, bucket.cv)):
@@ -159,7 +150,56 @@ class Oracle:
         if bucket.ev > 0:
             self._check_versions(place, bucket, verb)
 
-    def _moved(self, place: Place, old: Any, new: Any, verb: Verb | None, at: int) -> None:
+    def _divided(self, place: Place, old: Any, new: Any, new_shards: dict[Place, Any], at: int) -> None:
+        """One shard has become two."""
+        before, after = read_bucket(old), read_bucket(new)
+        other = (f"{place[0].rpartition('#')[0]}#{before.shard + before.shards}", place[1])
+        item = new_shards.pop(other, None)
+        if item is None:
+            raise Violation(CONSERVED, place, f"it was divided, and {other[0]} was not made with it")
+        half = read_bucket(item)
+        self._read[place], self._read[other] = (new, after), (item, half)
+        self._check_clock(place, after, at)
+        if after.ring[0] in before.ring or not follows(after.ring, before.ring):
+            raise Violation(ONCE, place, f"the ring went from {before.ring} to {after.ring}")
+        self._marks[other] = {half.ring[0]}
+        t = max(stamp(after.ring[0]), before.rf)
+        if not after.rf == half.rf == t:
+            raise Violation(BASELINE, place, f"divided at {t}, but rf is {after.rf} and {half.rf}")
+        for bucket in (after, half):
+            self._check_expiry(place, bucket)
+        same = (after.ev, half.ev, after.cv, half.cv) == (before.ev, 0, before.cv, before.cv)
+        if not same or not before.limits.keys() == after.limits.keys() == half.limits.keys():
+            raise Violation(CONSERVED, place, f"{before} was divided into {after} and {half}")
+        self.families.divided(place, other, before.shards, t=t, at=at)
+        reference = self.references[place]
+        for name, was in before.limits.items():
+            mine, theirs = after.limits[name], half.limits[name]
+            level = reference.level(name, t)
+            if mine.tk + theirs.tk != level:
+                raise Violation(CONSERVED, place, f"{name} held {level}, then {mine.tk} and {theirs.tk}")
+            if mine.tk > mine.terms.bx or theirs.tk > theirs.terms.bx:
+                raise Violation(CEILING, place, f"{name} was divided into {mine} and {theirs}")
+            if (mine.terms, theirs.terms) != was.terms.divided() or not mine.active == theirs.active == was.active:
+                raise Violation(CONSERVED, place, f"{name} has {mine.terms} and {theirs.terms} of {was.terms}")
+            if (mine.tc, theirs.tc) != (was.tc, 0):
+                raise Violation(CONSERVED, place, f"{name} had counted {was.tc}, then {mine.tc} and {theirs.tc}")
+        self.references[other] = reference.divide(t, {name: held.tk for name, held in after.limits.items()})
+        self._windows[place], self._windows[other] = {}, {}
+        if place in self.stale_births:
+            self.stale_births.add(other)
+
+    def _moved(
+        self,
+        place: Place,
+        old: Any,
+        new: Any,
+        verb: Verb | None,
+        at: int,
+        debts: Mapping[str, int],
+        *,
+        partly: bool,
+    ) -> None:
         known = self._read.get(place)
         before = known[1] if known is not None and known[0] is old else read_bucket(old)
         after = read_bucket(new)
@@ -171,6 +211,7 @@ class Oracle:
         if (mark in before.ring and not idle) or not follows(after.ring, before.ring):
             raise Violation(ONCE, place, f"the ring went from {before.ring} to {after.ring}")
         self._check_clock(place, after, at)
+        self._check_expiry(place, after)
         t = max(stamp(mark), before.rf)
         if after.rf == before.rf + 1 > t:
             t = after.rf  # the smallest step, by a client whose now is not later: the baseline must move
@@ -200,15 +241,19 @@ class Oracle:
                 total[name] += delta
             if delta or rebased or fills:
                 touched.add(name)
-            if fills or (was is not None and was.terms != held.terms):
+            if fills or was is None or was.terms != held.terms:
                 self._windows[place].pop(name, None)
+                self._windows_of_all.get(owner_of(place), {}).pop(name, None)
         granted = after.ev - before.ev
+        self.joined += granted > 1
         total["ev"] += granted
         if granted <= 0:
             self._note_missing(place, after)
-        self._check_state(place, after, t, draws=granted > 0, touched=touched)
+        asked = None if granted <= 0 else deltas.keys() if partly else after.limits.keys()
+        self._check_state(place, after, t, asked=asked or (), debts=debts, touched=touched)
         for name, delta in deltas.items():
-            self._check_window(place, name, after.limits[name].terms, t, delta, draws=granted > 0)
+            owed = debts.get(name, 0)
+            self._check_window(place, name, after.limits[name].terms, t, delta, draws=granted > 0, owed=owed)
         if not idle:
             self._check_once(place, mark)
         if granted > 0:
@@ -222,13 +267,24 @@ class Oracle:
             return True
         return any(held[2:] != before.limits[name][2:] for name, held in after.limits.items())
 
-    def _check_state(self, place: Place, bucket: Bucket, t: int, *, draws: bool, touched: set[str]) -> None:
+    def _check_state(
+        self,
+        place: Place,
+        bucket: Bucket,
+        t: int,
+        *,
+        asked: Iterable[str],
+        debts: Mapping[str, int],
+        touched: set[str],
+    ) -> None:
+        """``asked``: of which limits a draw had to see that they are not in debt."""
         reference = self.references[place]
         rf = bucket.rf
+        asked = set(asked)
         for name, (tk, _, terms, active) in bucket.limits.items():
             base = terms.accrued(rf)
             held = tk + terms.accrued(t) - base
-            if draws and active and held < 0:
+            if active and held < 0 and name in asked and held < -debts.get(name, 0):
                 raise Violation(OVERDRAFT, place, f"a draw at {t} left {name} at {held}")
             if name in touched and held > terms.bx:
                 raise Violation(CEILING, place, f"{name} is at {held} of {terms.bx} after a write at {t}")
@@ -236,14 +292,39 @@ class Oracle:
             if min(tk, terms.bx) != exact:
                 raise Violation(EXACT, place, f"{name} has tk={tk}, the exact bucket {exact}, after a write at {t}")
 
-    def _check_window(self, place: Place, name: str, terms: Terms, t: int, delta: int, *, draws: bool) -> None:
+    def _check_window(
+        self, place: Place, name: str, terms: Terms, t: int, delta: int, *, draws: bool, owed: int = 0
+    ) -> None:
         windows = self._windows[place]
         window = windows.get(name)
         if window is None:
             window = windows[name] = Window(terms)
-        excess = window.excess(t, delta)
+        excess = window.excess(t, delta) - owed
         if draws and excess > 0:
             raise Violation(WINDOW, place, f"{name}: {excess} millitokens more than burst and accrual")
+        owner = owner_of(place)
+        of_all = self._windows_of_all.setdefault(owner, {})
+        whole = of_all.get(name)
+        family = self.families.places(place) if terms.shards > 1 else ()
+        left_behind = owner in self.families.left_behind
+        if left_behind or any(self._whole_terms(shard, name) != terms.whole for shard in family):
+            of_all.pop(name, None)  # some shards do not know the new terms yet
+            return
+        if whole is None:
+            whole = of_all[name] = WindowOfAll(terms)
+        excess = whole.excess(t, delta, terms.shards) - owed
+        if draws and excess > 0:  # a shard in debt does not keep the others from giving
+            excess -= sum(max(-self.references[shard].level(name, whole.latest), 0) for shard in family)
+        if draws and excess > 0:
+            raise Violation(WINDOW, place, f"{name}: {excess} millitokens more than burst and accrual of all shards")
+
+    def _whole_terms(self, place: Place, name: str) -> tuple[int, int, int] | None:
+        terms = self.references[place].terms.get(name)
+        return None if terms is None else terms.whole
+
+    def _check_expiry(self, place: Place, bucket: Bucket) -> None:
+        if bucket.shards > 1 and bucket.ttl is not None:
+            raise Violation(KEPT, place, f"shard {bucket.shard} of {bucket.shards} expires at {bucket.ttl}")
 
     def _check_once(self, place: Place, mark: str) -> None:
         marks = self._marks[place]
@@ -289,12 +370,6 @@ def stamp(mark: str) -> int:
     return int(head, 16) if dot else 0
 
 
-def owner_of(place: Place) -> tuple[str, str]:
-    """Whose bucket it is: entity and resource."""
-    _, entity, resource, _ = place[0].split("#")
-    return entity, resource
-
-
 def _sources(place: Place, cv: str) -> list[tuple[Place, int]]:
     """The config items a version speaks of, and the counter it has of each."""
     ns = place[0].partition("/")[0]
@@ -307,7 +382,7 @@ def _sources(place: Place, cv: str) -> list[tuple[Place, int]]:
         (own, f"#CONFIG#{resource}"),
         (own, "#META"),
     ]
-    counters = cv.split(".")
+    counters = cv.partition("/")[0].split(".")
     if len(counters) != len(places):
         return [(places[-1], int(counters[-1]))]
     return [(source, int(counter)) for source, counter in zip(places, counters, strict=True)]

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from simulation.faults import Faults
-from simulation.invariants import Verb
+from simulation.violations import Verb
 from simulation.words import places_written
 from zae_limiter.stores.dynamodb.requests import (
     KEY_THROTTLED,
@@ -37,7 +37,7 @@ FATES = ("lost", "unanswered", "late", "slow", "throttled", "conflict")
 class Flight:
     """One call under way: whose, and which of the calls its plan waits for."""
 
-    __slots__ = ("call", "slot", "task", "turn", "unanswered", "verb")
+    __slots__ = ("call", "debts", "slot", "task", "turn", "unanswered", "verb")
 
     def __init__(self, task: Task, turn: int, slot: int, call: Call) -> None:
         self.task = task
@@ -45,6 +45,7 @@ class Flight:
         self.slot = slot
         self.call = call
         self.verb: Verb | None = task.verb
+        self.debts = task.client.debts()
         self.unanswered = False
 
 
@@ -132,7 +133,9 @@ class Network:
         self._apply(flight)
 
     def _apply(self, flight: Flight) -> None:
-        self._answer(flight, self.fleet.apply(flight.call, flight.verb, unanswered=flight.unanswered))
+        self._answer(
+            flight, self.fleet.apply(flight.call, flight.verb, unanswered=flight.unanswered, debts=flight.debts)
+        )
 
     def _answer(self, flight: Flight, answer: Answer) -> None:
         if flight.unanswered:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulation.faults import NONE, Faults
 from simulation.world import Habits
 from zae_limiter.models.limit import Limit
+from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Profile:
     config_ttl_ms: int = 60_000
     deadline_ms: int = 2_000
     ttl_margin_s: int = 15
+    wcu: int = PARTITION_WCU
 
     @property
     def calm(self) -> bool:
@@ -55,11 +57,18 @@ EVERYTHING = Faults(
     short_page=0.1,
     interrupted=0.01,
     crash=0.005,
+    vanish=0.001,
     delete_every=400,
     expire_every=500,
     skew=2_000,
     step_every=300,
 )
+
+_WIDE = (Limit.per_second("rps", 60), Limit.per_minute("tpm", 7_000, burst=500))
+WIDE = {"system": _WIDE, "level0": _WIDE}
+
+_TIGHT = (Limit.per_minute("tpm", 1_000, burst=200),)
+TIGHT = {"system": _TIGHT, "level0": _TIGHT}
 
 PROFILES = {
     profile.name: profile
@@ -97,21 +106,82 @@ PROFILES = {
         Profile("crashes", Habits(tree=TREE, idle=20), Faults(crash=0.03), clients=5, rounds=6),
         Profile("expiry", Habits(tree=(1, 2), gap=0.5), Faults(expire_every=700, skew=1_000), clients=3, rounds=8),
         Profile("skew", Habits(tree=(1, 2)), Faults(skew=2_000, step_every=200), clients=6, rounds=6),
+        Profile("lone over shards", Habits(idle=30, hold=10, settles=0.7), clients=1, rounds=60, wcu=10),
+        Profile("patient", Habits(idle=500, settles=0.2, limits=TIGHT), clients=1, rounds=50, wcu=10),
+        Profile("spread", Habits(idle=10, hold=15, limits=WIDE), clients=4, tasks=2, rounds=16, wcu=20),
+        Profile(
+            "shards",
+            Habits(
+                tree=(1, 2),
+                idle=10,
+                hold=10,
+                gap=0.01,
+                overrides=0.02,
+                changes=(*LEVELS, "entity", "parent", "create", "delete", "reset"),
+            ),
+            replace(EVERYTHING, partition_wcu=80, throttled=0.01, delete_every=700),
+            clients=3,
+            tasks=4,
+            rounds=8,
+            setters=1,
+            config_ttl_ms=5_000,
+            wcu=10,
+        ),
+        Profile(
+            "shards up a tree",
+            Habits(
+                tree=TREE,
+                idle=15,
+                hold=15,
+                gap=0.01,
+                overrides=0.02,
+                changes=(*LEVELS, "entity", "parent", "create", "delete", "reset"),
+            ),
+            replace(EVERYTHING, vanish=0, partition_wcu=60, throttled=0.01, delete_every=700),
+            clients=5,
+            tasks=2,
+            rounds=10,
+            setters=1,
+            config_ttl_ms=5_000,
+            wcu=10,
+        ),
+        Profile("joined", Habits(idle=5, hold=10), clients=2, tasks=8, rounds=4),
+        Profile(
+            "crowded",
+            Habits(tree=(1, 3), idle=5, hold=10, settles=0.7),
+            Faults(
+                lost=0.01,
+                unanswered=0.02,
+                late=0.02,
+                slow=0.01,
+                interrupted=0.05,
+                crash=0.003,
+                conflict=0.01,
+                vanish=0.003,
+            ),
+            clients=2,
+            tasks=8,
+            rounds=5,
+            deadline_ms=400,
+        ),
         Profile(
             "everything",
             Habits(
                 tree=TREE,
                 resources=2,
+                idle=15,
+                hold=25,
                 gap=0.02,
                 overrides=0.05,
                 changes=(*LEVELS, "entity", "parent", "create", "delete", "reset"),
             ),
             EVERYTHING,
-            clients=5,
-            tasks=2,
-            rounds=5,
+            clients=3,
+            tasks=5,
+            rounds=4,
             setters=2,
             config_ttl_ms=5_000,
+            wcu=20,
         ),
     )
 }

@@ -8,22 +8,50 @@ Nothing here is shared with the library.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 Item = Mapping[str, Any]
 
 
 class Terms(NamedTuple):
-    """Ceiling and rate of one limit: millitokens, and millitokens per milliseconds."""
+    """Ceiling and rate of one limit: millitokens, and millitokens per milliseconds; and which part of both it has.
 
-    bx: int
+    Every millitoken there may be or ever was has a number. Of ``shards`` shards each owns every so-manyth of them.
+    """
+
+    burst: int
     ra: int
     rp: int
+    shard: int = 0
+    shards: int = 1
+
+    @property
+    def bx(self) -> int:
+        """The ceiling."""
+        return self.burst if self.shards == 1 else self.part(self.burst)
+
+    @property
+    def whole(self) -> tuple[int, int, int]:
+        """The same of all shards together."""
+        return self.burst, self.ra, self.rp
+
+    def part(self, amount: int) -> int:
+        """How many of the first so many are its own."""
+        each, rest = divmod(amount, self.shards)
+        return each + (self.shard < rest)
 
     def accrued(self, t: int) -> int:
         """Everything from the epoch to ``t``."""
-        return t * self.ra // self.rp
+        whole = t * self.ra // self.rp
+        return whole if self.shards == 1 else self.part(whole)
+
+    def divided(self) -> tuple[Terms, Terms]:
+        """Those of the two shards it becomes."""
+        return (
+            self._replace(shards=2 * self.shards),
+            self._replace(shard=self.shard + self.shards, shards=2 * self.shards),
+        )
 
 
 class Held(NamedTuple):
@@ -45,6 +73,8 @@ class Bucket(NamedTuple):
     ev: int
     ttl: int | None
     limits: dict[str, Held]
+    shard: int = 0
+    shards: int = 1
 
     def level(self, name: str, t: int) -> int:
         """What a limit holds at ``t``, by the definition of the stored numbers."""
@@ -62,6 +92,7 @@ def read_bucket(item: Item) -> Bucket:
             if name != "wcu":
                 fields.setdefault(name, {})[attribute[-2:]] = int(value["N"])
     ttl = item.get("ttl")
+    shard, shards = int(item["PK"]["S"].rpartition("#")[2]), int(item["shard_count"]["N"])
     return Bucket(
         int(item["rf"]["N"]),
         item["cv"]["S"],
@@ -69,7 +100,12 @@ def read_bucket(item: Item) -> Bucket:
         (item["w0"]["S"], item["w1"]["S"], item["w2"]["S"], item["w3"]["S"]),
         int(item["ev"]["N"]),
         None if ttl is None else int(ttl["N"]),
-        {name: Held(f["tk"], f["tc"], Terms(f["bx"], f["ra"], f["rp"]), "cp" in f) for name, f in fields.items()},
+        {
+            name: Held(f["tk"], f["tc"], Terms(f["bx"], f["ra"], f["rp"], shard, shards), "cp" in f)
+            for name, f in fields.items()
+        },
+        shard,
+        shards,
     )
 
 
@@ -112,15 +148,43 @@ class Reference:
         self.terms[name] = terms
         self.positions[name] = level - terms.accrued(t)
 
+    def divide(self, t: int, kept: Mapping[str, int]) -> Reference:
+        """Become one of two shards at ``t``, with so much left of each limit; the other one gets all the rest."""
+        other = Reference()
+        for name, terms in self.terms.items():
+            level = self.level(name, t)
+            self.terms[name], other.terms[name] = terms.divided()
+            self.positions[name] = kept[name] - self.terms[name].accrued(t)
+            other.positions[name] = level - kept[name] - other.terms[name].accrued(t)
+        return other
+
     def due(self, name: str, amount: int) -> int | None:
         """The first millisecond at which the limit holds so much, if nobody touches it; nothing if it never will."""
         terms = self.terms[name]
         if amount > terms.bx:
             return None
-        return -(-(amount - self.positions[name]) * terms.rp // terms.ra)
+        missing = amount - self.positions[name]
+        number = missing if terms.shards == 1 else terms.shards * (missing - 1) + terms.shard + 1
+        return -(-number * terms.rp // terms.ra)
 
     def full_at(self, name: str) -> int:
         """The first millisecond at which the limit is full, if nobody touches it."""
         due = self.due(name, self.terms[name].bx)
         assert due is not None
         return due
+
+
+def due_of_all(references: Sequence[Reference], name: str, amount: int, now: int) -> int | None:
+    """The first millisecond from ``now`` on at which all shards together hold so much; nothing if they never will."""
+    if len(references) == 1:
+        return references[0].due(name, amount)
+    if amount > sum(reference.terms[name].bx for reference in references):
+        return None
+    early, late = now, max(now, *(reference.full_at(name) for reference in references))
+    while early < late:
+        middle = (early + late) // 2
+        if sum(reference.level(name, middle) for reference in references) >= amount:
+            late = middle
+        else:
+            early = middle + 1
+    return early

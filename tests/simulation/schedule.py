@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from simulation.afterwards import everything_is_over
 from simulation.clients import Client
 from simulation.fleet import Fleet
-from simulation.invariants import Violation
 from simulation.profiles import PROFILES, Profile
 from simulation.trace import FailedSchedule
+from simulation.violations import Violation, shard_of
 from simulation.workload import Setter, Worker
 from simulation.world import World
 
@@ -26,6 +27,14 @@ class Summary:
     unavailable: int = 0
     excused: int = 0
     unresolved: int = 0
+    splits: int = 0
+    split: int = 0
+    """In how many of them a bucket was divided."""
+    left_behind: int = 0
+    """Shards of deleted entities that outlived their first one."""
+    joint_writes: int = 0
+    joined: int = 0
+    """In how many of them one write was for several callers."""
     calls: Counter[str] = field(default_factory=Counter)
     fates: Counter[str] = field(default_factory=Counter)
 
@@ -37,7 +46,13 @@ class Schedule:
         self.profile = profile
         self.all_told = all_told
         self.seed = seed
-        self.fleet = Fleet(seed, profile.faults, deadline_ms=profile.deadline_ms, ttl_margin_s=profile.ttl_margin_s)
+        self.fleet = Fleet(
+            seed,
+            profile.faults,
+            deadline_ms=profile.deadline_ms,
+            ttl_margin_s=profile.ttl_margin_s,
+            wcu=profile.wcu,
+        )
         lone = profile.calm and profile.clients * profile.tasks == 1 and not profile.setters
         self.world = World(self.fleet, profile.habits, calm=profile.calm, lone=lone)
         self.workers: list[Worker] = []
@@ -60,6 +75,7 @@ class Schedule:
         try:
             fleet.run()
             fleet.books.compare(fleet.oracle, self.world.place_of, all_told=self.all_told)
+            everything_is_over(fleet, self.world)
         except Exception as failure:
             story = ""
             if isinstance(failure, Violation) and failure.place is not None:
@@ -99,9 +115,14 @@ class Schedule:
         return int(milliseconds * 1000 * (0.5 + self.fleet.rng.random()))
 
     def _delete_a_bucket(self) -> None:
-        places = [place for place in self.fleet.items if place[1] == "#STATE"]
+        """All of one, or one of its shards; never the first alone: nobody does that."""
+        fleet = self.fleet
+        places = [place for place in fleet.items if place[1] == "#STATE"]
         if places:
-            self.fleet.remove(self.fleet.rng.choice(places))
+            chosen = fleet.rng.choice(places)
+            whole = shard_of(chosen) == 0 or fleet.rng.random() < 0.5
+            for place in fleet.oracle.families.places(chosen) if whole else [chosen]:
+                fleet.remove(place)
 
     def _step_a_clock(self) -> None:
         skew = self.profile.faults.skew
@@ -115,6 +136,12 @@ class Schedule:
             summary.granted += worker.granted
             summary.denied += worker.denied
             summary.unavailable += worker.unavailable
+        splits, joint_writes = fleet.oracle.families.splits, fleet.oracle.joined
+        summary.splits += splits
+        summary.split += splits > 0
+        summary.left_behind += len(fleet.oracle.families.left_behind)
+        summary.joint_writes += joint_writes
+        summary.joined += joint_writes > 0
         summary.excused += fleet.oracle.excused
         summary.unresolved += sum(client.space.unresolved for client in fleet.clients)
         summary.calls += fleet.network.calls

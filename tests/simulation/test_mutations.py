@@ -8,14 +8,27 @@ from typing import Any
 
 import pytest
 
-from simulation import crowds, invariants
-from simulation.invariants import Violation
+from simulation import crowds, violations
+from simulation.mutations import (
+    a_joint_draw_demands_only_what_the_largest_needs,
+    a_lost_joint_write_is_repeated_at_once,
+    dividing_mints,
+    every_shard_is_asked_alone,
+    everything_is_settled_on_the_first_shard,
+    old_refusals_weigh_as_much_as_new_ones,
+    only_the_old_shard_knows_of_the_division,
+    the_gauge_does_not_refill,
+    there_is_no_pause_between_splits,
+    whoever_leads_never_leaves,
+    whoever_was_left_out_is_told_it_was_done,
+)
 from simulation.profiles import PROFILES
 from simulation.schedule import Schedule, run_schedules
 from simulation.trace import STEPS_TOLD, FailedSchedule
+from simulation.violations import Violation
 from zae_limiter.bucket import Balance
 from zae_limiter.stores.dynamodb import writes
-from zae_limiter.stores.dynamodb.plans import booking, drawing, rewriting
+from zae_limiter.stores.dynamodb.plans import drawing, posting, rewriting
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -72,18 +85,21 @@ def accrual_is_floored(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_write_moves_the_baseline(patch: pytest.MonkeyPatch) -> None:
-    for module in (drawing, booking):
-        _updates(patch, module, lambda image, wish, named: (wish._replace(rebase=True), named))
+    _updates(patch, lambda wish: True, lambda wish, named: (wish._replace(rebase=True), named))
 
 
-def _updates(patch: pytest.MonkeyPatch, module: Any, change: Callable[[Any, Any, dict[str, Any]], Any]) -> None:
-    original = module.update
+def _updates(
+    patch: pytest.MonkeyPatch, concerned: Callable[[Any], bool], change: Callable[[Any, dict[str, Any]], Any]
+) -> None:
+    """Change those writes to buckets whose wish is ``concerned``."""
+    original = posting.update
 
     def update(image: Any, wish: Any, **named: Any) -> Any:
-        wish, named = change(image, wish, named)
+        if concerned(wish):
+            wish, named = change(wish, named)
         return original(image, wish, **named)
 
-    patch.setattr(module, "update", update)
+    patch.setattr(posting, "update", update)
 
 
 def a_credit_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:
@@ -97,17 +113,17 @@ def a_credit_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_try_of_a_draw_has_a_mark_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    _updates(patch, drawing, _with_new_marks())
+    _updates(patch, lambda wish: wish.needed is not None, _with_new_marks())
 
 
 def every_try_of_a_credit_has_a_mark_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    _updates(patch, booking, _with_new_marks())
+    _updates(patch, lambda wish: wish.needed is None and bool(wish.deltas), _with_new_marks())
 
 
-def _with_new_marks() -> Callable[[Any, Any, dict[str, Any]], Any]:
+def _with_new_marks() -> Callable[[Any, dict[str, Any]], Any]:
     numbers = count(1)
 
-    def change(image: Any, wish: Any, named: dict[str, Any]) -> Any:
+    def change(wish: Any, named: dict[str, Any]) -> Any:
         return wish, {**named, "nonce": f"{named['now']:x}.again{next(numbers):x}"}
 
     return change
@@ -139,20 +155,31 @@ def compensation_is_forgotten(patch: pytest.MonkeyPatch) -> None:
             leg.done = False
         yield from ()
 
-    patch.setattr(drawing.DrawUnderWay, "_undo", undo)
+    patch.setattr(drawing.DrawUnderWay, "undo", undo)
 
 
 MUTATIONS: list[tuple[str, Mutation, str, frozenset[str]]] = [
-    ("C1", a_draw_ignores_the_ceiling, "lone", frozenset({invariants.CEILING, invariants.EXACT})),
-    ("C2", a_draw_has_no_token_condition, "contention", frozenset({invariants.OVERDRAFT})),
-    ("C3", accrual_is_floored, "speeds", frozenset({invariants.EXACT})),
-    ("C9", a_credit_ignores_the_ceiling, "lone", frozenset({invariants.CEILING})),
-    ("C11", every_try_of_a_draw_has_a_mark_of_its_own, "losses", frozenset({invariants.TOLD})),
-    ("C11", every_try_of_a_credit_has_a_mark_of_its_own, "losses up a tree", frozenset({invariants.BOOKS})),
-    ("C12", old_limits_may_follow_new_ones, "changes", frozenset({invariants.NEWEST})),
-    ("C12", writes_are_not_guarded_by_the_version, "changes", frozenset({invariants.NEWEST, invariants.EXACT})),
-    ("ttl", buckets_expire_too_early, "expiry", frozenset({invariants.EXPIRY})),
-    ("all or nothing", compensation_is_forgotten, "cascade", frozenset({invariants.BOOKS})),
+    ("C1", a_draw_ignores_the_ceiling, "lone", frozenset({violations.CEILING, violations.EXACT})),
+    ("C2", a_draw_has_no_token_condition, "contention", frozenset({violations.OVERDRAFT})),
+    ("C3", accrual_is_floored, "speeds", frozenset({violations.EXACT})),
+    ("C9", a_credit_ignores_the_ceiling, "lone", frozenset({violations.CEILING})),
+    ("C11", every_try_of_a_draw_has_a_mark_of_its_own, "losses", frozenset({violations.TOLD})),
+    ("C11", every_try_of_a_credit_has_a_mark_of_its_own, "losses up a tree", frozenset({violations.BOOKS})),
+    ("C12", old_limits_may_follow_new_ones, "changes", frozenset({violations.NEWEST})),
+    ("C12", writes_are_not_guarded_by_the_version, "changes", frozenset({violations.NEWEST, violations.EXACT})),
+    ("ttl", buckets_expire_too_early, "expiry", frozenset({violations.EXPIRY})),
+    ("all or nothing", compensation_is_forgotten, "cascade", frozenset({violations.BOOKS})),
+    ("C7", the_gauge_does_not_refill, "patient", frozenset({violations.PRESSURE})),
+    ("C7", old_refusals_weigh_as_much_as_new_ones, "patient", frozenset({violations.PRESSURE})),
+    ("C7", there_is_no_pause_between_splits, "spread", frozenset({violations.PAUSE})),
+    ("C8", dividing_mints, "spread", frozenset({violations.CONSERVED})),
+    ("C8", only_the_old_shard_knows_of_the_division, "spread", frozenset({violations.CONSERVED})),
+    ("C8", every_shard_is_asked_alone, "lone over shards", frozenset({violations.WAIT, violations.NEVER_FOR_EVER})),
+    ("C8", everything_is_settled_on_the_first_shard, "lone over shards", frozenset({violations.PAID})),
+    ("joining", whoever_was_left_out_is_told_it_was_done, "joined", frozenset({violations.BOOKS})),
+    ("joining", a_joint_draw_demands_only_what_the_largest_needs, "joined", frozenset({violations.OVERDRAFT})),
+    ("joining", a_lost_joint_write_is_repeated_at_once, "crowded", frozenset({violations.BOOKS, violations.TOLD})),
+    ("joining", whoever_leads_never_leaves, "joined", frozenset({violations.PROGRESS, violations.DESKS})),
 ]
 
 
@@ -182,7 +209,7 @@ def test_undoing_c4_makes_the_fleet_fight_over_the_baseline(monkeypatch: pytest.
     every_write_moves_the_baseline(monkeypatch)
     with pytest.raises(Violation) as caught:
         crowds.measured(200, 100, seconds=3)
-    assert caught.value.invariant == invariants.PROGRESS
+    assert caught.value.invariant == violations.PROGRESS
 
 
 def test_a_failure_tells_the_story_of_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +218,7 @@ def test_a_failure_tells_the_story_of_the_bucket(monkeypatch: pytest.MonkeyPatch
         run_schedules("contention", range(MOST_SCHEDULES))
     headline, command, *story = str(caught.value).splitlines()
     assert headline.startswith("Violation at ")
-    assert invariants.OVERDRAFT in headline
+    assert violations.OVERDRAFT in headline
     assert command.endswith(f"python tests/simulation replay contention {caught.value.seed}")
     assert 1 < len(story) <= STEPS_TOLD
     assert all(" ms " in line and " cv=" in line for line in story[1:])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-from simulation.invariants import Place, Verb, Violation
 from simulation.reference import read_bucket
+from simulation.violations import Place, Verb, Violation
 from simulation.words import described
 from zae_limiter.stores.dynamodb.requests import Call, Refused
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from simulation.clients import Client, Task
 from simulation.fleet import Fleet
-from simulation.invariants import NOTICE, PROGRESS, Verb, Violation
 from simulation.ledger import taken_by
+from simulation.violations import NOTICE, PROGRESS, Verb, Violation
 from simulation.world import World
 from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
@@ -77,6 +77,7 @@ class Worker:
         unresolved = space.unresolved
         self._drawing = draw
         task.verb = Verb("draw", self.client.name, fleet.now)
+        task.verb.stakes.update(self._wanted(draw))
         task.interruptible = True
         now = space.images.corrected((yield from READ_CLOCK))
         try:
@@ -95,6 +96,7 @@ class Worker:
                 raise
             outcome = None
         task.interruptible = False
+        task.verb.over = True
         self._drawing = None
         for _ in range(space.unresolved - unresolved):
             self._doubt_draw(draw)
@@ -109,9 +111,15 @@ class Worker:
         return outcome
 
     def _doubt_draw(self, draw: Draw) -> None:
+        for owner, amounts in self._wanted(draw).items():
+            self.fleet.books.doubt(owner, amounts)
+
+    def _wanted(self, draw: Draw) -> dict[tuple[str, str], dict[str, int]]:
+        """What a draw may take of each bucket."""
         amounts = {name: amount * 1000 for name, amount in draw.wanted.items() if amount}
-        for entity_id in self.world.may_take_from(draw.entity_id):
-            self.fleet.books.doubt((entity_id, draw.resource), {"ev": 1, **amounts})
+        return {
+            (entity_id, draw.resource): {"ev": 1, **amounts} for entity_id in self.world.may_take_from(draw.entity_id)
+        }
 
     def _end(self, task: Task, grant: Grant, ledger: Ledger) -> Plan[None]:
         """The end of a lease, well or not: what it owes is written, as ``LeaseBase._end`` does."""
@@ -128,6 +136,7 @@ class Worker:
             task.verb.stakes.update(_owed(legs, owed))
             task.to_the_end = True
             failure: Exception | None = None
+            before = self.world.counted(legs)
             try:
                 yield from self.client.space.settle(postings(legs, owed), (yield from READ_CLOCK))
             except Exception as error:
@@ -135,7 +144,9 @@ class Worker:
                     raise
                 failure = error
             task.to_the_end = False
+            task.verb.over = True
             self._settling = None
+            self.world.check_settled(legs, before)
             for _ in range(self.client.space.unresolved - unresolved):
                 self.fleet.books.doubt_settlement(_owed(legs, owed))
             owed = self._book(legs, owed, failure)

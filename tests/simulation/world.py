@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 from simulation.fleet import Fleet
-from simulation.invariants import NOTICE, WAIT, Violation
+from simulation.reference import due_of_all, read_bucket
+from simulation.violations import NOTICE, PAID, WAIT, Violation, owner_of, shard_of
 from zae_limiter.exceptions import EntityExistsError, EntityNotFoundError, ValidationError
 from zae_limiter.lease.ledger import Ledger
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.store import DynamoSpace
-from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Scope
+from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Leg, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +192,50 @@ class World:
         """Without others, a denial names the very millisecond at which the same draw fits."""
         waits: list[int | None] = []
         for entity in self.may_take_from(draw.entity_id):
-            reference = self.fleet.oracle.references.get(self.place_of((entity, draw.resource)))
-            if reference is None:
+            oracle = self.fleet.oracle
+            places = oracle.families.places(self.place_of((entity, draw.resource)))
+            references = [oracle.references[place] for place in places]
+            if not references:
                 return
-            for name in reference.positions:
-                due = reference.due(name, draw.wanted.get(name, 0) * 1000)
+            for name in references[0].positions:
+                due = due_of_all(references, name, draw.wanted.get(name, 0) * 1000, now)
                 if due is None or due > now:
                     waits.append(None if due is None else due - now)
         expected = None if None in waits else max((wait for wait in waits if wait is not None), default=None)
         if denial.wait_ms != expected:
             raise Violation(WAIT, None, f"{draw} was told to wait {denial.wait_ms} ms at {now}, not {expected}")
+
+    def counted(self, legs: Sequence[Leg]) -> dict[tuple[str, str], Mapping[str, int]]:
+        """What every shard of these buckets has counted, where there is nobody else."""
+        if not self.lone:
+            return {}
+        places = [
+            place
+            for leg in legs
+            for place in self.fleet.oracle.families.places(self.place_of((leg.entity_id, leg.resource)))
+        ]
+        return {
+            place: {name: held.tc for name, held in read_bucket(self.fleet.items[place]).limits.items()}
+            for place in places
+        }
+
+    def check_settled(self, legs: Sequence[Leg], before: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
+        """Nobody but the shards that paid has settled, unless those had no room for what came back."""
+        after = self.counted(legs)
+        for leg in legs:
+            payers = {shard for shard, _ in leg.paid} or {0}
+            here = {place: shard_of(place) for place in before if owner_of(place) == (leg.entity_id, leg.resource)}
+            for place, shard in here.items():
+                for name, count in after[place].items():
+                    if shard not in payers and count > before[place].get(name, 0):
+                        raise Violation(PAID, place, f"{payers} paid, and {name} was taken from {shard}")
+                    if shard not in payers and count < before[place].get(name, 0):
+                        self._check_full(place, [other for other in here if here[other] in payers], name)
+
+    def _check_full(self, place: tuple[str, str], payers: Sequence[tuple[str, str]], name: str) -> None:
+        references = [self.fleet.oracle.references[payer] for payer in payers]
+        if all(reference.level(name, self.fleet.now) < reference.terms[name].bx for reference in references):
+            raise Violation(PAID, place, f"{name} came back here, although those who paid have room")
 
     def more(self, rng: random.Random, draw: Draw, grant: Grant) -> Draw | None:
         """What a lease takes besides, now and then, where it took first."""

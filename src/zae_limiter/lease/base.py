@@ -8,7 +8,7 @@ from typing import Any
 
 from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.admission import Ask, admit
-from zae_limiter.lease.ledger import Ledger, postings
+from zae_limiter.lease.ledger import Ledger, debits_of, paid_by_both, postings
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Settled
 from zae_limiter.models.limit import Limit, check_limits
@@ -142,18 +142,26 @@ class LeaseBase:
             self._options.on_unavailable,
             self._grant[0],
         )
-        if (yield from admit(self._core, ask)) is not None:
-            books.took(wanted)
+        more_granted = yield from admit(self._core, ask)
+        if more_granted is not None:
+            before = self._grant[0]
+            books.took_by(more_granted.legs, wanted, before)
+            if any(leg.paid for leg in (*before, *more_granted.legs)):
+                self._grant = (paid_by_both(before, self._grant[1], more_granted.legs, wanted), *self._grant[1:])
 
     def _flush(self) -> Plan[None]:
         """Write pending adjustments now. Raises ``RateLimiterUnavailable`` and keeps them if it cannot."""
         books = self._books({})
         owed = books.owed()
-        if owed and self._grant is not None:
+        pending = self._to_book(books, owed)
+        if pending:
             try:
-                yield from self._book(owed, postings(self._grant[0], owed))
+                yield from self._book(owed, pending)
             except BaseException as error:
-                if getattr(error, "ambiguous", not isinstance(error, Exception)):
+                remaining: Sequence[Posting] | None = getattr(error, "remaining", None)
+                if remaining is not None:
+                    books.booked_but(owed, remaining)
+                elif getattr(error, "ambiguous", not isinstance(error, Exception)):
                     # What may have come back must not come back again: that would mint.
                     self._core.unresolved += books.assume_given_back()
                 raise
@@ -192,7 +200,7 @@ class LeaseBase:
         owed = books.owed_on_failure() if failed and not keep else books.owed()
         self._ledger = books
         failure: Exception | None = None
-        pending = postings(self._grant[0], owed)
+        pending = self._to_book(books, owed)
         started = yield from READ_TIMER
         for pause in (0, *SETTLE_PAUSES_MS):
             if not pending or (yield from READ_TIMER) - started > SETTLE_PATIENCE_MS:
@@ -221,10 +229,7 @@ class LeaseBase:
         if not getattr(error, "ambiguous", False):
             return pending
         self._core.unresolved += any(delta < 0 for posting in pending for delta in posting.deltas_milli.values())
-        debits = [
-            Posting(leg, {name: delta for name, delta in deltas.items() if delta > 0}) for leg, deltas in pending
-        ]
-        return [posting for posting in debits if posting.deltas_milli]
+        return debits_of(pending)
 
     # Within
 
@@ -254,6 +259,13 @@ class LeaseBase:
             yield from self._flush()
         except RateLimiterUnavailable as error:
             logger.warning("will write pending adjustments later: %s", error)
+
+    def _to_book(self, books: Ledger, owed: Mapping[str, int]) -> list[Posting]:
+        """What the store is to book, on every leg."""
+        if self._grant is None:
+            return []
+        legs = self._grant[0]
+        return books.shared_out(owed, postings(legs, owed), legs)
 
     def _book(self, owed: Mapping[str, int], pending: Sequence[Posting]) -> Plan[None]:
         core = self._core

@@ -50,6 +50,7 @@ def _sqlite(url: SplitResult, settings: Settings) -> Store:
 
 
 def _dynamodb(url: SplitResult, settings: Settings) -> Store:
+    from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
     from zae_limiter.stores.dynamodb.store import DynamoStore
     from zae_limiter.stores.dynamodb.transport.choosing import HOWS
     from zae_limiter.stores.dynamodb.transport.protocol import Target
@@ -72,6 +73,12 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     how = options.pop("transport", "own")
     if how not in HOWS:
         raise ValidationError("transport", how, f"must be one of {', '.join(HOWS)}")
+    coalesce = options.pop("coalesce", True)
+    if not isinstance(coalesce, bool):
+        raise ValidationError("coalesce", coalesce, "must be True or False")
+    wcu = options.pop("wcu", PARTITION_WCU)
+    if isinstance(wcu, bool) or not isinstance(wcu, int) or wcu < 1:
+        raise ValidationError("wcu", wcu, "must be a whole number of writes a second, at least 1")
     _refuse(options)
     return DynamoStore(
         table,
@@ -79,6 +86,8 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
         deadline=settings.deadline,
         config_cache_ttl=settings.config_cache_ttl,
         how=how,
+        coalesce=coalesce,
+        wcu=wcu,
     )
 
 

@@ -18,6 +18,7 @@ from zae_limiter.bucket import MILLI, Balance
 from zae_limiter.models.choices import ConfigSource, OnUnavailable, WindowType
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import (
     AuditEvent,
     CacheStats,
@@ -82,12 +83,16 @@ class Resolution(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
-    """One bucket an acquire takes from: the entity's own, or an ancestor's."""
+    """One bucket an acquire takes from: the entity's own, or an ancestor's.
+
+    ``paid`` says which shards of a divided bucket gave how many millitokens, for those who settle there.
+    """
 
     entity_id: str
     resource: str
     limits: tuple[Limit, ...]
     source: ConfigSource
+    paid: tuple[tuple[int, Mapping[str, int]], ...] = ()
     names: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +140,7 @@ class Grant(NamedTuple):
                 resource=leg.resource,
                 limit_name=limit.name,
                 limit=limit,
-                available=min(tk + max(balance.accrued(self.now) - balance.at_rf, 0), balance.bx) // MILLI,
+                available=balance.level_with(tk, self.now) // MILLI,
                 requested=self.wanted.get(limit.name, 0),
                 exceeded=False,
                 retry_after_seconds=0.0,
@@ -321,6 +326,9 @@ class Space(Protocol):
 
     def usage(self, query: UsageQuery, limit: int, cursor: str | None) -> Plan[Page[UsageSnapshot]]:
         """Usage windows, by entity, resource, window type and start."""
+
+    def verify_usage(self, entity_id: str, resource: str | None, now: int) -> Plan[UsageProof]:
+        """How the usage of an entity compares with what its buckets counted."""
 
     def capacity(
         self, resource: str, limit_name: str, limit: int, cursor: str | None, now: int

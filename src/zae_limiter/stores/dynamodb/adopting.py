@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zae_limiter.bucket import MILLI, Balance, calculate_due, force_consume, rebase, refill_bucket
+from zae_limiter.bucket import MILLI, Balance, force_consume, rebase, refill_bucket
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.writes import Terms
 
@@ -28,7 +28,9 @@ def adopted(image: Image | None, terms: Terms, now: int) -> tuple[Balance, ...]:
     )
 
 
-def after_taking(image: Image, terms: Terms, deltas: Mapping[str, int], now: int, nonce: str) -> Image:
+def after_taking(
+    image: Image, terms: Terms, deltas: Mapping[str, int], now: int, nonce: str, *, grants: int = 1
+) -> Image:
     """What a transaction left of the bucket, which it does not tell itself."""
     rebased = image.cv != terms.cv
     rf = max(now, image.rf) if rebased else image.rf
@@ -57,9 +59,10 @@ def after_taking(image: Image, terms: Terms, deltas: Mapping[str, int], now: int
         inc=image.inc,
         balances=balances,
         resting=frozenset(resting),
-        ev=image.ev + 1,
+        ev=image.ev + grants,
         ring=(nonce, *image.ring[:-1]),
-        gauge=image.gauge,
+        gauge=image.gauge + (rf - image.rf) * image.gauge_burst // MILLI,
+        gauge_burst=image.gauge_burst,
         shard=image.shard,
         shards=image.shards,
     )
@@ -86,4 +89,4 @@ def lacking(balances: tuple[Balance, ...], needed: Mapping[str, int], now: int) 
 
 def due_at(balance: Balance, needed: int, now: int) -> int:
     """When it will; far away, if never."""
-    return now + NEVER_MS if needed > balance.bx else calculate_due(balance, needed)
+    return now + NEVER_MS if needed > balance.bx else balance.due(needed, now)

@@ -43,6 +43,7 @@ class Calls:
         self._async_transport = async_transport
         self._question = probe
         self._breaker = Breaker()
+        self._silence = ""
         self._probing: set[Any] = set()
         self._on_clock_error = on_clock_error
         self._clock_error_s = 0.0
@@ -52,14 +53,14 @@ class Calls:
         seconds = _seconds_left(call)
         if self._may_go():
             return self._answered(call, seconds)
-        raise NobodyThere
+        raise NobodyThere(self._silence)
 
     def _answered(self, call: Call, seconds: float) -> Reply:
         transport = self.transport()
         try:
             reply = transport.call(call.operation, call.params, seconds)
-        except NoAnswer:
-            self._breaker.silent(machine_timer())
+        except NoAnswer as silence:
+            self._be_silent(silence)
             raise
         except Refused:
             self._breaker.answered()
@@ -72,12 +73,12 @@ class Calls:
         """The reply, for a task that awaits it."""
         seconds = _seconds_left(call)
         if not self._may_go(in_loop=True):
-            raise NobodyThere
+            raise NobodyThere(self._silence)
         transport = self.async_transport()
         try:
             reply = await transport.call(call.operation, call.params, seconds)
-        except NoAnswer:
-            self._breaker.silent(machine_timer())
+        except NoAnswer as silence:
+            self._be_silent(silence)
             raise
         except Refused:
             self._breaker.answered()
@@ -85,6 +86,10 @@ class Calls:
         self._breaker.answered()
         self._compare_clocks(transport)
         return reply
+
+    def _be_silent(self, silence: NoAnswer) -> None:
+        self._silence = str(silence)
+        self._breaker.silent(machine_timer())
 
     def _may_go(self, *, in_loop: bool = False) -> bool:
         passage = self._breaker.passage(machine_timer())

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from zae_limiter.bucket import MILLI
 from zae_limiter.stores.dynamodb.items import Image
-from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.keys import Key, shard_key
 from zae_limiter.stores.dynamodb.marks import nonce_time
 
 MAX_BUCKETS = 50_000
+
+MAX_DIVIDED = 1_000
 
 MEASURED_OVER_MS = 100
 """The least time between two images that says something about the rate of others."""
@@ -36,13 +39,29 @@ class Denied(NamedTuple):
 class Memory:
     """One bucket as this client last saw it."""
 
-    __slots__ = ("_base", "_base_at", "_rates", "denied", "image", "own", "seen_at")
+    __slots__ = (
+        "_base",
+        "_base_at",
+        "_failed",
+        "_failed_at",
+        "_rates",
+        "denied",
+        "image",
+        "own",
+        "seen_at",
+        "split_again_at",
+        "throttled",
+    )
 
     def __init__(self, image: Image, now: int) -> None:
         self.image = image
         self.seen_at = now
         self.own: dict[str, int] = {}
         self.denied: dict[str, Denied] = {}
+        self._failed = 0  # writes of ours that were refused since one was done: they are load too
+        self._failed_at = now
+        self.throttled = 0  # and those that its partition did not even look at
+        self.split_again_at = 0  # nobody here tries to divide it before
         self._base = image
         self._base_at = now
         self._rates: dict[str, tuple[int, int]] = {}
@@ -72,6 +91,19 @@ class Memory:
         for name, delta in deltas.items():
             self.own[name] = self.own.get(name, 0) + delta
 
+    def suffered(self, now: int) -> None:
+        """A write of ours was refused."""
+        self._failed, self._failed_at = self.failed(now) + 1, max(now, self._failed_at)
+
+    def failed(self, now: int) -> int:
+        """How many refused writes weigh on the bucket still: its partition has borne the others meanwhile."""
+        borne = max(now - self._failed_at, 0) * self.image.gauge_burst // (MILLI * MILLI)
+        return max(self._failed - borne, 0)
+
+    def succeeded(self) -> None:
+        """A write of ours was done, and charged for those that were refused."""
+        self._failed = 0
+
     def guesses(self, now: int) -> dict[str, int]:
         """What ``tk`` may be by now, where others have been draining it."""
         age = now - self.seen_at
@@ -98,11 +130,14 @@ class Memory:
 class Images:
     """All buckets this client remembers, and how far its clock is behind the others'."""
 
-    __slots__ = ("_behind", "_behind_at", "_corrected", "_known", "clock_error_ms")
+    __slots__ = ("_avoided", "_behind", "_behind_at", "_corrected", "_divided", "_homes", "_known", "clock_error_ms")
 
     def __init__(self, *, corrected: bool) -> None:
         """``corrected``: follow the clocks of others that are ahead of ours."""
         self._known: dict[Key, Memory] = {}
+        self._divided: dict[Key, tuple[Key, ...]] = {}  # the shards of buckets that have several, by the first
+        self._avoided: dict[Key, int] = {}
+        self._homes: dict[Key, tuple[Key, int]] = {}
         self._corrected = corrected
         self.clock_error_ms = 0  # by how much the machine's clock is late, as replies show it
         self._behind = 0
@@ -122,15 +157,74 @@ class Images:
             memory = self._known[key] = Memory(image, now)
         else:
             memory.see(image, now)
+        self.learn_shards(key, image)
+        if image.shards == 1 and self._divided:
+            self._divided.pop(key, None)
         return memory
 
     def forget(self, key: Key) -> None:
-        """It is gone, or may be."""
+        """It is gone, or may be; and if it was one of several shards, then so may they."""
         self._known.pop(key, None)
+        if self._divided:
+            self._divided.pop(shard_key(key, 0), None)
 
     def forget_all(self) -> None:
         """Another namespace, or another table."""
         self._known.clear()
+        self._divided.clear()
+        self._avoided.clear()
+        self._homes.clear()
+
+    # Shards
+
+    @property
+    def any_divided(self) -> bool:
+        """Whether some bucket has several shards."""
+        return bool(self._divided)
+
+    def shards_of(self, first: Key) -> tuple[Key, ...]:
+        """All shards there may be of the bucket whose shard 0 is at ``first``."""
+        return self._divided.get(first) or (first,)
+
+    def family(self, first: Key) -> list[Image]:
+        """The shards of a bucket as they are remembered."""
+        return [memory.image for key in self.shards_of(first) if (memory := self._known.get(key)) is not None]
+
+    def learn_shards(self, key: Key, image: Image) -> None:
+        """Note how many shards there are, by one of them. The first is always divided most."""
+        if image.shards > 1:
+            first = shard_key(key, 0)
+            known = len(self._divided.get(first, ()))
+            if image.shards > known or (image.shard == 0 and image.shards < known):
+                if len(self._divided) >= MAX_DIVIDED:
+                    self._divided.clear()
+                self._divided[first] = tuple(shard_key(first, shard) for shard in range(image.shards))
+
+    def avoid(self, key: Key, until: int) -> None:
+        """Leave a shard alone for a while: it takes no more, or is lost."""
+        if len(self._avoided) >= MAX_DIVIDED:
+            self._avoided.clear()
+        self._avoided[key] = until
+
+    def is_avoided(self, key: Key, now: int) -> bool:
+        """Whether somebody said to leave it alone."""
+        return bool(self._avoided) and self._avoided.get(key, 0) > now
+
+    def is_shut(self, key: Key, throttles: int, now: int) -> bool:
+        """Whether it is to be left alone, and took no write for more than so many tries."""
+        memory = self._known.get(key)
+        return memory is not None and memory.throttled > throttles and self.is_avoided(key, now)
+
+    def home_of(self, first: Key, now: int) -> Key | None:
+        """The shard that everybody here draws from for a while."""
+        home, until = self._homes.get(first, (None, 0))
+        return home if now < until else None
+
+    def settle_at(self, first: Key, home: Key, until: int) -> None:
+        """Draw from that shard for a while."""
+        if len(self._homes) >= MAX_DIVIDED:
+            self._homes.clear()
+        self._homes[first] = (home, until)
 
     def forget_denials(self, keys: Iterable[Key] | None = None) -> None:
         """Something came back to these buckets (or may have, to any)."""
@@ -148,12 +242,12 @@ class Images:
 
     def is_ahead(self, image: Image, now: int) -> bool:
         """Whether the last writer's clock may be ahead of ours."""
-        return self._corrected and _newest(image) > now
+        return self._corrected and newest(image) > now
 
     def compare_clocks(self, image: Image, clock: int) -> None:
         """Learn from the last writer's mark how far ours is behind; ``clock`` is what ours says now."""
         clock += self.clock_error_ms
-        ahead = _newest(image) - clock
+        ahead = newest(image) - clock
         self._behind = min(max(ahead, self._lag(clock), 0), FASTEST_CLOCK_MS)
         self._behind_at = clock
 
@@ -162,6 +256,6 @@ class Images:
         return max(self._behind - max(clock - self._behind_at, 0) // 1000, 0) if self._behind else 0
 
 
-def _newest(image: Image) -> int:
+def newest(image: Image) -> int:
     """The latest moment that any of the last writers, or the baseline, stands for."""
     return max(image.rf, *map(nonce_time, image.ring))

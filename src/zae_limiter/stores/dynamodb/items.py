@@ -15,6 +15,8 @@ from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.protocol import Config
 
+_GAUGE_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
+
 RING = ("w0", "w1", "w2", "w3")
 """The marks of the last writers, newest first."""
 
@@ -58,6 +60,7 @@ class Image:
         "entity_id",
         "ev",
         "gauge",
+        "gauge_burst",
         "inc",
         "resource",
         "resting",
@@ -80,6 +83,7 @@ class Image:
         ev: int = 0,
         ring: tuple[str, ...] = (),
         gauge: int = 0,
+        gauge_burst: int = 0,
         shard: int = 0,
         shards: int = 1,
     ) -> None:
@@ -93,6 +97,7 @@ class Image:
         self.ev = ev
         self.ring = ring
         self.gauge = gauge
+        self.gauge_burst = gauge_burst
         self.shard = shard
         self.shards = shards
 
@@ -105,13 +110,45 @@ class BrokenItem(ValueError):
     """An item that is none of ours, or was damaged by hand."""
 
 
-def image_of(item: Item) -> Image:
-    """A bucket from its item. Raises :class:`BrokenItem` for anything that is none."""
+def image_of(item: Item, before: Image | None = None) -> Image:
+    """A bucket from its item. Raises :class:`BrokenItem` for anything that is none.
+
+    ``before`` is how the same bucket was last seen: as long as it obeys the same terms since the same moment, only its
+    numbers are read.
+    """
     try:
-        return _image_of(item)
+        return (before is not None and _image_after(before, item)) or _image_of(item)
     except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         where = item.get("PK", {}).get("S", "?") if isinstance(item, Mapping) else "?"
         raise BrokenItem(f"the item {where} is not a bucket this version can read ({error!r})") from error
+
+
+def _image_after(before: Image, item: Item) -> Image | None:
+    if (
+        item["cv"]["S"] != before.cv
+        or item["inc"]["S"] != before.inc
+        or int(item["rf"]["N"]) != before.rf
+        or int(item["shard_count"]["N"]) != before.shards
+    ):
+        return None
+    return Image(
+        before.entity_id,
+        before.resource,
+        rf=before.rf,
+        cv=before.cv,
+        inc=before.inc,
+        balances={
+            name: balance.with_tokens(int(item[f"b_{name}_tk"]["N"]), int(item[f"b_{name}_tc"]["N"]))
+            for name, balance in before.balances.items()
+        },
+        resting=before.resting,
+        ev=int(item["ev"]["N"]),
+        ring=(item["w0"]["S"], item["w1"]["S"], item["w2"]["S"], item["w3"]["S"]),
+        gauge=int(item[_GAUGE_TK]["N"]),
+        gauge_burst=before.gauge_burst,
+        shard=before.shard,
+        shards=before.shards,
+    )
 
 
 def _image_of(item: Item) -> Image:
@@ -126,7 +163,7 @@ def _image_of(item: Item) -> Image:
     rf = int(item["rf"]["N"])
     shards = int(item["shard_count"]["N"])
     shard = int(item["PK"]["S"].rpartition("#")[2])
-    gauge = fields.pop(RESERVED_LIMIT_NAME, {}).get("tk", 0)
+    gauge = fields.pop(RESERVED_LIMIT_NAME, {})
     balances: dict[str, Balance] = {}
     resting = []
     for name, terms in fields.items():
@@ -144,7 +181,8 @@ def _image_of(item: Item) -> Image:
         resting=frozenset(resting),
         ev=int(item["ev"]["N"]),
         ring=tuple(item[place]["S"] for place in RING if place in item),
-        gauge=gauge,
+        gauge=gauge.get("tk", 0),
+        gauge_burst=gauge.get("bx", 0),
         shard=shard,
         shards=shards,
     )

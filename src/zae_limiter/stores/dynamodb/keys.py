@@ -95,6 +95,16 @@ def bucket_key(ns: str, entity_id: str, resource: str, shard: int = 0) -> Key:
     return Key(pk_bucket(ns, entity_id, resource, shard), SK_STATE)
 
 
+def shard_key(key: Key, shard: int) -> Key:
+    """Where another shard of the same bucket is."""
+    return Key(f"{key.pk.rpartition('#')[0]}#{shard}", key.sk)
+
+
+def shard_of(key: Key) -> int:
+    """Which shard of its bucket a key is of."""
+    return int(key.pk.rpartition("#")[2])
+
+
 def meta_key(ns: str, entity_id: str) -> Key:
     """Where an entity is described."""
     return Key(pk_entity(ns, entity_id), SK_META)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from functools import lru_cache
 from itertools import count
 from weakref import WeakSet
 
@@ -39,6 +40,7 @@ class Marks:
         return next(self._count) << 40 | int(self._client, 16) & 0xFF_FFFF_FFFF
 
 
+@lru_cache(1024)
 def nonce_time(nonce: str) -> int:
     """The ``now`` a write was computed for."""
     head = nonce.partition(".")[0]

@@ -95,8 +95,10 @@ class NobodyThere(NoAnswer):
 
     final = True
 
-    def __init__(self) -> None:
-        super().__init__("it has not answered for a while; trying again in the background", sent=False)
+    def __init__(self, last: str = "") -> None:
+        """``last`` says what became of the last call that was sent."""
+        why = f" ({last})" if last else ""
+        super().__init__(f"it has not answered for a while{why}; trying again in the background", sent=False)
 
 
 class Call(Request[Reply]):

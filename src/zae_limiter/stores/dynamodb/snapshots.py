@@ -18,12 +18,15 @@ counted twice, and the hours of a bucket add up to what was taken from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from zae_limiter.models.moments import at, milliseconds_at
+from zae_limiter.naming import RESERVED_LIMIT_NAME, check_limit_name
 from zae_limiter.stores.dynamodb.keys import Key, gsi2_usage, gsi4, pk_entity, sk_usage
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.windows import HOUR_MS, HourOfUse
@@ -40,12 +43,17 @@ SEQUENCE_DIGITS = 40
 LAST_HOUR = milliseconds_at(datetime.fromisoformat("9000-01-01T00:00Z"))
 """The last hour anybody may ask about."""
 
+_BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#([0-9]+)").fullmatch
+
 
 class Counters(NamedTuple):
     """What a bucket has ever counted: grants, and millitokens per limit."""
 
     events: int
     milli: Mapping[str, int]
+
+
+NOTHING_COUNTED: Final = Counters(0, {})
 
 
 class Edge(NamedTuple):
@@ -107,6 +115,37 @@ def sequence_key(sequence: str) -> str:
     if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= SEQUENCE_DIGITS):
         raise ValueError(f"not a sequence number: {sequence!r}")
     return sequence.zfill(SEQUENCE_DIGITS)
+
+
+# What a bucket says
+
+
+def life_of(pk: str, image: Item) -> Life:
+    """Whose life an image of a bucket shows. Raises ``KeyError`` or ``ValueError`` for anything that is none."""
+    parts = _BUCKET_KEY(pk)
+    entity_id, resource, inc = image["entity_id"]["S"], image["resource"]["S"], image["inc"]["S"]
+    if parts is None or parts.group(2, 3) != (entity_id, resource) or not inc or "#" in inc:
+        raise ValueError(f"{pk!r} is not the key of this bucket")
+    return Life(parts[1], entity_id, resource, int(parts[4]), inc)
+
+
+def counters_in(image: Item) -> Counters:
+    """What a bucket has counted, without its gauge of writes."""
+    milli = {
+        name: int(value["N"])
+        for attribute, value in image.items()
+        if (name := _limit_counted_by(attribute)) is not None
+    }
+    return Counters(int(image["ev"]["N"]), milli)
+
+
+@lru_cache(4096)
+def _limit_counted_by(attribute: str) -> str | None:
+    """The limit whose counter an attribute of a bucket is."""
+    if not (attribute.startswith("b_") and attribute.endswith("_tc")):
+        return None
+    name = attribute[2:-3]
+    return None if name == RESERVED_LIMIT_NAME else check_limit_name(name)
 
 
 # Edges, from and to the attributes of an item

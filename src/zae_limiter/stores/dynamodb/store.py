@@ -13,6 +13,7 @@ from typing import Any
 from zae_limiter.running.clocks import machine_timer
 from zae_limiter.running.plan import NOT_YET, Plan, Request
 from zae_limiter.stores.dynamodb.calling import Calls
+from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S, Asking, Window
 from zae_limiter.stores.dynamodb.plans.audit import AuditVerbs, Trace, traced
@@ -85,11 +86,18 @@ class DynamoStore(TableVerbs):
         how: How = "own",
         marks: Marks | None = None,
         ttl_margin_s: int = TTL_MARGIN_S,
+        coalesce: bool = True,
+        wcu: int = PARTITION_WCU,
     ) -> None:
-        """``how`` calls are carried: by ourselves, or by botocore. ``transport`` and ``async_transport`` stand in."""
+        """``how`` calls are carried: by ourselves, or by botocore. ``transport`` and ``async_transport`` stand in.
+
+        ``coalesce``: join what this process writes to one bucket at the same time. ``wcu``: how many writes a second
+        one shard of a bucket takes before it is divided.
+        """
         self.asking = Asking(
-            table, deadline_ms=round(deadline * 1000), marks=marks or Marks(), ttl_margin_s=ttl_margin_s
+            table, deadline_ms=round(deadline * 1000), marks=marks or Marks(), ttl_margin_s=ttl_margin_s, wcu=wcu
         )
+        self._coalesce = coalesce
         self.identity = ("dynamodb", target.endpoint_url, target.region, table)
         self._config_ttl_ms = round(config_cache_ttl * 1000)
         self._spaces: dict[tuple[str, bool], DynamoSpace] = {}
@@ -112,6 +120,7 @@ class DynamoStore(TableVerbs):
         if space is None:
             space = DynamoSpace(self.asking, namespace, corrected=corrected, config_ttl_ms=self._config_ttl_ms)
             space.images.clock_error_ms = self._clock_error_ms if corrected else 0
+            space.coalesce = self._coalesce
             space = self._spaces.setdefault(place, space)
         return space
 
@@ -202,7 +211,12 @@ async def _await_news_async(request: AwaitNews) -> None:
     import asyncio
 
     loop, event = asyncio.get_running_loop(), asyncio.Event()
-    request.bell.listen(lambda: loop.call_soon_threadsafe(event.set))
+
+    def wake() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+
+    request.bell.listen(wake)
     try:
         async with asyncio.timeout(max(request.give_up_at - machine_timer(), 0) / 1000):
             await event.wait()

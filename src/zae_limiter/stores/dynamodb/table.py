@@ -14,14 +14,19 @@ from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.keys import INDEXES, version_key
+from zae_limiter.stores.dynamodb.layout import (
+    MINOR,
+    VERSION_KEYS,
+    check_layout,
+    lags_behind,
+    record_among,
+    version_attributes,
+)
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.changes import NEW, commit, persist, put
+from zae_limiter.stores.dynamodb.plans.changes import NEW, commit, persist, put, update
 from zae_limiter.stores.dynamodb.plans.registry import RegistryVerbs
-from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, Item, Refused
+from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, Refused
 from zae_limiter.version import __version__
-
-LAYOUT = 1
-"""The version of everything that is stored: keys, attributes, what they mean."""
 
 TTL_ATTRIBUTE = "ttl"
 PATIENCE_MS = 120_000
@@ -76,18 +81,6 @@ def check_table(table: str, description: Mapping[str, Any]) -> None:
     if description.get("Replicas"):
         raise VersionError(
             f"table {table!r} has replicas in other regions, where the last writer wins and no limit would hold"
-        )
-
-
-def check_layout(table: str, record: Item | None) -> None:
-    """Refuse data of another layout, or a table that was never set up."""
-    if record is None:
-        raise VersionError(f"table {table!r} is not set up; deploy it, or open it once with create=True")
-    found = int(record["layout_version"]["N"])
-    if found != LAYOUT:
-        made_by = record["library_version"]["S"]
-        raise VersionError(
-            f"table {table!r} has layout {found} (of zae-limiter {made_by}); zae-limiter {__version__} uses {LAYOUT}"
         )
 
 
@@ -176,11 +169,17 @@ class TableVerbs(RegistryVerbs):
         return description.get("TimeToLiveStatus") in EXPIRY_ON
 
     def _set_up(self, now: int, until: Window) -> Plan[None]:
-        record = yield from self.asking.get(version_key(), until)
-        if record is not None:
-            return check_layout(self.asking.table, record)
-        attributes = {"layout_version": LAYOUT, "library_version": __version__, "created_at": now}
-        return (yield from commit(self.asking, [put(self.asking.table, version_key(), attributes, NEW)], until))
+        """Write the version record, or see that it fits. A record that only lacks additions is told of them."""
+        table, key = self.asking.table, version_key()
+        record = record_among((yield from self.asking.get_all(VERSION_KEYS, until)).values())
+        if record is None:
+            return (yield from commit(self.asking, [put(table, key, version_attributes(now), NEW)], until))
+        check_layout(table, record)
+        if lags_behind(record):
+            told = {"layout_minor": MINOR, "library_version": __version__}
+            as_it_was = {"layout_version": int(record["layout_version"]["N"])}
+            yield from commit(self.asking, [update(table, key, as_it_was, sets=told)], until)
+        return None
 
 
 def is_active(description: Mapping[str, Any]) -> bool:

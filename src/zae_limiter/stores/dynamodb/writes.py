@@ -34,16 +34,16 @@ from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, share
 from zae_limiter.models.limit import Limit
-from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.stores.dynamodb.gauge import GAUGE_TK, PARTITION_WCU, WRITE, gauge_attributes, righted
 from zae_limiter.stores.dynamodb.items import RING, Image, terms_of
 from zae_limiter.stores.dynamodb.keys import Key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.values import encode, encode_item
 from zae_limiter.stores.protocol import Leg
 
-GAUGE_BURST = 1_000 * MILLI
-GAUGE_TERMS = {"cp": GAUGE_BURST, "bx": GAUGE_BURST, "ra": GAUGE_BURST, "rp": 1_000}
-WRITE = 1 * MILLI
-"""What one write costs the gauge of a bucket's own write load."""
+NOTHING: Mapping[str, int] = {}
+
+FULL_BY = "full_by"
+"""What ``ttl`` is to a bucket, for a shard of a divided one: when it is surely full. Single shards must not expire."""
 
 
 class Terms(NamedTuple):
@@ -62,6 +62,9 @@ class Wish(NamedTuple):
     there must hold that much, and no other may be in debt. ``terms``: rebase the bucket to these first;
     ``rebase``: to those it has, so that nothing computed for the old baseline can be done any more.
     ``fill``: fill every limit. ``grants`` is added to the count of grants.
+
+    ``partly``: this shard pays only for the limits it is asked for, and nothing is demanded of its others.
+    ``unmarked``: this mark must not be in the ring.
     """
 
     deltas: Mapping[str, int]
@@ -70,9 +73,8 @@ class Wish(NamedTuple):
     grants: int = 0
     fill: bool = False
     rebase: bool = False
-
-
-NOTHING: Mapping[str, int] = {}
+    partly: bool = False
+    unmarked: str | None = None
 
 
 class Update:
@@ -197,10 +199,13 @@ def update(
     ttl_margin_s: int,
     guesses: Mapping[str, int] = NOTHING,
     anchor: str | None = None,
+    load: int = WRITE,
+    age_ms: int | None = None,
 ) -> Update:
     """The write that does ``wish`` to the bucket of ``image``, if that is how the bucket still is.
 
-    ``guesses`` has what ``tk`` may be by now, where it may differ from the image.
+    ``guesses`` has what ``tk`` may be by now, where it may differ from the image. ``load`` is what the gauge of the
+    bucket's own write load is charged, and ``age_ms`` how old the image is, if anybody knows.
     """
     late = max(image.rf - now, 0)  # our clock is behind whoever set the baseline
     now += late
@@ -210,6 +215,8 @@ def update(
     write.demand("cv", "=", image.cv)
     write.demand("shard_count", "=", image.shards)
     write.push_mark(nonce, anchor)
+    if wish.unmarked is not None:
+        write.demand_unmarked(wish.unmarked)
     draws = wish.needed is not None
     rebased = terms is not None or wish.rebase
     bounded = draws or terms is not None or any(delta > 0 for delta in wish.deltas.values())
@@ -240,11 +247,10 @@ def update(
         _write_version(write, image, terms)
     if rebased and now != image.rf:
         write.set("rf", now)
-    accrued = (now - image.rf) * MILLI if rebased else 0
-    write.add(f"b_{RESERVED_LIMIT_NAME}_tk", accrued - WRITE)
+    _weigh(write, image, now, load, rebased=rebased, age_ms=age_ms)
     write.add("ev", wish.grants)
-    if bounded and image.shards == 1:
-        write.set("ttl", epoch_s + -(-(longest + late) // MILLI) + ttl_margin_s)
+    if bounded:
+        write.set("ttl" if image.shards == 1 else FULL_BY, epoch_s + -(-(longest + late) // MILLI) + ttl_margin_s)
     return write
 
 
@@ -272,8 +278,8 @@ def _move(
     delta = wish.deltas.get(balance.name, 0)
     up, down = max(-delta, 0), max(delta, 0)
     floor: int | None = None
-    if wish.needed is not None and active:
-        floor = max(wish.needed.get(balance.name, 0), down) - a
+    if wish.needed is not None and active and not (wish.partly and balance.name not in wish.needed):
+        floor = wish.needed.get(balance.name, 0) - a
     elif bounded:
         floor = min(balance.tk, balance.bx - a) - balance.bx
     if guess > ceiling - up and (delta or rebased) and (floor is None or floor <= ceiling):
@@ -289,6 +295,16 @@ def _move(
         least = (ceiling if floor is None else floor) + a - down
     write.add(f"b_{balance.name}_tc", delta)
     return _time_to_fill(limit, burst - least, balance.shards)
+
+
+def _weigh(write: Update, image: Image, now: int, load: int, *, rebased: bool, age_ms: int | None) -> None:
+    """Charge the gauge of the bucket's own write load. It never refuses anything."""
+    accrued = (now - image.rf) * image.gauge_burst // MILLI
+    level = None if age_ms is None else righted(image, now, age_ms)
+    if level is None:
+        write.add(GAUGE_TK, accrued - load if rebased else -load)
+    else:
+        write.set(GAUGE_TK, level - load if rebased else level - accrued - load)
 
 
 def _add_limit(write: Update, limit: Limit, wish: Wish, image: Image) -> int:
@@ -333,7 +349,7 @@ def restamp(image: Image, cv: str, *, nonce: str) -> Update:
     write.demand("shard_count", "=", image.shards)
     write.push_mark(nonce, None)
     write.set("cv", cv)
-    write.add(f"b_{RESERVED_LIMIT_NAME}_tk", -WRITE)
+    write.add(GAUGE_TK, -WRITE)
     return write
 
 
@@ -348,6 +364,7 @@ def new_item(
     grants: int,
     epoch_s: int,
     ttl_margin_s: int,
+    wcu: int = PARTITION_WCU,
 ) -> dict[str, Any]:
     """A bucket that begins its life: full, less what is taken."""
     ns, entity_id, resource = ns_of(key), terms.leg.entity_id, terms.leg.resource
@@ -368,11 +385,8 @@ def new_item(
         **gsi2_bucket(ns, entity_id, resource, 0),
         **gsi3_bucket(ns, entity_id, resource, 0),
         **gsi4(ns, key.pk, "BUCKET"),
-        f"b_{RESERVED_LIMIT_NAME}_tk": GAUGE_BURST - WRITE,
-        f"b_{RESERVED_LIMIT_NAME}_tc": 0,
+        **gauge_attributes(wcu * MILLI),
     }
-    for field, value in GAUGE_TERMS.items():
-        attributes[f"b_{RESERVED_LIMIT_NAME}_{field}"] = value
     longest = 0
     for limit in terms.leg.limits:
         delta = deltas.get(limit.name, 0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zae_limiter.bucket import calculate_available
+from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import AuditEvent, EntityCapacity, Page, ResourceCapacity, UsageSnapshot
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
 from zae_limiter.stores.embedded.draws import as_configured
+from zae_limiter.stores.embedded.proving import chains_in
 from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, UsageRow, scans
 from zae_limiter.stores.judging import percent_used
 from zae_limiter.stores.protocol import UsageQuery
@@ -44,6 +46,10 @@ class ReportVerbs(Transacting):
             if len(rows) > limit:
                 break
         return page_of(rows, limit, position)
+
+    @scans
+    def verify_usage(self, tables: Tables, entity_id: str, resource: str | None, now: int) -> UsageProof:
+        return UsageProof(entity_id, resource, tuple(chains_in(tables, entity_id, resource, now)))
 
     @scans
     def capacity(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from zae_limiter.running.plan import CutShort, Plan
+from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
 from zae_limiter.stores.dynamodb.items import address, key_of
 from zae_limiter.stores.dynamodb.keys import Key
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.requests import (
+    KEY_THROTTLED,
     READ_MACHINE_TIME,
     TRANSACTION_CANCELED,
     TRANSACTION_IN_PROGRESS,
@@ -30,11 +33,15 @@ BATCH_WRITE = 25
 
 
 class Window(NamedTuple):
-    """The time one verb (or one page of a long one) has: from when until when, and what the wall clock says."""
+    """The time one verb (or one page of a long one) has: from when until when, and what the wall clock says.
+
+    ``moment`` is when it began among all that this client does (see :meth:`Asking.moment`).
+    """
 
     started: int
     give_up_at: int
     epoch_s: int
+    moment: int
 
 
 class Found(NamedTuple):
@@ -47,16 +54,31 @@ class Found(NamedTuple):
 class Asking:
     """One table, asked by one client."""
 
-    def __init__(self, table: str, *, deadline_ms: int, marks: Marks, ttl_margin_s: int = TTL_MARGIN_S) -> None:
+    def __init__(
+        self,
+        table: str,
+        *,
+        deadline_ms: int,
+        marks: Marks,
+        ttl_margin_s: int = TTL_MARGIN_S,
+        wcu: int = PARTITION_WCU,
+    ) -> None:
+        """``wcu``: how many writes a second one shard of a bucket is to take before it is divided."""
         self.table = table
         self.deadline_ms = deadline_ms
         self.marks = marks
         self.ttl_margin_s = ttl_margin_s
+        self.wcu = wcu
+        self._moments = count(1)
+
+    def moment(self) -> int:
+        """A number that tells what came first of two things this client does, however fast they follow."""
+        return next(self._moments)
 
     def window(self) -> Plan[Window]:
         """The time from now on that a verb, or a page of a long one, may take."""
         time = yield from READ_MACHINE_TIME
-        return Window(time.timer_ms, time.timer_ms + self.deadline_ms, time.epoch_s)
+        return Window(time.timer_ms, time.timer_ms + self.deadline_ms, time.epoch_s, self.moment())
 
     def ask(
         self, operation: str, params: Mapping[str, Any], until: Window, *, repeatable: bool, patient: bool = True
@@ -117,7 +139,7 @@ class Asking:
                 pending = next(iter(left.values()))["Keys"] if left else ()
                 if pending:
                     tries += 1
-                    throttled = Refused("ThrottlingException", "keys were left unread")
+                    throttled = Refused(KEY_THROTTLED, "keys were left unread")
                     yield from self.pause(tries, until, throttled)
         return found
 
@@ -169,16 +191,18 @@ class Asking:
     ) -> Plan[tuple[Reason, ...]]:
         """Several writes or none. Nothing (an empty tuple) when they were done, else a reason per item.
 
-        A token tells DynamoDB that a repeated transaction is the same; one that met a conflict was surely not
-        done, and is tried as a new one. ``doubts`` gets every lost answer.
+        A token tells DynamoDB that a repeated transaction is the same. One that met a conflict was surely not
+        done, and is tried as a new one, unless an answer was lost before. ``doubts`` gets every lost answer.
         """
         tries = 0
         token = self.marks.token()
+        in_doubt = False
         while True:
             params = {"TransactItems": writes, "ClientRequestToken": token}
             try:
                 yield from self.ask("TransactWriteItems", params, until, repeatable=False, patient=False)
             except NoAnswer as silence:
+                in_doubt = in_doubt or silence.sent
                 if doubts is not None and silence.sent:
                     doubts.append(silence)
                 tries += 1
@@ -188,7 +212,7 @@ class Asking:
                 if refusal.by_conflict or refusal.by_throttling:
                     tries += 1
                     yield from self.pause(tries, until, refusal)
-                    token = self.marks.token()
+                    token = token if in_doubt else self.marks.token()
                     continue
                 if refusal.code != TRANSACTION_CANCELED or not refusal.reasons:
                     raise

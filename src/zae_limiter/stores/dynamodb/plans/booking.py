@@ -8,112 +8,47 @@ again (at worst it is charged twice) and a credit is not (it must never be given
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
+from zae_limiter.exceptions import NamespaceNotFoundError
+from zae_limiter.running.plan import Interrupted, Plan
+from zae_limiter.stores.dynamodb.bookings import Booking, Seen, answers_of
 from zae_limiter.stores.dynamodb.items import Image, image_of
-from zae_limiter.stores.dynamodb.keys import Key, bucket_key
+from zae_limiter.stores.dynamodb.keys import Key, bucket_key, shard_key
+from zae_limiter.stores.dynamodb.payments import has_room, placed, shared_out
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.resolving import ResolvingPlans
-from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Together
-from zae_limiter.stores.dynamodb.versions import of_call
-from zae_limiter.stores.dynamodb.writes import Terms, Wish, new_item, update
+from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE, PostingPlans
+from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.writes import Terms, Wish, new_item
 from zae_limiter.stores.protocol import Leg
 
-TRIES_AT_ONCE = 2
-"""So often a refused write is repeated at once, with the image the refusal brought; later ones wait a little."""
 
-
-class Booking:
-    """Something to book on one bucket, and how far that is."""
-
-    __slots__ = (
-        "anchor",
-        "deltas",
-        "done",
-        "doubtful",
-        "grants",
-        "image",
-        "inc",
-        "key",
-        "leg",
-        "nonce",
-        "tries",
-        "void_mark",
-    )
-
-    def __init__(self, key: Key, leg: Leg, deltas: Mapping[str, int], *, grants: int = 0) -> None:
-        self.key = key
-        self.leg = leg
-        self.deltas = deltas
-        self.grants = grants
-        self.image: Image | None = None
-        self.nonce = ""
-        self.inc = ""
-        self.void_mark = ""
-        self.done = False
-        self.doubtful = False  # it may have been done: an answer was lost
-        self.anchor: str | None = None  # a mark that was in the ring before it can have been done
-        self.tries = 0
-
-    def drop_anchor(self) -> None:
-        """Note a mark that is in the ring before the next try: while it is there, the ring has not moved on."""
-        if not self.doubtful and self.image is not None:
-            self.anchor = self.image.ring[0]
-
-    def note(self, answer: Answer | None) -> None:
-        """What must be known of an answer before anything else can go wrong; ``None``: it was never heard."""
-        if answer is None:
-            self.doubtful = True
-        elif isinstance(answer, NoAnswer):
-            self.doubtful = self.doubtful or answer.sent
-        elif not isinstance(answer, Refused):
-            self.done = True
-
-    def can_be_sure(self) -> bool:
-        """Whether a try whose answer was lost can be repeated so that only one of the two is ever done.
-
-        The anchor must still be in the ring: then the try was done only if its mark is there too. And the repetition
-        must move the baseline: then the try, if it is still under way, is refused when it arrives.
-        """
-        image = self.image
-        return self.doubtful and image is not None and self.anchor in image.ring
-
-    def begin_anew(self, nonce: str) -> None:
-        """The next try is another write, with a mark of its own: no mark is ever applied twice."""
-        self.doubtful = False
-        self.nonce, self.inc, self.void_mark = nonce, "", ""
-
-    def let_credits_go(self) -> None:
-        """What could come back twice does not come back at all."""
-        self.deltas = {name: delta for name, delta in self.deltas.items() if delta > 0}
-        self.grants = max(self.grants, 0)
-        self.done = not self.deltas and not self.grants
-
-    def left(self) -> Mapping[str, int]:
-        """What is to be booked again: of what may have been done, only what may be done twice."""
-        if self.done:
-            return {}
-        return {name: delta for name, delta in self.deltas.items() if delta > 0 or not self.doubtful}
-
-    @property
-    def gives_back(self) -> bool:
-        return any(delta < 0 for delta in self.deltas.values())
-
-
-class BookingPlans(ResolvingPlans):
+class BookingPlans(PostingPlans):
     """Writes that are not refused for lack of tokens."""
 
-    unresolved = 0
-
     def bookings(self, ns: str, owed: Sequence[tuple[Leg, Mapping[str, int]]], *, grants: int = 0) -> list[Booking]:
-        """One booking per bucket."""
+        """One booking per bucket; on a divided one, per shard that paid."""
         return [
-            Booking(bucket_key(ns, leg.entity_id, leg.resource), leg, deltas, grants=grants) for leg, deltas in owed
+            Booking(bucket_key(ns, part.entity_id, part.resource, shard), part, deltas, grants=grants)
+            for leg, owes in owed
+            for shard, part, deltas in shared_out(leg, owes)
         ]
 
-    def book(self, bookings: Sequence[Booking], now: int, until: Window) -> Plan[None]:
-        """Do all of them. Raises when time runs out; those that are ``done`` are done."""
+    def book(self, bookings: list[Booking], now: int, until: Window) -> Plan[None]:
+        """Do all of them. Raises when time runs out; those that are ``done`` are done.
+
+        What does not fit into its shard becomes further bookings, on other shards.
+        """
+        rebuilt: dict[Key, Terms] = {}
+        yield from self._book(bookings, rebuilt, now, until)
+        for booking in bookings:
+            if booking.inc and booking.key in rebuilt:
+                with suppress(NamespaceNotFoundError):  # deleted meanwhile; what was booked is booked
+                    yield from self.check_terms_of_new(booking.key, rebuilt[booking.key], now, until)
+
+    def _book(self, bookings: list[Booking], rebuilt: dict[Key, Terms], now: int, until: Window) -> Plan[None]:
+        """Do all of them, and note by which terms buckets that were gone are rebuilt."""
         for booking in bookings:
             if not booking.nonce:
                 booking.nonce = self.marks.nonce(now)
@@ -129,80 +64,88 @@ class BookingPlans(ResolvingPlans):
                 booking.drop_anchor()
                 creating = booking.inc and booking.image is None  # its repetition is recognised by what it creates
                 if booking.doubtful and not creating and not booking.can_be_sure():
-                    self.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
-                    booking.let_credits_go()
-                    booking.begin_anew(self.marks.nonce(now))
+                    self._forget_doubt(booking, now)
             pending = [booking for booking in pending if not booking.done]
-            if not pending:
-                return
-            calls = []
-            for booking in pending:
-                calls.append((yield from self._call_for(booking, now, until)))
-            try:
-                answers = yield from self.ask_together(calls)
-            except Interrupted as stop:
-                for booking, heard in zip(pending, answers_of(stop, len(pending)), strict=True):
-                    booking.note(heard)
-                raise
-            for booking, answer in zip(pending, answers, strict=True):
-                booking.note(answer)
-            for booking, answer in zip(pending, answers, strict=True):
-                failure = (yield from self._hear(booking, answer, now)) or failure
+            for booking in [booking for booking in pending if booking.image is None]:
+                terms = rebuilt[booking.key] = yield from self._terms_to_rebuild(booking.leg, until)
+                failure = (yield from self._rebuild(booking, terms, now, until)) or failure
+            for booking in list(pending):
+                if booking.image is not None and booking.image.shards > 1 and booking.gives_back:
+                    others = yield from self._overflow(booking, booking.image, now, until)
+                    bookings.extend(others)
+                    pending.extend(others)
+            written = [booking for booking in pending if booking.image is not None and not booking.inc]
+            if written:
+                yield from self.post(written, lambda booking: self._params(booking, now, until), now, until)
+            for booking in written:
+                failure = self._hear(booking) or failure
             pending = [booking for booking in pending if not booking.done]
             tries = max((booking.tries for booking in pending), default=0)
             if pending and tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, failure or NoAnswer("too many others", sent=False))
 
-    def ask_together(self, calls: Sequence[Call]) -> Plan[Sequence[Answer]]:
-        """The answers to several calls, errors as values."""
-        if len(calls) > 1:
-            try:
-                return (yield from Together(calls))
-            except CutShort as cut:
-                return [NoAnswer(str(cut))] * len(calls)
-        try:
-            return [(yield from calls[0])]
-        except (Refused, NoAnswer) as failure:
-            return [failure]
-        except CutShort as cut:
-            return [NoAnswer(str(cut))]
-
-    def see(self, key: Key, image: Image, now: int) -> Plan[Image]:
-        """Remember an image, and learn from it whether our clock is late."""
-        if self.images.is_ahead(image, now):
-            self.images.compare_clocks(image, (yield from READ_CLOCK))
-        self.images.see(key, image, now)
-        return image
+    def _overflow(self, booking: Booking, image: Image, now: int, until: Window) -> Plan[list[Booking]]:
+        """Bookings on other shards for what would be lost at the ceiling of its own."""
+        if booking.doubtful or booking.inc or has_room(image, booking.deltas, now):
+            return []
+        keys = self.images.shards_of(shard_key(booking.key, 0))
+        unknown = [key for key in keys if self.images.get(key) is None]
+        found = (yield from self.asking.get_all(unknown, until)) if unknown else {}
+        for key, item in found.items():
+            yield from self.see(key, image_of(item), now)
+        family = {key: memory.image for key in keys if (memory := self.images.get(key)) is not None}
+        parts = placed(booking.key, booking.deltas, {**family, booking.key: image}, now)
+        others = []
+        for key, deltas in parts.items():
+            if key != booking.key:
+                other = Booking(key, booking.leg, deltas)
+                other.nonce, other.image = self.marks.nonce(now), family[key]
+                others.append(other)
+        booking.deltas = parts[booking.key]
+        return others
 
     def _look_at(self, unseen: Sequence[Booking], now: int, until: Window) -> Plan[None]:
         found = yield from self.asking.get_all([booking.key for booking in unseen], until)
+        again: list[Booking] = []
         for booking in unseen:
             item = found.get(booking.key)
-            if item is not None:
+            if item is None and booking.key != (first := shard_key(booking.key, 0)):
+                booking.key = first  # a shard that is gone: the first speaks for it
+                memory = self.images.get(first)
+                booking.image = None if memory is None else memory.image
+                again.append(booking)
+            elif item is not None:
                 image = booking.image = yield from self.see(booking.key, image_of(item), now)
                 if booking.doubtful and (booking.nonce in image.ring or image.inc == booking.inc):
                     booking.done = True
+                elif not booking.doubtful:
+                    booking.inc = ""  # somebody else created it: ours was refused
+        unseen = [booking for booking in again if booking.image is None]
+        if unseen:
+            yield from self._look_at(unseen, now, until)
 
-    def _call_for(self, booking: Booking, now: int, until: Window) -> Plan[Call]:
+    def _params(self, booking: Booking, now: int, until: Window) -> dict[str, Any]:
         image = booking.image
-        if image is None:
-            terms = yield from self._terms_to_rebuild(booking.leg, until)
-            return self.call_to_create(booking, terms, now, until)
+        assert image is not None
+        booking.drop_anchor()
         sure = booking.can_be_sure()
-        write = update(
+        if booking.doubtful and not sure:
+            self._forget_doubt(booking, now)
+        return self.params(
+            booking.key,
             image,
             Wish(booking.deltas, grants=booking.grants, rebase=sure),
-            now=max(now, image.rf + 1) if sure else now,
-            nonce=booking.nonce,
-            epoch_s=until.epoch_s,
+            max(now, image.rf + 1) if sure else now,
+            booking.nonce,
+            until,
             anchor=booking.anchor if sure else None,
-            ttl_margin_s=self.asking.ttl_margin_s,
         )
-        return self.call_to_update(write.params(self.asking.table, booking.key), until)
 
-    def call_to_update(self, params: dict[str, object], until: Window) -> Call:
-        """An UpdateItem that answers with the bucket as it is afterwards."""
-        return Call("UpdateItem", {**params, "ReturnValues": "ALL_NEW"}, until.give_up_at)
+    def _forget_doubt(self, booking: Booking, now: int) -> None:
+        """Nobody can tell whether the lost try was done: what is taken may be charged twice."""
+        self.unresolved += 1
+        booking.let_credits_go()
+        booking.begin_anew(self.marks.nonce(now))
 
     def call_to_create(self, booking: Booking, terms: Terms, now: int, until: Window) -> Call:
         """A PutItem that begins the life of a bucket, unless there is one."""
@@ -217,6 +160,7 @@ class BookingPlans(ResolvingPlans):
             grants=booking.grants,
             epoch_s=until.epoch_s,
             ttl_margin_s=self.asking.ttl_margin_s,
+            wcu=self.asking.wcu,
         )
         params = {
             "TableName": self.asking.table,
@@ -228,51 +172,64 @@ class BookingPlans(ResolvingPlans):
 
     def _terms_to_rebuild(self, leg: Leg, until: Window) -> Plan[Terms]:
         """What a bucket that is gone obeys when it comes back."""
-        standing = yield from self.standing(leg.entity_id, leg.resource, until, fresh=True)
+        standing = yield from self.whole_standing(leg.entity_id, leg.resource, until, fresh=True)
         terms = standing.terms()
-        if terms is not None and leg.source != "call":
-            return terms
-        return Terms(leg, of_call(leg.limits, standing.meta), standing.parent_id, standing.cascade)
+        return terms if terms is not None and leg.source != "call" else standing.terms_of(leg)
 
-    def _hear(self, booking: Booking, answer: Answer, now: int) -> Plan[Refused | NoAnswer | None]:
+    def check_terms_of_new(self, key: Key, terms: Terms, now: int, until: Window) -> Plan[None]:
+        """Let a bucket that was just created follow what changed meanwhile (see ``rewriting``)."""
+        raise NotImplementedError
+
+    def _rebuild(self, booking: Booking, terms: Terms, now: int, until: Window) -> Plan[Refused | NoAnswer | None]:
+        """Try to rebuild its bucket. Returns what went wrong, if somebody else was not just faster."""
+        call = self.call_to_create(booking, terms, now, until)
+        try:
+            (answer,) = yield from self.ask_together([call])
+        except Interrupted as stop:
+            booking.note(answers_of(stop, 1)[0])
+            raise
+        booking.note(answer)
+        booking.tries += 1
+        if not isinstance(answer, (Refused, NoAnswer)):
+            yield from self.see(booking.key, image_of(call.params["Item"]), now)
+            return None
+        if isinstance(answer, Refused) and answer.by_condition:
+            if answer.item is not None:
+                booking.image = yield from self.see(booking.key, image_of(answer.item), now)
+                self._recognise(booking)
+            return None
+        return self._or_raise(answer)
+
+    def _hear(self, booking: Booking) -> Refused | NoAnswer | None:
         """What became of one try. Returns what went wrong, if it was not just a wrong guess."""
         booking.tries += 1
-        if isinstance(answer, NoAnswer):
-            if answer.final:
-                raise answer
-            return answer
-        if isinstance(answer, Refused):
-            if answer.by_condition:
-                yield from self._hear_refusal(booking, answer, now)
-                return None
-            if not (answer.by_throttling or answer.by_conflict):
-                raise answer
-            return answer
-        if "Attributes" in answer:
-            yield from self.see(booking.key, image_of(answer["Attributes"]), now)
-            self.remember_own(booking)
-        else:
-            self.images.forget(booking.key)
-        return None
+        verdict = booking.verdict
+        if isinstance(verdict, Seen):
+            booking.image = verdict.image
+            self._recognise(booking)
+            return None
+        assert verdict is not None
+        return self._or_raise(verdict)
 
-    def _hear_refusal(self, booking: Booking, refusal: Refused, now: int) -> Plan[None]:
-        if refusal.item is None:
-            booking.image = None
-            self.images.forget(booking.key)
+    def _recognise(self, booking: Booking) -> None:
+        """Whether the bucket as it is now shows that a try whose answer was lost was done."""
+        image = booking.image
+        if image is None or booking.done:
             return
-        image = yield from self.see(booking.key, image_of(refusal.item), now)
-        booking.image = image
         if booking.nonce in image.ring or image.inc == booking.inc:
             booking.done = True
             self.remember_own(booking)
         elif booking.inc:
             booking.doubtful, booking.inc = False, ""  # somebody else created it: ours was not
 
-    def remember_own(self, booking: Booking) -> None:
-        """This client did it: what else happened to the bucket was done by others."""
-        memory = self.images.get(booking.key)
-        if memory is not None:
-            memory.took(booking.deltas)
+    def _or_raise(self, failure: Refused | NoAnswer) -> Refused | NoAnswer:
+        """A failure after which the same may be tried again; any other is raised."""
+        if isinstance(failure, NoAnswer):
+            if failure.final:
+                raise failure
+        elif not (failure.by_throttling or failure.by_conflict):
+            raise failure
+        return failure
 
     def void(self, booking: Booking, now: int, until: Window) -> Plan[bool]:
         """Make sure of a write whose answer was lost: was it done? If not, it never will be.
@@ -287,27 +244,21 @@ class BookingPlans(ResolvingPlans):
                 yield from self._look_at([booking], now, until)
             image = booking.image
             if image is None:
-                self.unresolved += 1  # a bucket that is not there cannot keep a mark
+                self.unresolved += booking.weight  # a bucket that is not there cannot keep a mark
                 break
             if booking.nonce in image.ring or image.inc == booking.inc:
                 return True
             if booking.void_mark in image.ring:
-                self.unresolved += booking.anchor not in image.ring
+                self.unresolved += booking.weight * (booking.anchor not in image.ring)
                 break
-            write = update(
-                image,
-                Wish({}, rebase=True),
-                now=max(now, image.rf + 1),
-                nonce=booking.void_mark,
-                epoch_s=until.epoch_s,
-                ttl_margin_s=self.asking.ttl_margin_s,
-            )
-            write.demand_unmarked(booking.nonce)
-            call = self.call_to_update(write.params(self.asking.table, booking.key), until)
+            rebased = Wish({}, rebase=True, unmarked=booking.nonce)
+            moment = max(now, image.rf + 1)
+            params = self.params(booking.key, image, rebased, moment, booking.void_mark, until)
+            call = self.call_to_update(params, until)
             (answer,) = yield from self.ask_together([call])
             if not isinstance(answer, (Refused, NoAnswer)):
                 booking.image = yield from self.see(booking.key, image_of(answer["Attributes"]), now)
-                self.unresolved += booking.anchor not in booking.image.ring
+                self.unresolved += booking.weight * (booking.anchor not in booking.image.ring)
                 break
             if isinstance(answer, NoAnswer) and answer.final:
                 raise answer
@@ -321,13 +272,3 @@ class BookingPlans(ResolvingPlans):
                 yield from self.asking.pause(tries - 1, until, answer)
         booking.begin_anew(self.marks.nonce(now))
         return False
-
-
-def answers_of(stop: Interrupted, count: int) -> Sequence[Answer | None]:
-    """What the calls in flight answered when an interrupt came; ``None`` where nobody knows."""
-    heard: Any = stop.reply if stop.error is None else stop.error
-    if count == 1 and isinstance(heard, (Mapping, Refused, NoAnswer)):
-        return [heard]
-    if isinstance(heard, (list, tuple)) and len(heard) == count:
-        return heard
-    return [None] * count

@@ -54,9 +54,12 @@ class ConfigVerbs(SpaceBase):
         if on_unavailable is not None:
             details["on_unavailable"] = str(on_unavailable)
         trace = Trace(scope.audited_as, "limits_set", scope.resource, principal, details)
+        had_limits = True
 
         def attempt(until: Window) -> Plan[None]:
+            nonlocal had_limits
             before = yield from self._config(ns, scope, until)
+            had_limits = had_limits and bool(before.limits)  # a second try may find what the first has set
             config = Config(limits, on_unavailable or before.on_unavailable, before.version + 1)
             writes = [config_write(self.asking.table, ns, scope, config), traced(self.asking, ns, trace, now, until)]
             yield from commit(self.asking, writes, until)
@@ -64,6 +67,8 @@ class ConfigVerbs(SpaceBase):
         yield from persist(self.asking, attempt)
         if propagate:
             yield from self.propagate(ns, scope, now)
+            if not had_limits and scope.entity_id is not None:
+                yield from self.rewrite_buckets_below(ns, scope.entity_id, now, scope=scope)
 
     @verb
     def get_config(self, scope: Scope) -> Plan[Config]:

@@ -12,63 +12,39 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from zae_limiter.bucket import Balance
+from zae_limiter.models.status import LimitStatus
 from zae_limiter.running.plan import Interrupted, Plan
-from zae_limiter.stores.dynamodb.adopting import adopted, after_taking, due_at, lacking, needed_of, taken_of
+from zae_limiter.stores.dynamodb.adopting import adopted, due_at, lacking
+from zae_limiter.stores.dynamodb.bookings import Booking, Verdict, answers_of
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import Image, image_of
-from zae_limiter.stores.dynamodb.keys import bucket_key
+from zae_limiter.stores.dynamodb.gauge import is_pressed
+from zae_limiter.stores.dynamodb.images import newest
+from zae_limiter.stores.dynamodb.items import image_of
+from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.booking import TRIES_AT_ONCE, Booking, answers_of
+from zae_limiter.stores.dynamodb.plans.creating import DrawOfNewBuckets
+from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
+from zae_limiter.stores.dynamodb.plans.sharing import THROTTLES_BORNE, DrawOverShards
 from zae_limiter.stores.dynamodb.requests import (
-    CONDITION_FAILED,
     KEY_THROTTLED,
-    Answer,
     NoAnswer,
     Refused,
 )
 from zae_limiter.stores.dynamodb.versions import may_follow
-from zae_limiter.stores.dynamodb.writes import Terms, Wish, update
+from zae_limiter.stores.dynamodb.writes import Wish
 from zae_limiter.stores.judging import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
 
-THROTTLES_BORNE = 2
-"""So often a bucket's own throttled key is tried again before the draw is denied: it is load, not an outage."""
-
 THROTTLED_WAIT_S = 0.1
 
 
-class LegUnderWay(Booking):
-    """One bucket of a draw, and how far it is."""
-
-    __slots__ = ("fresh", "needed", "terms", "throttles")
-
-    def __init__(self, ns: str, terms: Terms, draw: Draw) -> None:
-        leg = terms.leg
-        self.needed = needed_of(terms, draw.wanted, draw.reserved.get(leg.entity_id, {}))
-        super().__init__(bucket_key(ns, leg.entity_id, leg.resource), leg, taken_of(terms, draw.wanted), grants=1)
-        self.terms = terms
-        self.fresh = False  # the image came during this draw
-        self.throttles = 0
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether its bucket obeys another version than ours."""
-        return self.image is not None and self.image.cv != self.terms.cv
-
-    def lacks(self, now: int) -> bool:
-        """Whether, by the image, it does not hold what is needed."""
-        return bool(lacking(adopted(self.image, self.terms, now), self.needed, now))
-
-    def fits(self) -> bool:
-        """Whether a full bucket could ever hold what is needed."""
-        return all(self.needed.get(limit.name, 0) <= limit.burst * 1000 for limit in self.leg.limits)
-
-
-class DrawUnderWay:
+class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
     """One draw, from its first guess to its outcome."""
 
     def __init__(self, space: DrawingPlans, draw: Draw, now: int, until: Window) -> None:
@@ -79,7 +55,7 @@ class DrawUnderWay:
         self.legs: list[LegUnderWay] = []
         self.flight: Sequence[LegUnderWay] = ()
         self.failure: Refused | NoAnswer | None = None
-        self.seen_before: set[str] = set()
+        self.seen_before: dict[Key, str] = {}
         self.backs: list[Booking] = []
 
     def run(self) -> Plan[Outcome]:
@@ -92,7 +68,7 @@ class DrawUnderWay:
             # An interrupt, at a request or anywhere else, or an error nobody foresaw.
             self._hear_interrupt(stop)
             try:
-                yield from self._undo((yield from self.space.asking.window()))
+                yield from self.undo((yield from self.space.asking.window()))
             except (Refused, NoAnswer):
                 self.space.unresolved += 1
             raise
@@ -104,12 +80,12 @@ class DrawUnderWay:
                 outcome = yield from self._attempt(fresh)
                 if outcome is not None:
                     return outcome
-                yield from self._undo(self.whole)
-                self.seen_before = {leg.image.cv for leg in self.legs if leg.image is not None}
+                yield from self.undo(self.whole)
+                self.seen_before = self._versions_seen()
                 fresh = True
         except (Refused, NoAnswer) as failure:
             try:
-                yield from self._undo(self.whole)
+                yield from self.undo(self.whole)
             except (Refused, NoAnswer):
                 raise NoAnswer(str(failure)) from failure
             if isinstance(failure, Refused) and failure.code == KEY_THROTTLED and self.legs:
@@ -117,6 +93,17 @@ class DrawUnderWay:
             if isinstance(failure, NoAnswer):
                 raise NoAnswer(str(failure), sent=False) from failure
             raise
+
+    def _versions_seen(self) -> dict[Key, str]:
+        """What every bucket, with all its shards, is known to obey."""
+        images = self.space.images
+        seen = {
+            key: memory.image.cv
+            for leg in self.legs
+            for key in images.shards_of(leg.first)
+            if (memory := images.get(key)) is not None
+        }
+        return seen | {leg.key: leg.image.cv for leg in self.legs if leg.image is not None}
 
     def _attempt(self, fresh: bool) -> Plan[Outcome | None]:
         """One set of terms. ``None``: they are too old, and were not obeyed."""
@@ -135,28 +122,50 @@ class DrawUnderWay:
         if remembered is not None:
             return remembered
         yield from self._look_at([leg for leg in self.legs if leg.image is None])
+        if space.images.any_divided:
+            for leg in self.legs:
+                yield from self.choose_shard(leg)
+        shut = [leg for leg in self.legs if space.images.is_shut(leg.key, THROTTLES_BORNE, self.now)]
+        for leg in shut:
+            leg.throttled = THROTTLES_BORNE + 1
+        if shut:
+            return (yield from self._deny_under_load())
         tries = 0
         while True:
             pending = [leg for leg in self.legs if not leg.done]
             if not pending:
+                for leg in self.legs:
+                    if leg.image is not None and is_pressed(leg.image, max(self.now, newest(leg.image))):
+                        yield from self.divide(leg)
                 return self._grant()
             if not all(self._may_write(leg) for leg in pending):
                 return None
-            hopeless = [leg for leg in pending if not (leg.fresh or leg.fits())]
+            hopeless = [leg for leg in pending if not (leg.fresh or (leg.fits() and leg.fits_here()))]
             if hopeless:
                 yield from self._look_at(hopeless)
                 continue
-            if any(leg.fresh and leg.lacks(self.now) for leg in pending):
-                refused = yield from self._deny()
-                if refused is not None:
-                    return refused
-                continue
-            if any(leg.throttles > THROTTLES_BORNE for leg in pending):
+            if any(leg.throttled > THROTTLES_BORNE for leg in pending):
                 return (yield from self._deny_under_load())
+            drained = next((leg for leg in pending if leg.fresh and leg.lacks(self.now)), None)
+            if drained is not None:
+                if not (yield from self.look_elsewhere(drained)):
+                    refused = yield from self._deny()
+                    if refused is not None:
+                        return refused
+                continue
+            moving = [leg for leg in pending if leg.is_hot or (leg.image is None and leg.key != leg.first)]
+            for leg in moving:
+                if leg.is_hot:
+                    yield from self.relieve_hot(leg)
+                else:  # the shard is gone, and perhaps all of them
+                    leg.move_to(leg.first, None, fresh=False)
+                    yield from self._look_at([leg])
+            if moving:
+                continue  # where it is now may obey other terms, or lack
             if any(leg.image is None for leg in pending):
                 if not route.fresh:
                     return None  # a new bucket obeys what holds now, not what was remembered
-                yield from self._create()
+                yield from self.create()
             else:
                 healthy = all(not self._looks_drained(leg) for leg in pending)
                 yield from self._write(pending if healthy else pending[:1])
@@ -166,8 +175,12 @@ class DrawUnderWay:
                 yield from space.asking.pause(tries - 1, self.until, failure)
 
     def _may_write(self, leg: LegUnderWay) -> bool:
-        theirs = leg.terms.cv if leg.image is None else leg.image.cv
-        return theirs == leg.terms.cv or may_follow(leg.terms.cv, theirs, seen_before=theirs in self.seen_before)
+        return leg.image is None or self.may_follow(leg, leg.key, leg.image.cv)
+
+    def may_follow(self, leg: LegUnderWay, key: Key, theirs: str) -> bool:
+        """Whether a bucket that obeys ``theirs`` may obey our terms from now on."""
+        seen_before = self.seen_before.get(key) == theirs
+        return theirs == leg.terms.cv or may_follow(leg.terms.cv, theirs, seen_before=seen_before)
 
     def _looks_drained(self, leg: LegUnderWay) -> bool:
         memory = self.space.images.get(leg.key)
@@ -181,133 +194,54 @@ class DrawUnderWay:
 
     # Writing
 
-    def _params(self, leg: LegUnderWay, image: Image) -> dict[str, Any]:
-        space = self.space
+    def params_of(self, leg: LegUnderWay) -> dict[str, Any]:
+        space, image = self.space, leg.image
+        assert image is not None
         leg.drop_anchor()
         sure = leg.can_be_sure()
         if leg.doubtful and not sure:
             space.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
             leg.begin_anew(space.marks.nonce(self.now))
-        memory = space.images.get(leg.key)
-        write = update(
+        return space.params(
+            leg.key,
             image,
             Wish(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
+            max(self.now, image.rf + 1) if sure else self.now,
+            leg.nonce,
+            self.until,
             anchor=leg.anchor if sure else None,
-            now=max(self.now, image.rf + 1) if sure else self.now,
-            nonce=leg.nonce,
-            epoch_s=self.until.epoch_s,
-            ttl_margin_s=space.asking.ttl_margin_s,
-            guesses={} if leg.fresh or memory is None else memory.guesses(self.now),
+            guess=not leg.fresh,
         )
-        return write.params(space.asking.table, leg.key)
 
     def _write(self, legs: Sequence[LegUnderWay]) -> Plan[None]:
-        calls = [
-            self.space.call_to_update(self._params(leg, leg.image), self.until)
-            for leg in legs
-            if leg.image is not None
-        ]
-        self.flight = legs
-        answers = yield from self.space.ask_together(calls)
-        yield from self._hear_all(legs, answers)
-
-    def _create(self) -> Plan[None]:
-        """Begin the life of the buckets that are not there; with others, in one transaction."""
-        if any(leg.done or (leg.doubtful and not leg.inc) for leg in self.legs):
-            yield from self._undo(self.whole)
-        space = self.space
-        if len(self.legs) == 1:
-            leg = self.legs[0]
-            call = space.call_to_create(leg, leg.terms, self.now, self.until)
-            self.flight = self.legs
-            (answer,) = yield from space.ask_together([call])
-            if not isinstance(answer, (Refused, NoAnswer)):
-                answer = {"Attributes": call.params["Item"]}
-            yield from self._hear_all(self.legs, [answer])
-        else:
-            yield from self._create_in_transaction()
-        for leg in self.legs:
-            if leg.done:
-                yield from space.check_terms_of_new(leg.key, leg.terms, self.now, self.until)
-
-    def _create_in_transaction(self) -> Plan[None]:
-        space = self.space
-        writes: list[dict[str, Any]] = []
-        for leg in self.legs:
-            if leg.image is not None:
-                writes.append({"Update": self._params(leg, leg.image)})
-            else:
-                writes.append({"Put": space.call_to_create(leg, leg.terms, self.now, self.until).params})
-        self.flight = self.legs
-        doubts: list[NoAnswer] = []
-        try:
-            reasons = yield from space.asking.transact(writes, self.until, doubts)
-        except Refused as refusal:
-            for leg in self.legs:
-                leg.doubtful = leg.doubtful or bool(doubts)
-            if not refusal.by_throttling:
-                raise
-            for leg in self.legs:  # a key takes no more writes: load, not an outage
-                leg.throttles = THROTTLES_BORNE + 1
-            self.flight = ()
-            return
-        except NoAnswer as silence:
-            for leg in self.legs:
-                leg.doubtful = leg.doubtful or silence.sent
-            raise
-        self.flight = ()
-        if not reasons:
-            for leg in self.legs:
-                leg.done = True
-            for leg, write in zip(self.legs, writes, strict=True):
-                if "Put" in write:
-                    leg.image = yield from space.see(leg.key, image_of(write["Put"]["Item"]), self.now)
-                elif leg.image is not None:
-                    leg.image = after_taking(leg.image, leg.terms, leg.deltas, self.now, leg.nonce)
-                    space.images.see(leg.key, leg.image, self.now)
-            return
-        for leg, reason in zip(self.legs, reasons, strict=True):
-            leg.doubtful = leg.doubtful or bool(doubts)
-            if reason.code is not None:
-                yield from self._hear(leg, Refused(CONDITION_FAILED, item=reason.item))
+        under_way = {leg.key: leg for leg in legs}
+        yield from self.space.post(legs, lambda one: self.params_of(under_way[one.key]), self.now, self.until)
+        for leg in legs:
+            assert leg.verdict is not None
+            self.hear(leg, leg.verdict)
 
     # Hearing
 
-    def _hear_all(self, legs: Sequence[LegUnderWay], answers: Sequence[Answer]) -> Plan[None]:
-        self.flight = ()
-        for leg, answer in zip(legs, answers, strict=True):
-            leg.note(answer)
-        for leg, answer in zip(legs, answers, strict=True):
-            yield from self._hear(leg, answer)
-
-    def _hear(self, leg: LegUnderWay, answer: Answer) -> Plan[None]:
-        space = self.space
-        if isinstance(answer, NoAnswer):
-            if answer.final:
-                raise self.failure or answer
-            self.failure = answer
-        elif isinstance(answer, Refused):
-            yield from self._hear_refusal(leg, answer)
+    def hear(self, leg: LegUnderWay, verdict: Verdict) -> None:
+        if isinstance(verdict, NoAnswer):
+            if verdict.final:
+                raise self.failure or verdict
+            self.failure = verdict
+        elif isinstance(verdict, Refused):
+            self.failure = verdict
+            if verdict.code == KEY_THROTTLED:
+                leg.throttled += 1
+                leg.is_hot = True
+            elif not (verdict.by_throttling or verdict.by_conflict):
+                raise verdict
         else:
-            leg.image = yield from space.see(leg.key, image_of(answer["Attributes"]), self.now)
-            space.remember_own(leg)
-
-    def _hear_refusal(self, leg: LegUnderWay, refusal: Refused) -> Plan[None]:
-        if refusal.by_condition:
-            leg.fresh = True
-            if refusal.item is None:
-                leg.image = None
-                self.space.images.forget(leg.key)
-                return
-            leg.image = yield from self.space.see(leg.key, image_of(refusal.item), self.now)
-            if leg.nonce in leg.image.ring or leg.image.inc == leg.inc:
-                leg.done = True  # by a try whose answer was lost
-            return
-        self.failure = refusal
-        if refusal.code == KEY_THROTTLED:
-            leg.throttles += 1
-        elif not (refusal.by_throttling or refusal.by_conflict):
-            raise refusal
+            leg.fresh, leg.image = leg.fresh or not verdict.done, verdict.image
+            leg.granted_at = max(leg.now, self.now)
+            if leg.image is not None and not leg.done:
+                if leg.nonce in leg.image.ring or leg.image.inc == leg.inc:
+                    leg.done = True  # by a try whose answer was lost
+                elif leg.inc:
+                    leg.doubtful, leg.inc = False, ""  # somebody else created it: ours was not
 
     def _hear_interrupt(self, stop: BaseException) -> None:
         """An interrupt came while calls were in flight: what they answered still counts."""
@@ -319,23 +253,21 @@ class DrawUnderWay:
     # Outcomes
 
     def _grant(self) -> Grant:
-        balances = [balance for leg in self.legs for balance in adopted(leg.image, leg.terms, self.now)]
-        return Grant(
-            tuple(leg.leg for leg in self.legs),
-            self.draw.wanted,
-            balances,
-            [balance.tk for balance in balances],
-            self.now,
-        )
+        now = max(self.now, *(leg.granted_at for leg in self.legs))
+        balances = [balance for leg in self.legs for balance in leg.whole(self.space.images, now)]
+        legs = tuple(leg.paid_leg() for leg in self.legs)
+        return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now)
 
     def _remembered_denial(self) -> Denial | None:
         """What was refused a moment ago is refused again without asking."""
-        memories = [self.space.images.get(leg.key) for leg in self.legs]
-        for leg, memory in zip(self.legs, memories, strict=True):
-            if memory is None or leg.is_stale:
+        for leg in self.legs:
+            memory = self.space.images.get(leg.first)
+            if memory is None or not memory.denied or leg.is_stale:
                 continue
-            short = lacking(adopted(leg.image, leg.terms, self.now), leg.needed, self.now)
-            if any(memory.still_denies(balance.name, leg.needed.get(balance.name, 0), self.now) for balance in short):
+            if any(
+                memory.still_denies(balance.name, leg.needed.get(balance.name, 0), self.now)
+                for balance in self._short(leg)
+            ):
                 break
         else:
             return None
@@ -343,51 +275,57 @@ class DrawUnderWay:
 
     def _deny(self) -> Plan[Denial | None]:
         """Give back, look at every leg, and say what lacks. ``None``: by now nothing does."""
-        yield from self._undo(self.whole)
+        yield from self.undo(self.whole)
         with suppress(Refused, NoAnswer):  # it lacks all the same; the others are told as they were last seen
             yield from self._look_at([leg for leg in self.legs if not leg.fresh])
         for leg in self.legs:
-            if leg.is_stale and leg.image is not None and self._may_write(leg) and leg.lacks(self.now):
+            if leg.is_stale and self._may_write(leg) and self._short(leg):
                 # New terms are kept even if the draw is denied: a raised burst must not stay refused.
-                leg.image = yield from self.space.adopt(leg.key, leg.image, leg.terms, self.now, self.until)
-        if not any(leg.lacks(self.now) for leg in self.legs):
+                with suppress(Refused, NoAnswer):  # it lacks all the same; the next draw writes them
+                    yield from self.adopt_all(leg)
+        if not any(self._short(leg) for leg in self.legs):
             return None
         found = self._denial()
         for leg in self.legs:
-            memory = self.space.images.get(leg.key)
-            if memory is None:
-                continue
-            short = lacking(adopted(leg.image, leg.terms, self.now), leg.needed, self.now)
-            due = {balance.name: due_at(balance, leg.needed.get(balance.name, 0), self.now) for balance in short}
-            memory.deny(leg.needed, due, self.now)
+            memory = self.space.images.get(leg.first)
+            if memory is not None:
+                due = {
+                    balance.name: due_at(balance, leg.needed.get(balance.name, 0), self.now)
+                    for balance in self._short(leg)
+                }
+                memory.deny(leg.needed, due, self.now)
         return found
 
-    def _denial(self) -> Denial:
+    def _short(self, leg: LegUnderWay) -> list[Balance]:
+        """What lacks of a leg, over all its shards."""
+        return lacking(leg.whole(self.space.images, self.now), leg.needed, self.now)
+
+    def _statuses(self) -> tuple[LimitStatus, ...]:
         legs = [leg.leg for leg in self.legs]
-        balances = [adopted(leg.image, leg.terms, self.now) for leg in self.legs]
-        return denial(legs, statuses_of(legs, balances, self.draw.wanted, self.draw.reserved, self.now))
+        balances = [leg.whole(self.space.images, self.now) for leg in self.legs]
+        return statuses_of(legs, balances, self.draw.wanted, self.draw.reserved, self.now)
+
+    def _denial(self) -> Denial:
+        return denial([leg.leg for leg in self.legs], self._statuses())
 
     def _deny_under_load(self) -> Plan[Denial]:
         """The bucket's own key takes no more writes for now."""
-        yield from self._undo(self.whole)
-        legs = [leg.leg for leg in self.legs]
-        throttled = [leg for leg in self.legs if leg.throttles > THROTTLES_BORNE] or self.legs
+        yield from self.undo(self.whole)
+        throttled = [leg for leg in self.legs if leg.throttled > THROTTLES_BORNE] or self.legs
         hot = {leg.leg.entity_id for leg in throttled}
-        balances = [adopted(leg.image, leg.terms, self.now) for leg in self.legs]
-        statuses = statuses_of(legs, balances, self.draw.wanted, self.draw.reserved, self.now)
         return denial(
-            legs,
+            [leg.leg for leg in self.legs],
             tuple(
                 status._replace(exceeded=True, retry_after_seconds=status.retry_after_seconds or THROTTLED_WAIT_S)
                 if status.entity_id in hot
                 else status
-                for status in statuses
+                for status in self._statuses()
             ),
         )
 
     # Undoing
 
-    def _undo(self, until: Window) -> Plan[None]:
+    def undo(self, until: Window) -> Plan[None]:
         """Give back what was taken, and make sure that what may have been taken is given back or never will be."""
         self.flight = ()
         for leg in self.legs:
@@ -396,8 +334,11 @@ class DrawUnderWay:
         taken = [leg for leg in self.legs if leg.done]
         if taken or self.backs:
             for leg in taken:
-                back = Booking(leg.key, leg.leg, {name: -delta for name, delta in leg.deltas.items()}, grants=-1)
-                leg.done, self.backs = False, [*self.backs, back]
+                backs = [
+                    Booking(key, leg.leg, {name: -delta for name, delta in deltas.items()}, grants=-(not place))
+                    for place, (key, deltas) in enumerate(leg.payment())
+                ]
+                leg.done, leg.payers, self.backs = False, (), [*self.backs, *backs]
                 leg.begin_anew(self.space.marks.nonce(self.now))
             # Should this be interrupted, it goes on where it was.
             yield from self.space.book(self.backs, self.now, until)
@@ -410,6 +351,9 @@ class DrawUnderWay:
         unseen = list(legs)
         if not unseen:
             return
+        for leg in unseen:
+            if len(self.space.images.shards_of(leg.first)) > 1:
+                yield from self.look_at_all(leg)
         if len(unseen) == 1:
             item = yield from self.space.asking.get(unseen[0].key, self.until)
             found = {} if item is None else {unseen[0].key: item}

@@ -101,6 +101,7 @@ class EntityVerbs(SpaceBase):
         )
         if another_route(before, after):
             yield from self.rewrite_buckets_of(ns, entity_id, now)
+            yield from self.rewrite_buckets_below(ns, entity_id, now)
         return after
 
     @verb
@@ -113,7 +114,7 @@ class EntityVerbs(SpaceBase):
         for start in range(0, len(left), GRAVES_AT_ONCE):
             scopes = left[start : start + GRAVES_AT_ONCE]
             yield from persist(self.asking, partial(self._bury, ns, scopes))
-        yield from self.drop_buckets_of(ns, entity_id)
+        yield from self.drop_buckets_of(ns, entity_id, now)
 
     @verb
     def children(self, parent_id: str, limit: int, cursor: str | None) -> Plan[Page[Entity]]:

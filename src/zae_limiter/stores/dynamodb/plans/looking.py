@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zae_limiter.bucket import calculate_available
+from zae_limiter.bucket import Balance, calculate_available
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 from zae_limiter.models.status import BucketStatus, EntityStatus
@@ -15,6 +15,7 @@ from zae_limiter.stores.dynamodb.adopting import adopted
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import Image, image_of, key_of
 from zae_limiter.stores.dynamodb.keys import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
+from zae_limiter.stores.dynamodb.legs import over_shards
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.drawing import DrawingPlans
 from zae_limiter.stores.dynamodb.plans.rewriting import KEYS_PER_PAGE
@@ -43,15 +44,16 @@ class LookingPlans(DrawingPlans):
         route = yield from self.terms_for(draw, until, fresh=False)
         while True:
             keys = [bucket_key(ns, terms.leg.entity_id, resource) for terms in route.terms]
-            images = yield from self._images_at(keys, now, until)
+            families = yield from self._families_at(keys, now, until)
             known = all(
-                key in images and images[key].cv == terms.cv for key, terms in zip(keys, route.terms, strict=True)
+                families[key] and all(image.cv == terms.cv for image in families[key])
+                for key, terms in zip(keys, route.terms, strict=True)
             )
             if known or route.fresh:
                 break
             route = yield from self.terms_for(draw, until, fresh=True)
         legs = tuple(terms.leg for terms in route.terms)
-        held = [adopted(images.get(key), terms, now) for key, terms in zip(keys, route.terms, strict=True)]
+        held = [balances_of(families[key], terms, now) for key, terms in zip(keys, route.terms, strict=True)]
         return Look(legs, statuses_of(legs, held, wanted, {}, now))
 
     @verb
@@ -61,10 +63,11 @@ class LookingPlans(DrawingPlans):
         now = self.images.corrected(now)
         images = yield from self.buckets_of(ns, entity_id, resource, now, until)
         found = []
-        for image in images.values():
-            terms = yield from self._terms_of_bucket(image, until)
-            levels = tuple(limit_level(balance, now) for balance in adopted(image, terms, now))
-            found.append(BucketStatus(image.entity_id, image.resource, levels, image.ev))
+        for family in by_bucket(images.values()):
+            terms = yield from self._terms_of_bucket(family[0], until)
+            levels = tuple(limit_level(balance, now) for balance in balances_of(family, terms, now))
+            events = sum(image.ev for image in family)
+            found.append(BucketStatus(family[0].entity_id, family[0].resource, levels, events))
         return EntityStatus(entity_id, tuple(sorted(found, key=lambda bucket: bucket.resource)))
 
     @verb
@@ -76,6 +79,7 @@ class LookingPlans(DrawingPlans):
         ns = yield from self.checked_ns(until)
         now = self.images.corrected(now)
         capacity = available = 0
+        images: dict[Key, Image] = {}
         rows: list[EntityCapacity] = []
         start: Item | None = None
         while True:
@@ -83,17 +87,22 @@ class LookingPlans(DrawingPlans):
             page = yield from self.asking.query(
                 pk_resource(ns, resource), until, index=GSI2, prefix="BUCKET#", start=start, limit=KEYS_PER_PAGE
             )
-            images = yield from self._images_at([key_of(item) for item in page.items], now, until)
-            for image in images.values():
-                terms = yield from self._terms_of_bucket(image, until)
-                for balance in adopted(image, terms, now):
+            images |= yield from self._images_at([key_of(item) for item in page.items], now, until)
+            start = page.next_key
+            *whole_buckets, last = by_bucket(images.values()) or [[]]
+            if start is None and last:
+                whole_buckets.append(last)
+            for family in whole_buckets:
+                until = yield from self.asking.window()
+                terms = yield from self._terms_of_bucket(family[0], until)
+                for balance in balances_of(family, terms, now):
                     if balance.name == limit_name:
                         whole, left = balance.limit.burst, calculate_available(balance, now)
                         capacity, available = capacity + whole, available + left
-                        rows.append(EntityCapacity(image.entity_id, whole, left, percent_used(whole, left)))
-            start = page.next_key
+                        rows.append(EntityCapacity(family[0].entity_id, whole, left, percent_used(whole, left)))
             if start is None:
                 break
+            images = {key: image for key, image in images.items() if image in last}  # its other shards may follow
         rows.sort(key=lambda row: row.entity_id)
         listed = [row for row in rows if after is None or row.entity_id > after][: limit + 1]
         return ResourceCapacity(
@@ -110,7 +119,7 @@ class LookingPlans(DrawingPlans):
     ) -> Plan[dict[Key, Image]]:
         """The live buckets of an entity, on one resource or on all."""
         if resource is not None:
-            return (yield from self._images_at([bucket_key(ns, entity_id, resource)], now, until))
+            return (yield from self._shards_at([bucket_key(ns, entity_id, resource)], now, until))
         found: dict[Key, Image] = {}
         start: Item | None = None
         while True:
@@ -121,6 +130,20 @@ class LookingPlans(DrawingPlans):
             start = page.next_key
             if start is None:
                 return found
+
+    def _families_at(self, firsts: Sequence[Key], now: int, until: Window) -> Plan[dict[Key, list[Image]]]:
+        """The shards of each bucket, by the key of its first one."""
+        images = yield from self._shards_at(firsts, now, until)
+        return {first: [images[key] for key in self.images.shards_of(first) if key in images] for first in firsts}
+
+    def _shards_at(self, firsts: Sequence[Key], now: int, until: Window) -> Plan[dict[Key, Image]]:
+        """All shards of these buckets. How many there are is learned from the first ones."""
+        images = yield from self._images_at(firsts, now, until)
+        for first in firsts:
+            if first not in images:
+                self.images.forget(first)
+        others = [key for first in firsts for key in self.images.shards_of(first)[1:]]
+        return images | (yield from self._images_at(others, now, until))
 
     def _images_at(self, keys: Iterable[Key], now: int, until: Window) -> Plan[dict[Key, Image]]:
         wanted = list(keys)
@@ -135,9 +158,9 @@ class LookingPlans(DrawingPlans):
 
     def _terms_of_bucket(self, image: Image, until: Window) -> Plan[Terms]:
         """What a bucket obeys: what is configured, or what it was last told."""
-        standing = yield from self.standing(image.entity_id, image.resource, until, fresh=False)
-        if standing.cv != image.cv and standing.read_in is not until:
-            standing = yield from self.standing(image.entity_id, image.resource, until, fresh=True)
+        standing = yield from self.whole_standing(image.entity_id, image.resource, until, fresh=False)
+        if standing.cv != image.cv and not standing.is_of(until):
+            standing = yield from self.whole_standing(image.entity_id, image.resource, until, fresh=True)
         return standing.terms() or terms_in(image)
 
     def note_change(
@@ -153,6 +176,19 @@ class LookingPlans(DrawingPlans):
     ) -> Plan[None]:
         """Write an audit event of its own."""
         raise NotImplementedError
+
+
+def by_bucket(images: Iterable[Image]) -> list[list[Image]]:
+    """Shards, by the bucket they are of."""
+    families: dict[tuple[str, str], list[Image]] = {}
+    for image in images:
+        families.setdefault((image.entity_id, image.resource), []).append(image)
+    return list(families.values())
+
+
+def balances_of(family: Sequence[Image], terms: Terms, now: int) -> tuple[Balance, ...]:
+    """The limits of ``terms`` as they stand on a bucket, whose shards these are (none: it is full)."""
+    return over_shards(family, terms, now) if len(family) > 1 else adopted(next(iter(family), None), terms, now)
 
 
 def terms_in(image: Image) -> Terms:

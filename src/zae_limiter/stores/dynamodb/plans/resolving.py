@@ -7,7 +7,7 @@ bucket that obeys something newer refuses it, and then it is resolved again with
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from zae_limiter.config_cache import ConfigCache
@@ -32,17 +32,28 @@ HIGHEST_TREE = 100
 
 
 class Standing(NamedTuple):
-    """How an entity stands on a resource: its limits (``leg`` is ``None`` without any), and its parent."""
+    """How an entity stands on a resource: its limits (``leg`` is ``None`` without any), and its parent.
+
+    ``cv`` is the version its bucket is to carry. The end of it, the ``way``, has the versions of the ancestors
+    without limits between its bucket and the next one above (see ``versions``); ``passed_by`` is what it is itself to
+    such a way. ``read_at`` is the moment at which the reading began.
+    """
 
     entity_id: str
     resource: str
     leg: Leg | None
     cv: str
     meta: int
+    passed_by: str
     parent_id: str | None
     cascade: bool
     on_unavailable: OnUnavailable | None
-    read_in: Window
+    read_at: int
+    way: str = ""
+
+    def is_of(self, window: Window) -> bool:
+        """Whether it was read since then, by whomever: what was configured before is in it."""
+        return self.read_at > window.moment
 
     def terms(self) -> Terms | None:
         """What its bucket is to obey."""
@@ -50,8 +61,19 @@ class Standing(NamedTuple):
 
     def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
         """What its bucket is to obey when limits came with the call."""
-        leg = Leg(self.entity_id, self.resource, limits, "call")
-        return Terms(leg, of_call(limits, self.meta), self.parent_id, self.cascade)
+        return self.terms_of(Leg(self.entity_id, self.resource, limits, "call"))
+
+    def terms_of(self, leg: Leg) -> Terms:
+        """What its bucket is to obey when nothing but a leg says so."""
+        return Terms(leg, of_call(leg.limits, self.meta) + self.way, self.parent_id, self.cascade)
+
+    def below(self, above: Sequence[Standing]) -> Standing:
+        """The same, with the way over these ancestors, of which only the last may have limits."""
+        if not above:
+            return self
+        way = "".join(standing.passed_by for standing in above if standing.leg is None)
+        read_at = min(self.read_at, *(standing.read_at for standing in above))
+        return self._replace(cv=self.cv + way, way=way, read_at=read_at)
 
 
 class Route(NamedTuple):
@@ -59,6 +81,20 @@ class Route(NamedTuple):
 
     terms: list[Terms]
     fresh: bool
+
+
+def with_ways(chain: list[Standing]) -> list[Standing]:
+    """An entity and all its ancestors, each that has a bucket with the way above it."""
+    if all(standing.leg is not None for standing in chain):
+        return chain
+    ways = []
+    above: list[Standing] = []
+    for standing in reversed(chain):
+        ways.append(standing.below(above[::-1]))
+        if standing.leg is not None:
+            above = []
+        above.append(standing)
+    return ways[::-1]
 
 
 class ResolvingPlans(SpaceBase):
@@ -96,16 +132,16 @@ class ResolvingPlans(SpaceBase):
         """What every bucket of a draw is to obey, the entity's own first."""
         if draw.legs is not None:
             return (yield from self._terms_again(draw.legs, draw.wanted, until, fresh))
-        chain = yield from self._chain(draw.entity_id, draw.resource, until, fresh)
+        chain = with_ways((yield from self._chain(draw.entity_id, draw.resource, until, fresh)))
         own = chain[0].terms() if draw.limits is None else chain[0].terms_given(draw.limits)
         if own is None or not own.leg.names.issuperset(draw.wanted):
-            if chain[0].read_in is not until:  # it may have been configured a moment ago
+            if not chain[0].is_of(until):  # it may have been configured a moment ago
                 return (yield from self.terms_for(draw, until, fresh=True))
             if own is None:
                 raise no_limits(draw.entity_id, draw.resource)
             check_names(own.leg, draw.wanted)
         terms = [own, *(terms for standing in chain[1:] if (terms := standing.terms()) is not None)]
-        return Route(terms, all(standing.read_in is until for standing in chain))
+        return Route(terms, all(standing.is_of(until) for standing in chain))
 
     def _terms_again(
         self, legs: tuple[Leg, ...], wanted: Mapping[str, int], until: Window, fresh: bool
@@ -114,10 +150,10 @@ class ResolvingPlans(SpaceBase):
         terms = []
         fresh_all = True
         for leg in legs:
-            standing = yield from self.standing(leg.entity_id, leg.resource, until, fresh=fresh)
+            standing = yield from self.whole_standing(leg.entity_id, leg.resource, until, fresh=fresh)
             given = standing.terms_given(leg.limits)
             terms.append(given if leg.source == "call" else standing.terms() or given)
-            fresh_all = fresh_all and standing.read_in is until
+            fresh_all = fresh_all and standing.is_of(until)
         if not terms[0].leg.names.issuperset(wanted):
             if not fresh_all:
                 return (yield from self._terms_again(legs, wanted, until, True))
@@ -132,6 +168,27 @@ class ResolvingPlans(SpaceBase):
             standing = yield from self.standing(standing.parent_id, resource, until, fresh=fresh)
             chain.append(standing)
         return chain
+
+    def whole_standing(
+        self, entity_id: str, resource: str, until: Window, *, fresh: bool, since: Window | None = None
+    ) -> Plan[Standing]:
+        """How one entity stands, with the way above its bucket.
+
+        ``fresh``: as it is; of its ancestors, what was read ``since`` then is fresh enough.
+        """
+        standing = own = yield from self.standing(entity_id, resource, until, fresh=fresh)
+        above: list[Standing] = []
+        while standing.cascade and standing.parent_id is not None and len(above) < HIGHEST_TREE:
+            parent_id = standing.parent_id
+            known = None if since is None else self._standings.get((parent_id, resource), until.started)
+            if known is not None and since is not None and known.is_of(since):
+                standing = known
+            else:
+                standing = yield from self.standing(parent_id, resource, until, fresh=fresh)
+            above.append(standing)
+            if standing.leg is not None:
+                break
+        return own.below(above)
 
     def standing(self, entity_id: str, resource: str, until: Window, *, fresh: bool) -> Plan[Standing]:
         """How one entity stands: as remembered, or (``fresh``) as it is."""
@@ -164,6 +221,7 @@ class ResolvingPlans(SpaceBase):
     def _read_standing(self, entity_id: str, resource: str, until: Window) -> Plan[Standing]:
         ns = yield from self.ns(until)
         scopes = scopes_for(entity_id, resource)
+        read_at = self.asking.moment()
         while True:
             configs = [config_key(ns, scope.entity_id, scope.resource) for scope in scopes]
             meta, registered = meta_key(ns, entity_id), namespace_id_key(ns)
@@ -191,10 +249,11 @@ class ResolvingPlans(SpaceBase):
             leg,
             str(versions),
             meta_version,
+            versions.passed_by,
             entity.get("parent_id"),
             entity.get("cascade", False),
             found[-1].on_unavailable,
-            until,
+            read_at,
         )
         self._on_unavailable = standing.on_unavailable
         self._standings.put((entity_id, resource), standing, until.started)

@@ -8,10 +8,10 @@ from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.errors import unavailable, verb
 from zae_limiter.stores.dynamodb.items import Image, image_of
-from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.keys import Key, shard_key
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.booking import TRIES_AT_ONCE
-from zae_limiter.stores.dynamodb.plans.looking import LookingPlans
+from zae_limiter.stores.dynamodb.plans.looking import LookingPlans, by_bucket
+from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.writes import Wish, update
 from zae_limiter.stores.protocol import Posting
@@ -37,24 +37,25 @@ class SettlingPlans(LookingPlans):
             else:
                 error = RateLimiterUnavailable(f"could not book: {failure}")
             error.ambiguous = any(booking.done or booking.doubtful for booking in bookings)
-            self.unresolved += any(booking.doubtful and booking.gives_back for booking in bookings)
+            self.unresolved += any(booking.doubtful and not booking.done for booking in bookings)
             if bookings:
                 error.remaining = [Posting(booking.leg, left) for booking in bookings if (left := booking.left())]
             raise error from (failure.__cause__ or failure)
-        self.images.forget_denials(booking.key for booking in bookings if booking.gives_back)
+        self.images.forget_denials(shard_key(booking.key, 0) for booking in bookings if booking.gives_back)
 
     @verb
     def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
         until = yield from self.asking.window()
         ns = yield from self.checked_ns(until)
         images = yield from self.buckets_of(ns, entity_id, resource, now, until)
+        count = len(by_bucket(images.values()))
         for key, image in images.items():
             yield from self._fill(key, image, self.images.corrected(now), until)
         self.images.forget_denials()
         yield from self.note_change(
-            ns, entity_id, "buckets_reset", resource, principal, {"buckets": len(images)}, now, until
+            ns, entity_id, "buckets_reset", resource, principal, {"buckets": count}, now, until
         )
-        return len(images)
+        return count
 
     def _fill(self, key: Key, image: Image, now: int, until: Window) -> Plan[None]:
         nonce = self.marks.nonce(now)

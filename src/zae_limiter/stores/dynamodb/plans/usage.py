@@ -20,8 +20,8 @@ from zae_limiter.stores.cursors import decode_cursor, page_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.keys import GSI2, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.base import SpaceBase
 from zae_limiter.stores.dynamodb.plans.listing import LAST, side_by_side
+from zae_limiter.stores.dynamodb.plans.verifying import VerifyingVerbs
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.snapshots import LAST_HOUR, WINDOW, hour_of, hour_text, span_of, used_by_hour
 from zae_limiter.stores.protocol import UsageQuery
@@ -39,8 +39,8 @@ ENTITIES_KEPT = 1_000
 """So many names are kept of those that one pass over the index finds."""
 
 
-class UsageVerbs(SpaceBase):
-    """Reading usage."""
+class UsageVerbs(VerifyingVerbs):
+    """Reading usage, and proving it."""
 
     @verb
     def usage(self, query: UsageQuery, limit: int, cursor: str | None) -> Plan[Page[UsageSnapshot]]:

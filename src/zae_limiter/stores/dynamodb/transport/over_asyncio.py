@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
 from types import AsyncGeneratorType
@@ -72,14 +73,14 @@ class AsyncioTransport:
             credentials = access.keeper.current()
             if credentials is None:
                 credentials = await _waited(access.keeper.fetching(), give_up_at, NOT_IN_TIME)
-            offset_s = access.line.offset_s
+            offset_s, sent_at = access.line.offset_s, time.time()
             try:
                 request = access.line.put(operation, body, credentials)
             except ValueError as error:
                 raise NoAnswer(str(error), sent=False) from None
             answer = await carrier.exchange(request, give_up_at)
             try:
-                return access.line.understood(answer, credentials)
+                return access.line.understood(answer, credentials, sent_at)
             except Refused as refusal:
                 if mended or not await _mended(access, refusal, Signed(credentials, offset_s), give_up_at):
                     raise

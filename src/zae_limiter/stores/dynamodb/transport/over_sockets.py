@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -70,14 +71,14 @@ class SocketTransport:
         mended = False
         while True:
             credentials = access.keeper.current() or _waited(access.keeper.fetching(), give_up_at)
-            offset_s = access.line.offset_s
+            offset_s, sent_at = access.line.offset_s, time.time()
             try:
                 request = access.line.put(operation, body, credentials)
             except ValueError as error:
                 raise NoAnswer(str(error), sent=False) from None
             answer = process.carrier(service, access).exchange(request, give_up_at)
             try:
-                return access.line.understood(answer, credentials)
+                return access.line.understood(answer, credentials, sent_at)
             except Refused as refusal:
                 if mended or not _mended(access, refusal, Signed(credentials, offset_s), give_up_at):
                     raise

@@ -1,5 +1,8 @@
 """Signatures of calls to DynamoDB: AWS's Signature Version 4, for one method, one path and one set of headers.
 
+:func:`signed_headers` is the same for any request to any service, without what is kept between two of them: archives
+are asked for objects rarely.
+
 A signature is made in three steps. The request is written in a canonical form and hashed. A text of the date, the
 *scope* (day, region, service) and that hash is what is signed. The key for it is derived from the secret key and
 the scope, so it serves for a day. All but the hashes changes rarely, and is kept: for a day and its credentials the
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import hmac
 import time
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -66,20 +70,63 @@ class _Day:
     __slots__ = ("after_date", "after_target", "authorization", "credentials", "date", "key", "scope")
 
     def __init__(self, credentials: Credentials, date: str, region: str) -> None:
+        check_credentials(credentials)
         access_key, secret_key, token = credentials
-        for part in (access_key, token or ""):
-            if not (part.isascii() and part.isprintable()) or " " in part:
-                raise BadCredentials("the credentials have a character that no header may have; a line break?")
         signed = f"content-type;host;x-amz-date;{'x-amz-security-token;' if token else ''}x-amz-target"
         self.credentials = credentials
         self.date = date
         self.scope = f"{date}/{region}/{SERVICE}/aws4_request"
-        self.key = f"AWS4{secret_key}".encode()
-        for part in (date, region, SERVICE, "aws4_request"):
-            self.key = hmac.digest(self.key, part.encode(), "sha256")
+        self.key = key_of_the_day(secret_key, date, region, SERVICE)
         self.after_date = (f"\nx-amz-security-token:{token}" if token else "") + "\nx-amz-target:"
         self.after_target = f"\n\n{signed}\n"
         self.authorization = f"{ALGORITHM} Credential={access_key}/{self.scope}, SignedHeaders={signed}, Signature="
+
+
+class Asked(NamedTuple):
+    """A request to any service. ``path`` and ``query`` are escaped as they are sent; the query's names are sorted."""
+
+    method: str
+    host: str
+    path: str
+    query: str
+    body: bytes
+
+
+def signed_headers(
+    asked: Asked, service: str, region: str, credentials: Credentials, epoch_s: int
+) -> Mapping[str, str]:
+    """The headers to send with a request: who signed it, when, and what its body is."""
+    check_credentials(credentials)
+    access_key, secret_key, token = credentials
+    date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(epoch_s))
+    digest = sha256(asked.body).hexdigest()
+    headers = {"host": asked.host, "x-amz-content-sha256": digest, "x-amz-date": date}
+    if token:
+        headers["x-amz-security-token"] = token
+    signed = ";".join(headers)
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    canonical = f"{asked.method}\n{asked.path}\n{asked.query}\n{lines}\n{signed}\n{digest}"
+    scope = f"{date[:8]}/{region}/{service}/aws4_request"
+    text = f"{ALGORITHM}\n{date}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
+    key = key_of_the_day(secret_key, date[:8], region, service)
+    signature = hmac.digest(key, text.encode(), "sha256").hex()
+    authorization = f"{ALGORITHM} Credential={access_key}/{scope}, SignedHeaders={signed}, Signature={signature}"
+    return {**headers, "Authorization": authorization}
+
+
+def check_credentials(credentials: Credentials) -> None:
+    """Refuse credentials that no header can carry. Raises :class:`BadCredentials`."""
+    for part in (credentials.access_key, credentials.session_token or ""):
+        if not (part.isascii() and part.isprintable()) or " " in part:
+            raise BadCredentials("the credentials have a character that no header may have; a line break?")
+
+
+def key_of_the_day(secret_key: str, date: str, region: str, service: str) -> bytes:
+    """The key that signs for one day, region and service."""
+    key = f"AWS4{secret_key}".encode()
+    for part in (date, region, service, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
 
 
 def canonical_path(path: str) -> str:

@@ -90,12 +90,12 @@ class Line:
         )
         return head.encode("latin-1") + body
 
-    def understood(self, answer: Answer, credentials: Credentials) -> Reply:
-        """The reply. Raises ``Refused`` or ``NoAnswer``."""
+    def understood(self, answer: Answer, credentials: Credentials, sent_at: float | None = None) -> Reply:
+        """The reply to a call that was sent then, by the machine's clock. Raises ``Refused`` or ``NoAnswer``."""
         status, headers, body, _ = answer
         date = headers.get(b"date")
         if date is not None and date != self._date:
-            self._note(date)
+            self._note(date, sent_at)
         checksum = headers.get(b"x-amz-crc32")
         if checksum is not None and str(crc32(body)).encode() != checksum:
             raise NoAnswer("the reply does not have the checksum it was sent with")
@@ -117,10 +117,16 @@ class Line:
         self.offset_s = skew
         return True
 
-    def _note(self, date: bytes) -> None:
-        sent_at = seconds_of(date)
-        if sent_at is not None:
-            self._date, self.date_skew_s = date, sent_at + 0.5 - time.time()
+    def _note(self, date: bytes, sent_at: float | None) -> None:
+        """Compare clocks. The reply was dated at some moment since the call was sent, perhaps long before now."""
+        dated = seconds_of(date)
+        if dated is None:
+            return
+        now = time.time()
+        skew = dated + 0.5 - now
+        if skew < 0 and sent_at is not None:
+            skew = min(skew + max(now - sent_at, 0.0), 0.0)
+        self._date, self.date_skew_s = date, skew
 
 
 def encoded(params: Mapping[str, Any]) -> bytes:

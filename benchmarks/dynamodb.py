@@ -1,6 +1,6 @@
 """What a call to DynamoDB costs the client: our own transports against botocore's. Ratios in one run.
 
-    .venv/bin/python benchmarks/dynamodb_client.py [--quick]
+    .venv/bin/python benchmarks/dynamodb.py [--quick]
 
 The engine (dynoxide, or a server that always says the same) is another process, so what is counted is this
 process's CPU only: an acquire with its plan, its transport, and the system's part in sending and receiving. Every
@@ -357,7 +357,7 @@ def main() -> None:
     about = circumstances(PACKAGES)
     show(findings, about)
     print(f"Loaded by a start with our own transport, of botocore and its like: {loaded or 'nothing'}.")
-    print(f"written: {write('dynamodb_client', findings, about)}")
+    print(f"written: {write('dynamodb', findings, about)}")
     POOL.shutdown()
     COMPILED.cleanup()
 

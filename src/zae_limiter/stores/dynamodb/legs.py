@@ -1,0 +1,111 @@
+"""One bucket of a draw, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from zae_limiter.bucket import MILLI, Balance, share
+from zae_limiter.divided import Divided
+from zae_limiter.stores.dynamodb.adopting import adopted, lacking, needed_of, taken_of
+from zae_limiter.stores.dynamodb.bookings import Booking
+from zae_limiter.stores.dynamodb.images import Images
+from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.keys import Key, bucket_key, shard_of
+from zae_limiter.stores.dynamodb.writes import Terms
+from zae_limiter.stores.protocol import Draw, Leg
+
+SHARDS_TRIED = 3
+"""So many shards are tried one by one before all are looked at."""
+
+
+class LegUnderWay(Booking):
+    """One bucket of a draw. ``key`` is that of the shard it is drawn from, ``first`` that of shard 0."""
+
+    __slots__ = (
+        "all_seen",
+        "first",
+        "fresh",
+        "granted_at",
+        "is_hot",
+        "payers",
+        "terms",
+        "throttled",
+        "tried",
+    )
+
+    needed: Mapping[str, int]
+
+    def __init__(self, ns: str, terms: Terms, draw: Draw) -> None:
+        leg = terms.leg
+        super().__init__(bucket_key(ns, leg.entity_id, leg.resource), leg, taken_of(terms, draw.wanted), grants=1)
+        self.needed = needed_of(terms, draw.wanted, draw.reserved.get(leg.entity_id, {}))
+        self.terms = terms
+        self.fresh = False  # the image came during this draw
+        self.granted_at = 0  # what it was computed for, perhaps together with others
+        self.throttled = 0  # so often its shard took no more writes
+        self.is_hot = False  # it did not take the last one
+        self.first = self.key
+        self.tried: set[Key] = set()
+        self.all_seen = False  # every shard was looked at during this draw
+        self.payers: Sequence[tuple[Key, Mapping[str, int]]] = ()  # if several shards pay together
+
+    def may_join(self, image: Image) -> bool:
+        """Whether it can be written together with others: only by those who know the same version."""
+        return image.cv == self.terms.cv and super().may_join(image)
+
+    def move_to(self, key: Key, image: Image | None, *, fresh: bool) -> None:
+        """Draw from another shard."""
+        self.key, self.image, self.fresh = key, image, fresh
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its bucket obeys another version than ours."""
+        return self.image is not None and self.image.cv != self.terms.cv
+
+    def lacks(self, now: int) -> bool:
+        """Whether, by the image, its shard does not hold what is needed."""
+        return bool(lacking(adopted(self.image, self.terms, now), self.needed, now))
+
+    def fits(self) -> bool:
+        """Whether a full bucket could ever hold what is needed."""
+        return all(self.needed.get(limit.name, 0) <= limit.burst * MILLI for limit in self.leg.limits)
+
+    def fits_here(self) -> bool:
+        """Whether its shard, if it were full, could."""
+        image = self.image
+        return (
+            image is None
+            or image.shards == 1
+            or all(
+                self.needed.get(limit.name, 0) <= share(limit.burst * MILLI, image.shard, image.shards)
+                for limit in self.leg.limits
+            )
+        )
+
+    def whole(self, images: Images, now: int) -> tuple[Balance, ...]:
+        """Every limit over all shards, as they are remembered."""
+        if len(images.shards_of(self.first)) == 1:
+            return adopted(self.image, self.terms, now)
+        return over_shards(images.family(self.first) or [self.image], self.terms, now)
+
+    def payment(self) -> list[tuple[Key, Mapping[str, int]]]:
+        """Which shards pay how much."""
+        return list(self.payers) or [(self.key, self.deltas)]
+
+    def paid_leg(self) -> Leg:
+        """Its leg, with the shards that paid."""
+        if self.key is self.first and not self.payers and not self.leg.paid:
+            return self.leg
+        paid = tuple((shard_of(key), deltas) for key, deltas in self.payment())
+        return self.leg if not self.leg.paid and [shard for shard, _ in paid] == [0] else replace(self.leg, paid=paid)
+
+
+def over_shards(family: Sequence[Image | None], terms: Terms, now: int) -> tuple[Balance, ...]:
+    """Every limit of ``terms`` over several shards."""
+
+    def parts_of(place: int) -> list[Balance]:
+        return [adopted(image, terms, now)[place] for image in family]
+
+    return tuple(Divided(limit, partial(parts_of, place)) for place, limit in enumerate(terms.leg.limits))

@@ -1,0 +1,344 @@
+"""Writing to buckets: alone, or joined with others of this process who write to the same bucket.
+
+A booking that comes to a bucket nobody is writing to is written at once. Otherwise it waits at the bucket's desk, and
+somebody writes for all who wait there. Either way it gets a verdict of its own: done, or not done and how the bucket
+is, or why nobody knows. A lost answer to a joint write is resolved by its leader for everybody before it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
+from zae_limiter.stores.dynamodb.bookings import Booking, Seen, Verdict, answers_of
+from zae_limiter.stores.dynamodb.desks import GRACE_MS, Desks
+from zae_limiter.stores.dynamodb.gauge import load_of
+from zae_limiter.stores.dynamodb.items import Image, image_of
+from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.lots import Lot, joined
+from zae_limiter.stores.dynamodb.plans.asking import Window
+from zae_limiter.stores.dynamodb.plans.resolving import ResolvingPlans
+from zae_limiter.stores.dynamodb.requests import (
+    Answer,
+    AwaitNews,
+    Call,
+    DeadlineOver,
+    NoAnswer,
+    Refused,
+    Together,
+)
+from zae_limiter.stores.dynamodb.writes import Wish, update
+
+TRIES_AT_ONCE = 2
+"""So often a refused write is repeated at once, with the image the refusal brought; later ones wait a little."""
+
+LONGEST_WRITE_ROUNDS = 3
+"""So many times the grace is waited for whoever writes for all, once it has begun."""
+
+Params = dict[str, Any]
+
+
+class NeverTold(NoAnswer):
+    """Whoever wrote for all did not come back in time. It may have been done."""
+
+    final = True
+
+
+class PostingPlans(ResolvingPlans):
+    """Writes to buckets, one verdict each."""
+
+    unresolved = 0
+    coalesce = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.desks = Desks()
+
+    def post(
+        self, bookings: Sequence[Booking], write: Callable[[Booking], Params], now: int, until: Window
+    ) -> Plan[None]:
+        """Write all of them, each to a bucket that exists. Each has its verdict then.
+
+        ``write`` makes the write of a booking that is written alone.
+        """
+        if not self.coalesce:
+            yield from self._write_alone(bookings, write, now, until)
+            return
+        free = [booking for booking in bookings if self.desks.enter_if_free(booking, until.started, until.give_up_at)]
+        if free:
+            yield from self._write_alone(free, write, now, until)
+        # One after the other: whoever leads at one desk must not be waiting at another.
+        for booking in bookings:
+            if booking not in free:
+                yield from self._post_in_turn(booking, write, now, until)
+
+    def _post_in_turn(
+        self, booking: Booking, write: Callable[[Booking], Params], now: int, until: Window
+    ) -> Plan[None]:
+        booking.now = now
+        leads = self.desks.enter(booking, until.started, until.give_up_at)
+        if not leads:
+            leads = yield from self._wait_in_line(booking, until)
+        if not leads:
+            return
+        try:
+            memory = self.images.get(booking.key)
+            image = booking.image if memory is None else memory.image
+            if image is None or booking.nonce in image.ring or not _is_like(image, booking):
+                # The bucket changed while it waited: whoever asked decides again.
+                booking.done = image is not None and booking.nonce in image.ring
+                booking.verdict = Seen(image, booking.done)
+                return
+            booking.image = image
+            company: list[Booking] = []
+            if booking.may_join(image):
+                company = self.desks.company(booking, lambda other: other.may_join(image))
+            if company:
+                yield from self._write_for_all([booking, *company], image, until)
+            else:
+                yield from self._write_alone([booking], write, now, until)
+        finally:
+            self.desks.leave(booking)
+
+    def _wait_in_line(self, booking: Booking, until: Window) -> Plan[bool]:
+        """Until it is its turn (then it leads) or somebody has written for it."""
+        bell, stop = booking.bell, None
+        assert bell is not None
+        rounds = 0
+        while booking.desk is None and booking.verdict is None:
+            try:
+                yield from AwaitNews(bell, until.give_up_at + rounds * GRACE_MS)
+                rounds += 1
+            except Interrupted as interrupt:
+                stop = interrupt
+            except CutShort:
+                continue
+            except BaseException:  # the caller is gone
+                self._leave_line(booking)
+                raise
+            if bell.rung:
+                continue
+            if self.desks.withdraw(booking):
+                booking.verdict = DeadlineOver()
+            elif rounds > LONGEST_WRITE_ROUNDS and booking.desk is None and booking.verdict is None:
+                booking.verdict, booking.doubtful = NeverTold("whoever wrote for all never came back"), True
+        if stop is not None:
+            self._leave_line(booking)
+            raise stop
+        return booking.desk is not None
+
+    def _leave_line(self, booking: Booking) -> None:
+        if not self.desks.withdraw(booking) and booking.desk is not None:
+            self.desks.leave(booking)
+
+    # Writing
+
+    def _write_alone(
+        self, bookings: Sequence[Booking], write: Callable[[Booking], Params], now: int, until: Window
+    ) -> Plan[None]:
+        try:
+            calls = [self.call_to_update(write(booking), until) for booking in bookings]
+            try:
+                answers = yield from self.ask_together(calls)
+                for booking, answer in zip(bookings, answers, strict=True):
+                    booking.note(answer)
+            except Interrupted as stop:
+                for booking, heard in zip(bookings, answers_of(stop, len(bookings)), strict=True):
+                    booking.note(heard)
+                raise
+            except BaseException:
+                for booking in bookings:  # an interrupt between any two lines: the answers may not have been noted
+                    booking.note(None)
+                raise
+            for booking, answer in zip(bookings, answers, strict=True):
+                booking.now = now
+                if booking.done:  # before its image is seen, which has it
+                    self.remember_own(booking)
+                booking.verdict = yield from self.verdict(booking.key, answer, now)
+        finally:
+            for booking in bookings:
+                if booking.desk is not None:
+                    self.desks.leave(booking)
+
+    def _write_for_all(self, bookings: Sequence[Booking], image: Image, until: Window) -> Plan[None]:
+        """One write for all of them, whose leader is the first."""
+        in_flight: list[Booking] = []
+        try:
+            yield from self._write_lots(list(bookings), image, in_flight, until)
+        finally:
+            for booking in bookings:
+                if booking.verdict is None and booking is not bookings[0]:  # an error nobody foresaw
+                    booking.doubtful = any(booking is one for one in in_flight)
+                    booking.verdict = NeverTold("whoever wrote for all is gone")
+                if booking.bell is not None:
+                    booking.bell.ring()
+
+    def _write_lots(self, pending: list[Booking], image: Image, in_flight: list[Booking], until: Window) -> Plan[None]:
+        key = pending[0].key
+        now = max(booking.now for booking in pending)
+        for booking in pending:
+            booking.verdict = None
+        stop: Interrupted | None = None
+        tries = 0
+        while pending:
+            memory = self.images.get(key)
+            guesses = {} if tries or memory is None else memory.guesses(now)
+            lot, nonce = joined(image, pending, now, guesses), self.marks.nonce(now)
+            params = self.params(key, image, lot.wish, now, nonce, until, guess=not tries)
+            in_flight[:] = lot.bookings
+            for booking in in_flight:  # should the answer be lost, this is what to look for
+                booking.nonce, booking.anchor = nonce, image.ring[0]
+            try:
+                (answer,) = yield from self.ask_together([self.call_to_update(params, until)])
+            except Interrupted as interrupt:
+                stop = interrupt
+                answer = answers_of(stop, 1)[0] or NoAnswer("interrupted")
+            answered = not isinstance(answer, (Refused, NoAnswer))
+            if answered:
+                for booking in lot.bookings:
+                    self.remember_own(booking)
+            verdict = yield from self.verdict(key, answer, now)
+            if isinstance(verdict, NoAnswer) and verdict.sent:
+                verdict = yield from self._resolve(lot, image, nonce, now, until, verdict)
+            in_flight.clear()
+            tries += 1
+            if not isinstance(verdict, Seen):
+                self._tell(pending, verdict, now)
+                break
+            if verdict.done:
+                for booking in lot.bookings:
+                    booking.done = True
+                    if not answered:
+                        self.remember_own(booking)
+                self._tell(lot.bookings, verdict, now)
+            again = []
+            if not verdict.done and verdict.image is not None and stop is None and tries <= TRIES_AT_ONCE:
+                image = verdict.image
+                again = list(joined(image, [one for one in pending if one.may_join(image)], now, {}).bookings)
+            told = {id(booking) for booking in (*again, *(lot.bookings if verdict.done else ()))}
+            self._tell([one for one in pending if id(one) not in told], verdict._replace(done=False), now)
+            pending = again
+        if stop is not None:
+            raise stop
+
+    def _tell(self, bookings: Sequence[Booking], verdict: Verdict, now: int) -> None:
+        for booking in bookings:
+            if not booking.done and not booking.doubtful:
+                booking.begin_anew(self.marks.nonce(booking.now))  # by its own now, not by that of all
+            booking.now = now
+            booking.verdict = verdict
+            if isinstance(verdict, NoAnswer) and verdict.final and not verdict.sent and booking.desk is None:
+                booking.verdict = NoAnswer(str(verdict), sent=False)  # the leader's time is over, perhaps not theirs
+
+    def _resolve(
+        self, lot: Lot, image: Image, nonce: str, now: int, until: Window, silence: NoAnswer
+    ) -> Plan[Verdict]:
+        """Make sure of a joint write whose answer was lost, for everybody who is in it."""
+        first = lot.bookings[0]
+        whole = Booking(first.key, first.leg, {})
+        whole.nonce, whole.image, whole.anchor, whole.doubtful = nonce, image, image.ring[0], True
+        whole.weight = len(lot.bookings)
+        for booking in lot.bookings:
+            booking.doubtful = True
+        try:
+            done = yield from self.void(whole, now, until)
+        except (Refused, NoAnswer):
+            return NeverTold(str(silence))
+        for booking in lot.bookings:
+            booking.begin_anew(self.marks.nonce(booking.now))
+        return Seen(whole.image, done)
+
+    def params(
+        self,
+        key: Key,
+        image: Image,
+        wish: Wish,
+        now: int,
+        nonce: str,
+        until: Window,
+        *,
+        anchor: str | None = None,
+        guess: bool = False,
+    ) -> Params:
+        """The write that does ``wish``; with ``guess``, to the bucket as it may be by now."""
+        memory = self.images.get(key)
+        write = update(
+            image,
+            wish,
+            now=now,
+            nonce=nonce,
+            epoch_s=until.epoch_s,
+            ttl_margin_s=self.asking.ttl_margin_s,
+            anchor=anchor,
+            guesses={} if memory is None or not guess else memory.guesses(now),
+            load=load_of(image, 0 if memory is None else memory.failed(now)),
+            age_ms=None if memory is None else now - memory.seen_at,
+        )
+        return write.params(self.asking.table, key)
+
+    def call_to_update(self, params: Params, until: Window) -> Call:
+        """An UpdateItem that answers with the bucket as it is afterwards."""
+        return Call("UpdateItem", {**params, "ReturnValues": "ALL_NEW"}, until.give_up_at)
+
+    def ask_together(self, calls: Sequence[Call]) -> Plan[Sequence[Answer]]:
+        """The answers to several calls, errors as values."""
+        if len(calls) > 1:
+            try:
+                return (yield from Together(calls))
+            except CutShort as cut:
+                return [NoAnswer(str(cut))] * len(calls)
+        try:
+            return [(yield from calls[0])]
+        except (Refused, NoAnswer) as failure:
+            return [failure]
+        except CutShort as cut:
+            return [NoAnswer(str(cut))]
+
+    # Hearing
+
+    def verdict(self, key: Key, answer: Answer, now: int) -> Plan[Verdict]:
+        """What an answer says, once the image it brings is remembered."""
+        if isinstance(answer, NoAnswer):
+            return answer
+        memory = self.images.get(key)
+        before = None if memory is None else memory.image
+        if not isinstance(answer, Refused):
+            if memory is not None:
+                memory.succeeded()
+                if memory.throttled:
+                    memory.throttled -= 1
+                    self.images.avoid(key, 0)
+            return Seen((yield from self.see(key, image_of(answer["Attributes"], before), now)), True)
+        if not answer.by_condition:
+            return answer
+        if answer.item is None:
+            self.images.forget(key)
+            return Seen(None, False)
+        image = yield from self.see(key, image_of(answer.item, before), now)
+        if memory is not None:
+            memory.suffered(now)
+        return Seen(image, False)
+
+    def see(self, key: Key, image: Image, now: int) -> Plan[Image]:
+        """Remember an image, and learn from it whether our clock is late."""
+        if self.images.is_ahead(image, now):
+            self.images.compare_clocks(image, (yield from READ_CLOCK))
+        self.images.see(key, image, now)
+        return image
+
+    def remember_own(self, booking: Booking) -> None:
+        """This client did it: what else happened to the bucket was done by others."""
+        memory = self.images.get(booking.key)
+        if memory is not None:
+            memory.took(booking.deltas)
+
+    def void(self, booking: Booking, now: int, until: Window) -> Plan[bool]:
+        """Make sure of a write whose answer was lost (see ``booking``)."""
+        raise NotImplementedError
+
+
+def _is_like(image: Image, booking: Booking) -> bool:
+    """Whether the bucket still is what the booking was decided for."""
+    before = booking.image
+    return before is None or (image.cv, image.shards) == (before.cv, before.shards)

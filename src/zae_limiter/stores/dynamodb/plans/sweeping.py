@@ -1,0 +1,73 @@
+"""Sweeping: divided buckets that nobody uses any more are removed, all shards of one together.
+
+An undivided bucket that is full again expires by itself. A single shard must not: its share would be gone until the
+others expire too. So the shards of a divided bucket only note when they are surely full, and are removed in one
+transaction that proves, shard by shard, that nobody has written since that was read.
+"""
+
+from __future__ import annotations
+
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.items import BrokenItem, image_of, key_of
+from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system, shard_key, shard_of, sk_namespace_id
+from zae_limiter.stores.dynamodb.plans.asking import Asking
+from zae_limiter.stores.dynamodb.plans.changes import delete
+from zae_limiter.stores.dynamodb.plans.listing import whole_namespace
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.writes import FULL_BY
+
+KEYS_AT_ONCE = 500
+
+
+def sweep_table(asking: Asking) -> Plan[int]:
+    """Remove the divided buckets of all namespaces that are idle; how many there were."""
+    swept = 0
+    after: Item | None = None
+    while True:
+        until = yield from asking.window()
+        page = yield from asking.query(pk_system(REGISTRY), until, prefix=sk_namespace_id(""), start=after)
+        for item in page.items:
+            swept += yield from sweep(asking, item["ns"]["S"])
+        after = page.next_key
+        if after is None:
+            return swept
+
+
+def sweep(asking: Asking, ns: str) -> Plan[int]:
+    """Remove the divided buckets of a namespace that are idle; how many there were."""
+    swept = 0
+    buckets = whole_namespace(asking, ns, prefix="BUCKET")
+    while page := (yield from buckets.take(KEYS_AT_ONCE)):
+        for item in page:
+            key = key_of(item)
+            if shard_of(key) == 1:  # every divided bucket has one, and no other has
+                swept += yield from _sweep_one(asking, shard_key(key, 0))
+    return swept
+
+
+def _sweep_one(asking: Asking, first: Key) -> Plan[bool]:
+    until = yield from asking.window()
+    item = yield from asking.get(first, until)
+    if item is None or not is_idle(item, until.epoch_s):
+        return False
+    try:
+        shards = image_of(item).shards
+    except BrokenItem:
+        return False
+    found = yield from asking.get_all([shard_key(first, shard) for shard in range(shards)], until)
+    if not all(is_idle(item, until.epoch_s) for item in found.values()):
+        return False
+    unchanged = ("rf", "shard_count", "w0")
+    writes = [
+        delete(asking.table, key, {name: _value(item[name]) for name in unchanged}) for key, item in found.items()
+    ]
+    return not (yield from asking.transact(writes, until))
+
+
+def is_idle(item: Item, epoch_s: int) -> bool:
+    """Whether a shard has been surely full for as long as an undivided bucket is kept."""
+    return FULL_BY in item and int(item[FULL_BY]["N"]) < epoch_s
+
+
+def _value(attribute: Item) -> int | str:
+    return int(attribute["N"]) if "N" in attribute else str(attribute["S"])

@@ -1,0 +1,131 @@
+"""Corrections undone: how shards and joint writes would be without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from zae_limiter.bucket import MILLI, Balance, share
+from zae_limiter.stores.dynamodb import gauge
+from zae_limiter.stores.dynamodb.adopting import adopted
+from zae_limiter.stores.dynamodb.bookings import Seen
+from zae_limiter.stores.dynamodb.images import Images
+from zae_limiter.stores.dynamodb.legs import LegUnderWay
+from zae_limiter.stores.dynamodb.plans import booking, posting, sharing, splitting
+from zae_limiter.stores.protocol import Leg
+
+# C7
+
+
+def the_gauge_does_not_refill(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gauge, "gauge_level", lambda image, now: image.gauge)
+
+
+def old_refusals_weigh_as_much_as_new_ones(patch: pytest.MonkeyPatch) -> None:
+    from zae_limiter.stores.dynamodb.images import Memory
+
+    patch.setattr(Memory, "failed", lambda self, now: self._failed)
+
+
+def there_is_no_pause_between_splits(patch: pytest.MonkeyPatch) -> None:
+    for module in (sharing, splitting):
+        patch.setattr(module, "may_split", lambda first, now: first.shards < gauge.MOST_SHARDS)
+
+
+# C8
+
+
+def dividing_mints(patch: pytest.MonkeyPatch) -> None:
+    original = splitting.divided
+
+    def divided(item: Any, **named: Any) -> Any:
+        write, key, new = original(item, **named)
+        image = splitting.image_of(item)
+        full = {
+            f"b_{name}_tk": {
+                "N": str(share(balance.limit.burst * MILLI, image.shard + image.shards, 2 * image.shards))
+            }
+            for name, balance in image.balances.items()
+        }
+        return write, key, {**new, **full}
+
+    patch.setattr(splitting, "divided", divided)
+
+
+def only_the_old_shard_knows_of_the_division(patch: pytest.MonkeyPatch) -> None:
+    original = splitting.divided
+
+    def divided(item: Any, **named: Any) -> Any:
+        write, key, new = original(item, **named)
+        return write, key, {**new, "shard_count": item["shard_count"]}
+
+    patch.setattr(splitting, "divided", divided)
+
+
+def every_shard_is_asked_alone(patch: pytest.MonkeyPatch) -> None:
+    def whole(self: LegUnderWay, images: Images, now: int) -> tuple[Balance, ...]:
+        return adopted(self.image, self.terms, now)
+
+    def look_elsewhere(self: Any, leg: LegUnderWay) -> Iterator[Any]:
+        return False
+        yield
+
+    patch.setattr(LegUnderWay, "whole", whole)
+    patch.setattr(sharing.DrawOverShards, "look_elsewhere", look_elsewhere)
+
+
+def everything_is_settled_on_the_first_shard(patch: pytest.MonkeyPatch) -> None:
+    def shared_out(leg: Leg, owed: Mapping[str, int]) -> Iterator[tuple[int, Leg, Mapping[str, int]]]:
+        yield 0, leg, owed
+
+    patch.setattr(booking, "shared_out", shared_out)
+
+
+# Coalescing
+
+
+def whoever_was_left_out_is_told_it_was_done(patch: pytest.MonkeyPatch) -> None:
+    original = posting.joined
+
+    def joined(image: Any, bookings: Any, *rest: Any) -> Any:
+        return original(image, bookings, *rest)._replace(bookings=bookings)
+
+    patch.setattr(posting, "joined", joined)
+
+
+def a_joint_draw_demands_only_what_the_largest_needs(patch: pytest.MonkeyPatch) -> None:
+    original = posting.joined
+
+    def joined(image: Any, bookings: Any, *rest: Any) -> Any:
+        lot = original(image, bookings, *rest)
+        draws = [one.needed for one in lot.bookings if one.needed is not None]
+        if lot.wish.needed is None or len(draws) < 2:
+            return lot
+        largest = {name: max(needed.get(name, 0) for needed in draws) for name in lot.wish.needed}
+        return lot._replace(wish=lot.wish._replace(needed=largest))
+
+    patch.setattr(posting, "joined", joined)
+
+
+def a_lost_joint_write_is_repeated_at_once(patch: pytest.MonkeyPatch) -> None:
+    def resolve(self: Any, lot: Any, image: Any, nonce: str, now: int, until: Any, silence: Any) -> Iterator[Any]:
+        for one in lot.bookings:
+            one.begin_anew(self.marks.nonce(one.now))
+        return Seen(image, False)
+        yield
+
+    patch.setattr(posting.PostingPlans, "_resolve", resolve)
+
+
+def whoever_leads_never_leaves(patch: pytest.MonkeyPatch) -> None:
+    original = posting.Desks.leave
+
+    def leave(self: Any, one: Any) -> None:
+        desk = one.desk
+        if desk is not None and desk.line:
+            desk.line.popleft()
+        original(self, one)
+
+    patch.setattr(posting.Desks, "leave", leave)
