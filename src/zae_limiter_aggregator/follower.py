@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.requests import Refused, Reply
-from zae_limiter_aggregator.processor import Failure, Processed, Processor
-from zae_limiter_aggregator.records import Record
+from zae_limiter_aggregator.processor import Processed, Processor
+from zae_limiter_aggregator.records import Failure, Record, last_written
+from zae_limiter_aggregator.relieving import Relief
 
 EMPTY_PAGES: Final = 5
 """After so many empty pages in a row an open shard has nothing more for now. (DynamoDB sends some in between, so the
@@ -70,6 +71,15 @@ AfterPage: TypeAlias = Callable[[Page], Plan[None]]
 """What is to be done whenever some records were counted."""
 
 
+Mine: TypeAlias = Callable[[str], bool]
+"""Whether a shard is to be read by whoever asks."""
+
+
+def all_of_them(shard: str) -> bool:
+    """For one that follows a stream alone."""
+    return True
+
+
 class NoStream(Exception):
     """The table has no stream."""
 
@@ -77,9 +87,16 @@ class NoStream(Exception):
 class Follower:
     """Reads one table's streams into its snapshots."""
 
-    def __init__(self, asking: Asking, *, empty_pages: int = EMPTY_PAGES, after_page: AfterPage | None = None) -> None:
+    def __init__(
+        self,
+        asking: Asking,
+        *,
+        empty_pages: int = EMPTY_PAGES,
+        after_page: AfterPage | None = None,
+        archiving: bool = False,
+    ) -> None:
         self._asking = asking
-        self._processor = Processor(asking)
+        self._processor = Processor(asking, archiving=archiving, relieve=Relief(asking))
         self._empty_pages = empty_pages
         self._after_page = after_page
         self._iterators: dict[str, tuple[Position, str]] = {}
@@ -92,8 +109,9 @@ class Follower:
             raise NoStream(f"table {self._asking.table!r} has no stream")
         return arn
 
-    def catch_up(self, stream: str, positions: Positions) -> Plan[Progress]:
-        """Count everything that is in the stream now, and move ``positions`` on the way.
+    def catch_up(self, stream: str, positions: Positions, mine: Mine = all_of_them) -> Plan[Progress]:
+        """Count everything that is in the stream now, and move ``positions`` on the way. What is not ``mine`` is left
+        to others.
 
         Poisonous records are told and passed over. Raises ``Refused`` or ``NoAnswer`` when something could not be
         read or written; what was counted until then is in ``positions``.
@@ -104,8 +122,10 @@ class Follower:
             del positions[gone]
         going = _Going((yield from self._asking.window()).epoch_s)
         for shard in shards:
-            waits = shard.parent in known and not positions.get(shard.parent, Position()).finished
-            if not waits and not positions.get(shard.id, Position()).finished:
+            if not mine(shard.id) or positions.get(shard.id, Position()).finished:
+                continue
+            above = shard.parent if shard.parent in known and mine(shard.parent) else None
+            if above is None or positions.get(above, Position()).finished:
                 yield from self._read(stream, shard, positions, going)
         return Progress(going.records, going.snapshots, tuple(going.poisonous), tuple(going.trimmed))
 
@@ -227,14 +247,6 @@ def by_descent(shards: Sequence[Shard]) -> list[Shard]:
             below = None if below.parent is None else waiting.get(below.parent)
         ordered += reversed(line)
     return ordered
-
-
-def last_written(records: Sequence[Record]) -> float | None:
-    """About when the last record was written, in seconds since the epoch, if it tells."""
-    moment = (records[-1].get("dynamodb") or {}).get("ApproximateCreationDateTime")
-    if moment is None:
-        return None
-    return float(moment if isinstance(moment, (int, float)) else moment.timestamp())
 
 
 def last_sequence(records: Sequence[Record]) -> str | None:

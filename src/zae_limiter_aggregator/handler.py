@@ -2,7 +2,8 @@
 
 The event source should report batch item failures: then Lambda brings again what follows from the first record that
 was not counted, and what was counted among it changes nothing. Nothing third-party is needed. The store is opened with
-the first batch and kept for the next ones.
+the first batch and kept for the next ones. ``ZAEL_ARCHIVE``, if it is set, is where audit events go that expire:
+``s3://BUCKET``.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from typing import TYPE_CHECKING, Any, Final
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter_aggregator.archives import ARCHIVE_VARIABLE, open_archive, with_archive
 from zae_limiter_aggregator.processor import Processor
+from zae_limiter_aggregator.relieving import Relief
 from zae_limiter_aggregator.telling import answer_of, lines_of
 
 if TYPE_CHECKING:
+    from zae_limiter.running.plan import Performer
     from zae_limiter.stores.dynamodb.store import DynamoStore
+    from zae_limiter_aggregator.archives import Archive
 
 TABLE_VARIABLE: Final = "ZAEL_TABLE"
 DEADLINE_S: Final = 10.0
 """How long one snapshot may take to be written, with all its tries."""
 
 _kept: dict[str, DynamoStore] = {}
+_archives: dict[str, Archive] = {}
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str]]]:
@@ -36,11 +42,24 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
     if store is None:
         store = _kept[table] = open_table(table)
     records = event.get("Records") or []
-    processed = SyncDriver(machine_clock, store.perform).run(Processor(store.asking).process(records))
+    perform, archiving = performing(store)
+    processor = Processor(store.asking, archiving=archiving, relieve=Relief(store.asking))
+    processed = SyncDriver(machine_clock, perform).run(processor.process(records))
     request_id = getattr(context, "aws_request_id", None)
     for line in lines_of(table, records, processed, round(time.time() * 1_000), request_id):
         print(line, flush=True)
     return answer_of(processed)
+
+
+def performing(store: DynamoStore) -> tuple[Performer, bool]:
+    """Who does what is asked of the table, and of the archive if there is one; whether there is."""
+    url = os.environ.get(ARCHIVE_VARIABLE)
+    if not url:
+        return store.perform, False
+    archive = _archives.get(url)
+    if archive is None:
+        archive = _archives[url] = open_archive(url)
+    return with_archive(store.perform, archive), True
 
 
 def open_table(table: str) -> DynamoStore:

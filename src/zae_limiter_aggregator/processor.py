@@ -7,14 +7,17 @@ whether the bucket was written to before in the same hour. A wrong guess is refu
 
 Every write moves edges outwards only, so writes may be repeated, overtake each other and be cut off at any point:
 whoever processes the same records again finishes what was left.
+
+Beside counting, a batch says which audit events have expired, for an archive, and which shards are under pressure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.plans.listing import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
@@ -29,7 +32,10 @@ from zae_limiter.stores.dynamodb.snapshots import (
     last_edge,
 )
 from zae_limiter.stores.dynamodb.writes import Update
+from zae_limiter_aggregator.archiver import NOTHING_ARCHIVED, archive
+from zae_limiter_aggregator.pressure import Load, highest, hot
 from zae_limiter_aggregator.records import (
+    Failure,
     ParsedBucketRecord,
     PoisonousRecord,
     Record,
@@ -40,24 +46,34 @@ from zae_limiter_aggregator.records import (
 SNAPSHOTS_AT_ONCE = 16
 
 
-class Failure(NamedTuple):
-    """A record that was not counted: its sequence number as the stream has it, and why."""
+Relieve: TypeAlias = Callable[[Load], Plan[bool]]
+"""Splits a bucket because of one shard of it; whether it was split (see ``relieving``)."""
 
-    sequence: str
-    error: PoisonousRecord | Refused | NoAnswer
+
+class Unrelieved(NamedTuple):
+    """A hot shard whose bucket could not be split, and why."""
+
+    load: Load
+    error: Exception
 
 
 class Processed(NamedTuple):
     """What became of a batch.
 
     ``records`` is how many of it counted, in ``snapshots`` hours of buckets. The ``poisonous`` ones will never count;
-    the ``unwritten`` ones will if they are processed again.
+    the ``unwritten`` ones will if they are processed again. ``archived`` is how many audit events are in the archive
+    now. ``loads`` has the highest load of every shard, ``splits`` says how many buckets were split for that, and
+    ``unrelieved`` which could not be.
     """
 
     records: int
     snapshots: int
     poisonous: tuple[Failure, ...]
     unwritten: tuple[Failure, ...]
+    archived: int = 0
+    loads: tuple[Load, ...] = ()
+    splits: int = 0
+    unrelieved: tuple[Unrelieved, ...] = ()
 
     @property
     def failures(self) -> tuple[Failure, ...]:
@@ -73,19 +89,32 @@ class Finding(NamedTuple):
     sequences: tuple[str, ...]
 
 
-def findings_in(records: Iterable[Record]) -> tuple[list[Finding], list[Failure]]:
-    """What a batch says, each hour of each bucket once, and its poisonous records."""
+class Reading(NamedTuple):
+    """What a batch says: of each hour of each bucket once, its poisonous records, and the loads of shards in order."""
+
+    findings: list[Finding]
+    poisonous: list[Failure]
+    loads: list[Load]
+
+
+def read(records: Iterable[Record]) -> Reading:
+    """What a batch says."""
     hours: dict[tuple[Life, int], list[ParsedBucketRecord]] = {}
     poisonous = []
+    loads = []
     for record in records:
         try:
             parsed = parse_record(record)
         except PoisonousRecord as error:
             poisonous.append(Failure(error.sequence, error))
             continue
-        if parsed is not None and (extract_deltas(parsed) or parsed.grants):
+        if parsed is None:
+            continue
+        if parsed.load is not None:
+            loads.append(parsed.load)
+        if extract_deltas(parsed) or parsed.grants:
             hours.setdefault((parsed.life, parsed.hour), []).append(parsed)
-    return [joined(changes) for changes in hours.values()], poisonous
+    return Reading([joined(changes) for changes in hours.values()], poisonous, loads)
 
 
 def joined(changes: Sequence[ParsedBucketRecord]) -> Finding:
@@ -97,14 +126,20 @@ def joined(changes: Sequence[ParsedBucketRecord]) -> Finding:
 
 
 class Processor:
-    """Counts batches of one table's records. Any number of them may work at the same time."""
+    """Counts batches of one table's records. Any number of them may work at the same time.
 
-    def __init__(self, asking: Asking) -> None:
+    With ``archiving`` it also keeps audit events that expire, by the requests of ``archives``. With ``relieve`` it
+    has buckets split whose shards are hot.
+    """
+
+    def __init__(self, asking: Asking, *, archiving: bool = False, relieve: Relieve | None = None) -> None:
         self._asking = asking
+        self._archiving = archiving
+        self._relieve = relieve
 
-    def process(self, records: Iterable[Record]) -> Plan[Processed]:
+    def process(self, records: Sequence[Record]) -> Plan[Processed]:
         """Count a batch. What cannot be counted is told, and does not keep the rest from counting."""
-        findings, poisonous = findings_in(records)
+        findings, poisonous, loads = read(records)
         counted = snapshots = 0
         unwritten: list[Failure] = []
         for start in range(0, len(findings), SNAPSHOTS_AT_ONCE):
@@ -115,7 +150,36 @@ class Processor:
                     counted, snapshots = counted + len(finding.sequences), snapshots + 1
                 else:
                     unwritten += [Failure(sequence, error) for sequence in finding.sequences]
-        return Processed(counted, snapshots, tuple(poisonous), tuple(unwritten))
+        archived = (yield from archive(records)) if self._archiving else NOTHING_ARCHIVED
+        splits, unrelieved = yield from self._relieve_all(loads)
+        return Processed(
+            counted,
+            snapshots,
+            (*poisonous, *archived.poisonous),
+            (*unwritten, *archived.unwritten),
+            archived.events,
+            tuple(highest(loads)),
+            splits,
+            unrelieved,
+        )
+
+    def _relieve_all(self, loads: Sequence[Load]) -> Plan[tuple[int, tuple[Unrelieved, ...]]]:
+        """Have buckets split that are hot, each once and for its latest record: an earlier one may tell of how it was
+        before the last split. What fails is tried again with later records."""
+        splits = 0
+        failed: list[Unrelieved] = []
+        buckets: set[tuple[str, str, str]] = set()
+        for load in reversed(loads):
+            life = load.life
+            bucket = (life.ns, life.entity_id, life.resource)
+            if self._relieve is None or bucket in buckets or not hot(load):
+                continue
+            buckets.add(bucket)
+            try:
+                splits += yield from self._relieve(load)
+            except (Refused, NoAnswer, BrokenItem) as error:
+                failed.append(Unrelieved(load, error))
+        return splits, tuple(failed)
 
     def _count(self, finding: Finding) -> Plan[Refused | NoAnswer | None]:
         """Join a finding with its snapshot. Returns what kept it from that."""

@@ -8,22 +8,28 @@ make sense is *poisonous*: it is reported, because somebody should look at it, a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from zae_limiter.naming import RESERVED_LIMIT_NAME, check_limit_name
 from zae_limiter.stores.dynamodb.keys import SK_STATE
 from zae_limiter.stores.dynamodb.marks import nonce_time
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.snapshots import LAST_HOUR, Counters, Life, hour_of, sequence_key
+from zae_limiter.stores.dynamodb.snapshots import (
+    LAST_HOUR,
+    NOTHING_COUNTED,
+    Counters,
+    Life,
+    counters_in,
+    hour_of,
+    life_of,
+    sequence_key,
+)
+from zae_limiter_aggregator.pressure import Load, load_of
 
 Record: TypeAlias = Mapping[str, Any]
 """One record, as GetRecords returns it and as Lambda is given it."""
 
-NOTHING_COUNTED: Final = Counters(0, {})
-
-_BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#([0-9]+)").fullmatch
 _MARK = re.compile(r"[0-9a-f]{1,12}\..+").fullmatch
 
 
@@ -35,12 +41,20 @@ class PoisonousRecord(Exception):
         super().__init__(f"record {sequence or 'without a number'}: {reason}")
 
 
+class Failure(NamedTuple):
+    """A record that was not dealt with: its sequence number as the stream has it, and why."""
+
+    sequence: str
+    error: Exception
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedBucketRecord:
     """One change of a bucket: when its writer wrote it, and the counters before and after.
 
     ``sequence`` is its number as the stream has it, ``place`` the same in a form that sorts. ``earlier_ms`` is when
-    the change before it was written; ``None`` if the bucket's life began with this one.
+    the change before it was written; ``None`` if the bucket's life began with this one. ``load`` is how hard it is
+    written to; ``None`` for one that does not tell.
     """
 
     sequence: str
@@ -50,6 +64,7 @@ class ParsedBucketRecord:
     earlier_ms: int | None
     before: Counters
     after: Counters
+    load: Load | None = None
 
     @property
     def grants(self) -> int:
@@ -113,16 +128,9 @@ def _parse(event: str, sequence: str, pk: str, change: Mapping[str, Any]) -> Par
         old = change["OldImage"]
         if life_of(pk, old) == life:
             before, earlier = counters_in(old), _written(old)
-    place = sequence_key(sequence)
-    return ParsedBucketRecord(sequence, place, life, _written(new), earlier, before, counters_in(new))
-
-
-def life_of(pk: str, image: Item) -> Life:
-    parts = _BUCKET_KEY(pk)
-    entity_id, resource, inc = image["entity_id"]["S"], image["resource"]["S"], image["inc"]["S"]
-    if parts is None or parts.group(2, 3) != (entity_id, resource) or not inc or "#" in inc:
-        raise ValueError(f"{pk!r} is not the key of this bucket")
-    return Life(parts[1], entity_id, resource, int(parts[4]), inc)
+    place, written = sequence_key(sequence), _written(new)
+    load = _load(life, new, written)
+    return ParsedBucketRecord(sequence, place, life, written, earlier, before, counters_in(new), load)
 
 
 def _written(image: Item) -> int:
@@ -134,12 +142,17 @@ def _written(image: Item) -> int:
     return written
 
 
-def counters_in(image: Item) -> Counters:
-    """What a bucket has counted, without its gauge of writes."""
-    milli = {}
-    for attribute, value in image.items():
-        if attribute.startswith("b_") and attribute.endswith("_tc"):
-            name = attribute[2:-3]
-            if name != RESERVED_LIMIT_NAME:
-                milli[check_limit_name(name)] = int(value["N"])
-    return Counters(int(image["ev"]["N"]), milli)
+def _load(life: Life, image: Item, written_ms: int) -> Load | None:
+    """A gauge that makes no sense is no reason not to count."""
+    try:
+        return load_of(life, image, written_ms)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def last_written(records: Sequence[Record]) -> float | None:
+    """About when the last record was written, in seconds since the epoch, if it tells."""
+    moment = (records[-1].get("dynamodb") or {}).get("ApproximateCreationDateTime")
+    if moment is None:
+        return None
+    return float(moment if isinstance(moment, (int, float)) else moment.timestamp())

@@ -17,11 +17,13 @@ from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.stores.dynamodb.requests import NoAnswer
+from zae_limiter.stores.dynamodb.snapshots import Life
 from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter_aggregator import handler as entry
-from zae_limiter_aggregator.processor import Failure, Processed
-from zae_limiter_aggregator.records import PoisonousRecord
+from zae_limiter_aggregator.pressure import Load
+from zae_limiter_aggregator.processor import Processed
+from zae_limiter_aggregator.records import Failure, PoisonousRecord
 from zae_limiter_aggregator.telling import METRICS, answer_of, lines_of
 
 SECONDS = 20.0
@@ -142,17 +144,27 @@ def test_what_could_not_be_written_is_to_be_brought_again_once_each() -> None:
 
 
 def test_the_numbers_are_in_the_embedded_metric_format() -> None:
-    processed = Processed(5, 2, (), (Failure("3", NoAnswer("lost")),))
+    life = Life("n", "key", "gpt", 3, "i")
+    loads = (Load(life, 4, 0, 0, -50_000, 1_000_000), Load(life._replace(shard=0), 4, 0, 0, 999_000, 1_000_000))
+    processed = Processed(5, 2, (), (Failure("3", NoAnswer("lost")),), 7, loads, 1)
     written = {"dynamodb": {"ApproximateCreationDateTime": 1_800_000_000.0}}
-    error, numbers = map(json.loads, lines_of("limits", [written], processed, 1_800_000_000_250, None))
+    error, hot, numbers = map(json.loads, lines_of("limits", [written], processed, 1_800_000_000_250, None))
     assert (error["message"], error["error"]) == ("record not counted yet", "lost")
+    assert (hot["message"], hot["level"], hot["pressure_percent"]) == ("hot shard", "WARN", 105)
+    assert (hot["namespace_id"], hot["entity_id"], hot["resource"], hot["shard"]) == ("n", "key", "gpt", 3)
     told = numbers["_aws"]
     assert told["Timestamp"] == 1_800_000_000_250
     (metrics,) = told["CloudWatchMetrics"]
     assert metrics["Namespace"] == "zae-limiter"
     assert metrics["Dimensions"] == [["Table"]]
     assert {metric["Name"]: metric["Unit"] for metric in metrics["Metrics"]} == METRICS
-    assert [numbers[name] for name in METRICS] == [5, 2, 0, 1, 250]
+    assert [numbers[name] for name in METRICS] == [5, 2, 0, 1, 7, 1, [105, 0], 250]
+
+
+def test_a_line_has_no_more_values_than_cloudwatch_takes_and_does_not_tell_of_every_hot_shard() -> None:
+    loads = tuple(Load(Life("n", f"key-{x}", "gpt", 0, "i"), 1, 0, 0, 0, 1_000_000) for x in range(300))
+    *hot, numbers = map(json.loads, lines_of("limits", [], Processed(0, 0, (), (), 0, loads), 0, None))
+    assert (len(hot), numbers["ShardPressure"]) == (10, [100] * 100)
 
 
 # What is loaded

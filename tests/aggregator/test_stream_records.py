@@ -53,7 +53,7 @@ def deltas_of(record: Any) -> dict[str, int]:
 
 
 def test_a_record_of_a_bucket_says_what_was_taken_when_and_from_which_life() -> None:
-    created, drawn, settled, changed, again, _removed = BUCKET_RECORDS
+    created, drawn, settled, changed, again, fenced, _removed = BUCKET_RECORDS
     first = parse_record(created)
     assert first is not None
     assert (first.life.entity_id, first.life.resource, first.life.shard) == ("key", "gpt", 0)
@@ -72,6 +72,7 @@ def test_a_record_of_a_bucket_says_what_was_taken_when_and_from_which_life() -> 
     assert deltas_of(settled) == {"tpm": -30_000}
     assert deltas_of(changed) == {}
     assert deltas_of(again) == {"rpm": 3_000}
+    assert deltas_of(fenced) == {}, "who deletes a bucket fences it first"
 
 
 def test_a_limit_that_rests_is_still_in_the_counters() -> None:

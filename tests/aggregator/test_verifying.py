@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
 from usage_worlds import TABLE, empty_model, limiter_on, process, records_of, store_on
 
 from simulation.model import Model
-from zae_limiter import SyncRateLimiter, SyncRepository
+from zae_limiter import Repository, SyncRateLimiter, SyncRepository, UsageChain, UsageGap, UsageProof, ValidationError
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.moments import at
 from zae_limiter.stores.open_store import open_store
 from zae_limiter.testing.clock import FakeClock
-from zae_limiter_aggregator.verifying import Gap, Link, Proof, verify_usage
 
 RPD = Limit.per_day("rpd", 1_000)
 TPD = Limit.per_day("tpd", 100_000)
 HOUR = 3_600
 
 
-def verified(limiter: SyncRateLimiter, entity_id: str = "a", resource: str | None = None) -> Proof:
-    repository = limiter.repository
-    return repository._driver.run(verify_usage(repository._core.space, entity_id, resource))
+def verified(limiter: SyncRateLimiter, entity_id: str = "a", resource: str | None = None) -> UsageProof:
+    return limiter.verify_usage(entity_id, resource)
 
 
 class World:
@@ -56,8 +57,8 @@ class World:
         """Process the records that are to be kept, by their number."""
         process(self.model, [record for number, record in enumerate(self.records()) if keep(number)])
 
-    def links(self) -> dict[str | None, Link]:
-        return {link.limit_name: link for link in verified(self.limiter).links}
+    def links(self) -> dict[str | None, UsageChain]:
+        return {link.limit_name: link for link in verified(self.limiter).chains}
 
 
 @pytest.fixture
@@ -65,16 +66,16 @@ def world() -> World:
     return World()
 
 
-def start_of(world: World, hour: int) -> int:
-    return world.clock.start + hour * HOUR * 1_000
+def start_of(world: World, hour: int) -> datetime:
+    return at(world.clock.start + hour * HOUR * 1_000)
 
 
 def test_a_whole_chain_holds(world: World) -> None:
     world.hours(1, 2, 3)
     world.count()
     proof = verified(world.limiter)
-    assert (proof.holds, proof.chained) == (True, True)
-    assert [(link.limit_name, link.hours, link.counted, link.behind) for link in proof.links] == [
+    assert proof.holds
+    assert [(link.limit_name, link.hours, link.counted, link.behind) for link in proof.chains] == [
         (None, 3, 6, 0),
         ("rpd", 3, 12, 0),
         ("tpd", 3, 0, 0),
@@ -108,7 +109,7 @@ def test_a_record_that_is_lost_within_an_hour_is_made_good_by_the_next(world: Wo
 def test_a_gap_closes_when_the_lost_record_comes_after_all(world: World) -> None:
     world.hours(1, 2, 3)
     world.count(lambda number: number != 2)
-    assert world.links()["rpd"].gaps == (Gap(start_of(world, 0), start_of(world, 1), 2),)
+    assert world.links()["rpd"].gaps == (UsageGap(start_of(world, 0), start_of(world, 1), 2),)
     world.count()
     assert verified(world.limiter).holds
 
@@ -118,8 +119,8 @@ def test_a_gap_is_told_between_the_hours_where_it_is(world: World) -> None:
     world.count(lambda number: number != 3)
     links = world.links()
     gap = (start_of(world, 1), start_of(world, 2))
-    assert links["rpd"].gaps == (Gap(*gap, 2),)
-    assert links[None].gaps == (Gap(*gap, 1),)
+    assert links["rpd"].gaps == (UsageGap(*gap, 2),)
+    assert links[None].gaps == (UsageGap(*gap, 1),)
     assert links["tpd"].gaps == ()
     assert (links["rpd"].counted, links["rpd"].behind) == (10, 0)
 
@@ -128,7 +129,7 @@ def test_a_missing_beginning_is_a_break_while_it_is_young_and_expiry_when_it_is_
     world.hours(1, 2)
     world.count(lambda number: number >= 2)
     link = world.links()["rpd"]
-    assert (link.gaps, link.expired) == ((Gap(None, start_of(world, 1), 2),), 0)
+    assert (link.gaps, link.expired) == ((UsageGap(None, start_of(world, 1), 2),), 0)
     world.clock.advance(31 * 24 * HOUR)
     link = world.links()["rpd"]
     assert (link.gaps, link.expired) == ((), 2)
@@ -142,7 +143,7 @@ def test_lives_are_kept_apart(world: World) -> None:
     world.count()
     proof = verified(world.limiter)
     assert proof.holds
-    taken = sorted((link.counted, link.behind is None) for link in proof.links if link.limit_name == "rpd")
+    taken = sorted((link.counted, link.behind is None) for link in proof.chains if link.limit_name == "rpd")
     assert taken == [(3, True), (4, False)]
 
 
@@ -150,8 +151,8 @@ def test_one_resource_may_be_asked_about(world: World) -> None:
     world.take(1, "gpt")
     world.take(1, "gpt-4")
     world.count()
-    assert {link.resource for link in verified(world.limiter).links} == {"gpt", "gpt-4"}
-    assert {link.resource for link in verified(world.limiter, resource="gpt").links} == {"gpt"}
+    assert {link.resource for link in verified(world.limiter).chains} == {"gpt", "gpt-4"}
+    assert {link.resource for link in verified(world.limiter, resource="gpt").chains} == {"gpt"}
 
 
 def test_clocks_that_differ_break_nothing(world: World) -> None:
@@ -164,48 +165,113 @@ def test_clocks_that_differ_break_nothing(world: World) -> None:
         world.take(1)
     world.count()
     assert verified(world.limiter).holds
-    assert {link.hours for link in verified(world.limiter).links} == {2}
+    assert {link.hours for link in verified(world.limiter).chains} == {2}
+
+
+def test_an_entity_that_is_none_is_refused(world: World) -> None:
+    with pytest.raises(ValidationError):
+        world.limiter.verify_usage("no spaces")
+    with pytest.raises(ValidationError):
+        world.limiter.repository.verify_usage("a", "no spaces")
+    assert world.limiter.verify_usage("nobody") == UsageProof("nobody", None, ())
 
 
 # Embedded stores
 
+EMBEDDED = ("memory", "sqlite")
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_an_embedded_store_adds_up(kind: str, tmp_path: Any) -> None:
-    url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/limits.db"
-    clock = FakeClock()
-    store = open_store(url, deadline=5.0, config_cache_ttl=60.0, options={})
-    with SyncRepository(store, clock=clock) as repository:
-        limiter = SyncRateLimiter(repository)
-        limiter.set_system_defaults([RPD, TPD])
+
+def url_of(kind: str, folder: Any) -> str:
+    return "memory://" if kind == "memory" else f"sqlite:///{folder}/limits.db"
+
+
+class Embedded:
+    """A limiter on an embedded store that took 1, 2 and 3 in three hours."""
+
+    def __init__(self, kind: str, folder: Any) -> None:
+        self.clock = FakeClock()
+        store = open_store(url_of(kind, folder), deadline=5.0, config_cache_ttl=60.0, options={})
+        self.limiter = SyncRateLimiter(SyncRepository(store, clock=self.clock))
+        self.limiter.set_system_defaults([RPD, TPD])
         for amount in (1, 2, 3):
-            with limiter.acquire("a", "gpt", {"rpd": amount}) as lease:
-                lease.adjust(tpd=10)
-            clock.advance(HOUR)
-        proof = verified(limiter)
-        assert (proof.holds, proof.chained) == (True, False)
-        assert [(link.limit_name, link.counted) for link in proof.links] == [(None, 3), ("rpd", 6), ("tpd", 30)]
+            self.take(amount)
+            self.clock.advance(HOUR)
+
+    def take(self, amount: int) -> None:
+        with self.limiter.acquire("a", "gpt", {"rpd": amount}) as lease:
+            lease.adjust(tpd=10)
+
+    def chains(self) -> list[tuple[str | None, int, int, int | None]]:
+        proof = self.limiter.verify_usage("a")
+        assert proof.holds
+        return [(chain.limit_name, chain.hours, chain.counted, chain.behind) for chain in proof.chains]
 
 
-def test_an_hour_that_an_embedded_store_lost_is_noticed(tmp_path: Any) -> None:
+@pytest.fixture(params=EMBEDDED)
+def embedded(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Embedded]:
+    found = Embedded(request.param, tmp_path)
+    yield found
+    found.limiter.close()
+
+
+def test_an_embedded_store_has_a_whole_chain_too(embedded: Embedded) -> None:
+    assert embedded.chains() == [(None, 3, 3, 0), ("rpd", 3, 6, 0), ("tpd", 3, 30, 0)]
+    embedded.take(4)
+    assert embedded.chains() == [(None, 4, 4, 0), ("rpd", 4, 10, 0), ("tpd", 4, 40, 0)]
+    assert {chain.resource for chain in embedded.limiter.verify_usage("a", "gpt").chains} == {"gpt"}
+    assert embedded.limiter.verify_usage("a", "claude").chains == ()
+
+
+def test_a_bucket_that_is_created_again_goes_on_with_its_chain(embedded: Embedded) -> None:
+    embedded.limiter.create_entity("a")
+    embedded.limiter.delete_entity("a")
+    assert embedded.chains() == [(None, 3, 3, None), ("rpd", 3, 6, None), ("tpd", 3, 30, None)]
+    embedded.take(1)
+    assert embedded.chains() == [(None, 4, 4, 0), ("rpd", 4, 7, 0), ("tpd", 4, 40, 0)]
+
+
+def test_hours_that_expired_are_no_gap(tmp_path: Any) -> None:
+    found = Embedded("memory", tmp_path)
+    for _ in range(4):
+        found.clock.advance(29 * 24 * HOUR)
+        found.take(1)
+    found.clock.advance(31 * 24 * HOUR)
+    proof = found.limiter.verify_usage("a")
+    assert proof.holds
+    (rpd,) = [chain for chain in proof.chains if chain.limit_name == "rpd"]
+    assert (rpd.counted + rpd.expired, rpd.expired) == (10, 6)
+
+
+@pytest.mark.parametrize(("hour", "after", "before", "amount"), [(0, None, 1, 1), (1, 0, 2, 2), (2, 1, None, 3)])
+def test_an_hour_that_was_lost_is_found_where_it_was(
+    tmp_path: Any, hour: int, after: int | None, before: int | None, amount: int
+) -> None:
     import sqlite3
 
-    clock = FakeClock()
-    store = open_store(f"sqlite:///{tmp_path}/limits.db", deadline=5.0, config_cache_ttl=60.0, options={})
-    with SyncRepository(store, clock=clock) as repository:
-        limiter = SyncRateLimiter(repository)
-        limiter.set_system_defaults([RPD])
-        for amount in (1, 2, 3):
-            with limiter.acquire("a", "gpt", {"rpd": amount}):
-                pass
-            clock.advance(HOUR)
-        with sqlite3.connect(tmp_path / "limits.db") as tampering:
-            tables = [name for (name,) in tampering.execute("SELECT name FROM sqlite_master WHERE type='table'")]
-            usage = next(name for name in tables if "usage" in name)
-            tampering.execute(f"DELETE FROM {usage} WHERE hour = (SELECT MIN(hour) FROM {usage})")
-        proof = verified(limiter)
-        assert not proof.holds
-        assert {link.limit_name: link.gaps for link in proof.links} == {
-            None: (Gap(None, None, 1),),
-            "rpd": (Gap(None, None, 1),),
-        }
+    found = Embedded("sqlite", tmp_path)
+    found.limiter.close()
+    moment = found.clock.start + hour * HOUR * 1_000
+    with sqlite3.connect(tmp_path / "limits.db") as tampering:
+        assert tampering.execute("DELETE FROM usage WHERE hour = ?", (moment,)).rowcount == 1
+    tampering.close()
+    store = open_store(url_of("sqlite", tmp_path), deadline=5.0, config_cache_ttl=60.0, options={})
+    with SyncRepository(store, clock=found.clock) as repository:
+        proof = repository.verify_usage("a")
+    ends = [None if place is None else at(found.clock.start + place * HOUR * 1_000) for place in (after, before)]
+    assert {chain.limit_name: chain.gaps for chain in proof.chains} == {
+        None: (UsageGap(*ends, 1),),
+        "rpd": (UsageGap(*ends, amount),),
+        "tpd": (UsageGap(*ends, 10),),
+    }
+
+
+def test_the_async_twin_proves_the_same(tmp_path: Any) -> None:
+    found = Embedded("sqlite", tmp_path)
+    wanted = found.limiter.verify_usage("a")
+    found.limiter.close()
+
+    async def prove() -> UsageProof:
+        async with await Repository.open(url_of("sqlite", tmp_path), clock=found.clock) as repository:
+            return await repository.verify_usage("a")
+
+    assert asyncio.run(prove()) == wanted

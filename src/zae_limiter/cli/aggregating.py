@@ -16,7 +16,7 @@ from zae_limiter.cli.session import Session, note
 from zae_limiter.cli.views.words import plural
 from zae_limiter.models.moments import at
 from zae_limiter_aggregator.aggregating import Tally
-from zae_limiter_aggregator.processor import Failure
+from zae_limiter_aggregator.records import Failure
 
 
 class Screen:
@@ -76,6 +76,12 @@ def in_words(tally: Tally) -> str:
     words = f"{plural(tally.records, 'change')} counted into {plural(tally.snapshots, 'window')}"
     if tally.lag_s is not None:
         words += f", the last one {tally.lag_s:,.0f} s after it was made"
+    if tally.archived:
+        words += f"; {plural(tally.archived, 'audit event')} archived"
+    if tally.splits:
+        words += f"; {plural(tally.splits, 'hot bucket')} split"
+    if tally.swept:
+        words += f"; {plural(tally.swept, 'idle divided bucket')} removed"
     if tally.poisonous:
         words += f"; {tally.poisonous:,} made no sense"
     return words
@@ -89,6 +95,9 @@ def document_of(tally: Tally, now: int) -> dict[str, Any]:
         "snapshots": tally.snapshots,
         "poisonous": tally.poisonous,
         "trimmed": tally.trimmed,
+        "archived": tally.archived,
+        "splits": tally.splits,
+        "swept": tally.swept,
         "lag_seconds": tally.lag_s,
     }
 

@@ -41,6 +41,7 @@ class AsyncData(DataVerbs):
     get_audit_events = awaited(DataVerbs._get_audit_events)
     get_usage_snapshots = awaited(DataVerbs._get_usage_snapshots)
     get_usage_summary = awaited(DataVerbs._get_usage_summary)
+    verify_usage = awaited(DataVerbs._verify_usage)
     get_resource_capacity = awaited(DataVerbs._get_resource_capacity)
 
 

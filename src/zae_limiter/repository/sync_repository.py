@@ -41,6 +41,7 @@ class SyncData(DataVerbs):
     get_audit_events = returned(DataVerbs._get_audit_events)
     get_usage_snapshots = returned(DataVerbs._get_usage_snapshots)
     get_usage_summary = returned(DataVerbs._get_usage_summary)
+    verify_usage = returned(DataVerbs._verify_usage)
     get_resource_capacity = returned(DataVerbs._get_resource_capacity)
 
 

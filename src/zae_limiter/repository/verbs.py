@@ -13,6 +13,7 @@ from zae_limiter.models.choices import OnUnavailable, WindowType, check_choice
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.moments import at
+from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import AuditEvent, Page, ResourceCapacity, UsageSnapshot, UsageSummary
 from zae_limiter.naming import (
     DEFAULT_RESOURCE,
@@ -21,6 +22,7 @@ from zae_limiter.naming import (
     check_limit_name,
     check_principal,
     check_resource,
+    is_reserved,
 )
 from zae_limiter.repository.arguments import (
     MAX_PAGE,
@@ -140,10 +142,16 @@ class DataVerbs:
         return (yield from core.call("get_children", plan))
 
     def _list_entities(self, *, limit: int = 100, cursor: str | None = None) -> Plan[Page[Entity]]:
-        """All entities that were created, by id."""
+        """All entities that were created, by id, without those in which manifests keep their records."""
         core = self._core
-        plan = core.space.entities(check_page_size(limit), check_cursor(cursor))
-        return (yield from core.call("list_entities", plan))
+        found: list[Entity] = []
+        while True:
+            plan = core.space.entities(check_page_size(limit) - len(found), check_cursor(cursor))
+            page: Page[Entity] = yield from core.call("list_entities", plan)
+            found += (entity for entity in page.items if not is_reserved(entity.id))
+            cursor = page.next_cursor
+            if cursor is None or len(found) == limit:
+                return Page(found, cursor)
 
     # Limits
 
@@ -339,6 +347,19 @@ class DataVerbs:
             cursor = page.next_cursor
             if cursor is None:
                 return summarize(snapshots)
+
+    def _verify_usage(self, entity_id: str, resource: str | None = None) -> Plan[UsageProof]:
+        """Prove that usage is what was taken from the buckets of an entity, on one resource or on all.
+
+        Every hour must begin where the one before ended, and the last must end where the bucket is; the proof says
+        where that is not so, and how much is missing. On DynamoDB what the aggregator has not read yet is no gap.
+        """
+        check_entity_id(entity_id)
+        if resource is not None:
+            check_resource(resource)
+        core = self._core
+        now = yield from READ_CLOCK
+        return (yield from core.call("verify_usage", core.space.verify_usage(entity_id, resource, now)))
 
     def _get_resource_capacity(
         self, resource: str, limit_name: str, *, limit: int = 100, cursor: str | None = None

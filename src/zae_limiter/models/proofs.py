@@ -1,0 +1,52 @@
+"""The proof that usage equals what was taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UsageGap:
+    """What was taken after one hour ended and before the next began, and is in neither.
+
+    ``after`` is ``None`` where the first hour begins too late, ``before`` where the last one ends too early.
+    """
+
+    after: datetime | None
+    before: datetime | None
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageChain:
+    """The hours of one limit (``None``: of the grants) of one bucket, in whole tokens.
+
+    On DynamoDB each shard and each life of a bucket counts by itself; ``life`` is ``None`` where there is only one.
+    ``counted`` is what the hours say. ``expired`` was taken before the oldest hour that is kept. ``behind`` is what
+    the live bucket has counted since the last hour ended, and nobody has read yet; ``None`` if the bucket is gone.
+    """
+
+    resource: str
+    limit_name: str | None
+    shard: int
+    life: str | None
+    hours: int
+    counted: int
+    expired: int
+    behind: int | None
+    gaps: tuple[UsageGap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageProof:
+    """How the usage of an entity compares with what its buckets counted, on one resource or on all."""
+
+    entity_id: str
+    resource: str | None
+    chains: tuple[UsageChain, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every hour begins where the one before ended."""
+        return not any(chain.gaps for chain in self.chains)

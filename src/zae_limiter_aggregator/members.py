@@ -1,0 +1,70 @@
+"""Several that follow one stream share its shards, without asking anybody.
+
+Each says every few seconds that it is there, in an item of the table, and reads who else is. Whose a shard is follows
+from the names alone: everybody ranks all members for it in the same order, and the first reads it. If one comes or
+goes, only the shards it wins or leaves change hands. Two that see different members for a moment may both read a
+shard, which does no harm; one that dies is missed after half a minute, and the others read on from its checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any, Final
+
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.items import address
+from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system
+from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.values import encode_item
+
+MEMBER: Final = "#AGGREGATOR#"
+BEAT_EVERY_MS: Final = 10_000
+MISSED_AFTER_S: Final = 30
+"""Whoever was not there for so long is gone. (Nor is one whose clock is ahead by more: then two read the same.)"""
+
+KEPT_S: Final = 3_600
+
+
+class Members:
+    """Those that follow the stream of one table, as one of them sees it."""
+
+    def __init__(self, asking: Asking) -> None:
+        self.name = asking.marks.incarnation()
+        self._asking = asking
+
+    def meet(self) -> Plan[frozenset[str]]:
+        """Say that we are there, and see who is."""
+        until = yield from self._asking.window()
+        yield from self._say(until, until.epoch_s)
+        present = {self.name}
+        start: Item | None = None
+        while True:
+            found = yield from self._asking.query(pk_system(REGISTRY), until, prefix=MEMBER, start=start)
+            present |= {
+                item["SK"]["S"].removeprefix(MEMBER)
+                for item in found.items
+                if abs(until.epoch_s - int(item["seen"]["N"])) < MISSED_AFTER_S
+            }
+            start = found.next_key
+            if start is None:
+                return frozenset(present)
+
+    def leave(self) -> Plan[None]:
+        """Say that we are gone, so that nobody has to find out."""
+        until = yield from self._asking.window()
+        yield from self._say(until, 0)
+
+    def _say(self, until: Window, seen_s: int) -> Plan[None]:
+        attributes = encode_item({"seen": seen_s, "ttl": until.epoch_s + KEPT_S})
+        params: dict[str, Any] = {
+            "TableName": self._asking.table,
+            "Item": {**address(Key(pk_system(REGISTRY), f"{MEMBER}{self.name}")), **attributes},
+        }
+        yield from self._asking.ask("PutItem", params, until, repeatable=True)
+
+
+def owner_of(shard: str, members: Iterable[str]) -> str:
+    """Which of the members reads a shard."""
+    return max(members, key=lambda name: blake2b(f"{name}/{shard}".encode(), digest_size=8).digest())

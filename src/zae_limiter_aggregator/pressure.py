@@ -1,0 +1,79 @@
+"""How hard a shard of a bucket is written to, and whether it should be split before it hurts. Pure.
+
+Every shard has a gauge of its own writes: a bucket named ``wcu`` that refills by what a partition of DynamoDB can
+take, and pays for every write. It never refuses anybody. A client that finds it empty splits the bucket; whoever reads
+the stream sees it coming, and does so at 80 %. Pressure on any shard splits shard 0, and the others follow when
+somebody misses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from zae_limiter.bucket import MILLI
+from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.stores.dynamodb.gauge import MOST_SHARDS, PAUSE_BETWEEN_SPLITS_MS
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.snapshots import Life
+
+HOT_PERCENT: Final = 80
+"""From here on a shard is split, before its clients have to."""
+
+
+class Load(NamedTuple):
+    """One shard after one write: of how many shards, its baseline, when it was written, and what its gauge has left.
+
+    ``left`` and ``ceiling`` are millitokens; less than nothing is left when more is written than a partition takes.
+    """
+
+    life: Life
+    shards: int
+    baseline_ms: int
+    written_ms: int
+    left: int
+    ceiling: int
+
+    @property
+    def percent(self) -> int:
+        """How much of what a partition can take is taken; more than 100 when it is more."""
+        return (self.ceiling - self.left) * 100 // self.ceiling
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether it is written to so hard that it should be split."""
+        return self.percent >= HOT_PERCENT
+
+    @property
+    def may_split(self) -> bool:
+        """Whether it may be split as far as it tells: not beyond the most shards, and not right after the last time.
+
+        Only shard 0 tells when that was. For the others, whoever splits asks shard 0.
+        """
+        rested = self.shards == 1 or self.written_ms - self.baseline_ms >= PAUSE_BETWEEN_SPLITS_MS
+        return self.shards < MOST_SHARDS and (rested or self.life.shard != 0)
+
+
+def hot(load: Load) -> bool:
+    """Whether a bucket is to be split now because of this shard."""
+    return load.is_hot and load.may_split
+
+
+def load_of(life: Life, image: Item, written_ms: int) -> Load:
+    """What an image of a bucket tells. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
+    shards, baseline = int(image["shard_count"]["N"]), int(image["rf"]["N"])
+    tk, ceiling = (int(image[f"b_{RESERVED_LIMIT_NAME}_{field}"]["N"]) for field in ("tk", "bx"))
+    if min(shards, ceiling) < 1:
+        raise ValueError("a gauge has a ceiling, and a bucket at least one shard")
+    level = tk + max(written_ms - baseline, 0) * ceiling // MILLI
+    return Load(life, shards, baseline, written_ms, min(level, ceiling), ceiling)
+
+
+def highest(loads: Iterable[Load]) -> list[Load]:
+    """Of each shard the highest load, the hardest pressed shard first."""
+    most: dict[Life, Load] = {}
+    for load in loads:
+        before = most.get(load.life)
+        if before is None or load.left < before.left:
+            most[load.life] = load
+    return sorted(most.values(), key=lambda load: (load.left, load.life))
