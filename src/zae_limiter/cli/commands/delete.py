@@ -1,0 +1,56 @@
+"""``zae-limiter delete``: a deployment removed, with its data or without."""
+
+from __future__ import annotations
+
+import click
+
+from zae_limiter.cli.asking import confirm
+from zae_limiter.cli.on_cloud import CloudSession, name_option, on_cloud
+from zae_limiter.cli.options import yes_option
+
+
+@click.command(
+    "delete",
+    epilog="""\b
+Examples:
+  zae-limiter delete --name my-app
+  zae-limiter delete --name my-app --keep-table --keep-archive
+  zae-limiter delete --name my-app --delete-archive --yes
+""",
+)
+@name_option
+@click.option("--keep-table", is_flag=True, help="Leave the table with everything in it.")
+@click.option("--keep-archive", is_flag=True, help="Leave the bucket with archived audit events.")
+@click.option("--delete-archive", is_flag=True, help="Delete archived audit events too.")
+@yes_option
+@on_cloud
+def command(
+    session: CloudSession, name: str, keep_table: bool, keep_archive: bool, delete_archive: bool, yes: bool
+) -> None:
+    """Delete a deployment, and everything in its table.
+
+    It is refused while the table is protected, and while the bucket holds archived audit events and nobody said what
+    becomes of them. Deleting what is not there is fine; one that was interrupted is repeated.
+    """
+    from zae_limiter.cli.rollout_screen import rollout_screen
+
+    if keep_archive and delete_archive:
+        raise click.UsageError("the archive can be kept or deleted, not both")
+    what = "but its table" if keep_table else "and everything in its table, for good"
+    confirm(f"Delete the deployment {name} {what}?", yes)
+    with rollout_screen(f"deleting {name}") as listener:
+        removed = session.stacks.delete(
+            name,
+            keep_table=keep_table,
+            keep_archive=keep_archive,
+            delete_archive=delete_archive,
+            on_event=listener,
+        )
+    kept = [{"kind": kind, "name": what} for kind, what in removed.kept]
+    if not removed.existed:
+        words = f"there is no deployment {name} in this region"
+    elif kept:
+        words = f"deleted {name}; still there: " + ", ".join(f"{each['name']} ({each['kind']})" for each in kept)
+    else:
+        words = f"deleted {name}; nothing is left of it"
+    session.say({"name": name, "existed": removed.existed, "kept": kept}, words)

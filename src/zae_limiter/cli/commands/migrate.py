@@ -1,0 +1,46 @@
+"""``zae-limiter migrate``: a table of an older layout, brought to this one."""
+
+from __future__ import annotations
+
+import click
+
+from zae_limiter.cli.asking import confirm
+from zae_limiter.cli.options import on_store, yes_option
+from zae_limiter.cli.session import Session
+
+
+@click.command(
+    "migrate",
+    epilog="""\b
+Examples:
+  zae-limiter migrate --url dynamodb://limits --dry-run
+  zae-limiter migrate --url dynamodb://limits --yes    # its clients are stopped
+""",
+)
+@click.option("--dry-run", is_flag=True, help="Count what there is, and change nothing.")
+@click.option(
+    "--from-layout",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Look for data of layout N and later, whatever the table's version record says.",
+)
+@yes_option
+@on_store
+def command(session: Session, dry_run: bool, from_layout: int | None, yes: bool) -> None:
+    """Bring a DynamoDB table of an older layout to this one.
+
+    Buckets keep their balances and counters; entities, limits and usage come along. Stop all clients of the table
+    first. It may be ended at any time: run again, it continues. Everything is counted before and compared
+    afterwards, and only if it adds up is the table used.
+    """
+    from zae_limiter.cli.migrating import migration_document, migration_screen, report_in_words
+    from zae_limiter.migrations.running import migrate_store
+
+    store = session.repository._core.store
+    if getattr(store, "asking", None) is None:
+        raise click.UsageError("only dynamodb:// tables are migrated; other stores see to it themselves")
+    if not dry_run:
+        confirm("Migrate this table? All its clients have to be stopped by now.", yes)
+    with migration_screen() as told:
+        report = migrate_store(store, dry_run=dry_run, told=told, clock=session.now_ms, from_layout=from_layout)
+    session.say(migration_document(report, dry_run=dry_run), report_in_words(report, dry_run=dry_run))

@@ -1,0 +1,114 @@
+"""What commands on a deployment share: where it is, and a manager of stacks at work there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from zae_limiter.cli.options import wrong_usage
+from zae_limiter.cli.session import Session, Surroundings
+from zae_limiter.naming import DEFAULT_NAMESPACE, check_stack_name
+
+if TYPE_CHECKING:
+    from zae_limiter.infra.stacks import StackManager
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class CloudSession(Session):
+    """One command at work on a region."""
+
+    def __init__(
+        self,
+        region: str | None,
+        endpoint_url: str | None,
+        profile: str | None,
+        *,
+        as_json: bool,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        super().__init__(None, DEFAULT_NAMESPACE, as_json=as_json, surroundings=surroundings)
+        self._where = region, endpoint_url, profile
+
+    @cached_property
+    def stacks(self) -> StackManager:
+        """The deployments of the region."""
+        from zae_limiter.infra.stacks import StackManager
+
+        region, endpoint_url, profile = self._where
+        return StackManager(region, endpoint_url, profile=profile)
+
+    def close(self) -> None:
+        """Let go of AWS, if it was asked."""
+        super().close()
+        if "stacks" in vars(self):
+            self.stacks.close()
+
+
+def place_options(command: Command) -> Command:
+    """``--region``, ``--endpoint-url`` and ``--profile``: where deployments are, and who asks."""
+    command = click.option(
+        "--profile",
+        envvar="AWS_PROFILE",
+        show_envvar=True,
+        metavar="NAME",
+        help="The profile of your AWS settings to use.",
+    )(command)
+    command = click.option(
+        "--endpoint-url",
+        envvar="AWS_ENDPOINT_URL",
+        show_envvar=True,
+        metavar="URL",
+        help="Ask this instead of AWS: a local cloud.",
+    )(command)
+    return click.option(
+        "--region",
+        envvar="AWS_REGION",
+        show_envvar=True,
+        show_default="that of your AWS settings",
+        metavar="REGION",
+        help="The region.",
+    )(command)
+
+
+def on_cloud(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of every command on deployments, and a :class:`CloudSession` as first argument."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
+    @place_options
+    @click.pass_context
+    @wraps(command)
+    def with_session(
+        context: click.Context,
+        /,
+        *args: Any,
+        region: str | None,
+        endpoint_url: str | None,
+        profile: str | None,
+        as_json: bool,
+        **kwargs: Any,
+    ) -> None:
+        surroundings = context.find_root().obj
+        session = CloudSession(region, endpoint_url, profile, as_json=as_json, surroundings=surroundings)
+        context.call_on_close(session.close)
+        command(session, *args, **kwargs)
+
+    return with_session
+
+
+def check_name(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
+    """A name that a deployment may have."""
+    if name is None:
+        return None
+    with wrong_usage():
+        return check_stack_name(name, "name")
+
+
+def name_option(command: Command) -> Command:
+    """``--name``: which deployment."""
+    return click.option(
+        "--name", required=True, callback=check_name, metavar="STACK", help="The name of the deployment."
+    )(command)

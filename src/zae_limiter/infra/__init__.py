@@ -1,0 +1,1 @@
+"""A deployment on AWS: its template, its stack, its function, its health and its price."""

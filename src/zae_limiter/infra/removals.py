@@ -1,0 +1,198 @@
+"""Deleting a deployment, with what may be kept of it: the table, and the bucket with the audit archive.
+
+Nothing is deleted before everything that speaks against it has been looked at. Deleting may be begun again at any
+time, until nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from zae_limiter.exceptions import StackOperationError
+from zae_limiter.infra.adopting import TABLE_NOT_FOUND
+from zae_limiter.infra.change_sets import Wanted, carry_out, check_success, follow, newest_event, prepare
+from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
+from zae_limiter.infra.deployments import BUCKET_KIND, TABLE_KIND, Deployment, Resource, find_ours, resources_of
+from zae_limiter.infra.retaining import retaining
+from zae_limiter.infra.rollouts import StepsTaken
+from zae_limiter.infra.stack_events import RolloutFailed, StackEvent, causes_among
+from zae_limiter.infra.stack_states import GONE, REVIEW, rests
+from zae_limiter.infra.template import CODE_PREFIX
+from zae_limiter.running.plan import Plan
+
+KEPT_TAG: Final = "zae-limiter:kept"
+NO_BUCKET: Final = "NoSuchBucket"
+DELETE_FAILED: Final = "DELETE_FAILED"
+TRIES: Final = 3
+"""A function that is still at work may write into a bucket that was just emptied."""
+
+OBJECTS_AT_ONCE: Final = 1_000
+
+
+class Removal(NamedTuple):
+    """What is to be deleted, and what of it to be kept."""
+
+    name: str
+    run_id: str
+    keep_table: bool = False
+    keep_archive: bool = False
+    delete_archive: bool = False
+
+
+class Removed(NamedTuple):
+    """What came of it."""
+
+    existed: bool
+    kept: tuple[tuple[str, str], ...] = ()
+    """Kind and name of everything that is still there."""
+
+
+def delete(removal: Removal) -> Plan[Removed]:
+    """Delete a deployment; nothing happens if there is none."""
+    found = yield from resting(removal.name)
+    if found is None:
+        return Removed(existed=False)
+    if found.state == REVIEW:
+        yield from Ask("cloudformation", "DeleteStack", StackName=found.stack_id)
+        return Removed(existed=True)
+    resources = yield from resources_of(found.stack_id)
+    yield from check_nothing_speaks_against_it(removal, found, resources)
+    kept = [each.name for each in resources if is_kept(each, removal)]
+    if kept and found.state != DELETE_FAILED:
+        yield from retain(found, kept, removal.run_id)
+    for attempt in range(TRIES):
+        for bucket in (each.physical_id for each in resources if each.kind == BUCKET_KIND and each.name not in kept):
+            if bucket is not None:
+                yield from empty(bucket)
+        state, events = yield from delete_stack(found, kept if found.state == DELETE_FAILED else ())
+        if state == GONE:
+            return Removed(existed=True, kept=skipped(events))
+        if attempt == TRIES - 1 or not any(cause.kind == BUCKET_KIND for cause in causes_among(events)):
+            break
+        found = found._replace(state=DELETE_FAILED)
+    raise RolloutFailed(
+        removal.name, state, causes_among(events), f"try again with: zae-limiter delete --name {removal.name}"
+    )
+
+
+def resting(name: str) -> Plan[Deployment | None]:
+    """The deployment when nothing is under way with it."""
+    found = yield from find_ours(name)
+    if found is None or rests(found.state):
+        return found
+    yield from Tell(StepsTaken(f"{name} is {found.state}: waiting until it rests"))
+    last = yield from newest_event(found.stack_id)
+    yield from follow(found.stack_id, last, own=False)
+    return (yield from find_ours(name))
+
+
+def check_nothing_speaks_against_it(removal: Removal, found: Deployment, resources: Sequence[Resource]) -> Plan[None]:
+    """Raise if something is protected, or would be lost that nobody mentioned."""
+    if found.protected:
+        raise StackOperationError(f"the stack {found.name!r} has termination protection; turn that off first")
+    for each in resources:
+        if each.physical_id is None or is_kept(each, removal):
+            continue
+        if each.kind == TABLE_KIND and (yield from is_protected(each.physical_id)):
+            raise StackOperationError(
+                f"table {each.physical_id!r} is protected from deletion; keep it with --keep-table, or allow it with: "
+                f"zae-limiter deploy --name {found.name} --no-deletion-protection"
+            )
+        if each.kind == BUCKET_KIND and not removal.delete_archive and (yield from has_archive(each.physical_id)):
+            raise StackOperationError(
+                f"bucket {each.physical_id!r} has archived audit events or records that failed; "
+                "say --keep-archive or --delete-archive"
+            )
+
+
+def is_kept(resource: Resource, removal: Removal) -> bool:
+    """Whether a resource stays."""
+    return (resource.kind == TABLE_KIND and removal.keep_table) or (
+        resource.kind == BUCKET_KIND and removal.keep_archive
+    )
+
+
+def is_protected(table: str) -> Plan[bool]:
+    """Whether a table refuses to be deleted."""
+    try:
+        reply = yield from Ask("dynamodb", "DescribeTable", TableName=table)
+    except CloudRefused as refusal:
+        if refusal.code == TABLE_NOT_FOUND:
+            return False
+        raise
+    return bool(reply["Table"].get("DeletionProtectionEnabled"))
+
+
+def retain(found: Deployment, resources: Sequence[str], run_id: str) -> Plan[None]:
+    """Have the stack leave these resources alone when it goes."""
+    reply = yield from Ask("cloudformation", "GetTemplate", StackName=found.stack_id, TemplateStage="Original")
+    before = [{"ParameterKey": name, "UsePreviousValue": True} for name in found.parameters]
+    tags = {**found.tags, KEPT_TAG: " ".join(resources)}  # a policy that changes alone may pass for no change
+    run = f"zae-limiter-{run_id}-keep"
+    wanted = Wanted(found.name, retaining(reply["TemplateBody"], resources), before, tags)
+    if (yield from prepare(wanted, "UPDATE", run)) is None:
+        return
+    last = yield from carry_out(found.name, run)
+    rested, events = yield from follow(found.stack_id, last)
+    check_success(found.name, rested, events)
+
+
+def delete_stack(found: Deployment, kept: Sequence[str]) -> Plan[tuple[str, list[StackEvent]]]:
+    """Delete the stack and follow that: its state then, and what happened."""
+    last = yield from newest_event(found.stack_id)
+    more = {"RetainResources": list(kept)} if kept else {}
+    yield from Ask("cloudformation", "DeleteStack", StackName=found.stack_id, **more)
+    rested, events = yield from follow(found.stack_id, last)
+    return (GONE if rested is None else rested.state), events
+
+
+def skipped(events: Sequence[StackEvent]) -> tuple[tuple[str, str], ...]:
+    """What a stack left behind when it went."""
+    return tuple(
+        (event.kind, event.physical_id or event.resource) for event in events if event.state == "DELETE_SKIPPED"
+    )
+
+
+def has_archive(bucket: str) -> Plan[bool]:
+    """Whether a bucket has anything but code in it."""
+    objects = yield from versions_in(bucket, {})
+    while objects is not None:
+        listed, further = objects
+        if any(not each["Key"].startswith(CODE_PREFIX) for each in listed):
+            return True
+        objects = None if further is None else (yield from versions_in(bucket, further))
+    return False
+
+
+def empty(bucket: str) -> Plan[None]:
+    """Remove every object of a bucket, with all its versions."""
+    removed = 0
+    while True:
+        objects = yield from versions_in(bucket, {})
+        if objects is None or not objects[0]:
+            break
+        doomed = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in objects[0]]
+        reply = yield from Ask("s3", "DeleteObjects", Bucket=bucket, Delete={"Objects": doomed, "Quiet": True})
+        for failure in reply.get("Errors", ())[:1]:
+            raise StackOperationError(f"{failure['Key']} in bucket {bucket!r} stays: {failure.get('Message')}")
+        removed += len(doomed)
+    if removed:
+        yield from Tell(StepsTaken(f"removed {removed:,} objects from {bucket}"))
+
+
+def versions_in(
+    bucket: str, after: Mapping[str, Any]
+) -> Plan[tuple[list[Mapping[str, Any]], Mapping[str, Any] | None] | None]:
+    """A page of the versions in a bucket, and from where the next one goes on; nothing, if there is no bucket."""
+    try:
+        page = yield from Ask("s3", "ListObjectVersions", Bucket=bucket, MaxKeys=OBJECTS_AT_ONCE, **after)
+    except CloudRefused as refusal:
+        if refusal.code == NO_BUCKET:
+            return None
+        raise
+    listed = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
+    if not page.get("IsTruncated"):
+        return listed, None
+    further = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page.get("NextVersionIdMarker", "")}
+    return listed, {name: value for name, value in further.items() if value}

@@ -1,0 +1,236 @@
+"""Deploying: from whatever state a stack is in to the one that is wanted, however often and from wherever it is begun.
+
+The first time takes two roll-outs. The function's code comes out of a bucket, and the bucket is the stack's own: so
+the stack is made without the function, the code is put into the bucket, and the function follows. Each of these steps
+may be the last one of a client that dies; whoever runs the same again finds what is there and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Final, NamedTuple
+
+from zae_limiter.exceptions import StackOperationError
+from zae_limiter.infra.adopting import TABLE_NOT_FOUND, adopt
+from zae_limiter.infra.change_sets import (
+    Change,
+    Wanted,
+    carry_out,
+    check_success,
+    drop,
+    follow,
+    newest_event,
+    parameters_in,
+    planned_parameters,
+    prepare,
+)
+from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
+from zae_limiter.infra.deployments import AGGREGATOR, TABLE_PARAMETER, Deployment, find, find_ours
+from zae_limiter.infra.stack_events import RolloutFailed
+from zae_limiter.infra.stack_states import GONE, Step, advice_for, step_from
+from zae_limiter.infra.template import code_key, stack_tags
+from zae_limiter.running.plan import Plan
+
+CODE_KEY: Final = "CodeKey"
+CODE_BUCKET: Final = "CodeBucket"
+BUCKET_OUTPUT: Final = "BucketName"
+
+TRIES: Final = 5
+CHANGED_MEANWHILE: Final = frozenset(
+    {"AlreadyExistsException", "ChangeSetNotFound", "ChangeSetNotFoundException", "InvalidChangeSetStatus"}
+)
+
+NOT_THERE: Final = frozenset({"403", "404", "NoSuchKey", "NotFound"})
+"""S3 does not tell whoever may not list a bucket what is not in it."""
+
+
+class Order(NamedTuple):
+    """What is to be deployed."""
+
+    name: str
+    body: str
+    build: Callable[[], bytes]
+    parameters: Mapping[str, str]
+    tags: Mapping[str, str]
+    run_id: str
+    """A name that no other run has."""
+    wait: bool = True
+    adopt: bool = False
+    """Whether to make the stack around a table that is there already."""
+
+    def runs(self) -> Iterator[str]:
+        """A name for each roll-out of this run."""
+        return (f"zae-limiter-{self.run_id}-{number}" for number in count(1))
+
+
+class Rollout(NamedTuple):
+    """How deploying ended."""
+
+    stack: Deployment
+    changed: bool
+    complete: bool
+    """Whether everything is there; not, if nobody waited for it."""
+
+
+class StepsTaken(NamedTuple):
+    """Something that deploying did by itself, in words."""
+
+    words: str
+
+
+def deploy(order: Order) -> Plan[Rollout]:
+    """Create the stack or update it, until it is as ordered. Whoever does the same at the same time is waited for."""
+    runs = order.runs()
+    for attempt in range(TRIES):
+        try:
+            return (yield from _deploy_once(order, runs))
+        except CloudRefused as refusal:
+            if attempt == TRIES - 1 or not overtaken(refusal):
+                raise
+        yield from Tell(StepsTaken(f"somebody else changes {order.name} at the same time: beginning again"))
+    raise AssertionError
+
+
+def overtaken(refusal: CloudRefused) -> bool:
+    """Whether a change set was refused because another one was carried out meanwhile."""
+    return refusal.operation.endswith("ChangeSet") and (
+        refusal.code in CHANGED_MEANWHILE or refusal.says("_IN_PROGRESS")
+    )
+
+
+def _deploy_once(order: Order, runs: Iterator[str]) -> Plan[Rollout]:
+    found = yield from ready_for_a_rollout(order.name)
+    table = found.table if found else order.parameters.get(TABLE_PARAMETER) or order.name
+    yield from refuse_foreign_tables(table, made=found is not None or order.adopt)
+    if found is None and order.adopt:
+        found = yield from adopt(order.name, table, next(runs))
+    known = yield from parameters_in(order.body)
+    changed = False
+    while True:
+        bucket = code_bucket(order, found)
+        given = dict(order.parameters)
+        if wants_function(order, found, known) and CODE_KEY not in given:
+            given[CODE_KEY] = "" if bucket is None else (yield from put_code(bucket, order.build()))
+        outcome = yield from roll_out(order, found, known, given, next(runs))
+        if outcome is not None:
+            changed = True
+            found = outcome
+            if not order.wait:
+                return Rollout(found, changed=True, complete=False)
+        assert found is not None
+        if given.get(CODE_KEY) != "" or code_bucket(order, found) is None:
+            return Rollout(found, changed, complete=True)
+
+
+def preview(order: Order) -> Plan[tuple[Change, ...]]:
+    """What deploying would do to the stack, first of all. Nothing is changed."""
+    run = next(order.runs())
+    found = yield from find_ours(order.name)
+    step = step_from(found.state if found else None)
+    if step in (Step.WAIT, Step.REFUSE, Step.MEND, Step.CLEAR):
+        assert found is not None
+        raise StackOperationError(f"{order.name} is {found.state}, so nothing can be said about changes to it")
+    kind = "CREATE" if step is Step.CREATE else "UPDATE"
+    known = yield from parameters_in(order.body)
+    given = dict(order.parameters)
+    if code_bucket(order, found) is not None and wants_function(order, found, known):
+        given.setdefault(CODE_KEY, code_key(order.build()))
+    planned = yield from prepare(wanted(order, found, known, given), kind, run)
+    if planned is None:
+        return ()
+    yield from drop(order.name, kind, run)
+    return planned.changes
+
+
+def ready_for_a_rollout(name: str) -> Plan[Deployment | None]:
+    """The stack when it can be updated, or nothing when it is to be created. Raises if it is for a person to mend."""
+    while True:
+        found = yield from find_ours(name)
+        step = step_from(found.state if found else None)
+        if found is None or step is Step.CREATE:
+            return None
+        if step is Step.UPDATE:
+            return found
+        if step is Step.REFUSE:
+            raise RolloutFailed(name, found.state, (), advice_for(name, found.state))
+        yield from Tell(StepsTaken(f"{name} is {found.state}: {step.value}"))
+        last = yield from newest_event(found.stack_id)
+        if step is Step.CLEAR:
+            yield from Ask("cloudformation", "DeleteStack", StackName=found.stack_id)
+        elif step is Step.MEND:
+            yield from Ask("cloudformation", "ContinueUpdateRollback", StackName=found.stack_id)
+        rested, events = yield from follow(found.stack_id, last, own=step is not Step.WAIT)
+        if step is not Step.WAIT and rested is not None and rested.state not in (GONE, "UPDATE_ROLLBACK_COMPLETE"):
+            check_success(name, rested, events)
+
+
+def refuse_foreign_tables(name: str, *, made: bool) -> Plan[None]:
+    """Raise for a table with replicas, and for one that is there although its stack is not."""
+    try:
+        reply = yield from Ask("dynamodb", "DescribeTable", TableName=name)
+    except CloudRefused as refusal:
+        if refusal.code == TABLE_NOT_FOUND:
+            return
+        raise
+    if reply["Table"].get("Replicas"):
+        regions = ", ".join(sorted(each["RegionName"] for each in reply["Table"]["Replicas"]))
+        raise StackOperationError(
+            f"table {name!r} has replicas ({regions}), where the last writer wins and no limit would hold; "
+            "remove them, or choose another name"
+        )
+    if not made:
+        raise StackOperationError(
+            f"table {name!r} exists already, outside of a stack; choose another name, or adopt it with --adopt-table"
+        )
+
+
+def wants_function(order: Order, found: Deployment | None, defaults: Mapping[str, str]) -> bool:
+    """Whether there is to be a function: as ordered, else as it was, else as the template says."""
+    before = found.parameters.get(AGGREGATOR) if found else None
+    return order.parameters.get(AGGREGATOR, before or defaults.get(AGGREGATOR)) == "true"
+
+
+def code_bucket(order: Order, found: Deployment | None) -> str | None:
+    """Where code comes from, if that is there by now."""
+    before = found.parameters.get(CODE_BUCKET) if found else None
+    own = found.outputs.get(BUCKET_OUTPUT) if found else None
+    return order.parameters.get(CODE_BUCKET, before) or own or None
+
+
+def put_code(bucket: str, package: bytes) -> Plan[str]:
+    """Put a package where it belongs, unless it is there; its key."""
+    key = code_key(package)
+    try:
+        yield from Ask("s3", "HeadObject", Bucket=bucket, Key=key)
+    except CloudRefused as refusal:
+        if refusal.code not in NOT_THERE:
+            raise
+        yield from Ask("s3", "PutObject", Bucket=bucket, Key=key, Body=package, ContentType="application/zip")
+        yield from Tell(StepsTaken(f"put {len(package):,} bytes of code into {bucket}"))
+    return key
+
+
+def wanted(order: Order, found: Deployment | None, known: Mapping[str, str], given: Mapping[str, str]) -> Wanted:
+    """How the stack should be. Tags that it has and nobody mentions stay."""
+    before = found.parameters if found else {}
+    tags = {**(found.tags if found else {}), **order.tags, **stack_tags(order.name)}
+    return Wanted(order.name, order.body, planned_parameters(list(known), before, given), tags)
+
+
+def roll_out(
+    order: Order, found: Deployment | None, known: Mapping[str, str], given: Mapping[str, str], run: str
+) -> Plan[Deployment | None]:
+    """One change set, from its making to its end: the stack then, or nothing if there was nothing to change."""
+    kind = "CREATE" if found is None else "UPDATE"
+    planned = yield from prepare(wanted(order, found, known, given), kind, run)
+    if planned is None:
+        return None
+    yield from Tell(planned)
+    last = yield from carry_out(order.name, run)
+    begun = yield from find(order.name)
+    assert begun is not None
+    if not order.wait:
+        return begun
+    rested, events = yield from follow(begun.stack_id, last)
+    return check_success(order.name, rested, events)

@@ -1,0 +1,168 @@
+"""Who may do what in a deployment: the template has the policies of ``policies.py``, and a role that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from iam_evaluator import is_allowed, like
+from public_operations import World
+from recorded_calls import Question, Recording
+from resolved_template import Resolved
+from stream_records import stream_records
+
+from engines.servers import Engine
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.infra.policies import LEVELS, TAGGED, Level, policy_document
+from zae_limiter.running.clocks import machine_clock
+from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.plans.splitting import make_shard
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter_aggregator import handler
+
+ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/my-app"
+KEY_ARN = "arn:aws:kms:eu-west-1:123456789012:key/1234"
+BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+ROLE = "arn:aws:iam::123456789012:role/counting"
+WITH_CODE = {"CodeKey": "code/aggregator-1.zip"}
+
+
+# Policies and roles
+
+
+@pytest.mark.parametrize("key", [None, KEY_ARN])
+@pytest.mark.parametrize("scoped", [False, True])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_policy_is_the_one_that_was_derived(level: Level, scoped: bool, key: str | None) -> None:
+    made = Resolved({"Table.Arn": ARN}, KmsKeyArn=key or "")
+    name = f"{'Namespace' if scoped else ''}{level.capitalize()}Policy"
+    wanted = policy_document(level, ARN, namespace_id=TAGGED if scoped else None, kms_key_arn=key)
+    assert made.properties(name)["PolicyDocument"] == wanted
+
+
+def test_roles_are_made_for_those_who_are_trusted() -> None:
+    assert set(Resolved().of_type("AWS::IAM::Role")) == {"AggregatorRole"}
+    trusted = ["arn:aws:iam::123456789012:root", "arn:aws:iam::123456789012:role/app"]
+    made = Resolved(RoleTrustedPrincipals=",".join(trusted))
+    for level in LEVELS:
+        role = made.properties(f"{level.capitalize()}Role")
+        assert role["ManagedPolicyArns"] == [f"<{level.capitalize()}Policy>"]
+        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+        assert statement["Principal"] == {"AWS": trusted}
+
+
+def test_a_boundary_bounds_every_role() -> None:
+    made = Resolved(PermissionsBoundaryArn=BOUNDARY, RoleTrustedPrincipals="arn:aws:iam::1:root")
+    roles = made.of_type("AWS::IAM::Role")
+    assert len(roles) == 4
+    assert {role["PermissionsBoundary"] for role in roles.values()} == {BOUNDARY}
+
+
+def test_without_iam_nothing_of_it_is_made() -> None:
+    made = Resolved(
+        CreateIam="false", AggregatorRoleArn=ROLE, RoleTrustedPrincipals="arn:aws:iam::1:root", **WITH_CODE
+    )
+    assert [name for name, made in made.resources.items() if made["Type"].startswith("AWS::IAM")] == []
+    assert made.properties("Aggregator")["Role"] == ROLE
+    assert made.broken_rules() == []
+
+
+def test_a_function_without_any_role_is_refused_with_a_reason() -> None:
+    (reason,) = Resolved(CreateIam="false").broken_rules()
+    assert "AggregatorRoleArn" in reason
+    assert Resolved(CreateIam="false", EnableAggregator="false").broken_rules() == []
+    assert Resolved().broken_rules() == []
+
+
+def test_a_role_from_elsewhere_is_used_beside_policies_from_here() -> None:
+    made = Resolved(AggregatorRoleArn=ROLE, **WITH_CODE)
+    assert made.properties("Aggregator")["Role"] == ROLE
+    assert "AggregatorRole" not in made.resources
+    assert "FullPolicy" in made.resources
+
+
+# The role of the function
+
+
+@pytest.fixture
+def asked_by_the_function(
+    dynoxide: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[set[Question]]:
+    """What IAM is asked when the function counts a real stream and archives from it."""
+    table = "counted"
+    target = Target(dynoxide.region, dynoxide.endpoint_url)
+    recording = Recording(SocketTransport(target))
+    url = f"dynamodb://{table}?region={dynoxide.region}&endpoint_url={dynoxide.endpoint_url}"
+    with SyncRepository.open(url, create=True) as repository:
+        world = World(dynoxide.endpoint_url, table)
+        world.prepare()
+        limiter = SyncRateLimiter(world.ground.repository)
+        for _ in range(3):
+            with limiter.acquire("key", "gpt", {"rpm": 1}):
+                pass
+        limits = [Limit.per_minute("rpm", 100)]
+        with SyncRateLimiter.open(url, wcu=1) as hurried, hurried.acquire("hot", "gpt", {"rpm": 1}, limits=limits):
+            pass  # one write is all that such a bucket bears: the function divides it
+        records = stream_records(world.transport, table)
+        monkeypatch.setenv("ZAEL_TABLE", table)
+        monkeypatch.setenv("ZAEL_ARCHIVE", str(tmp_path))
+        monkeypatch.setattr(handler, "_kept", {})
+        monkeypatch.setattr(handler, "open_table", lambda name: DynamoStore(name, target, transport=recording))
+        with recording.during("counting"):
+            assert handler.handler({"Records": records}, None) == {"batchItemFailures": []}
+            # Where there are shards already, it looks for those that are missing.
+            store = handler.open_table(table)
+            (shard,) = [record["dynamodb"]["Keys"] for record in records if "BUCKET#hot#" in str(record["dynamodb"])]
+            sibling = Key(shard["PK"]["S"].removesuffix("0") + "1", shard["SK"]["S"])
+            driver = SyncDriver(machine_clock, store.perform)
+            until = driver.run(store.asking.window())
+            assert driver.run(make_shard(store.asking, sibling, machine_clock(), until)) is not None, "it was divided"
+        assert limiter.get_usage_summary("key").total_events == 3
+        yield recording.asked["counting"]
+        repository.delete_table()
+    world.close()
+    recording.close()
+
+
+def statements() -> dict[str, Any]:
+    made = Resolved({"Table.Arn": ARN, "Bucket.Arn": "arn:aws:s3:::kept"}, **WITH_CODE)
+    (policy,) = made.properties("AggregatorRole")["Policies"]
+    return {statement["Sid"]: statement for statement in policy["PolicyDocument"]["Statement"]}
+
+
+def test_the_function_may_do_to_the_table_what_it_does_and_no_more(asked_by_the_function: set[Question]) -> None:
+    counting = [each for each in statements().values() if ARN in each["Resource"]]
+    document = {"Statement": counting}
+    for question in asked_by_the_function:
+        context = {"dynamodb:LeadingKeys": question.keys}
+        assert is_allowed(document, question.action, question.arn(ARN), context), "AggregatorRole must allow this"
+    for statement in counting:
+        used = [question for question in asked_by_the_function if question.action in statement["Action"]]
+        assert {question.action for question in used} == set(statement["Action"])
+        for pattern in statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]:
+            assert any(like(pattern, key) for question in used for key in question.keys), pattern
+
+
+def test_the_function_writes_into_the_bucket_only_where_it_should() -> None:
+    document = {"Statement": list(statements().values())}
+    for key, allowed in (
+        ("audit/year=2026/month=01/day=31/1.jsonl.gz", True),
+        ("aws/lambda/0f8fad5b/shardId-1/2026/01/31/x", True),
+        ("code/aggregator-1.zip", False),
+    ):
+        assert is_allowed(document, "s3:PutObject", f"arn:aws:s3:::kept/{key}", {}) is allowed, key
+    assert not is_allowed(document, "s3:GetObject", "arn:aws:s3:::kept/audit/x", {})
+    assert not is_allowed(document, "s3:DeleteObject", "arn:aws:s3:::kept/audit/x", {})
+
+
+def test_the_function_reads_this_stream_only() -> None:
+    found = statements()
+    assert found["FollowTheStream"]["Resource"] == ["<Table.StreamArn>"]
+    anywhere = {sid for sid, statement in found.items() if "*" in statement["Resource"]}
+    assert anywhere == {"FindTheStream"}
+    assert found["FindTheStream"]["Action"] == ["dynamodb:ListStreams"]
