@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+DOCS_STAMP  := $(VENV)/.installed-docs
 
 # What the DynamoDB tests run against, each in an environment of its own: MiniStack pins a botocore that is not ours.
 # A changed version is another stamp, and so another installation.
@@ -14,7 +15,9 @@ MINISTACK_STAMP := $(ENGINES)/.installed-ministack-1.5.33
 DYNOXIDE_STAMP  := $(ENGINES)/.installed-dynoxide-1.2.1
 ENGINE_STAMPS   := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP)
 
-.PHONY: setup demo test soak check bench format clean
+TEST_PROCESSES ?= 2
+
+.PHONY: setup demo test soak check bench docs format clean
 
 setup: $(STAMP) $(ENGINE_STAMPS)
 
@@ -46,11 +49,15 @@ $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --group bench
 	touch $@
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@
+
 demo: $(STAMP)
 	$(BIN)/zae-limiter demo
 
 test: $(STAMP) $(ENGINE_STAMPS)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
 
 soak: $(STAMP)
 	$(BIN)/python tests/sqlite/crash_harness.py --kills 5000 --seconds 600
@@ -67,8 +74,12 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP)
-	$(BIN)/python benchmarks/embedded.py
+bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP)
+	$(BIN)/python benchmarks/report.py
+
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/docs/index.html"
 
 clean:
 	rm -rf $(VENV) $(ENGINES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

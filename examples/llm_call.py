@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded
 
-LIMITS = [Limit.per_minute("rpm", 60, burst=10), Limit.per_minute("tpm", 60_000, burst=4_000)]
+LIMITS = [Limit.per_minute("rpm", 600, burst=10), Limit.per_minute("tpm", 240_000, burst=4_000)]
 
 
 class Answer(NamedTuple):

@@ -11,7 +11,7 @@ from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter
 
 LIMIT = Limit.per_second("jobs", 100, burst=50)
 WORKERS = 4
-SECONDS = 2.0
+SECONDS = 1.0
 
 
 def work(url: str, seconds: float) -> int:

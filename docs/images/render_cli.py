@@ -4,8 +4,8 @@ Run it from anywhere with the Python that has ``zae-limiter[cli]`` installed::
 
     python docs/images/render_cli.py
 
-Every picture is what the command itself prints on a terminal, in a world whose clock stands still: rendering twice
-gives the same files. ``--all FOLDER`` draws every command at two widths, dark and light, to look at.
+Every picture is what the command itself prints on a terminal of 80 and of 120 columns, dark and light, in a world
+whose clock stands still: rendering twice gives the same files. ``--all FOLDER`` draws many more commands, to look at.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,12 +33,40 @@ from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing import FakeClock
 
 HERE = Path(__file__).parent
+ERASE_LINE = "\x1b[2K"
 
 DOCUMENTED = {
     "cli-status": "status key-web",
+    "cli-watch": "watch key-web key-app --interval 2",
     "cli-usage-plot": "usage plot --entity key-web --resource gpt-4 --limit-name tpm",
+    "cli-limits-plan": "limits plan -f limits.yaml",
 }
 """The pictures on the page, and the commands that draw them."""
+
+WIDTHS = (80, 120)
+
+APPLIED = """\
+manifest: platform
+system: {limits: [rpm:100, tpm:10_000]}
+resources:
+  gpt-4: [rpm:60, tpm:20_000:30_000]
+  claude: [rpm:20]
+entities:
+  acme: {name: Acme Inc., limits: [rpm:1_000, tpm:150_000]}
+"""
+CHANGED = """\
+manifest: platform
+system: {limits: [rpm:100, tpm:10_000], on_unavailable: allow}
+resources:
+  gpt-4: [rpm:60, tpm:25_000:40_000]
+entities:
+  acme: {name: Acme Inc., limits: [rpm:1_000, tpm:150_000]}
+  partners:
+    parent: acme
+    cascade: true
+    limits: {gpt-4: [rpm:10, tpm:5_000]}
+"""
+"""A manifest as it was applied, and as it is now."""
 
 OTHERS = {
     "explain": "explain key-web gpt-4",
@@ -62,7 +90,7 @@ TEMPLATE = """\
 <title>TITLE</title>
 <style>
 .{unique_id}-matrix {{ font-family: "DejaVu Sans Mono", Menlo, Consolas, monospace;
-font-size: {char_height}px; line-height: {line_height}px; }}
+font-size: 21px; line-height: {line_height}px; }}
 {styles}
 </style>
 <defs><clipPath id="{unique_id}-clip-terminal">
@@ -73,7 +101,7 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 {backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
 </svg>
 """
-"""A plainer frame than rich's own, and no fonts from elsewhere."""
+"""A plainer frame than rich's own, no fonts from elsewhere, and letters large enough that bars have no gaps."""
 
 
 class Look(NamedTuple):
@@ -90,16 +118,41 @@ LIGHT = Look("light", DEFAULT_TERMINAL_THEME, "#ffffff")
 
 @contextmanager
 def world() -> Iterator[Surroundings]:
-    """An organisation with a busy day and a half behind it."""
+    """An organisation with a busy day and a half behind it, and a changed manifest in the current folder."""
     clock = FakeClock()
-    with TemporaryDirectory(prefix="zae-limiter-docs-") as folder:
+    with TemporaryDirectory(prefix="zae-limiter-docs-") as folder, chdir(folder):
 
         def open_store(url: str | None) -> SqliteStore:
-            return SqliteStore(f"{folder}/limits.db")
+            return SqliteStore("limits.db")
 
         with SyncRepository(open_store(None), clock=clock) as repository:
             populate(SyncRateLimiter(repository), clock)
-        yield Surroundings(open_store, clock)
+            Path("limits.yaml").write_text(APPLIED)
+            with redirect_stdout(StringIO()):
+                main(("limits", "apply", "-f", "limits.yaml", "--yes"), Surroundings(open_store, clock))
+            Path("limits.yaml").write_text(CHANGED)
+            yield Surroundings(open_store, clock)
+
+
+class BusyClock:
+    """A clock that moves on after the first look of ``watch`` has read it, with calls in the meantime."""
+
+    def __init__(self, surroundings: Surroundings, entities: int) -> None:
+        self._surroundings = surroundings
+        self._left = 1 + entities  # the moment of the look, and of each status
+
+    def __call__(self) -> int:
+        clock = self._surroundings.clock
+        if self._left == 0:
+            assert isinstance(clock, FakeClock)
+            with SyncRepository(self._surroundings.open_store(None), clock=clock) as repository:
+                limiter = SyncRateLimiter(repository)
+                for key, tpm in (("key-web", 1_300), ("key-app", 900)):
+                    with limiter.acquire(key, "gpt-4", {"rpm": 4, "tpm": tpm}):
+                        pass
+            clock.advance(2)
+        self._left -= 1
+        return clock()
 
 
 def populate(limiter: SyncRateLimiter, clock: FakeClock) -> None:
@@ -143,18 +196,23 @@ def populate(limiter: SyncRateLimiter, clock: FakeClock) -> None:
 
 
 def recorded(command: str, surroundings: Surroundings, width: int) -> Text:
-    """What a command prints on a terminal of this width."""
+    """What a command prints on a terminal of this width; of what it draws again and again, the last."""
+    words = command.split()
+    if words[0] == "watch":
+        surroundings = surroundings._replace(clock=BusyClock(surroundings, entities=2))
+        words = [*words[:-2], "--interval", "0.05", "--count", "2"]
     output = StringIO()
     before = dict(os.environ)
     os.environ.update(COLUMNS=str(width), FORCE_COLOR="1", TERM="xterm-256color")
     os.environ.pop("NO_COLOR", None)
     try:
         with redirect_stdout(output):
-            main(command.split(), surroundings)
+            main(words, surroundings)
     finally:
         os.environ.clear()
         os.environ.update(before)
-    return Text.from_ansi(output.getvalue().rstrip())
+    last = output.getvalue().rpartition(ERASE_LINE)[2].replace("every 0.05 s", "every 2 s")
+    return Text.from_ansi(last.rstrip())
 
 
 def picture(command: str, surroundings: Surroundings, width: int, look: Look, name: str) -> str:
@@ -166,27 +224,18 @@ def picture(command: str, surroundings: Surroundings, width: int, look: Look, na
     return console.export_svg(theme=look.theme, code_format=template, unique_id=name)
 
 
-def draw_all(folder: Path) -> None:
-    """Every command at 80 and 120 columns, dark and light."""
-    for name, command in {**DOCUMENTED, **OTHERS}.items():
-        for width in (80, 120):
+def draw(folder: Path, commands: Mapping[str, str]) -> None:
+    """Commands at both widths, dark and light."""
+    for name, command in commands.items():
+        for width in WIDTHS:
             for look in (DARK, LIGHT):
                 with world() as surroundings:
                     drawn = picture(command, surroundings, width, look, name)
                 (folder / f"{name}-{width}-{look.name}.svg").write_text(drawn, encoding="utf-8")
 
 
-def draw_documented() -> None:
-    """The pictures on the page."""
-    for name, command in DOCUMENTED.items():
-        with world() as surroundings:
-            drawn = picture(command, surroundings, 88, DARK, name)
-        (HERE / f"{name}.svg").write_text(drawn, encoding="utf-8")
-        print(f"{name}.svg: {len(drawn) // 1024} KB")
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--all"]:
-        draw_all(Path(sys.argv[2]))
+        draw(Path(sys.argv[2]).resolve(), {**DOCUMENTED, **OTHERS})
     else:
-        draw_documented()
+        draw(HERE.resolve(), DOCUMENTED)

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from zae_limiter.models.events import Settled as Settled
     from zae_limiter.models.events import StoreCalled as StoreCalled
     from zae_limiter.models.limit import Limit as Limit
+    from zae_limiter.models.proofs import UsageChain as UsageChain
+    from zae_limiter.models.proofs import UsageGap as UsageGap
+    from zae_limiter.models.proofs import UsageProof as UsageProof
     from zae_limiter.models.reports import AuditEvent as AuditEvent
     from zae_limiter.models.reports import CacheStats as CacheStats
     from zae_limiter.models.reports import EntityCapacity as EntityCapacity
@@ -82,6 +85,7 @@ _HOMES = {
     "models.entity": ("Entity",),
     "models.events": ("Decided", "Degraded", "Event", "Observer", "Settled", "StoreCalled"),
     "models.limit": ("Limit",),
+    "models.proofs": ("UsageChain", "UsageGap", "UsageProof"),
     "models.reports": (
         "AuditEvent",
         "CacheStats",

@@ -17,6 +17,10 @@ DEFAULT_RESOURCE = "_default_"
 
 DEFAULT_NAMESPACE = "default"
 
+RECORDS_ID = "zael:manifests"
+RECORD_PREFIX = "zael:manifest:"
+"""Ids of the entities in which it is recorded what manifests manage. No manifest may name them, no list shows them."""
+
 MAX_AMOUNT = 10**15
 """The most tokens one call may name: every sum of them then stays exact on every store."""
 
@@ -55,6 +59,11 @@ _RESOURCE = _Kind(
 )
 _LIMIT = _Kind(r"[A-Za-z][A-Za-z0-9_.\-]*", 64, "letters, digits and _ . -, beginning with a letter")
 _STACK = _Kind(r"[A-Za-z][A-Za-z0-9-]*", 55, "letters, digits and -, beginning with a letter")
+
+
+def is_reserved(entity_id: str) -> bool:
+    """Whether an entity is one of ours, that only keeps a record."""
+    return entity_id == RECORDS_ID or entity_id.startswith(RECORD_PREFIX)
 
 
 def check_entity_id(value: object, field: str = "entity_id") -> str:

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from importlib.resources import files
 from itertools import count
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -126,3 +127,14 @@ def test_a_store_that_is_not_there_is_unavailable(dynoxide: Engine) -> None:
     ran = Stage(lambda: store).run("aggregate", "--once")
     assert ran.code == 69
     assert "ResourceNotFoundException" in ran.err
+
+
+def test_an_archive_is_opened_and_kept_out_of_the_way_until_something_expires(table: Stage, tmp_path: Path) -> None:
+    take(table, 3)
+    ran = table.run("aggregate", "--once", "--archive", str(tmp_path / "archive"))
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("3 changes counted")
+    assert not (tmp_path / "archive").exists()
+    ran = table.run("aggregate", "--once", "--archive", "ftp://nowhere")
+    assert ran.code == 2
+    assert "must be a folder, or s3://BUCKET" in ran.err

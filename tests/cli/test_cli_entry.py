@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cli_stage import sqlite_url
+from cli_stage import Stage, sqlite_url
 
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.cli.group import COMMANDS, SECTIONS
 from zae_limiter.stores.open_store import default_url
 from zae_limiter.version import __version__
 
@@ -139,7 +141,7 @@ def test_a_table_that_is_not_there_is_not_made(dynoxide: Engine) -> None:
         assert answer.stdout == ""
         (line,) = answer.stderr.splitlines()
         assert line.startswith("Error: DynamoDB refused: ")
-        assert "create=True" in line
+        assert "zae-limiter deploy --name STACK" in line
 
 
 def test_the_same_words_work_on_a_table(dynoxide: Engine) -> None:
@@ -232,3 +234,25 @@ def test_the_script_finds_commands_and_options() -> None:
     assert words.split() == ["plain,set-limits"]
     options = shell(COMP_WORDS="zae-limiter status --", **asked).stdout.split()
     assert {"plain,--url", "plain,--namespace", "plain,--json"} <= set(options)
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["statsu", "key-1"], "Did you mean 'status'?"),
+        (["--url", "memory://", "status", "key-1"], "--url stands after the command"),
+        (["--json", "entity", "list"], "--json stands after the command"),
+    ],
+    ids=["a slip of the finger", "an option too early", "a flag too early"],
+)
+def test_what_is_nearly_right_is_told_how_to_be_right(words: list[str], advice: str, stage: Stage) -> None:
+    ran = stage.run(*words)
+    assert ran.code == 2
+    assert advice in ran.err
+
+
+def test_help_lists_every_command_once_by_what_it_is_for(stage: Stage) -> None:
+    shown = stage.run("--help").out
+    listed = [line.split()[0] for line in shown.splitlines() if re.match(r"  [a-z][a-z-]+  ", line)]
+    assert tuple(listed) == COMMANDS
+    assert [title for title in SECTIONS if f"\n{title}:\n" not in shown] == []

@@ -17,6 +17,8 @@ from zae_limiter import (
     ZAELimiterError,
 )
 from zae_limiter.cli.failures import exit_code, in_words, interruption, report
+from zae_limiter.stores.dynamodb.errors import unavailable
+from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, NobodyThere, Refused
 
 LACKING = LimitStatus("key-1", "gpt-4", "rpm", Limit.per_minute("rpm", 1), 0, 1, True, 60.0, "system")
 
@@ -53,6 +55,11 @@ def test_an_error_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> N
         (NamespaceNotFoundError("eu", deleted=True), "bring it back with: zae-limiter namespace recover eu"),
         (ValidationError("entity_id", "#", "must be letters"), "entity: must be letters (got '#')"),
         (ValidationError("limits", None, "none; give limits= with the call"), "none; give -l with the command"),
+        (
+            unavailable(Refused(TABLE_NOT_FOUND, "no")),
+            "deploy --name STACK; check the name, the region and the endpoint",
+        ),
+        (unavailable(NobodyThere("refused")), "did not answer: it has not answered for a while (refused)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

@@ -12,14 +12,15 @@ import pytest
 from cli_stage import Stage
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_cli_tree import COMMANDS, Names
+from limits_stage import CHANGED, MANIFEST
+from test_cli_tree import COMMANDS, ON_A_CLOUD, Names
 
 from zae_limiter.stores.sqlite.store import SqliteStore
 
 EXIT_CODES = {0, 1, 2, 69, 75}
 
-NOT_HERE = {("demo",), ("watch",)}
-"""What takes its time by design."""
+NOT_HERE = {("demo",), ("watch",), ("cfn-template",), ("lambda-export",), *ON_A_CLOUD}
+"""What takes its time by design, leaves this machine, or writes files."""
 
 WORDS = st.one_of(
     st.sampled_from(
@@ -72,7 +73,9 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     options = [
         parameter
         for parameter in COMMANDS[names].params
-        if isinstance(parameter, click.Option) and not SHARED & set(parameter.opts)
+        if isinstance(parameter, click.Option)
+        and not SHARED & set(parameter.opts)
+        and (names, parameter.name) != (("status",), "name")
     ]
     for _ in range(draw(st.integers(0, 6))):
         if options and draw(st.booleans()):
@@ -141,3 +144,72 @@ def test_any_name_and_note_can_be_shown(name: str, notes: dict[str, str], stage:
         shown = stage.run("entity", *words, width=40)
         assert shown.code == 0
         assert all(letter.isprintable() or letter == "\n" for letter in shown.out)
+
+
+PIECES = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    "-",
+    ",",
+    "\n",
+    "  ",
+    "\t",
+    "#",
+    "&a",
+    "*a",
+    "<<",
+    "!!x",
+    "|",
+    ">",
+    '"',
+    "'",
+    "?",
+    "\0",
+]
+VALUES = [
+    "null",
+    "1e999",
+    "0x1f",
+    "~",
+    "acme",
+    "rpm:1",
+    "tpm:0",
+    "limits",
+    "parent",
+    "zael:manifests",
+    "search",
+    "9" * 40,
+]
+
+
+@st.composite
+def nearly_manifests(draw: st.DrawFn) -> bytes:
+    """A manifest in which some stretches were replaced, removed or repeated, in any encoding; or anything at all."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=60))
+    text = draw(st.sampled_from([MANIFEST, CHANGED]))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(text)))
+        end = min(start + draw(st.integers(0, 12)), len(text))
+        put = draw(st.one_of(st.sampled_from([*PIECES, *VALUES, text[start:end] * 2]), st.text(max_size=6)))
+        text = text[:start] + put + text[end:]
+    return text.encode(draw(st.sampled_from(["utf-8", "utf-8", "utf-8", "utf-16", "latin-1"])), "replace")
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=nearly_manifests(), as_json=st.booleans(), width=st.sampled_from([None, 20, 80]))
+def test_no_manifest_brings_a_traceback(
+    content: bytes, as_json: bool, width: int | None, played: Stage, tmp_path: Path
+) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_bytes(content)
+    for words in (["plan"], ["diff"], ["apply", "--yes"]):
+        line = ["limits", *words, "-f", str(file), *(["--json"] if as_json else [])]
+        ran = played.run(*line, width=width)
+        assert ran.code in EXIT_CODES
+        assert "Traceback" not in ran.err
+        if ran.code:
+            assert ran.err or ran.out

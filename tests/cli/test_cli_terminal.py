@@ -73,25 +73,33 @@ def test_no_color_means_none(url: str) -> None:
     assert "91m" not in screen.shown
 
 
+SEVERAL = "import sys; from zae_limiter.cli.entry import main; print(max(main(line.split()) for line in sys.argv[1:]))"
+"""A program that runs lines as the installed command does, one after the other, and ends with the worst exit code."""
+
+
 @pytest.mark.parametrize("columns", [60, 80, 120, 200])
 def test_nothing_is_wider_than_the_terminal(url: str, columns: int) -> None:
-    for words in (["status", "key-1"], ["entity", "list"], ["audit", "list"], ["usage", "plot", "--entity", "key-1"]):
-        with terminal(COMMAND, *words, "--url", url, columns=columns, environment={"NO_COLOR": "1"}) as screen:
-            assert screen.end() == 0
-        lines = [
-            line.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "")
-            for line in screen.shown.splitlines()
-        ]
-        assert max(map(len, lines)) <= columns
+    words = ("status key-1", "entity list", "audit list", "usage plot --entity key-1")
+    environment = {"NO_COLOR": "1", "ZAEL_URL": url}
+    with terminal(sys.executable, "-c", SEVERAL, *words, columns=columns, environment=environment) as screen:
+        assert screen.end() == 0
+    lines = [
+        line.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") for line in screen.shown.splitlines()
+    ]
+    assert lines[-1] == "0"
+    assert all(any(word in line for line in lines) for word in ("burst", "cascade", "action", "per hour"))
+    assert max(map(len, lines)) <= columns
 
 
 def test_what_others_wrote_does_not_command_the_terminal(url: str) -> None:
-    for words in (["entity", "show", "key-1"], ["entity", "list"], ["entity", "tree"]):
-        with terminal(COMMAND, *words, "--url", url, environment={"NO_COLOR": "1"}) as screen:
-            assert screen.end() == 0
-        assert "\x1b[31m" not in screen.shown
-        assert "\x07" not in screen.shown
-        assert "herring" in screen.shown
+    words = ("entity show key-1", "entity list", "entity tree")
+    environment = {"NO_COLOR": "1", "ZAEL_URL": url}
+    with terminal(sys.executable, "-c", SEVERAL, *words, environment=environment) as screen:
+        assert screen.end() == 0
+    assert screen.shown.splitlines()[-1] == "0"
+    assert "\x1b[31m" not in screen.shown
+    assert "\x07" not in screen.shown
+    assert screen.shown.count("herring") == len(words)
 
 
 # Watching

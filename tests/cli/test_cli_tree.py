@@ -19,10 +19,15 @@ CLI_PAGE = (HERE.parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
 
 Names = tuple[str, ...]
 
-WITHOUT_A_STORE = {("completion",), ("demo",), ("version",), ("limits", "schema")}
+WITHOUT_A_STORE = {("cfn-template",), ("completion",), ("cost",), ("demo",), ("lambda-export",), ("limits", "schema")}
+WITHOUT_A_STORE |= {("local", name) for name in ("up", "status", "logs", "down")}
 """Commands that ask no store, or bring their own."""
 
+ON_A_CLOUD = {("check",), ("delete",), ("deploy",), ("list",), ("upgrade",), ("version",)}
+"""Commands on deployments."""
+
 SHARED = ["--url", "--namespace", "--json"]
+SHARED_ON_A_CLOUD = ["--region", "--endpoint-url", "--profile", "--json"]
 
 
 def walk(command: click.Command, names: Names = ()) -> Iterator[tuple[Names, click.Command]]:
@@ -69,10 +74,11 @@ def test_every_option_says_what_it_does(names: Names) -> None:
 
 
 @pytest.mark.parametrize("names", COMMANDS, ids=called)
-def test_every_command_on_a_store_takes_the_same_three_options(names: Names) -> None:
+def test_every_command_on_a_store_or_a_cloud_takes_the_same_options(names: Names) -> None:
     options = [name for parameter in COMMANDS[names].params for name in parameter.opts]
     if names not in WITHOUT_A_STORE:
-        assert [name for name in SHARED if name not in options] == []
+        shared = SHARED_ON_A_CLOUD if names in ON_A_CLOUD else SHARED
+        assert [name for name in shared if name not in options] == []
 
 
 @pytest.mark.parametrize(

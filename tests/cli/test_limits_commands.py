@@ -52,6 +52,15 @@ def test_the_life_of_a_manifest(shell: Callable[..., Answer], tmp_path: Path) ->
     assert (planned.returncode, planned.stdout) == (0, "Nothing to change: all 4 as the manifest says.\n")
 
 
+def test_records_are_kept_out_of_sight(shell: Callable[..., Answer]) -> None:
+    shell("limits", "apply", "-f", "limits.yaml", "--yes")
+    listed = shell("entity", "list", "--json")
+    assert [entity["entity_id"] for entity in json.loads(listed.stdout)["entities"]] == ["acme", "search"]
+    for command in (["entity", "list"], ["entity", "tree"], ["entity", "list", "--with-limits"]):
+        assert "zael:" not in shell(*command).stdout
+    assert "zael:manifest:platform" in shell("entity", "tree", "zael:manifests").stdout
+
+
 def test_drift_says_who(shell: Callable[..., Answer], repository: SyncRepository) -> None:
     shell("limits", "apply", "-f", "limits.yaml", "--yes")
     clean = shell("limits", "diff", "-f", "limits.yaml", "--exit-code")

@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 from cli_stage import Stage
 
+from zae_limiter import SyncRateLimiter, UsageChain, UsageGap, UsageProof
 from zae_limiter.models.choices import WindowType
-from zae_limiter_aggregator.verifying import Gap, Link, Proof
+from zae_limiter.models.moments import at
 
 SCHEMA = json.loads(files("zae_limiter.cli").joinpath("schemas/aggregation.json").read_text(encoding="utf-8"))
 
@@ -55,21 +56,17 @@ def test_somebody_without_usage_has_nothing_to_prove(any_stage: Stage) -> None:
 
 
 def test_a_break_is_shown_where_it_is_and_exits_with_1(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    hour = 1_767_225_600_000
-    gaps = (Gap(None, hour, 2), Gap(hour, hour + 3_600_000, 3), Gap(None, None, -1))
-    link = Link("key-1", "gpt-4", "rpd", 1, "abc", 2, 5, 0, None, gaps)
-    behind = Link("key-1", "gpt-4", None, 1, "abc", 2, 5, 4, 7, ())
-
-    def broken(*words: Any) -> Any:
-        yield from ()
-        return Proof((behind, link), chained=True)
-
-    monkeypatch.setattr("zae_limiter_aggregator.verifying.verify_usage", broken)
+    hours = [at(1_767_225_600_000 + place * 3_600_000) for place in range(2)]
+    gaps = (UsageGap(None, hours[0], 2), UsageGap(hours[0], hours[1], 3), UsageGap(hours[1], None, -1))
+    broken = UsageChain("gpt-4", "rpd", 1, "abc", 2, 5, 0, None, gaps)
+    behind = UsageChain("gpt-4", None, 1, "abc", 2, 5, 4, 7, ())
+    proof = UsageProof("key-1", None, (behind, broken))
+    monkeypatch.setattr(SyncRateLimiter, "verify_usage", lambda *words: proof)
     ran = stage.run("usage", "verify", "--entity", "key-1", width=120)
     assert ran.code == 1
     assert "gpt-4 rpd, shard 1: +2 before the first hour, 2026-01-01 00:00\n" in ran.out
     assert "+3 between the hours 2026-01-01 00:00 and 2026-01-01 01:00, and in neither" in ran.out
-    assert "-1 in the bucket but in no hour" in ran.out
+    assert "-1 in the bucket, and in no hour" in ran.out
     assert "+7 since, 4 expired" in ran.out
     assert "the usage of key-1 is not what was taken" in ran.out
     again = stage.run("usage", "verify", "--entity", "key-1", "--json")

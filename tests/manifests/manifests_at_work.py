@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from zae_limiter import Limit, OnUnavailable, SyncRepository, ZAELimiterError
+from zae_limiter import EntityNotFoundError, Limit, OnUnavailable, SyncRepository, ZAELimiterError
 from zae_limiter.manifests.applying import Outcome, apply
 from zae_limiter.manifests.model import SYSTEM, Level, Manifest, State
 from zae_limiter.manifests.nodes import Listing, Node, Refused, Table, kind_of
 from zae_limiter.manifests.observing import observe, take_inventory
 from zae_limiter.manifests.planning import Blueprint, plan
 from zae_limiter.manifests.reading import read_manifest
-from zae_limiter.manifests.recording import load
+from zae_limiter.manifests.recording import children_of, load
 from zae_limiter.models.entity import Entity
+from zae_limiter.naming import RECORDS_ID
 
 WRITES = {
     "create_entity",
@@ -110,7 +111,14 @@ def managed(repository: SyncRepository, name: str = "test") -> set[str]:
 
 
 def reserved(repository: SyncRepository) -> list[Entity]:
-    return [entity for entity in repository.list_entities(limit=1000).items if entity.id.startswith("zael:")]
+    """Every entity that keeps a record, from the top."""
+    try:
+        found = [repository.get_entity(RECORDS_ID)]
+    except EntityNotFoundError:
+        return []
+    for entity in found:
+        found += children_of(repository, entity.id)
+    return found
 
 
 def with_policy(state: State) -> State:

@@ -122,3 +122,21 @@ def test_a_page_that_is_gone_is_told(repository: SyncRepository) -> None:
     repository.delete_entity(page.id)
     with pytest.raises(RecordError, match="names pages that are not there"):
         load(repository, "m")
+
+
+def test_records_are_not_among_the_entities_that_are_listed(repository: SyncRepository) -> None:
+    save(repository, Record("m", many(200)), None)
+    made = ["a", "zael", "zael:manifester", "zael:mine", "zzz"]
+    for entity_id in made:
+        repository.create_entity(entity_id)
+    assert len(reserved(repository)) > 3
+    for size in (1, 2, 3, 100):
+        listed, cursor = [], None
+        while True:
+            page = repository.list_entities(limit=size, cursor=cursor)
+            assert len(page.items) == size or page.next_cursor is None
+            listed += [entity.id for entity in page.items]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert listed == made

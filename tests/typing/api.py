@@ -47,6 +47,9 @@ from zae_limiter import (
     SyncLease,
     SyncRateLimiter,
     SyncRepository,
+    UsageChain,
+    UsageGap,
+    UsageProof,
     UsageSnapshot,
     UsageSummary,
     ValidationError,
@@ -220,6 +223,9 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     items: Sequence[UsageSnapshot] = usage.items
     summary: UsageSummary = await limiter.get_usage_summary("key-1", "gpt-4", "daily", None, None)
     average: Mapping[str, float] = summary.average
+    proof: UsageProof = await limiter.verify_usage("key-1", "gpt-4")
+    chains: tuple[UsageChain, ...] = proof.chains
+    gaps: tuple[UsageGap, ...] = chains[0].gaps
     capacity: ResourceCapacity = await limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
     parts: Page[EntityCapacity] = capacity.entities
 
@@ -323,6 +329,9 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     items: Sequence[UsageSnapshot] = usage.items
     summary: UsageSummary = limiter.get_usage_summary("key-1", "gpt-4", "daily", None, None)
     average: Mapping[str, float] = summary.average
+    proof: UsageProof = limiter.verify_usage("key-1", "gpt-4")
+    chains: tuple[UsageChain, ...] = proof.chains
+    gaps: tuple[UsageGap, ...] = chains[0].gaps
     capacity: ResourceCapacity = limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
     parts: Page[EntityCapacity] = capacity.entities
 

@@ -36,6 +36,13 @@ TYPED = {"entity_id": "entity", "parent_id": "parent", "consume": "amount", "eve
 """What people call the arguments that the library names otherwise."""
 
 
+HERE = {
+    "deploy it, or open it once with create=True": "make it with: zae-limiter deploy --name STACK",
+    "; trying again in the background": "",
+}
+"""Advice for programs, and what it means for somebody who types."""
+
+
 def exit_code(error: ZAELimiterError) -> int:
     """What the shell is told about an error."""
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
@@ -58,6 +65,8 @@ def in_words(error: ZAELimiterError) -> str:
             words = str(ValidationError(TYPED.get(field, field), value, reason))
         case _:
             words = str(error)
+    for advice, typed in HERE.items():
+        words = words.replace(advice, typed)
     return " ".join(words.split())
 
 

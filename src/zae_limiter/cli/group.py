@@ -13,26 +13,30 @@ import click
 
 from zae_limiter.version import __version__
 
-COMMANDS = (
-    "acquire",
-    "available",
-    "status",
-    "watch",
-    "explain",
-    "reset",
-    "entity",
-    "resource",
-    "system",
-    "limits",
-    "namespace",
-    "usage",
-    "aggregate",
-    "audit",
-    "demo",
-    "completion",
-    "version",
-)
-"""In the order help lists them."""
+SECTIONS = {
+    "To begin with": ("demo", "completion", "version"),
+    "Taking and looking": ("acquire", "available", "status", "watch", "explain", "reset"),
+    "Limits, and whom they are for": ("entity", "resource", "system", "limits", "namespace"),
+    "Reports": ("usage", "aggregate", "audit"),
+    "Deployments on DynamoDB": (
+        "deploy",
+        "list",
+        "check",
+        "upgrade",
+        "migrate",
+        "delete",
+        "cost",
+        "local",
+        "cfn-template",
+        "lambda-export",
+    ),
+}
+"""The commands, in the order help lists them."""
+
+COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
+
+AFTER_THE_COMMAND = ("--url", "--namespace", "--json", "--principal", "--yes")
+"""Options of single commands that people type before them."""
 
 
 class InOrder(click.Group):
@@ -54,9 +58,42 @@ class LazyGroup(click.Group):
         """The command of this name."""
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"zae_limiter.cli.commands.{cmd_name}").command
+        command = import_module(f"zae_limiter.cli.commands.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names, or what was perhaps meant by it."""
+        typed = args[0]
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from difflib import get_close_matches
+
+            near = get_close_matches(typed, COMMANDS, n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"No such command {typed!r}. Did you mean {near[0]!r}?", ctx) from None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the words apart."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name
+            if name not in AFTER_THE_COMMAND:
+                raise
+            raise click.UsageError(f"{name} stands after the command: zae-limiter COMMAND … {name}", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, by what they are for."""
+        room = formatter.width - 6 - max(map(len, COMMANDS))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                commands = ((name, self.get_command(ctx, name)) for name in names)
+                formatter.write_dl([(name, command.get_short_help_str(room)) for name, command in commands if command])
 
 
 @click.group(

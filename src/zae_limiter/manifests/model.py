@@ -18,10 +18,6 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_RESOURCE, check_config_resource, check_entity_id, check_resource
 
-RECORDS_ID = "zael:manifests"
-RECORD_PREFIX = "zael:manifest:"
-"""Ids of the entities in which it is recorded what manifests manage. No manifest may name them."""
-
 
 class Kind(StrEnum):
     """What sort of thing."""
@@ -89,11 +85,6 @@ def the_entity(entity_id: str) -> Thing:
 def limits_of(entity_id: str, resource: str) -> Thing:
     """An entity's own limits for one resource, or for all (``_default_``)."""
     return Thing(Kind.LIMITS, entity_id, resource)
-
-
-def is_reserved(entity_id: str) -> bool:
-    """Whether an entity is one of ours, that only keeps a record."""
-    return entity_id == RECORDS_ID or entity_id.startswith(RECORD_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from zae_limiter.manifests.model import (
     Profile,
     Settings,
     Thing,
-    is_reserved,
     limits_of,
     resource_defaults,
     the_entity,
@@ -24,7 +23,7 @@ from zae_limiter.manifests.recording import PAGE, children_of, load, load_others
 from zae_limiter.manifests.records import Record
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.reports import AuditEvent, Page
-from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.naming import DEFAULT_RESOURCE, is_reserved
 from zae_limiter.repository.sync_repository import SyncRepository
 
 Item = TypeVar("Item")
@@ -84,8 +83,7 @@ def take_inventory(repository: SyncRepository, more_resources: Iterable[str] = (
     for resource in _all(repository.list_resources_with_defaults):
         found[resource_defaults(resource)] = _level(repository, resource_defaults(resource))
     for entity in _all(repository.list_entities):
-        if not is_reserved(entity.id):
-            found[the_entity(entity.id)] = Profile.of(entity)
+        found[the_entity(entity.id)] = Profile.of(entity)
     records = load_others(repository, "")
     resources = _resources_known(repository, records, None) | set(more_resources)
     resources |= {event.resource for event in _limit_events(repository, None) if event.resource}

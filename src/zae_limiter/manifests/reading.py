@@ -20,7 +20,6 @@ from zae_limiter.manifests.model import (
     Profile,
     Settings,
     Thing,
-    is_reserved,
     limits_of,
     resource_defaults,
     the_entity,
@@ -34,6 +33,7 @@ from zae_limiter.naming import (
     check_entity_id,
     check_namespace,
     check_resource,
+    is_reserved,
 )
 from zae_limiter.repository.arguments import check_display_name, check_metadata
 

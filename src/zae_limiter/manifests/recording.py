@@ -11,7 +11,6 @@ from zae_limiter.exceptions import (
     EntityNotFoundError,
     ZAELimiterError,
 )
-from zae_limiter.manifests.model import RECORDS_ID
 from zae_limiter.manifests.records import (
     Record,
     RecordError,
@@ -23,6 +22,7 @@ from zae_limiter.manifests.records import (
     written,
 )
 from zae_limiter.models.entity import Entity
+from zae_limiter.naming import RECORDS_ID
 from zae_limiter.repository.sync_repository import SyncRepository
 
 TRIES = 5

@@ -3,7 +3,7 @@
 **Where.** Under one reserved entity, ``zael:manifests``, every manifest has an entity of its own,
 ``zael:manifest:NAME``: its *head*. The metadata of the head lists the things the manifest manages, one per line,
 several lines to an entry. What does not fit goes into further entities below the head, its *pages*, which the head
-names. Entities are kept by every store, and are audited like every other.
+names. Entities are kept by every store, and are audited like every other; lists of entities leave these out.
 
 **When.** Before the first change everything the manifest names is *claimed*: the record then has all that was managed
 and all that will be. After the last change it is *settled*: what was deleted leaves it. So at every moment the record
@@ -29,8 +29,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from zae_limiter.exceptions import ValidationError, ZAELimiterError
-from zae_limiter.manifests.model import RECORD_PREFIX, Thing
+from zae_limiter.manifests.model import Thing
 from zae_limiter.models.entity import Entity
+from zae_limiter.naming import RECORD_PREFIX
 
 FORMAT = "zae-limiter manifest 1"
 ENTRY_CHARACTERS = 1_000

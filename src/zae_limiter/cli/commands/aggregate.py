@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from zae_limiter.cli.archives import archive_option, opened
 from zae_limiter.cli.options import on_store
 from zae_limiter.cli.session import Session, note
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Examples:
   zae-limiter aggregate --url dynamodb://limits
   zae-limiter aggregate --url dynamodb://limits --once    # from a timer
+  zae-limiter aggregate --url dynamodb://limits --archive s3://my-archive
 """,
 )
 @click.option("--once", is_flag=True, help="End when everything that is there is counted.")
@@ -32,8 +34,9 @@ Examples:
     metavar="SECONDS",
     help="Between one look at the stream and the next.",
 )
+@archive_option("Keep audit events there when they expire: a folder, or s3://BUCKET.")
 @on_store
-def command(session: Session, once: bool, interval: float) -> None:
+def command(session: Session, once: bool, interval: float, archive_url: str | None) -> None:
     """Count the usage of a DynamoDB table. Ctrl-C ends it.
 
     It reads the table's stream into usage windows, of all namespaces, and keeps in the table how far it came. It may
@@ -45,16 +48,19 @@ def command(session: Session, once: bool, interval: float) -> None:
     from zae_limiter.running.clocks import machine_clock
     from zae_limiter.running.sync_driver import SyncDriver
     from zae_limiter_aggregator.aggregating import Aggregation
+    from zae_limiter_aggregator.archives import with_archive
 
     store = session.repository._core.store
     asking: Asking | None = getattr(store, "asking", None)
     if asking is None:
         counts_by_itself()
-    driver = SyncDriver(machine_clock, store.perform)
+    archive = None if archive_url is None else opened(archive_url)
+    perform = store.perform if archive is None else with_archive(store.perform, archive)
+    driver = SyncDriver(machine_clock, perform)
     pause = threading.Event()
     with ended_by_sigterm():
         with screen_for(session, once=once) as screen:
-            aggregation = Aggregation(asking, told=screen.page)
+            aggregation = Aggregation(asking, told=screen.page, archiving=archive is not None, sharing=not once)
             try:
                 driver.run(aggregation.begin())
                 while True:

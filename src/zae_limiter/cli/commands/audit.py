@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from zae_limiter.cli.archives import archive_option
 from zae_limiter.cli.group import InOrder
 from zae_limiter.cli.options import on_store, period_options, stop_option, wrong_usage
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.models.reports import AuditEvent
+    from zae_limiter.models.reports import AuditEvent, Page
 
 
 @click.group(
@@ -23,7 +24,7 @@ Example:
 """,
 )
 def command() -> None:
-    """Who changed what. Kept for 90 days."""
+    """Who changed what. Kept for 90 days, and then in an archive if there is one."""
 
 
 @command.command(
@@ -33,6 +34,7 @@ Examples:
   zae-limiter audit list --limit 20
   zae-limiter audit list --subject key-1 --since 24hours
   zae-limiter audit list --subject '$SYSTEM' --json
+  zae-limiter audit list --archived --archive s3://my-archive
 """,
 )
 @click.option(
@@ -40,10 +42,20 @@ Examples:
     metavar="SUBJECT",
     help="Changes of one: an entity, $SYSTEM, $NAMESPACE or $RESOURCE:name.",
 )
+@click.option("--archived", is_flag=True, help="Those too that have left the table for the archive.")
+@archive_option("Where the archive is: a folder, or s3://BUCKET.")
 @period_options
 @stop_option
 @on_store
-def list_events(session: Session, subject: str | None, since: str | None, until: str | None, most: int | None) -> None:
+def list_events(
+    session: Session,
+    subject: str | None,
+    archived: bool,
+    archive_url: str | None,
+    since: str | None,
+    until: str | None,
+    most: int | None,
+) -> None:
     """List changes, newest first."""
     from zae_limiter.cli.paging import Pages
     from zae_limiter.cli.parsing.moments import parse_moment
@@ -53,19 +65,18 @@ def list_events(session: Session, subject: str | None, since: str | None, until:
     with wrong_usage():
         start = None if since is None else parse_moment(since, now, "since")
         end = None if until is None else parse_moment(until, now, "until")
-    session.list(
-        "events",
-        Pages(
-            lambda size, cursor: session.limiter.get_audit_events(
-                subject, start_time=start, end_time=end, limit=size, cursor=cursor
-            ),
-            most,
-        ),
-        event_document,
-        COLUMNS,
-        event_rows,
-        nothing="nothing was changed",
-    )
+
+    def fetch(size: int, cursor: str | None) -> Page[AuditEvent]:
+        return session.limiter.get_audit_events(subject, start_time=start, end_time=end, limit=size, cursor=cursor)
+
+    pages: Pages[AuditEvent]
+    if archived:
+        from zae_limiter.cli.archives import MergedPages, archived_of
+
+        pages = MergedPages(Pages(fetch), archived_of(session, archive_url, subject, start, end), most)
+    else:
+        pages = Pages(fetch, most)
+    session.list("events", pages, event_document, COLUMNS, event_rows, nothing="nothing was changed")
 
 
 @command.command(

@@ -33,7 +33,7 @@ Example:
 """,
 )
 def command() -> None:
-    """The limits of a resource, for every entity without own ones."""
+    """The limits of a resource, for all without own ones."""
 
 
 @command.command(

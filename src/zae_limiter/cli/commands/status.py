@@ -1,11 +1,13 @@
-"""``zae-limiter status``: the live buckets of an entity."""
+"""``zae-limiter status``: the live buckets of an entity, or how a deployment does."""
 
 from __future__ import annotations
 
 import click
 
+from zae_limiter.cli.failures import EXIT_ERROR
+from zae_limiter.cli.on_cloud import CloudSession, check_name, place_options
 from zae_limiter.cli.options import on_store
-from zae_limiter.cli.session import Session
+from zae_limiter.cli.session import Session, leave
 
 
 @click.command(
@@ -15,17 +17,53 @@ Examples:
   zae-limiter status key-1
   zae-limiter status key-1 gpt-4
   zae-limiter status key-1 --json | jq '.buckets[].limits[].available'
+  zae-limiter status --name my-app --region eu-central-1
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", required=False)
 @click.argument("resource", required=False)
+@click.option("--name", callback=check_name, metavar="STACK", help="How this deployment does, instead of an entity.")
+@place_options
 @on_store
-def command(session: Session, entity_id: str, resource: str | None) -> None:
-    """Show the levels of an entity's buckets as bars.
+@click.pass_context
+def command(
+    context: click.Context,
+    session: Session,
+    entity_id: str | None,
+    resource: str | None,
+    name: str | None,
+    region: str | None,
+    endpoint_url: str | None,
+    profile: str | None,
+) -> None:
+    """Show an entity's buckets as bars, or how a deployment does.
 
     Debt is red and grows from the right. A bucket lives from its first acquire until some time after it is full.
+    With --name: stack, table, function, stream and alarms of a deployment; exits with 1 if one of them is broken.
     """
+    if (entity_id is None) == (name is None):
+        raise click.UsageError("name an ENTITY, or a deployment with --name")
+    if name is not None:
+        cloud = CloudSession(
+            region, endpoint_url, profile, as_json=session.as_json, surroundings=context.find_root().obj
+        )
+        context.call_on_close(cloud.close)
+        show_deployment(cloud, name)
+        return
     from zae_limiter.cli.views.buckets import status_document, status_picture
 
+    assert entity_id is not None
     status = session.limiter.get_status(entity_id, resource)
     session.answer(status_document(status), lambda: status_picture([status], session.paper.width))
+
+
+def show_deployment(cloud: CloudSession, name: str) -> None:
+    """How a deployment does."""
+    from zae_limiter.cli.views.deployments import health_document, health_picture
+    from zae_limiter.infra.health import Grade
+
+    health = cloud.stacks.health(name)
+    url = cloud.stacks.url(health.deployment.table)
+    cloud.answer(health_document(health, url), lambda: health_picture(cloud.paper, health, url))
+    if health.grade is Grade.BROKEN:
+        leave(EXIT_ERROR)

@@ -190,21 +190,15 @@ Examples:
 def verify(session: Session, entity_id: str, resource: str | None) -> None:
     """Prove that usage is what was taken from the buckets.
 
-    On DynamoDB every hour must begin where the one before ended, and the last must end where the bucket is; embedded
-    stores are compared in sums. Exits with 1 if that is not so, and says where.
+    Every hour must begin where the one before ended, and the last must end where the bucket is. Exits with 1 if that
+    is not so, and says where.
     """
     from zae_limiter.cli.failures import EXIT_ERROR
     from zae_limiter.cli.views.verifying import proof_document, proof_picture
-    from zae_limiter.naming import check_entity_id, check_resource
-    from zae_limiter_aggregator.verifying import verify_usage
 
-    check_entity_id(entity_id)
-    if resource is not None:
-        check_resource(resource)
-    repository = session.repository
     with session.patience("comparing"):
-        proof = repository._driver.run(verify_usage(repository._core.space, entity_id, resource))
-    session.answer(proof_document(entity_id, resource, proof), lambda: proof_picture(session.paper, entity_id, proof))
+        proof = session.limiter.verify_usage(entity_id, resource)
+    session.answer(proof_document(proof), lambda: proof_picture(session.paper, proof))
     if not proof.holds:
         leave(EXIT_ERROR)
 

@@ -73,7 +73,7 @@ def taken(statuses: Sequence[EntityStatus]) -> dict[LevelOf, int]:
 def status_picture(statuses: Sequence[EntityStatus], width: int, before: Before | None = None) -> RenderableType:
     """Every bucket of some entities: what was taken in all or, if it is known what was ``before``, how fast."""
     buckets = [bucket for status in statuses for bucket in status.buckets]
-    columns = _bar_columns(buckets, width)
+    columns = _columns(buckets, width, before)
     pictures: list[RenderableType] = []
     for status in statuses:
         pictures += [Text(), Text(status.entity_id, style="bold")]
@@ -84,28 +84,38 @@ def status_picture(statuses: Sequence[EntityStatus], width: int, before: Before 
     return Group(*pictures[1:])
 
 
-def _bar_columns(buckets: Sequence[BucketStatus], width: int) -> int:
-    """What is left for a bar beside the longest texts of each column."""
-    rows = [_texts(bucket, level, None) for bucket in buckets for level in bucket.limits]
-    fixed = [max(map(len, column)) for column in zip((*HEADINGS, "taken"), *rows, strict=True)]
-    room = width - sum(fixed) - GAP * len(fixed)
-    return min(max(room, BAR_COLUMNS[0]), BAR_COLUMNS[-1])
+class Columns(NamedTuple):
+    """How wide the columns are in the tables of all entities: those of texts, and that of bars."""
+
+    texts: Sequence[int]
+    bars: int
 
 
-def _levels(buckets: Sequence[BucketStatus], columns: int, before: Before | None) -> Table:
+def _columns(buckets: Sequence[BucketStatus], width: int, before: Before | None) -> Columns:
+    """As wide as the longest texts of each column; what is left is for bars."""
+    rows = [_texts(bucket, level, before) for bucket in buckets for level in bucket.limits]
+    last = "taken" if before is None else "per s"
+    texts = [max(map(len, column)) for column in zip((*HEADINGS, last), *rows, strict=True)]
+    room = width - sum(texts) - GAP * len(texts)
+    return Columns(texts, min(max(room, BAR_COLUMNS[0]), BAR_COLUMNS[-1]))
+
+
+def _levels(buckets: Sequence[BucketStatus], columns: Columns, before: Before | None) -> Table:
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("resource", no_wrap=True)
-    table.add_column("limit", no_wrap=True)
-    table.add_column("level", width=columns, no_wrap=True)
-    for heading in (*HEADINGS[2:], "taken" if before is None else "per s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    resource_width, name_width, *number_widths = columns.texts
+    table.add_column("resource", min_width=resource_width, no_wrap=True)
+    table.add_column("limit", min_width=name_width, no_wrap=True)
+    table.add_column("level", width=columns.bars, no_wrap=True)
+    headings = (*HEADINGS[2:], "taken" if before is None else "per s")
+    for heading, number_width in zip(headings, number_widths, strict=True):
+        table.add_column(heading, min_width=number_width, justify="right", no_wrap=True)
     for bucket in buckets:
         for place, level in enumerate(bucket.limits):
             resource, name, _, burst, wait, rate = _texts(bucket, level, before)
             table.add_row(
                 "" if place else resource,
                 name,
-                level_bar(level.available, level.limit.burst, columns),
+                level_bar(level.available, level.limit.burst, columns.bars),
                 level_number(level.available),
                 burst,
                 wait,
@@ -129,7 +139,8 @@ def _texts(bucket: BucketStatus, level: LimitLevel, before: Before | None) -> tu
 def _speed(level: LimitLevel, before: Before, name: LevelOf) -> str:
     if not before.seconds:
         return NOTHING
-    return f"{(level.total_consumed - before.taken.get(name, 0)) / before.seconds:,.1f}"
+    speed = (level.total_consumed - before.taken.get(name, 0)) / before.seconds
+    return f"{speed:,.1f}" if speed else "0"
 
 
 def status_lines(status: EntityStatus, when: str) -> list[str]:

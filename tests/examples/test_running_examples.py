@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import ROOT
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES_FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = sorted(EXAMPLES_FOLDER.glob("*.py"))
+PROMISED = {"batch_job", "fastapi_app", "hierarchy_budget", "llm_streaming", "worker_pool_sqlite"}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
@@ -19,7 +20,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, "-W", "error", str(example)],
         cwd=tmp_path,
-        env={**os.environ, **home, "ZAEL_URL": ""},
+        env={**os.environ, **home, "ZAEL_URL": "", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -29,6 +30,10 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_promised_examples_are_there() -> None:
+    assert {example.stem for example in EXAMPLES} >= PROMISED
+
+
 def test_every_example_is_listed_with_the_others() -> None:
-    listed = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    listed = (EXAMPLES_FOLDER / "README.md").read_text(encoding="utf-8")
     assert [example.name for example in EXAMPLES if f"({example.name})" not in listed] == []

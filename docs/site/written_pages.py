@@ -1,0 +1,158 @@
+"""Pages of the site that are written from the code: the reference, the commands, the examples.
+
+Nothing here needs mkdocs, so that the tests can ask what there will be.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from enum import Enum
+from pathlib import Path
+
+import click
+
+import zae_limiter
+from zae_limiter import testing
+from zae_limiter.cli.group import SECTIONS, cli
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+PARTS = {
+    "limiters": ("Limiters", "What an application holds on to: one for asyncio, one for threads."),
+    "leases": ("Leases", "Tokens held for the length of a `with` block."),
+    "repositories": ("Repositories", "The data without `acquire`: entities, limits, namespaces, reports."),
+    "values": ("Values", "What methods take and give."),
+    "errors": ("Errors", "One family. [Names](../api.md#errors) lists them by what to do."),
+    "testing": ("For tests", "What [tests of your code](../testing.md) need."),
+}
+"""The pages of the reference: title, and first sentence."""
+
+_PART_OF = {
+    "limiter": "limiters",
+    "lease": "leases",
+    "repository": "repositories",
+    "models": "values",
+    "exceptions": "errors",
+}
+
+
+def written_pages() -> dict[str, str]:
+    """Every such page: where it will be, and its Markdown."""
+    return {**reference_pages(), "reference/commands.md": commands_page(), **example_pages(), **changelog_page()}
+
+
+# The reference
+
+
+def reference_pages() -> dict[str, str]:
+    """A page for each part of the library, which mkdocstrings fills from the docstrings."""
+    names: dict[str, list[str]] = {part: [] for part in PARTS}
+    for home, public in sorted(zae_limiter._HOMES.items(), key=lambda item: item[0] != "models.limit"):
+        names[_PART_OF[home.partition(".")[0]]] += [f"zae_limiter.{home}.{name}" for name in public]
+    for name in testing.__all__:
+        names["testing"].append(f"{getattr(testing, name).__module__}.{name}")
+    return {f"reference/{part}.md": _reference_page(part, of_part) for part, of_part in names.items()}
+
+
+def _reference_page(part: str, names: list[str]) -> str:
+    title, first = PARTS[part]
+    return "\n\n".join([f"# {title}", first, *map(_entry, names)]) + "\n"
+
+
+def _entry(name: str) -> str:
+    """Where mkdocstrings puts what it knows of a name; of choices and tuples, also what has no docstring."""
+    kind = getattr(zae_limiter, name.rpartition(".")[2], None)
+    shows_all = isinstance(kind, type) and issubclass(kind, (Enum, tuple))
+    return f"::: {name}" + ("\n    options:\n      show_if_no_docstring: true" if shows_all else "")
+
+
+# Commands
+
+
+def commands_page() -> str:
+    """Every command with its arguments, options and examples, as ``--help`` has them."""
+    lines = [
+        "# Every command",
+        "",
+        "Written from the commands themselves. [Command line](../cli.md) is the guide.",
+        "",
+    ]
+    root = click.Context(cli, info_name="zae-limiter")
+    for section, names in SECTIONS.items():
+        lines += [f"## {section}", ""]
+        for name in names:
+            command = cli.get_command(root, name)
+            assert command is not None
+            lines += _command_lines(command, click.Context(command, parent=root, info_name=name), level=3)
+    return "\n".join(lines)
+
+
+def _command_lines(command: click.Command, ctx: click.Context, level: int) -> list[str]:
+    usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
+    lines = [f"{'#' * level} {ctx.command_path}", "", *_prose(command.help or ""), "", "```text", usage, "```", ""]
+    records = [param.get_help_record(ctx) for param in command.params if not _is_help(param)]
+    if shown := [record for record in records if record and record[1]]:
+        lines += ["| Option | |", "|---|---|", *(f"| {_code(option)} | {_cell(text)} |" for option, text in shown), ""]
+    if examples := [line.strip() for line in (command.epilog or "").splitlines() if "zae-limiter" in line]:
+        lines += ["```console", *(f"$ {example}" for example in examples), "```", ""]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(ctx):
+            below = command.get_command(ctx, name)
+            assert below is not None
+            lines += _command_lines(below, click.Context(below, parent=ctx, info_name=name), level + 1)
+    return lines
+
+
+def _is_help(param: click.Parameter) -> bool:
+    return isinstance(param, click.Option) and "--help" in param.opts
+
+
+def _prose(text: str) -> list[str]:
+    """Help as Markdown: paragraphs, and what was set by hand (after ``\\b``) as it stands."""
+    lines: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        if paragraph.lstrip().startswith("\b"):
+            lines += ["```text", *paragraph.replace("\b", "").strip("\n").splitlines(), "```", ""]
+        else:
+            lines += [_cell(" ".join(paragraph.split())), ""]
+    return lines
+
+
+def _code(text: str) -> str:
+    return f"<code>{_cell(text)}</code>"
+
+
+def _cell(text: str) -> str:
+    """Words that Markdown must not take for anything else."""
+    for sign, name in (
+        ("&", "amp"),
+        ("<", "lt"),
+        (">", "gt"),
+        ("|", "#124"),
+        ("*", "#42"),
+        ("_", "#95"),
+        ("[", "#91"),
+    ):
+        text = text.replace(sign, f"&{name};")
+    return text
+
+
+# Examples and the changelog
+
+
+def example_pages() -> dict[str, str]:
+    """The list of examples, and a page with the text of each."""
+    pages = {"examples/README.md": (EXAMPLES / "README.md").read_text(encoding="utf-8")}
+    for example in sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.yaml")]):
+        text = example.read_text(encoding="utf-8")
+        opening, language = "", "yaml"
+        if example.suffix == ".py":
+            opening, language = ast.get_docstring(ast.parse(text)) or "", "python"
+        pages[f"examples/{example.stem}.md"] = f"# {example.name}\n\n{opening}\n\n```{language}\n{text}```\n"
+    return pages
+
+
+def changelog_page() -> dict[str, str]:
+    return {"changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")}

@@ -1,0 +1,93 @@
+"""The site has a place for everything: every page, every public name, every command, every example.
+
+``make docs`` builds it, and finds what only mkdocs can find. What it is built from is looked at here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+import yaml
+from pages import ROOT, links_of
+
+import zae_limiter
+from zae_limiter import testing
+from zae_limiter.cli.group import cli
+
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS / "site"))
+from written_pages import commands_page, reference_pages, written_pages  # noqa: E402
+
+OF_DECISIONS = "adr/0"
+"""The hook lists these by itself."""
+
+
+def leaves(entries: Any) -> Iterator[str]:
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for below in entry.values():
+                yield from [below] if isinstance(below, str) else leaves(below)
+
+
+def navigation() -> list[str]:
+    return list(leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
+
+
+def pages_in_the_folder() -> set[str]:
+    return {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+
+
+def commands(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by its path."""
+    if not isinstance(command, click.Group):
+        yield ctx.command_path, command
+        return
+    for name in command.list_commands(ctx):
+        below = command.get_command(ctx, name)
+        assert below is not None
+        yield from commands(below, click.Context(below, parent=ctx, info_name=name))
+
+
+def test_every_page_has_its_place_in_the_navigation() -> None:
+    expected = {page for page in pages_in_the_folder() if not page.startswith(OF_DECISIONS)} | set(written_pages())
+    assert sorted(navigation()) == sorted(expected)
+
+
+def test_no_written_page_hides_one_in_the_folder() -> None:
+    assert pages_in_the_folder().isdisjoint(written_pages())
+
+
+def test_the_index_links_every_page() -> None:
+    linked = {link.partition("#")[0] for link in links_of(DOCS / "README.md")}
+    pages = {page for page in pages_in_the_folder() if not page.startswith(OF_DECISIONS)}
+    assert pages - linked == {"README.md"}
+
+
+@pytest.mark.parametrize("name", [name for name in [*zae_limiter.__all__, *testing.__all__] if name != "__version__"])
+def test_every_public_name_is_in_the_reference_once(name: str) -> None:
+    lines = "\n".join(reference_pages().values()).splitlines()
+    assert len([line for line in lines if line.startswith("::: ") and line.endswith(f".{name}")]) == 1
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    page = commands_page()
+    for path, command in commands(cli, click.Context(cli, info_name="zae-limiter")):
+        part = page.partition(f"# {path}\n")[2].partition("\n#")[0]
+        assert part, path
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden and "--help" not in option.opts:
+                assert option.opts[-1] in part, (path, option.opts)
+
+
+def test_what_an_example_says_of_itself_is_on_its_page() -> None:
+    pages = written_pages()
+    for example in (ROOT / "examples").glob("*.py"):
+        page = pages[f"examples/{example.stem}.md"]
+        assert page.startswith(f"# {example.name}\n")
+        assert example.read_text(encoding="utf-8") in page
