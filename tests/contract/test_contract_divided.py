@@ -29,20 +29,12 @@ MOST_SHARDS = 4
 CHAPTERS = ("granting", "hierarchy", "settling", "changing", "concurrency", "waiting", "reporting")
 CENTRAL = ("granting", "settling", "concurrency")
 
-OTHERWISE = {
-    "an_unnamed_limit_refuses_only_in_debt": "a debt stays on the shard that paid, and the others go on granting",
-    "status_shows_every_live_bucket": "the shard that is in debt is full later than the whole bucket would be",
-}
-"""What divided buckets do differently, and why."""
-
 
 def cases_of(chapters: tuple[str, ...]) -> Iterator[Any]:
-    """The cases of these chapters; those that are expected to go otherwise must."""
+    """The cases of these chapters."""
     for case in CASES:
         if case.play.__module__.rpartition(".")[2] in chapters:
-            why = OTHERWISE.get(str(case))
-            marks = [pytest.mark.xfail(reason=why, strict=True, raises=AssertionError)] if why else []
-            yield pytest.param(case, id=str(case), marks=marks)
+            yield pytest.param(case, id=str(case))
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.bookings import Booking, Seen, answers_of
 from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, shard_key
-from zae_limiter.stores.dynamodb.payments import has_room, placed, shared_out
+from zae_limiter.stores.dynamodb.payments import has_room, holds, placed, shared_debts, shared_out
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE, PostingPlans
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Refused
@@ -70,8 +70,8 @@ class BookingPlans(PostingPlans):
                 terms = rebuilt[booking.key] = yield from self._terms_to_rebuild(booking.leg, until)
                 failure = (yield from self._rebuild(booking, terms, now, until)) or failure
             for booking in list(pending):
-                if booking.image is not None and booking.image.shards > 1 and booking.gives_back:
-                    others = yield from self._overflow(booking, booking.image, now, until)
+                if booking.image is not None and booking.image.shards > 1:
+                    others = yield from self._on_other_shards(booking, booking.image, now, until)
                     bookings.extend(others)
                     pending.extend(others)
             written = [booking for booking in pending if booking.image is not None and not booking.inc]
@@ -84,9 +84,11 @@ class BookingPlans(PostingPlans):
             if pending and tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, failure or NoAnswer("too many others", sent=False))
 
-    def _overflow(self, booking: Booking, image: Image, now: int, until: Window) -> Plan[list[Booking]]:
-        """Bookings on other shards for what would be lost at the ceiling of its own."""
-        if booking.doubtful or booking.inc or has_room(image, booking.deltas, now):
+    def _on_other_shards(self, booking: Booking, image: Image, now: int, until: Window) -> Plan[list[Booking]]:
+        """Bookings on other shards: of what would be lost at the ceiling of its own, or is more than that holds."""
+        overflows = booking.gives_back and not has_room(image, booking.deltas, now)
+        lacks = not booking.tries and not holds(image, booking.deltas, now)
+        if booking.doubtful or booking.inc or not (overflows or lacks):
             return []
         keys = self.images.shards_of(shard_key(booking.key, 0))
         unknown = [key for key in keys if self.images.get(key) is None]
@@ -94,12 +96,13 @@ class BookingPlans(PostingPlans):
         for key, item in found.items():
             yield from self.see(key, image_of(item), now)
         family = {key: memory.image for key in keys if (memory := self.images.get(key)) is not None}
-        parts = placed(booking.key, booking.deltas, {**family, booking.key: image}, now)
+        place = placed if overflows else shared_debts
+        parts = place(booking.key, booking.deltas, {**family, booking.key: image}, now)
         others = []
         for key, deltas in parts.items():
             if key != booking.key:
                 other = Booking(key, booking.leg, deltas)
-                other.nonce, other.image = self.marks.nonce(now), family[key]
+                other.nonce, other.image, other.tries = self.marks.nonce(now), family[key], 1  # placed once
                 others.append(other)
         booking.deltas = parts[booking.key]
         return others
