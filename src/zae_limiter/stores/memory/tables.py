@@ -32,6 +32,9 @@ LOOKED_AT_PER_NEW_BUCKET = 4
 Name = TypeVar("Name", str, tuple[str, str])
 
 
+SPARE = 64
+
+
 class InOrder(Generic[Name]):
     """A set of names that can be listed in order.
 
@@ -50,6 +53,8 @@ class InOrder(Generic[Name]):
             self._names.add(name)
             self._listed.append(name)
             self._stale = True
+            if len(self._listed) > 2 * len(self._names) + SPARE:  # names that come and go, and nobody lists
+                self._listed = list(self._names)
 
     def discard(self, name: Name) -> None:
         if name in self._names:

@@ -1,0 +1,161 @@
+"""The goals of DESIGN.md section 13, held against what was measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
+from typing import Any, NamedTuple
+
+from comparing import Goal
+
+from zae_limiter.infra.lambda_builder import LARGEST, build_lambda_package
+
+NOT_RUN = "not run"
+KEPT_OUT = ("asyncio", "sqlite3", "botocore", "aiohttp", "click", "rich")
+"""What ``import zae_limiter`` must not load."""
+
+FLEET = 200
+FLEET_GOALS = {"5": 1.78, "50": 1.59, "100": 1.27, "300": 1.13}
+"""Calls per grant of 200 clients at one bucket, by the percentage of the limit that they ask for (DYNAMODB.md)."""
+
+ONE_CALL = ("grant", "sharded, 4 shards", "contended: 8 clients in turns")
+"""Situations in which no two requests overlap."""
+
+OVERLAPPING_NONE = 1.05
+"""What they may cost."""
+
+
+class Held(NamedTuple):
+    """A goal, and where it stands."""
+
+    what: str
+    against: str
+    goal: str
+    measured: str
+    verdict: str
+
+
+def facts() -> dict[str, Any]:
+    """What takes no measuring: what an import loads, and what the aggregator's package weighs."""
+    asked = f"import sys, zae_limiter; print(*(name for name in {KEPT_OUT!r} if name in sys.modules))"
+    loaded = subprocess.run([sys.executable, "-I", "-c", asked], capture_output=True, text=True, check=True)
+    package = build_lambda_package()
+    with zipfile.ZipFile(BytesIO(package)) as archive:
+        others = sorted({name.partition("/")[0] for name in archive.namelist()})
+    foreign = [name for name in others if not name.startswith("zae_limiter")]
+    return {"loaded": loaded.stdout.split(), "zip_bytes": len(package), "zip_foreign": foreign}
+
+
+def spread(ratio: Mapping[str, float], digits: int = 2) -> str:
+    """A median, and between what half of the rounds lie."""
+    return f"{ratio['median']:.{digits}f}x ({ratio['low']:.{digits}f} to {ratio['high']:.{digits}f})"
+
+
+def said(reached: bool) -> str:
+    return "reached" if reached else "not reached"
+
+
+def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
+    """Every goal."""
+    return [
+        *_embedded(figures.get("embedded")),
+        *_dynamodb(figures.get("dynamodb")),
+        *_costs(figures.get("costs")),
+        *_hot_entity(figures.get("hot_entity")),
+        *_imports(figures.get("embedded"), found),
+        *_startup(figures.get("startup")),
+        _zip(found),
+    ]
+
+
+def _compared(row: Mapping[str, Any]) -> Held:
+    digits = 3 if row["ratio_means"] == "our cost in theirs" else 2
+    measured = spread(row["ratio"], digits)
+    return Held(row["title"], row["theirs"]["name"], row["goal"], measured, row["verdict"])
+
+
+def _with_goals(rows: Sequence[Mapping[str, Any]], *, imports: bool = False) -> Iterator[Held]:
+    for row in rows:
+        if row["goal"] is not None and row["title"].startswith("import") == imports:
+            yield _compared(row)
+
+
+def _missing(what: str, goal: str) -> Held:
+    return Held(what, "", goal, "", NOT_RUN)
+
+
+def _embedded(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("memory, sync and async; SQLite", str(Goal(6, 3)))
+        return
+    yield from _with_goals(figures["rows"])
+    for wait in figures["waits"]:
+        if wait["goal_ms"] is not None:
+            measured = f"{wait['worst_ms']:.1f} ms (99 % within {wait['p99_ms']:.1f} ms)"
+            goal = f"< {wait['goal_ms']:g} ms"
+            yield Held(f"{wait['title']}: longest wait", "", goal, measured, wait["verdict"])
+
+
+def _dynamodb(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("DynamoDB client CPU per acquire", str(Goal(1 / 8, 1 / 4, at_most=True)))
+        return
+    for row in _with_goals(figures["rows"]):
+        yield row._replace(what=f"DynamoDB client CPU: {row.what}")
+
+
+def _costs(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("DynamoDB round trips and WCU per acquire", f"≤ {OVERLAPPING_NONE}")
+        return
+    for row in figures["rows"]:
+        measured = f"{row['round_trips']:.2f} and {row['write_units']:.2f}"
+        worst = max(row["round_trips"], row["write_units"])
+        title = f"DynamoDB round trips and WCU: {row['situation']}"
+        if row["situation"] in ONE_CALL:
+            yield Held(title, "1 and 1", f"≤ {OVERLAPPING_NONE}", measured, said(worst <= OVERLAPPING_NONE))
+        elif row["situation"].startswith("denial, asked again"):
+            yield Held(title, "", "0", measured, said(worst == 0))
+    fleet = next(row for row in figures["crowds"] if row["clients"] == FLEET)
+    for load, goal in FLEET_GOALS.items():
+        calls = fleet["calls_per_grant"][load]
+        title = f"calls per grant, {FLEET} clients on one bucket, {load} % of the limit asked (simulated)"
+        yield Held(title, "DYNAMODB.md section 7", f"≤ {goal}", f"{calls:.2f}", said(calls <= goal))
+
+
+def _hot_entity(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("hot entity, linear in shards", "≥ 90 % of linear")
+        return
+    for goal in figures["goals"]:
+        title = f"hot entity (simulated): {goal['what']}"
+        yield Held(title, "", goal["goal"], goal["measured"], said(goal["reached"]))
+
+
+def _imports(figures: Mapping[str, Any] | None, found: Mapping[str, Any]) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("import zae_limiter", str(Goal(0.25, at_most=True)))
+    else:
+        for row in _with_goals(figures["rows"], imports=True):
+            yield row._replace(what="`import zae_limiter`")
+    loaded = found["loaded"]
+    goal = f"without {', '.join(KEPT_OUT)}"
+    yield Held("`import zae_limiter` loads", "", goal, ", ".join(loaded) or "none of them", said(not loaded))
+
+
+def _startup(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("zae-limiter --version", str(Goal(0.75, at_most=True)))
+        return
+    for row in _with_goals(figures["rows"]):
+        yield row._replace(what="`zae-limiter --version`")
+
+
+def _zip(found: Mapping[str, Any]) -> Held:
+    size, foreign = found["zip_bytes"], found["zip_foreign"]
+    measured = f"{size / 1024:.0f} KB, {'third-party: ' + ', '.join(foreign) if foreign else 'only ours'}"
+    goal = f"≤ {LARGEST // 1024} KB, no third-party code"
+    return Held("aggregator zip", "", goal, measured, said(size <= LARGEST and not foreign))
