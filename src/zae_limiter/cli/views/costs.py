@@ -34,7 +34,7 @@ def prices_of(given: Mapping[str, str]) -> Prices:
     """The usual prices, but for those that are given."""
     try:
         return Prices()._replace(**{name: float(value) for name, value in given.items()})
-    except ValueError:
+    except (TypeError, ValueError):
         raise click.UsageError(f"--price takes NAME=USD with one of {', '.join(Prices._fields)}") from None
 
 
