@@ -47,6 +47,11 @@ def share(x: int, shard: int, shards: int) -> int:
     return (x + shards - 1 - shard) // shards
 
 
+def accrued_in_a_second(ceiling: int, since: int, now: int) -> int:
+    """What accrued between two moments to a balance that is full after a second."""
+    return max(now - since, 0) * ceiling // MILLI
+
+
 @lru_cache(4096)
 def _rate_of(limit: Limit) -> tuple[int, int]:
     """``ra`` and ``rp`` of a limit: the same fraction in the smallest numbers, cheaper on every look."""

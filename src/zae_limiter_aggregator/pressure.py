@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from zae_limiter.bucket import MILLI
+from zae_limiter.bucket import accrued_in_a_second
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.gauge import MOST_SHARDS, PAUSE_BETWEEN_SPLITS_MS
 from zae_limiter.stores.dynamodb.requests import Item
@@ -65,7 +65,7 @@ def load_of(life: Life, image: Item, written_ms: int) -> Load:
     tk, ceiling = (int(image[f"b_{RESERVED_LIMIT_NAME}_{field}"]["N"]) for field in ("tk", "bx"))
     if min(shards, ceiling) < 1:
         raise ValueError("a gauge has a ceiling, and a bucket at least one shard")
-    level = tk + max(written_ms - baseline, 0) * ceiling // MILLI
+    level = tk + accrued_in_a_second(ceiling, baseline, written_ms)
     return Load(life, shards, baseline, written_ms, min(level, ceiling), ceiling)
 
 

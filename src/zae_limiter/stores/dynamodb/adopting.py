@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zae_limiter.bucket import MILLI, Balance, force_consume, rebase, refill_bucket
+from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, force_consume, rebase, refill_bucket
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.writes import Terms
 
@@ -61,7 +61,7 @@ def after_taking(
         resting=frozenset(resting),
         ev=image.ev + grants,
         ring=(nonce, *image.ring[:-1]),
-        gauge=image.gauge + (rf - image.rf) * image.gauge_burst // MILLI,
+        gauge=image.gauge + accrued_in_a_second(image.gauge_burst, image.rf, rf),
         gauge_burst=image.gauge_burst,
         shard=image.shard,
         shards=image.shards,

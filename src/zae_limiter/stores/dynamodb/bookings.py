@@ -42,7 +42,6 @@ class Booking:
         "needed",
         "nonce",
         "now",
-        "partly",
         "tries",
         "verdict",
         "void_mark",
@@ -63,7 +62,6 @@ class Booking:
         self.anchor: str | None = None  # a mark that was in the ring before it can have been done
         self.tries = 0
         self.needed: Mapping[str, int] | None = None  # what must be there, if it asks at all
-        self.partly = False  # other shards pay the rest
         self.weight = 1  # how many callers it stands for
         self.now = 0  # what it was last computed for
         self.desk: object = None  # the desk it is at, if it writes

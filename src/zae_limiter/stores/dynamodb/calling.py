@@ -59,11 +59,8 @@ class Calls:
         transport = self.transport()
         try:
             reply = transport.call(call.operation, call.params, seconds)
-        except NoAnswer as silence:
-            self._be_silent(silence)
-            raise
-        except Refused:
-            self._breaker.answered()
+        except (NoAnswer, Refused) as failure:
+            self._note(failure)
             raise
         self._breaker.answered()
         self._compare_clocks(transport)
@@ -77,19 +74,20 @@ class Calls:
         transport = self.async_transport()
         try:
             reply = await transport.call(call.operation, call.params, seconds)
-        except NoAnswer as silence:
-            self._be_silent(silence)
-            raise
-        except Refused:
-            self._breaker.answered()
+        except (NoAnswer, Refused) as failure:
+            self._note(failure)
             raise
         self._breaker.answered()
         self._compare_clocks(transport)
         return reply
 
-    def _be_silent(self, silence: NoAnswer) -> None:
-        self._silence = str(silence)
-        self._breaker.silent(machine_timer())
+    def _note(self, failure: NoAnswer | Refused) -> None:
+        """Tell the breaker: a refusal is an answer too."""
+        if isinstance(failure, Refused):
+            self._breaker.answered()
+        else:
+            self._silence = str(failure)
+            self._breaker.silent(machine_timer())
 
     def _may_go(self, *, in_loop: bool = False) -> bool:
         passage = self._breaker.passage(machine_timer())

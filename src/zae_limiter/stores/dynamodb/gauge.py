@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zae_limiter.bucket import MILLI
+from zae_limiter.bucket import MILLI, accrued_in_a_second
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.items import Image
 
@@ -45,7 +45,7 @@ def gauge_attributes(burst: int, load: int = WRITE) -> dict[str, Any]:
 
 def gauge_level(image: Image, now: int) -> int:
     """What the partition could still take, with nothing forgotten: it may lie above the ceiling."""
-    return image.gauge + max(now - image.rf, 0) * image.gauge_burst // MILLI
+    return image.gauge + accrued_in_a_second(image.gauge_burst, image.rf, now)
 
 
 def righted(image: Image, now: int, age_ms: int) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from zae_limiter.bucket import MILLI
+from zae_limiter.bucket import MILLI, accrued_in_a_second
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.keys import Key, shard_key
 from zae_limiter.stores.dynamodb.marks import nonce_time
@@ -97,7 +97,7 @@ class Memory:
 
     def failed(self, now: int) -> int:
         """How many refused writes weigh on the bucket still: its partition has borne the others meanwhile."""
-        borne = max(now - self._failed_at, 0) * self.image.gauge_burst // (MILLI * MILLI)
+        borne = accrued_in_a_second(self.image.gauge_burst, self._failed_at, now) // MILLI
         return max(self._failed - borne, 0)
 
     def succeeded(self) -> None:

@@ -32,7 +32,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from zae_limiter.bucket import MILLI, Balance, share
+from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.gauge import GAUGE_TK, PARTITION_WCU, WRITE, gauge_attributes, righted
 from zae_limiter.stores.dynamodb.items import RING, Image, terms_of
@@ -299,7 +299,7 @@ def _move(
 
 def _weigh(write: Update, image: Image, now: int, load: int, *, rebased: bool, age_ms: int | None) -> None:
     """Charge the gauge of the bucket's own write load. It never refuses anything."""
-    accrued = (now - image.rf) * image.gauge_burst // MILLI
+    accrued = accrued_in_a_second(image.gauge_burst, image.rf, now)
     level = None if age_ms is None else righted(image, now, age_ms)
     if level is None:
         write.add(GAUGE_TK, accrued - load if rebased else -load)
