@@ -13,6 +13,7 @@ import pytest
 from usage_worlds import limiter_on, read_all
 
 from engines.servers import Engine
+from engines.streams import records_in_stream
 from zae_limiter.exceptions import RateLimitExceeded
 from zae_limiter.limiter.sync_limiter import SyncRateLimiter
 from zae_limiter.models.limit import Limit
@@ -62,18 +63,7 @@ class Deployment:
 
     def records(self) -> list[dict[str, Any]]:
         """Everything the stream has, as the engine says it."""
-        arn = self.call("DescribeTable", TableName=self._table)["Table"]["LatestStreamArn"]
-        found: list[dict[str, Any]] = []
-        for shard in self.call("DescribeStream", StreamArn=arn)["StreamDescription"]["Shards"]:
-            where = {"StreamArn": arn, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
-            iterator = self.call("GetShardIterator", **where)["ShardIterator"]
-            for _ in range(1_000):
-                page = self.call("GetRecords", ShardIterator=iterator)
-                found += page["Records"]
-                iterator = page.get("NextShardIterator")
-                if not page["Records"] or iterator is None:
-                    break
-        return found
+        return records_in_stream(self.call, self._table)
 
     def call(self, operation: str, **params: Any) -> Any:
         return self.store._calls.transport().call(operation, params, SECONDS)

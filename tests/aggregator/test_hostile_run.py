@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from engines.servers import Engine
+from engines.streams import records_in_stream
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import Plan
@@ -73,18 +74,7 @@ class Place:
 
     def records(self) -> list[Any]:
         """Everything the stream has by now."""
-        stream = self.call("DescribeTable", TableName=self.table)["Table"]["LatestStreamArn"]
-        found: list[Any] = []
-        for shard in self.call("DescribeStream", StreamArn=stream)["StreamDescription"]["Shards"]:
-            where = {"StreamArn": stream, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
-            iterator = self.call("GetShardIterator", **where)["ShardIterator"]
-            for _ in range(1_000):
-                page = self.call("GetRecords", ShardIterator=iterator)
-                found += page["Records"]
-                iterator = page.get("NextShardIterator")
-                if not page["Records"] or iterator is None:
-                    break
-        return found
+        return records_in_stream(self.call, self.table)
 
     def counted_by_buckets(self) -> Counter[str]:
         """What all buckets together say was taken, read as they are."""
