@@ -63,7 +63,7 @@ def _rate_of(limit: Limit) -> tuple[int, int]:
 class Balance:
     """One limit of one bucket (or of one shard of it): its terms, its tokens and its counter."""
 
-    __slots__ = ("_accrual", "_seen", "at_rf", "bx", "limit", "name", "ra", "rp", "shard", "shards", "tc", "tk")
+    __slots__ = ("at_rf", "bx", "limit", "name", "ra", "rp", "shard", "shards", "tc", "tk")
 
     def __init__(
         self, limit: Limit, rf: int, *, tk: int | None = None, tc: int = 0, shard: int = 0, shards: int = 1
@@ -78,15 +78,12 @@ class Balance:
         self.tk = self.bx if tk is None else tk
         self.tc = tc
         self.at_rf = self.accrued(rf)
-        self._seen = rf  # what accrued since the baseline when last looked at: many look in one millisecond
-        self._accrual = 0
 
     def with_tokens(self, tk: int, tc: int) -> Balance:
         """The same limit since the same moment, with other tokens and another counter."""
         same: Balance = Balance.__new__(Balance)
         same.limit, same.name, same.bx, same.ra, same.rp = self.limit, self.name, self.bx, self.ra, self.rp
         same.shard, same.shards, same.at_rf = self.shard, self.shards, self.at_rf
-        same._seen, same._accrual = self._seen, self._accrual
         same.tk, same.tc = tk, tc
         return same
 
@@ -97,9 +94,9 @@ class Balance:
 
     def since_rf(self, now: int) -> int:
         """What accrued since the baseline; nothing when ``now`` is before it."""
-        if now != self._seen:
-            self._accrual, self._seen = max(self.accrued(now) - self.at_rf, 0), now
-        return self._accrual
+        whole = now * self.ra // self.rp
+        accrual = (whole if self.shards == 1 else share(whole, self.shard, self.shards)) - self.at_rf
+        return accrual if accrual > 0 else 0
 
     def level(self, now: int) -> int:
         """What is stored plus what accrued, up to the ceiling."""
@@ -194,20 +191,13 @@ def build_limit_status(
     """
     amount = requested * MILLI
     wanted = amount + reserved if amount else 0
-    wait: int | None = 0
-    level = refill_bucket(balance, now)
+    level = balance.level(now)
+    wait: float | None = 0.0
     if level < wanted:
-        wait = None if amount > balance.bx else balance.due(wanted, now) - now
+        wait = None if amount > balance.bx else (balance.due(wanted, now) - now) / MILLI
+    free = level if not reserved or not amount else min(level, max(level - reserved, 0))
     return LimitStatus(
-        entity_id=entity_id,
-        resource=resource,
-        limit_name=balance.name,
-        limit=balance.limit,
-        available=min(level, max(level - reserved, 0)) // MILLI if amount else level // MILLI,
-        requested=requested,
-        exceeded=level < wanted,
-        retry_after_seconds=None if wait is None else wait / MILLI,
-        source=source,
+        entity_id, resource, balance.name, balance.limit, free // MILLI, requested, level < wanted, wait, source
     )
 
 
@@ -264,6 +254,15 @@ class Bucket:
         self.rf = now
         return True
 
+    def advance(self, now: int) -> None:
+        """Make ``now`` the baseline, if it is later: what accrued becomes tokens, and no level changes."""
+        if now > self.rf:
+            for balance in self.balances:
+                at_now = balance.accrued(now)
+                level = min(balance.tk + at_now - balance.at_rf, balance.bx)
+                balance.tk, balance.at_rf = level, at_now  # nothing can come between the two
+            self.rf = now
+
     def settle(self, deltas: Mapping[str, int], now: int) -> None:
         """Book millitokens after the fact: positive ones are taken, into debt if need be, negative ones
         come back up to the ceiling. A limit that is gone is still counted."""
@@ -303,13 +302,9 @@ def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> li
         amount = get(balance.name, 0)
         if amount.__class__ is not int or amount < 0:
             return None
-        if now == balance._seen:
-            accrual = balance._accrual
-        else:
-            accrual = now * balance.ra // balance.rp - balance.at_rf
-            if accrual < 0:
-                accrual = 0
-            balance._accrual, balance._seen = accrual, now
+        accrual = now * balance.ra // balance.rp - balance.at_rf
+        if accrual < 0:
+            accrual = 0
         tk = balance.tk
         level = tk + accrual
         if amount:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zae_limiter import Limit, SyncRateLimiter, ZAELimiterError
+from zae_limiter.bucket import Bucket
+from zae_limiter.stores.memory.shortcut import shortcut
+from zae_limiter.stores.protocol import Leg
 from zae_limiter.testing import FakeClock, sync_memory_limiter
 
 LIMITS = {
@@ -65,7 +70,7 @@ def everything(made: SyncRateLimiter) -> Any:
 def test_the_shortcut_does_what_the_long_way_does(schedule: list[Any]) -> None:
     clock = FakeClock()
     short, long = limiter(clock), limiter(clock)
-    long._core.draw_at_once = lambda *args: False
+    long._core.shortcuts = {}
     for entity, wanted, pause, event in schedule:
         clock.step_to(max(clock() + pause, 0))
         assert outcome(short, entity, wanted, event) == outcome(long, entity, wanted, event)
@@ -74,19 +79,15 @@ def test_the_shortcut_does_what_the_long_way_does(schedule: list[Any]) -> None:
 
 def test_the_shortcut_is_taken_for_every_draw_but_the_first() -> None:
     made = limiter(FakeClock())
-    ways: list[bool] = []
-    real = made._core.draw_at_once
-
-    def counted(*args: Any) -> bool:
-        ways.append(real(*args))
-        return ways[-1]
-
-    made._core.draw_at_once = counted
+    long_ways: list[Any] = []
+    space: Any = made._core.space
+    real = space.draw
+    space.draw = lambda *args: long_ways.append(args) or real(*args)
     for entity in ("key", "project", "org"):
         for _ in range(3):
             with made.acquire(entity, "gpt", {"tpm" if entity == "project" else "rps": 1}):
                 pass
-    assert ways == [False, True, True] * 3
+    assert [draw.entity_id for draw, _ in long_ways] == ["key", "project", "org"]
 
 
 def test_a_route_with_very_many_limits_goes_the_long_way() -> None:
@@ -96,3 +97,25 @@ def test_a_route_with_very_many_limits_goes_the_long_way() -> None:
         with made.acquire("key", "gpt", dict.fromkeys(names, 1)):
             pass
     assert set(made.available("key", "gpt").values()) == {0}
+
+
+def test_an_interrupt_right_after_the_lock_was_taken_leaves_it_free() -> None:
+    class InterruptedLock:
+        def __init__(self) -> None:
+            self._lock = threading.RLock()
+            self.release = self._lock.release
+            self._is_owned = self._lock._is_owned  # type: ignore[attr-defined]
+
+        def acquire(self) -> None:
+            self._lock.acquire()
+            raise KeyboardInterrupt
+
+    bucket = Bucket("key", "gpt", 0)
+    bucket.adopt((Limit.per_minute("rpm", 3),), 0)
+    lock = InterruptedLock()
+    found = shortcut(lock, (Leg("key", "gpt", bucket.limits, "entity"),), [bucket])
+    assert found is not None
+    with pytest.raises(KeyboardInterrupt):
+        found[0](found, {"rpm": 1}, 0, None)
+    assert not lock._is_owned()
+    assert bucket.balances[0].tk == 3_000

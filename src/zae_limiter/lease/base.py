@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.admission import Ask, admit
@@ -17,7 +17,7 @@ from zae_limiter.naming import check_amount, check_delta, check_entity_id, check
 from zae_limiter.repository.arguments import check_consume, check_seconds
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
-from zae_limiter.stores.protocol import Grant, GrantFields, Posting
+from zae_limiter.stores.protocol import Folded, Grant, Posting
 
 logger = logging.getLogger("zae_limiter")
 
@@ -52,39 +52,59 @@ class LeaseOptions:
 DEFAULT_OPTIONS = LeaseOptions(None, 0, None, OnError.REFUND)
 
 
+class Holder(Protocol):
+    """Whose lease it is: a limiter."""
+
+    _core: Core
+    _driver: Any
+
+
 class LeaseBase:
     """The state of a lease, and its methods as plans."""
 
     __slots__ = (
         "_consume",
-        "_core",
-        "_driver",
         "_entity_id",
         "_grant",
         "_ledger",
+        "_limiter",
         "_open",
         "_options",
         "_resource",
     )
 
-    _core: Core
-    _driver: Any
+    _limiter: Holder
     _entity_id: str
     _resource: str
     _consume: Mapping[str, int]
     _options: LeaseOptions
-    _grant: GrantFields | None
+    _grant: Grant | Folded | None
     _ledger: Ledger | None
     _open: bool
+
+    @property
+    def _core(self) -> Core:
+        return self._limiter._core
+
+    @property
+    def _driver(self) -> Any:
+        return self._limiter._driver
+
+    @property
+    def _granted(self) -> Grant | None:
+        grant = self._grant
+        if grant is not None and not isinstance(grant, Grant):
+            grant = self._grant = grant[0](grant)
+        return grant
 
     # What a caller reads
 
     @property
     def consumed(self) -> dict[str, int]:
         """What this entity paid so far, per limit, adjustments included."""
-        if self._grant is None:
-            return {}
-        return dict(self._grant[1]) if self._ledger is None else self._ledger.consumed()
+        if self._ledger is None:
+            return {} if (grant := self._granted) is None else dict(grant.wanted)
+        return {} if self._grant is None else self._ledger.consumed()
 
     @property
     def degraded(self) -> bool:
@@ -94,7 +114,7 @@ class LeaseBase:
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every leg, with what the grant left in it."""
-        return () if self._grant is None else Grant(*self._grant).statuses
+        return () if (grant := self._granted) is None else grant.statuses
 
     # What a caller does
 
@@ -108,30 +128,34 @@ class LeaseBase:
         books = self._books(deltas)
         for name, delta in deltas.items():
             check_delta(delta, name)
-        books.adjust(deltas, (yield from READ_TIMER))
-        yield from self._flush_if_old(books)
+        timer = yield from READ_TIMER
+        books.adjust(deltas, timer)
+        yield from self._flush_if_old(books, timer)
 
     def _settle(self, /, **actual: int) -> Plan[None]:
         """Say what was really used in all: ``settle(tpm=used)``. What is settled survives errors."""
         books = self._books(actual)
         for name, amount in actual.items():
             check_amount(amount, name)
-        books.settle(actual, (yield from READ_TIMER))
-        yield from self._flush_if_old(books)
+        timer = yield from READ_TIMER
+        books.settle(actual, timer)
+        yield from self._flush_if_old(books, timer)
 
     def _release(self, /, **amounts: int) -> Plan[None]:
         """Give back part of what was taken: ``release(tpm=200)``."""
         books = self._books(amounts)
         for name, amount in amounts.items():
             check_amount(amount, name)
-        books.adjust({name: -amount for name, amount in amounts.items()}, (yield from READ_TIMER))
-        yield from self._flush_if_old(books)
+        timer = yield from READ_TIMER
+        books.adjust({name: -amount for name, amount in amounts.items()}, timer)
+        yield from self._flush_if_old(books, timer)
 
     def _consume_more(self, /, **more: int) -> Plan[None]:
         """Take more, now, from the same buckets: all of it, or ``RateLimitExceeded`` and nothing."""
         books = self._books(more)
         wanted = check_consume(more)
-        if self._grant is None:
+        grant = self._granted
+        if grant is None:
             return
         ask = Ask(
             self._entity_id,
@@ -140,14 +164,13 @@ class LeaseBase:
             self._options.limits,
             0,
             self._options.on_unavailable,
-            self._grant[0],
+            grant.legs,
         )
         more_granted = yield from admit(self._core, ask)
         if more_granted is not None:
-            before = self._grant[0]
-            books.took_by(more_granted.legs, wanted, before)
-            if any(leg.paid for leg in (*before, *more_granted.legs)):
-                self._grant = (paid_by_both(before, self._grant[1], more_granted.legs, wanted), *self._grant[1:])
+            books.took_by(more_granted.legs, wanted, grant.legs)
+            if any(leg.paid for leg in (*grant.legs, *more_granted.legs)):
+                self._grant = grant._replace(legs=paid_by_both(grant.legs, grant.wanted, more_granted.legs, wanted))
 
     def _flush(self) -> Plan[None]:
         """Write pending adjustments now. Raises ``RateLimiterUnavailable`` and keeps them if it cannot."""
@@ -193,9 +216,10 @@ class LeaseBase:
     def _end(self, failed: bool) -> Plan[None]:
         """Write what the lease owes. Never raises: the work is done, or its own error matters more."""
         self._open = False
-        if self._grant is None:
+        grant = self._granted
+        if grant is None:
             return
-        books = self._ledger or Ledger(self._grant[1])
+        books = self._ledger or Ledger(grant.wanted)
         keep = books.keep or self._options.on_error is OnError.KEEP
         owed = books.owed_on_failure() if failed and not keep else books.owed()
         self._ledger = books
@@ -203,7 +227,7 @@ class LeaseBase:
         pending = self._to_book(books, owed)
         started = yield from READ_TIMER
         for pause in (0, *SETTLE_PAUSES_MS):
-            if not pending or (yield from READ_TIMER) - started > SETTLE_PATIENCE_MS:
+            if not pending or (pause and (yield from READ_TIMER) - started > SETTLE_PATIENCE_MS):
                 break
             if pause:
                 yield from Pause(pause)
@@ -237,23 +261,22 @@ class LeaseBase:
         """The ledger of an open lease, once every name is one of its limits."""
         if not self._open:
             raise LeaseExpiredError("this lease is not open; use it inside its with block")
-        if self._grant is None:
+        grant = self._granted
+        if grant is None:
             for name in named:
                 check_limit_name(name)
             return self._ledger or Ledger({})
-        own = self._grant[0][0]
+        own = grant.legs[0]
         for name in named:
             if name not in own.names:
                 known = ", ".join(sorted(own.names))
                 raise ValidationError(name, named[name], f"is not a limit of this lease; those are {known}")
         if self._ledger is None:
-            self._ledger = Ledger(self._grant[1])
+            self._ledger = Ledger(grant.wanted)
         return self._ledger
 
-    def _flush_if_old(self, books: Ledger) -> Plan[None]:
-        if books.pending_since is None or self._grant is None:
-            return
-        if (yield from READ_TIMER) - books.pending_since < FLUSH_AFTER_MS:
+    def _flush_if_old(self, books: Ledger, timer: int) -> Plan[None]:
+        if books.pending_since is None or self._grant is None or timer - books.pending_since < FLUSH_AFTER_MS:
             return
         try:
             yield from self._flush()
@@ -262,15 +285,11 @@ class LeaseBase:
 
     def _to_book(self, books: Ledger, owed: Mapping[str, int]) -> list[Posting]:
         """What the store is to book, on every leg."""
-        if self._grant is None:
-            return []
-        legs = self._grant[0]
-        return books.shared_out(owed, postings(legs, owed), legs)
+        grant = self._granted
+        return [] if grant is None else books.shared_out(owed, postings(grant.legs, owed), grant.legs)
 
     def _book(self, owed: Mapping[str, int], pending: Sequence[Posting]) -> Plan[None]:
         core = self._core
-        assert self._grant is not None
-        legs = self._grant[0]
         now = yield from READ_CLOCK
         failure: BaseException | None = None
         try:
@@ -279,9 +298,10 @@ class LeaseBase:
             failure = error
             raise
         finally:
-            core.tell(Settled(self._entity_id, self._resource, owed, failure))
+            if core.observer is not None:
+                core.tell(Settled(self._entity_id, self._resource, owed, failure))
         if core.lines and any(delta < 0 for delta in owed.values()):
-            core.lines.ring((leg.entity_id, leg.resource) for leg in legs)
+            core.lines.ring((leg.entity_id, leg.resource) for leg, _ in pending)
 
     def __repr__(self) -> str:
         state = "open" if self._open else "degraded" if self.degraded else "closed"

@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from zae_limiter.exceptions import LeaseExpiredError
+from zae_limiter.lease.admission import refusal
 from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase
-from zae_limiter.running.async_driver import AsyncDriver
 from zae_limiter.running.twins import awaited
 
 
@@ -15,8 +15,6 @@ class Lease(LeaseBase):
     """Tokens held for the length of an ``async with`` block. Made by ``RateLimiter.acquire``."""
 
     __slots__ = ()
-
-    _driver: AsyncDriver
 
     adjust = awaited(LeaseBase._adjust, to_the_end=True)
     settle = awaited(LeaseBase._settle, to_the_end=True)
@@ -28,15 +26,19 @@ class Lease(LeaseBase):
     async def __aenter__(self) -> Self:
         if self._grant is not None or self._ledger is not None:
             raise LeaseExpiredError("a lease can be entered once; call acquire() again")
-        core = self._core
-        if (
-            self._options is DEFAULT_OPTIONS
-            and not core.in_line
-            and core.draw_at_once(self._entity_id, self._resource, self._consume, core.clock(), self)
-        ):
-            self._open = True
-        else:
-            await self._driver.run(self._begin())
+        core = self._limiter._core
+        if self._options is DEFAULT_OPTIONS and not core.in_line:
+            try:
+                shortcut = core.shortcuts[self._entity_id, self._resource]
+                drawn = shortcut[0](shortcut, self._consume, core.clock(), self)
+            except (KeyError, TypeError, AttributeError):
+                drawn = False  # no such route yet, or no such name or amount can be: the plan knows
+            if drawn is True:
+                self._open = True
+                return self
+            if drawn:
+                raise refusal(drawn)
+        await self._driver.run(self._begin())
         return self
 
     async def __aexit__(

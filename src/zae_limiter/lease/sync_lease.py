@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from zae_limiter.exceptions import LeaseExpiredError
+from zae_limiter.lease.admission import refusal
 from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase
-from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.running.twins import returned
 
 
@@ -15,8 +15,6 @@ class SyncLease(LeaseBase):
     """Tokens held for the length of a ``with`` block. Made by ``SyncRateLimiter.acquire``."""
 
     __slots__ = ()
-
-    _driver: SyncDriver
 
     adjust = returned(LeaseBase._adjust, to_the_end=True)
     settle = returned(LeaseBase._settle, to_the_end=True)
@@ -28,16 +26,20 @@ class SyncLease(LeaseBase):
     def __enter__(self) -> Self:
         if self._grant is not None or self._ledger is not None:
             raise LeaseExpiredError("a lease can be entered once; call acquire() again")
-        core = self._core
+        core = self._limiter._core
         try:
-            if (
-                self._options is DEFAULT_OPTIONS
-                and not core.in_line
-                and core.draw_at_once(self._entity_id, self._resource, self._consume, core.clock(), self)
-            ):
-                self._open = True
-            else:
-                self._driver.run(self._begin())
+            if self._options is DEFAULT_OPTIONS and not core.in_line:
+                try:
+                    shortcut = core.shortcuts[self._entity_id, self._resource]
+                    drawn = shortcut[0](shortcut, self._consume, core.clock(), self)
+                except (KeyError, TypeError, AttributeError):
+                    drawn = False  # no such route yet, or no such name or amount can be: the plan knows
+                if drawn is True:
+                    self._open = True
+                    return self
+                if drawn:
+                    raise refusal(drawn)
+            self._driver.run(self._begin())
             return self
         except BaseException:
             if self._grant is not None:

@@ -18,6 +18,7 @@ from zae_limiter.running.plan import READ_CLOCK, Plan
 SomeLease = TypeVar("SomeLease", bound=LeaseBase)
 
 new_object = object.__new__
+REFUND = OnError.REFUND  # looked up once: an enum is slow to ask
 
 
 class LimiterVerbs(Generic[SomeLease]):
@@ -56,11 +57,10 @@ class LimiterVerbs(Generic[SomeLease]):
         ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
         """
         options = DEFAULT_OPTIONS
-        if limits is not None or timeout or on_unavailable is not None or on_error is not OnError.REFUND:
+        if limits is not None or timeout or on_unavailable is not None or on_error is not REFUND:
             options = lease_options(limits, timeout, on_unavailable, on_error)
         lease: SomeLease = new_object(self._lease_type)  # what a call of the type would do, in half the time
-        lease._core = self._core
-        lease._driver = self._driver
+        lease._limiter = self
         lease._entity_id = entity_id
         lease._resource = resource
         lease._consume = consume

@@ -29,11 +29,11 @@ class Core:
 
     __slots__ = (
         "clock",
-        "draw_at_once",
         "in_line",
         "lines",
         "namespace",
         "observer",
+        "shortcuts",
         "space",
         "store",
         "unresolved",
@@ -58,7 +58,7 @@ class Core:
         self.unresolved = 0
         # What every acquire looks at first, within reach:
         self.in_line = self.lines.by_bucket
-        self.draw_at_once = self.space.draw_at_once if observer is None else _not_at_once
+        self.shortcuts = self.space.shortcuts if observer is None else {}  # else there is something to tell
 
     @classmethod
     def open(
@@ -109,11 +109,6 @@ class Core:
             self.observer(event)
         except Exception:
             logger.exception("the observer raised on %s", type(event).__name__)
-
-
-def _not_at_once(*args: object) -> bool:
-    """With an observer there is something to tell, so nothing happens at once."""
-    return False
 
 
 def check_clock(clock: Clock | None) -> Clock:

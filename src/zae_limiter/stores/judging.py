@@ -42,27 +42,29 @@ def statuses_of(
     now: int,
 ) -> tuple[LimitStatus, ...]:
     """How every limit of every leg meets a request."""
-    return tuple(
-        build_limit_status(
-            balance,
-            entity_id=leg.entity_id,
-            resource=leg.resource,
-            source=leg.source,
-            requested=wanted.get(balance.name, 0),
-            reserved=reserved.get(leg.entity_id, {}).get(balance.name, 0) * MILLI,
-            now=now,
-        )
-        for leg, held in zip(legs, balances, strict=True)
-        for balance in held
-    )
+    statuses = []
+    for leg, held in zip(legs, balances, strict=True):
+        waited_for = reserved.get(leg.entity_id) if reserved else None
+        for balance in held:
+            name = balance.name
+            statuses.append(
+                build_limit_status(
+                    balance,
+                    entity_id=leg.entity_id,
+                    resource=leg.resource,
+                    source=leg.source,
+                    requested=wanted.get(name, 0),
+                    reserved=waited_for.get(name, 0) * MILLI if waited_for else 0,
+                    now=now,
+                )
+            )
+    return tuple(statuses)
 
 
 def denial(legs: Sequence[Leg], statuses: tuple[LimitStatus, ...]) -> Denial:
     """The denial these statuses are; at least one of them is exceeded."""
-    lacking = next(
-        leg for leg in legs if any(status.exceeded and status.entity_id == leg.entity_id for status in statuses)
-    )
-    return Denial(statuses, lacking)
+    lacks = next(status.entity_id for status in statuses if status.exceeded)
+    return Denial(statuses, next(leg for leg in legs if leg.entity_id == lacks))
 
 
 def limit_level(balance: Balance, now: int) -> LimitLevel:

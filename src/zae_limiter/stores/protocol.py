@@ -157,8 +157,8 @@ class Grant(NamedTuple):
         ]
 
 
-GrantFields: TypeAlias = tuple[tuple[Leg, ...], Mapping[str, int], Sequence[Balance], Sequence[int], int]
-"""A :class:`Grant`, or the same fields as a plain tuple: five times cheaper to make on the hot path."""
+Folded: TypeAlias = tuple[Any, ...]
+"""A :class:`Grant` that nobody has looked at: ``folded[0](folded)`` makes it. Most are never looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,15 @@ Outcome: TypeAlias = Grant | Denial
 class Receipt(Protocol):
     """Where a store notes a grant before the tokens leave: an interrupt then never loses track of them."""
 
-    _grant: GrantFields | None
+    _grant: Grant | Folded | None
+
+
+Shortcut: TypeAlias = tuple[Any, ...]
+"""A draw without a plan: ``shortcut[0](shortcut, wanted, now, receipt)``, and in the tuple what that works on.
+
+The answer is ``True`` (granted, and noted on the receipt) or a :class:`Denial`. ``False`` says nothing at all, and so
+do ``KeyError``, ``TypeError`` and ``AttributeError``: ask with :meth:`Space.draw`.
+"""
 
 
 class Posting(NamedTuple):
@@ -225,13 +233,9 @@ class Space(Protocol):
 
     # Taking and settling
 
-    def draw_at_once(
-        self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
-    ) -> bool:
-        """Try the common case without a plan: known route, valid amounts, enough tokens, no wait.
-
-        True: granted, and noted on the receipt. False says nothing at all: ask with :meth:`draw`.
-        """
+    @property
+    def shortcuts(self) -> Mapping[tuple[str, str], Shortcut]:
+        """Draws of the common kind without a plan, by entity and resource. Those that are not there have none."""
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """Take all or nothing. An interrupted draw takes nothing."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Pause, Plan
-from zae_limiter.stores.protocol import Grant, Receipt, Space, Store
+from zae_limiter.stores.protocol import Grant, Shortcut, Space, Store
 
 
 @dataclass(slots=True)
@@ -135,11 +135,7 @@ class FailingSpace:
     def unresolved(self) -> int:
         return self._space.unresolved
 
-    def draw_at_once(
-        self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
-    ) -> bool:
-        """Never: everything goes the way that can fail."""
-        return False
+    shortcuts: Mapping[tuple[str, str], Shortcut] = {}  # none: everything goes the way that can fail
 
     def __getattr__(self, name: str) -> Any:
         if name in _NEVER_FAILING:

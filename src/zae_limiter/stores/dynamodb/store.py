@@ -37,7 +37,7 @@ from zae_limiter.stores.dynamodb.requests import (
 from zae_limiter.stores.dynamodb.table import TableVerbs
 from zae_limiter.stores.dynamodb.transport.choosing import How, transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
-from zae_limiter.stores.protocol import Receipt
+from zae_limiter.stores.protocol import Shortcut
 
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 5, 200
 LEGS_AT_ONCE = 16
@@ -50,11 +50,7 @@ LOCAL_SETTINGS = Target()
 class DynamoSpace(EntityVerbs, ConfigVerbs, AuditVerbs, UsageVerbs, SettlingPlans):
     """One namespace of the table."""
 
-    def draw_at_once(
-        self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
-    ) -> bool:
-        """Never: there is always a call to wait for."""
-        return False
+    shortcuts: Mapping[tuple[str, str], Shortcut] = {}  # none: there is always a call to wait for
 
     def note_change(
         self,
@@ -129,6 +125,8 @@ class DynamoStore(TableVerbs):
     def attempt(self, request: Request[Any], /) -> Any:
         if type(request) is ReadMachineTime:
             return MachineTime(machine_timer(), int(time.time() + self._clock_error_ms / 1000))
+        if type(request) is Call:
+            return self._calls.begin(request) or NOT_YET
         return NOT_YET
 
     def perform(self, request: Request[Any], /) -> Any:

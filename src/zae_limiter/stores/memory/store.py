@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
 
-from zae_limiter.bucket import Bucket, untake
+from zae_limiter.bucket import untake
 from zae_limiter.exceptions import NamespaceNotFoundError, ValidationError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.moments import at
@@ -17,13 +18,12 @@ from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.directory import DirectoryVerbs
-from zae_limiter.stores.embedded.draws import HOUR_MS, DrawVerbs
+from zae_limiter.stores.embedded.draws import DrawVerbs
 from zae_limiter.stores.embedded.reports import ReportVerbs
-from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.memory.shortcut import Shortcut, shortcut
+from zae_limiter.stores.memory.shortcut import shortcut
 from zae_limiter.stores.memory.tables import InOrder, MemoryTables
-from zae_limiter.stores.protocol import Draw, Grant, Leg, Outcome, Receipt
+from zae_limiter.stores.protocol import Draw, Grant, Outcome, Shortcut
 
 Result = TypeVar("Result")
 
@@ -38,17 +38,8 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         self._store = store
         self._lock = store._lock
         self._namespace = namespace
-        self._shortcuts: dict[tuple[str, str], Shortcut] = {}
-        self._tables = MemoryTables()
-
-    def draw_at_once(
-        self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
-    ) -> bool:
-        try:
-            draw = self._shortcuts[entity_id, resource]
-        except (KeyError, TypeError):
-            return False  # not known, or no name at all: the long way says which
-        return wanted.__class__ is dict and draw(wanted, now, receipt)
+        self.shortcuts = store._shortcuts[namespace]
+        self._tables = MemoryTables(self.shortcuts)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._tables.routes.on_unavailable
@@ -60,8 +51,13 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
             outcome, buckets = self._draw(tables, draw, now)
             if isinstance(outcome, Grant):
                 granted.append(outcome)
+                for bucket in buckets:
+                    bucket.advance(now)
+                outcome = outcome._replace(left=[balance.tk for balance in outcome.balances])
                 if draw.limits is None and draw.legs is None:
-                    self._remember(draw, outcome.legs, buckets)
+                    found = shortcut(self._lock, outcome.legs, buckets)
+                    if found is not None:
+                        self.shortcuts[draw.entity_id, draw.resource] = found
             self._tables.drop_idle_buckets(now)
             return outcome
 
@@ -72,14 +68,6 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
                 with self._lock:
                     untake(grant.balances, grant.wanted, now)
             raise
-
-    def _remember(self, draw: Draw, legs: tuple[Leg, ...], buckets: list[Bucket]) -> None:
-        if len(self._shortcuts) >= MAX_ROUTES:
-            self._shortcuts.clear()
-        good_until = min(bucket.hour for bucket in buckets) + HOUR_MS
-        found = shortcut(self._lock, self._tables, legs, buckets, good_until)
-        if found is not None:
-            self._shortcuts[draw.entity_id, draw.resource] = found
 
     def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]:
         with self._lock:
@@ -95,10 +83,11 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.identity = ("memory", next(_SERIALS))
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # never taken twice; it knows its owner, see ``shortcut.py``
         self._names: InOrder[str] = InOrder()
         self._serial = 0
         self._namespaces: dict[str, tuple[NamespaceInfo, MemoryTables]] = {}
+        self._shortcuts: defaultdict[str, dict[tuple[str, str], Shortcut]] = defaultdict(dict)
         self._spaces: dict[str, MemorySpace] = {}
         self._register(DEFAULT_NAMESPACE, 0)
 
@@ -164,7 +153,7 @@ class MemoryStore:
             info, tables = self._live(name)
             self._namespaces[name] = (replace(info, deleted_at=at(now)), tables)
             tables.add_audit("$NAMESPACE", "deleted", None, principal, {}, now)
-            self._close_space(name)
+            self._shortcuts[name].clear()
 
         return self._at_once(work)
 
@@ -205,18 +194,16 @@ class MemoryStore:
 
     def _register(self, name: str, now: int) -> None:
         self._serial += 1
-        self._namespaces[name] = (NamespaceInfo(name, f"ns{self._serial}", at(now)), MemoryTables())
+        self._namespaces[name] = (
+            NamespaceInfo(name, f"ns{self._serial}", at(now)),
+            MemoryTables(self._shortcuts[name]),
+        )
         self._names.add(name)
 
     def _forget(self, name: str) -> None:
         del self._namespaces[name]
         self._names.discard(name)
-        self._close_space(name)
-
-    def _close_space(self, name: str) -> None:
-        space = self._spaces.get(name)
-        if space is not None:
-            space._shortcuts.clear()
+        self._shortcuts[name].clear()
 
     def _at_once(self, work: Callable[[], Result]) -> Plan[Result]:
         with self._lock:

@@ -97,10 +97,14 @@ class Index:
 
 
 class MemoryTables:
-    """One namespace."""
+    """One namespace.
 
-    def __init__(self) -> None:
+    ``shortcuts`` are forgotten when a bucket that they lead to goes, and all of them when the configuration changes.
+    """
+
+    def __init__(self, shortcuts: dict[tuple[str, str], Any]) -> None:
         self.routes = Routes()
+        self._shortcuts = shortcuts
         self._epoch = 0
         self._entities: dict[str, Entity] = {}
         self._entity_ids: InOrder[str] = InOrder()
@@ -131,6 +135,7 @@ class MemoryTables:
 
     def advance_epoch(self) -> None:
         self._epoch += 1
+        self._shortcuts.clear()
 
     # Entities
 
@@ -202,6 +207,7 @@ class MemoryTables:
 
     def drop_bucket(self, bucket: Bucket) -> None:
         del self._buckets[bucket.entity_id, bucket.resource]
+        self._shortcuts.pop((bucket.entity_id, bucket.resource), None)
         self._bucket_keys.discard((bucket.entity_id, bucket.resource))
         self._resources_by_entity.discard(bucket.entity_id, bucket.resource)
         self._entities_by_resource.discard(bucket.resource, bucket.entity_id)

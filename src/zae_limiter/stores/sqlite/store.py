@@ -25,7 +25,7 @@ from zae_limiter.stores.embedded.draws import DrawVerbs
 from zae_limiter.stores.embedded.reports import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.protocol import Draw, Grant, Outcome, Receipt
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, Receipt, Shortcut
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
 from zae_limiter.stores.sqlite.gate import Gate
@@ -53,21 +53,21 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
     def __init__(self, store: SqliteStore, namespace: str) -> None:
         self._store = store
         self._namespace = namespace
-        self._known: set[tuple[str, str]] = set()
+        self.shortcuts: dict[tuple[str, str], Shortcut] = {}
         self._used_last: SqliteTables | None = None
 
-    def draw_at_once(
-        self, entity_id: str, resource: str, wanted: Mapping[str, int], now: int, receipt: Receipt
-    ) -> bool:
+    def _draw_known(self, shortcut: Shortcut, wanted: Mapping[str, int], now: int, receipt: Receipt) -> bool | Denial:
+        """A draw that needs no plan, on a route that was granted before: tried once, and not waited for."""
         outcome: Any = None
         try:
-            if (entity_id, resource) not in self._known or wanted.__class__ is not dict:
+            if wanted.__class__ is not dict:
                 return False
             for amount in wanted.values():
                 if type(amount) is not int or amount < 0:
                     return False
+            _, entity_id, resource = shortcut
             outcome = self._store.attempt(self._draw_request(Draw(entity_id, resource, wanted.copy()), now))
-        except (TypeError, ZAELimiterError):
+        except ZAELimiterError:
             return False  # the other way says what is wrong
         except Interrupted as stop:
             if stop.reply.__class__ is Grant:
@@ -77,19 +77,19 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
             if outcome.__class__ is Grant:
                 receipt._grant = outcome
             raise
-        if outcome.__class__ is not Grant:
-            return False
-        receipt._grant = outcome
-        return True
+        if outcome.__class__ is Grant:
+            receipt._grant = outcome
+            return True
+        return outcome if isinstance(outcome, Denial) else False
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         request = self._draw_request(draw, now)
         try:
             outcome = yield from request
             if outcome.__class__ is Grant:
-                if len(self._known) >= MAX_ROUTES:
-                    self._known.clear()
-                self._known.add((draw.entity_id, draw.resource))
+                if len(self.shortcuts) >= MAX_ROUTES:
+                    self.shortcuts.clear()
+                self.shortcuts[draw.entity_id, draw.resource] = (self._draw_known, draw.entity_id, draw.resource)
             return outcome
         except BaseException:
             done = request.result
