@@ -1,7 +1,7 @@
 """An HTTP API limited per key: 429 with Retry-After when a limit lacks, 413 when it never can fit, 503 in an outage.
 
-``uvicorn fastapi_app:app`` serves it (``ZAEL_URL`` names the store). Run as a program, it asks itself a few questions.
-It needs ``pip install fastapi``, and to ask itself also ``httpx2``.
+Run as a program, it asks itself a few questions. ``uvicorn fastapi_app:app`` in its folder serves it, with as many
+workers as you like; ``ZAEL_URL`` names the store. It needs ``pip install fastapi httpx2 uvicorn``.
 """
 
 from __future__ import annotations
@@ -78,12 +78,14 @@ async def ask(
     limiter: Annotated[RateLimiter, Depends(limiter_of)],
 ) -> Answer:
     """One limited call: the most it may cost is taken before, what it did cost is settled after."""
-    async with limiter.acquire(key, "ask", {"requests": 1, "tokens": question.max_tokens}) as lease:
+    estimate = {"requests": 1, "tokens": question.max_tokens}
+    async with limiter.acquire(key, "ask", estimate) as lease:
         answer = await ask_model(question)
         await lease.settle(tokens=answer.tokens)
-        for status in lease.statuses:
+        for status in lease.statuses:  # as the grant left them; what is settled comes back at the end of the block
             if status.entity_id == key:
-                response.headers[f"X-RateLimit-Remaining-{status.limit_name.title()}"] = str(status.available)
+                left = status.available + estimate[status.limit_name] - lease.consumed[status.limit_name]
+                response.headers[f"X-RateLimit-Remaining-{status.limit_name.title()}"] = str(left)
     return answer
 
 

@@ -33,7 +33,7 @@ def main() -> None:
         spend(limiter, "support", 5_000)  # more than the organisation has left
         spend(limiter, "support", 4_000)
 
-        limiter.set_limits("acme", [Limit.per_day("tokens", 864_000_000)], principal="finance")
+        limiter.set_limits("acme", [Limit.per_second("tokens", 10_000)], principal="finance")  # from per day
         print("finance raises the budget of acme: nothing is minted, but it fills faster")
         wait = limiter.time_until_available("support", "big-model", {"tokens": 3_000})
         print(f"support could spend 3,000 more in {wait:.1f} s")

@@ -27,11 +27,8 @@ async def hasty(limiter: RateLimiter, amount: int) -> None:
         async with limiter.acquire("printer", "pages", {"pages": amount}):
             say(f"hasty prints {amount}")
     except RateLimitExceeded as refused:
-        status = refused.primary_violation
-        say(
-            f"hasty is refused {amount} of the {status.available} there are: others wait. "
-            f"Try again in {status.retry_after_seconds:.1f} s"
-        )
+        wait = refused.retry_after_seconds or 0
+        say(f"hasty is refused {amount}: what is there, others wait for. Try again in {wait:.1f} s")
 
 
 async def main() -> None:

@@ -1,6 +1,7 @@
 """What the reference has to be told about our code, which is read and not run.
 
 - A method that is made by ``awaited`` or ``returned`` looks like an attribute. It becomes the method that it is.
+- A method that a limiter has from ``LimiterVerbs[Lease]`` returns a ``Lease``, not the variable that stands for it.
 - Docstrings are written for ``help()``; their roles (``:class:`X```), ``::`` and ``>>>`` become Markdown.
 """
 
@@ -26,6 +27,8 @@ class Ours(griffe.Extension):
             for name, member in list(each_class.members.items()):
                 if isinstance(member, griffe.Attribute) and (method := _method_behind(member)):
                     each_class.set_member(name, method)
+            for method in _methods_with_a_lease(each_class):
+                each_class.set_member(method.name, method)
         for each in _everything_in(pkg):
             if each.docstring is not None:
                 each.docstring.value = _as_markdown(each.docstring.value)
@@ -56,16 +59,31 @@ def _method_behind(attribute: griffe.Attribute) -> griffe.Function | None:
         return None
     owner, _, name = str(call.arguments[0]).rpartition(".")
     written = attribute.modules_collection[attribute.resolve(owner)].members[name]
-    method = griffe.Function(
-        attribute.name,
+    method = _copy(written, attribute.name, returns=_what_the_plan_returns(written.returns))
+    method.labels |= _MADE_BY[maker]
+    return method
+
+
+def _methods_with_a_lease(limiter: griffe.Class) -> list[griffe.Function]:
+    """What a limiter has from ``LimiterVerbs[Lease]`` and says ``SomeLease`` of, saying ``Lease``."""
+    return [
+        _copy(written, written.name, returns=base.slice)
+        for base in limiter.bases
+        if isinstance(base, griffe.ExprSubscript) and str(base.left) == "LimiterVerbs"
+        for written in limiter.modules_collection[limiter.resolve("LimiterVerbs")].members.values()
+        if isinstance(written, griffe.Function) and str(written.returns) == "SomeLease"
+    ]
+
+
+def _copy(written: Any, name: str, returns: Any) -> griffe.Function:
+    return griffe.Function(
+        name,
         lineno=written.lineno,
         endlineno=written.endlineno,
         parameters=written.parameters,
-        returns=_what_the_plan_returns(written.returns),
+        returns=returns,
         docstring=written.docstring and griffe.Docstring(written.docstring.value, parent=written),
     )
-    method.labels |= _MADE_BY[maker]
-    return method
 
 
 def _what_the_plan_returns(plan: Any) -> Any:

@@ -15,10 +15,12 @@ from typing import Any
 from mkdocs.structure.files import File
 
 sys.path.insert(0, str(Path(__file__).parent))
-from written_pages import written_pages
+from written_pages import pictures, written_pages
 
 _FOR_TESTS = re.compile(r"<!-- (?:setup\n.*?|no-run|/?bills) ?-->\n?", re.DOTALL)
 _FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+_SECTION = re.compile(r"^## ", re.MULTILINE)
+_WIDE = {"comparison.md", "benchmarks/REPORT.md"}
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 
 
@@ -43,17 +45,27 @@ def _entries_of(nav: Any, title: str) -> list[Any]:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are written from the code."""
+    """Add the pages that are written from the code, and their pictures."""
     for path, text in written_pages().items():
         files.append(File.generated(config, path, content=text))
+    for path, picture in pictures().items():
+        files.append(File.generated(config, path, abs_src_path=str(picture)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """The page as the site shows it."""
+    page.meta["hide"] = _sidebars_without_use(markdown, page)
     parts = _FENCE.split(_FOR_TESTS.sub("", markdown))
     parts[::2] = [_LINK.sub(lambda link: _led_within(link, page.file.src_uri, files), prose) for prose in parts[::2]]
     return "".join(parts)
+
+
+def _sidebars_without_use(markdown: str, page: Any) -> list[str]:
+    """No list of pages beside a page on its own, no list of sections where there are none or tables are wide."""
+    alone = page.parent is None
+    whole = not _SECTION.search(_FENCE.sub("", markdown)) and "\n::: " not in markdown
+    return ["navigation"] * alone + ["toc"] * (whole or page.file.src_uri in _WIDE)
 
 
 def _led_within(link: re.Match[str], source: str, files: Any) -> str:

@@ -1,4 +1,4 @@
-"""Pages of the site that are written from the code: the reference, the commands, the examples.
+"""Pages of the site that are written from the code: reference, commands, examples, benchmarks.
 
 Nothing here needs mkdocs, so that the tests can ask what there will be.
 """
@@ -18,6 +18,7 @@ from zae_limiter.cli.group import SECTIONS, cli
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+BENCHMARKS = ROOT / "benchmarks"
 
 PARTS = {
     "limiters": ("Limiters", "What an application holds on to: one for asyncio, one for threads."),
@@ -28,6 +29,16 @@ PARTS = {
     "testing": ("For tests", "What [tests of your code](../testing.md) need."),
 }
 """The pages of the reference: title, and first sentence."""
+
+FIRST = (
+    "Limit",
+    "ZAELimiterError",
+    "RateLimitExceeded",
+    "RequestExceedsBurst",
+    "RateLimiterUnavailable",
+    "ValidationError",
+)
+"""What most readers of a page look for; the rest follows in the order of the code."""
 
 _PART_OF = {
     "limiter": "limiters",
@@ -40,7 +51,18 @@ _PART_OF = {
 
 def written_pages() -> dict[str, str]:
     """Every such page: where it will be, and its Markdown."""
-    return {**reference_pages(), "reference/commands.md": commands_page(), **example_pages(), **changelog_page()}
+    return {
+        **reference_pages(),
+        "reference/commands.md": commands_page(),
+        **example_pages(),
+        "benchmarks/REPORT.md": (BENCHMARKS / "REPORT.md").read_text(encoding="utf-8"),
+        "changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
+    }
+
+
+def pictures() -> dict[str, Path]:
+    """Every picture that such a page shows: where it will be, and where it is."""
+    return {f"benchmarks/plots/{plot.name}": plot for plot in sorted((BENCHMARKS / "plots").glob("*.png"))}
 
 
 # The reference
@@ -49,7 +71,7 @@ def written_pages() -> dict[str, str]:
 def reference_pages() -> dict[str, str]:
     """A page for each part of the library, which mkdocstrings fills from the docstrings."""
     names: dict[str, list[str]] = {part: [] for part in PARTS}
-    for home, public in sorted(zae_limiter._HOMES.items(), key=lambda item: item[0] != "models.limit"):
+    for home, public in zae_limiter._HOMES.items():
         names[_PART_OF[home.partition(".")[0]]] += [f"zae_limiter.{home}.{name}" for name in public]
     for name in testing.__all__:
         names["testing"].append(f"{getattr(testing, name).__module__}.{name}")
@@ -58,14 +80,32 @@ def reference_pages() -> dict[str, str]:
 
 def _reference_page(part: str, names: list[str]) -> str:
     title, first = PARTS[part]
-    return "\n\n".join([f"# {title}", first, *map(_entry, names)]) + "\n"
+    return "\n\n".join([f"# {title}", first, *map(_entry, sorted(names, key=_place))]) + "\n"
+
+
+def _place(name: str) -> int:
+    """Where a name stands among others; a stable sort leaves the rest as it is."""
+    bare = name.rpartition(".")[2]
+    return FIRST.index(bare) if bare in FIRST else len(FIRST)
 
 
 def _entry(name: str) -> str:
-    """Where mkdocstrings puts what it knows of a name; of choices and tuples, also what has no docstring."""
+    """Where mkdocstrings puts what it knows of a name, and how.
+
+    Of choices and tuples also what has no docstring is shown; of limiters, ``acquire`` first.
+    """
     kind = getattr(zae_limiter, name.rpartition(".")[2], None)
-    shows_all = isinstance(kind, type) and issubclass(kind, (Enum, tuple))
-    return f"::: {name}" + ("\n    options:\n      show_if_no_docstring: true" if shows_all else "")
+    if isinstance(kind, type) and issubclass(kind, (Enum, tuple)):
+        return f"::: {name}\n    options:\n      show_if_no_docstring: true"
+    if isinstance(kind, type) and hasattr(kind, "acquire"):
+        return f"::: {name}\n    options:\n      members: [{', '.join(_acquire_first(kind))}]"
+    return f"::: {name}"
+
+
+def _acquire_first(limiter: type) -> list[str]:
+    """The methods of a limiter in the order of its classes, but what it is there for before all others."""
+    public = (name for kind in limiter.__mro__ for name in vars(kind) if not name.startswith("_"))
+    return list(dict.fromkeys(["acquire", *public]))
 
 
 # Commands
@@ -139,20 +179,25 @@ def _cell(text: str) -> str:
     return text
 
 
-# Examples and the changelog
+# Examples
 
 
 def example_pages() -> dict[str, str]:
-    """The list of examples, and a page with the text of each."""
+    """The list of examples, and a page for each: what it says of itself, then its code."""
     pages = {"examples/README.md": (EXAMPLES / "README.md").read_text(encoding="utf-8")}
     for example in sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.yaml")]):
         text = example.read_text(encoding="utf-8")
-        opening, language = "", "yaml"
         if example.suffix == ".py":
-            opening, language = ast.get_docstring(ast.parse(text)) or "", "python"
-        pages[f"examples/{example.stem}.md"] = f"# {example.name}\n\n{opening}\n\n```{language}\n{text}```\n"
+            opening, code = apart(text)
+            shown = f"{opening}\n\n```console\n$ python examples/{example.name}\n```\n\n```python\n{code}```"
+        else:
+            shown = f"```yaml\n{text}```"
+        pages[f"examples/{example.stem}.md"] = f"# {example.name}\n\n{shown}\n"
     return pages
 
 
-def changelog_page() -> dict[str, str]:
-    return {"changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")}
+def apart(program: str) -> tuple[str, str]:
+    """The docstring of a program, and the code below it."""
+    opening = ast.parse(program).body[0]
+    code = "".join(program.splitlines(keepends=True)[opening.end_lineno :])
+    return ast.get_docstring(ast.parse(program)) or "", code.lstrip("\n")

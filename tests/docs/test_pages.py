@@ -19,9 +19,11 @@ from zae_limiter.cli.group import COMMANDS, cli
 API_PAGE = ROOT / "docs" / "api.md"
 CLI_PAGE = ROOT / "docs" / "cli.md"
 DECISIONS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
-WITH_LINKS = [*PAGES, ROOT / "examples" / "README.md"]
+WITH_LINKS = [*PAGES, ROOT / "examples" / "README.md", ROOT / "benchmarks" / "REPORT.md"]
 
 README_LINES = 250
+ONE_SCREEN = 45
+"""Lines; the page of the first steps is promised to be no longer."""
 
 
 # Links
@@ -36,6 +38,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert target.is_relative_to(ROOT), link
         if anchor:
             assert anchor in anchors_of(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title_of)
+def test_every_named_path_of_the_repository_exists(page: Path) -> None:
+    named = re.findall(r"(?<![\w/])(?:src|tests|benchmarks|docs|examples)/[\w./-]+", code_on(page))
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
@@ -53,6 +61,10 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
+
+
+def test_getting_started_is_one_screen() -> None:
+    assert len((ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8").splitlines()) <= ONE_SCREEN
 
 
 # Commands
@@ -99,9 +111,9 @@ def test_what_is_shown_of_make_and_pip_exists() -> None:
         if words[0] == "make":
             assert set(words[1:]) <= set(targets)
         if words[:2] == ["pip", "install"]:
-            name, _, extra = words[2].removesuffix("]").partition("[")
+            name, _, extras = words[2].removesuffix("]").partition("[")
             assert name == project["name"]
-            assert not extra or extra in project["optional-dependencies"]
+            assert {extra for extra in extras.split(",") if extra} <= set(project["optional-dependencies"])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from zae_limiter.cli.group import cli
 
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "site"))
-from written_pages import commands_page, reference_pages, written_pages  # noqa: E402
+from written_pages import apart, commands_page, pictures, reference_pages, written_pages  # noqa: E402
 
 OF_DECISIONS = "adr/0"
 """The hook lists these by itself."""
@@ -89,5 +90,13 @@ def test_what_an_example_says_of_itself_is_on_its_page() -> None:
     pages = written_pages()
     for example in (ROOT / "examples").glob("*.py"):
         page = pages[f"examples/{example.stem}.md"]
-        assert page.startswith(f"# {example.name}\n")
-        assert example.read_text(encoding="utf-8") in page
+        opening, code = apart(example.read_text(encoding="utf-8"))
+        assert page.startswith(f"# {example.name}\n\n{opening}\n")
+        assert f"```python\n{code}```" in page
+
+
+def test_the_report_of_benchmarks_comes_with_its_pictures() -> None:
+    page = written_pages()["benchmarks/REPORT.md"]
+    shown = {f"benchmarks/{path}" for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page)}
+    assert shown
+    assert shown <= set(pictures())

@@ -19,6 +19,8 @@ from zae_limiter import RateLimiter, SyncRateLimiter
 
 RUN = [page for page in PAGES if blocks_of_kind(page, "python")]
 SKIPPED_AT_MOST = 3
+COLUMNS = 90
+"""What the site shows of a line without scrolling, on a laptop."""
 
 
 @contextmanager
@@ -57,6 +59,21 @@ def test_the_snippets_of_a_page_run_and_print_what_they_say(
         for block in blocks_of_kind(page, "python"):
             printed = run(block, page, runner, names)
             assert printed == printed_by(block), f"{title_of(page)}, line {block.line}"
+
+
+@pytest.mark.parametrize("page", RUN, ids=title_of)
+def test_no_line_of_a_snippet_runs_out_of_the_page(page: Path) -> None:
+    lines = [line for block in blocks_of_kind(page, "python") for line in block.text.splitlines()]
+    assert [line for line in lines if len(line) > COLUMNS] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of_kind(page, "no-run")], ids=title_of)
+def test_a_skipped_snippet_imports_what_there_is(page: Path) -> None:
+    for block in blocks_of_kind(page, "no-run"):
+        imports = [each for each in ast.parse(block.text).body if isinstance(each, ast.ImportFrom)]
+        assert imports
+        for each in imports:
+            exec(ast.unparse(each), {})
 
 
 def test_hardly_any_snippet_is_skipped() -> None:

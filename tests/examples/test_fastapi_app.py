@@ -67,9 +67,9 @@ def test_a_refused_request_costs_nothing(service: Service) -> None:
     costly = "word " * 98  # 1,000 tokens
     assert [service.ask(prompt=costly, max_tokens=1_500).status_code for _ in range(4)] == [200, 200, 200, 429]
     service.clock.advance(1)
-    granted = service.ask(max_tokens=1)
+    granted = service.ask(max_tokens=1)  # costs 30
     assert granted.headers["X-RateLimit-Remaining-Requests"] == "0"
-    assert int(granted.headers["X-RateLimit-Remaining-Tokens"]) == 6_000 - 3 * 1_000 + 100 - 1
+    assert int(granted.headers["X-RateLimit-Remaining-Tokens"]) == 6_000 - 3 * 1_000 + 100 - 30
 
 
 def test_what_can_never_fit_is_413_without_a_retry_after(service: Service) -> None:
