@@ -18,7 +18,7 @@ from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.bucket import MILLI
 from zae_limiter.lease.base import LeaseBase
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.protocol import GrantFields, Leg, Posting, Scope
+from zae_limiter.stores.protocol import Grant, Leg, Posting, Scope
 
 ENTITIES = ("key", "team", "org")
 TAKEN = {name: amount * MILLI for name, amount in WANTED.items()}
@@ -39,11 +39,11 @@ class Case(NamedTuple):
     never_fails: bool = False
     lease: LeaseBase | None = None
 
-    def grant(self) -> GrantFields:
+    def grant(self) -> Grant:
         """What was granted, and where."""
         assert self.lease is not None
-        assert self.lease._grant is not None
-        return self.lease._grant
+        assert self.lease._granted is not None
+        return self.lease._granted
 
 
 # Worlds

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
+from zae_limiter.stores.embedded.recent import Recent
 from zae_limiter.stores.judging import no_limits
 from zae_limiter.stores.protocol import Leg, Scope, scopes_for
 
@@ -29,7 +30,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._epoch = -1
-        self._known: dict[tuple[str, str], Route] = {}
+        self._known: Recent[tuple[str, str], Route] = Recent(MAX_ROUTES)
         self.on_unavailable: OnUnavailable | None = None
 
     def legs(self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None) -> tuple[Leg, ...]:
@@ -46,19 +47,19 @@ class Routes:
 
     def _route(self, tables: Tables, entity_id: str, resource: str) -> Route:
         epoch = tables.epoch()
-        if epoch != self._epoch or len(self._known) >= MAX_ROUTES:
+        if epoch != self._epoch:
             self._known.clear()
             self._epoch = epoch
             system = tables.config(Scope())
             self.on_unavailable = system.on_unavailable if system else None
-        route = self._known.get((entity_id, resource))
-        if route is None:
+        try:
+            return self._known[entity_id, resource]
+        except KeyError:
             ancestors = tuple(
                 leg for ancestor in _cascade(tables, entity_id) if (leg := _configured_leg(tables, ancestor, resource))
             )
-            route = Route(_configured_leg(tables, entity_id, resource), ancestors)
-            self._known[entity_id, resource] = route
-        return route
+            route = self._known[entity_id, resource] = Route(_configured_leg(tables, entity_id, resource), ancestors)
+            return route
 
 
 def _configured_leg(tables: Tables, entity_id: str, resource: str) -> Leg | None:

@@ -28,6 +28,7 @@ from itertools import chain
 from typing import Any
 
 from zae_limiter.bucket import MILLI, Bucket
+from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.stores.embedded.draws import HOUR_MS
 from zae_limiter.stores.judging import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Folded, Grant, Leg, Shortcut
@@ -39,6 +40,8 @@ _SHAPE = """\
 def make(lock):
     enter, leave, is_mine = lock.acquire, lock.release, lock._is_owned
     def draw(shortcut, wanted, now, receipt):
+        if type(wanted) is not dict:
+            return False
         asked = len(wanted)
         if asked == {own_limits}:
             {every_amount}
@@ -131,7 +134,7 @@ def _maker(shape: tuple[tuple[str, ...], ...]) -> Callable[[Any], Callable[..., 
         every_name=", ".join(f"{name!r}: {a} // 1000" for name, a in amounts.items()),
         some_amounts="; ".join(f"{a} = wanted.get({name!r}, 0)" for name, a in amounts.items()),
         names_known=" + ".join(f"({name!r} in wanted)" for name in own),
-        no_amount=" or ".join(f"type({a}) is not int or {a} < 0" for a in amounts.values()),
+        no_amount=" or ".join(f"type({a}) is not int or not 0 <= {a} <= {MAX_AMOUNT}" for a in amounts.values()),
         in_milli="; ".join(f"{a} *= 1000" for a in amounts.values()),
         buckets=", ".join(f"k{k}, h{k}" for k in legs),
         balances="".join(f"b{n}, " for n in range(len(names))),

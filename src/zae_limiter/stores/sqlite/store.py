@@ -18,10 +18,12 @@ from typing import Any, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError, ZAELimiterError
 from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
 from zae_limiter.stores.embedded.directory import DirectoryVerbs
 from zae_limiter.stores.embedded.draws import DrawVerbs
+from zae_limiter.stores.embedded.recent import Recent
 from zae_limiter.stores.embedded.reports import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
@@ -29,6 +31,7 @@ from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, Receipt, S
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
 from zae_limiter.stores.sqlite.gate import Gate
+from zae_limiter.stores.sqlite.known_draws import draw_known
 from zae_limiter.stores.sqlite.pauses import pauses
 from zae_limiter.stores.sqlite.registry import RegistryVerbs
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
@@ -37,7 +40,7 @@ from zae_limiter.stores.sqlite.transactions import (
     Scan,
     Transaction,
     Write,
-    transact,
+    WriteAlone,
 )
 from zae_limiter.stores.sqlite.upkeep import Upkeep
 
@@ -53,20 +56,26 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
     def __init__(self, store: SqliteStore, namespace: str) -> None:
         self._store = store
         self._namespace = namespace
-        self.shortcuts: dict[tuple[str, str], Shortcut] = {}
+        self.shortcuts: Recent[tuple[str, str], Shortcut] = Recent(MAX_ROUTES)
         self._used_last: SqliteTables | None = None
 
-    def _draw_known(self, shortcut: Shortcut, wanted: Mapping[str, int], now: int, receipt: Receipt) -> bool | Denial:
-        """A draw that needs no plan, on a route that was granted before: tried once, and not waited for."""
+    def _draw_again(self, shortcut: Shortcut, wanted: Mapping[str, int], now: int, receipt: Receipt) -> bool | Denial:
+        """A draw on a route that was granted before: without a plan, and without waiting."""
+        if wanted.__class__ is not dict:
+            return False
+        names = shortcut[1][0].names
+        for name, amount in wanted.items():
+            if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT or name not in names:
+                return False
+        wanted = wanted.copy()  # the caller may change theirs later
         outcome: Any = None
         try:
-            if wanted.__class__ is not dict:
-                return False
-            for amount in wanted.values():
-                if type(amount) is not int or amount < 0:
-                    return False
-            _, entity_id, resource = shortcut
-            outcome = self._store.attempt(self._draw_request(Draw(entity_id, resource, wanted.copy()), now))
+            outcome = self._store.attempt(
+                WriteAlone(lambda connection: self._redraw(connection, shortcut, wanted, now), now)
+            )
+            if outcome is None:
+                draw = Draw(shortcut[1][0].entity_id, shortcut[1][0].resource, wanted)
+                outcome = self._store.attempt(self._draw_request(draw, now))
         except ZAELimiterError:
             return False  # the other way says what is wrong
         except Interrupted as stop:
@@ -82,15 +91,17 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
             return True
         return outcome if isinstance(outcome, Denial) else False
 
+    def _redraw(self, connection: Connection, shortcut: Shortcut, wanted: Mapping[str, int], now: int) -> Grant | None:
+        tables = connection.tables.get(self._namespace)
+        if tables is None:
+            return None
+        _, legs, where = shortcut
+        return draw_known(connection, tables.known, where, legs, wanted, now)
+
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         request = self._draw_request(draw, now)
         try:
-            outcome = yield from request
-            if outcome.__class__ is Grant:
-                if len(self.shortcuts) >= MAX_ROUTES:
-                    self.shortcuts.clear()
-                self.shortcuts[draw.entity_id, draw.resource] = (self._draw_known, draw.entity_id, draw.resource)
-            return outcome
+            return (yield from request)
         except BaseException:
             done = request.result
             if isinstance(done, Grant):  # an interrupt on the way back
@@ -98,7 +109,14 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
             raise
 
     def _draw_request(self, draw: Draw, now: int) -> Write[Outcome]:
-        return Write(lambda connection: self._draw(self._begin(connection), draw, now)[0], now)
+        return Write(lambda connection: self._draw_in(self._begin(connection), draw, now), now)
+
+    def _draw_in(self, tables: SqliteTables, draw: Draw, now: int) -> Outcome:
+        outcome, _ = self._draw(tables, draw, now)
+        if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
+            where = tables.ns, tables.epoch()
+            self.shortcuts[draw.entity_id, draw.resource] = (self._draw_again, outcome.legs, where)
+        return outcome
 
     def _settle_request(self, grant: Grant, now: int) -> Write[None]:
         return Write(lambda connection: self._settle(self._begin(connection), grant.give_back(), now), now)
@@ -213,7 +231,7 @@ class SqliteStore(RegistryVerbs):
                     if not gate.enter(waited):
                         return NOT_YET
                     connection = self._connections.get("write", machine_clock)
-                    result = request.result = transact(connection, "BEGIN IMMEDIATE", request.work)
+                    result = request.result = request.run(connection)
                 finally:
                     gate.leave()
             self._upkeep.after_commit(request.now)
@@ -236,14 +254,14 @@ class SqliteStore(RegistryVerbs):
             return NOT_YET
         try:
             connection = self._connections.get("read", machine_clock)
-            return transact(connection, "BEGIN", request.work)
+            return request.run(connection)
         finally:
             self._reader_lock.release()
 
     def _scan(self, request: Transaction[Any]) -> Any:
         """On a connection of its own: it may take long, and nobody shall wait for it."""
         with self._connections.aside(machine_clock) as connection:
-            return transact(connection, "BEGIN", request.work)
+            return request.run(connection)
 
     # The file itself
 

@@ -9,9 +9,11 @@ from typing import Any
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.reports import AuditEvent
+from zae_limiter.stores.embedded.recent import Recent
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, Counters, UsageRow
 from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN, KnownBucket
 from zae_limiter.stores.sqlite.rows import (
     audit_from_row,
     bucket_from_row,
@@ -49,6 +51,7 @@ class SqliteTables:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.routes = Routes()
+        self.known: Recent[tuple[str, str], KnownBucket] = Recent(MAX_KNOWN)
         self.connection = connection
         self.ns = 0
         self._epoch = 0
@@ -57,6 +60,7 @@ class SqliteTables:
         """A transaction begins: what its first statement said about the namespace."""
         if ns != self.ns:
             self.routes = Routes()
+            self.known.clear()
             self.ns = ns
         self._epoch = epoch
 
@@ -151,7 +155,8 @@ class SqliteTables:
         expires = bucket.full_at() + BUCKET_MARGIN_MS
         expires += -expires % EXPIRY_STEP_MS
         key = (bucket.entity_id, bucket.resource)
-        numbers = (bucket.rf, bucket.events, bucket.hour, terms_to_text(bucket), tokens_to_text(bucket))
+        terms, tokens = terms_to_text(bucket), tokens_to_text(bucket)
+        numbers = (bucket.rf, bucket.events, bucket.hour, terms, tokens)
         carried = to_json(bucket.carried) if bucket.carried else "{}"
         changed = self.connection.execute(
             "UPDATE buckets SET rf = ?, events = ?, hour = ?, terms = ?, tokens = ?, carried = ?"
@@ -165,6 +170,10 @@ class SqliteTables:
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (self.ns, *key, *numbers, carried, expires),
             )
+        if bucket.retired:
+            self.known.forget(key)
+        else:
+            self.known[key] = KnownBucket(bucket, terms, tokens, expires)
 
     def drop_bucket(self, bucket: Bucket) -> None:
         self.connection.execute(

@@ -22,11 +22,27 @@ class Transaction(Request[Result], Generic[Result]):
         self.now = now
         self.result: Result | None = None
 
+    def run(self, connection: Connection) -> Result:
+        """Do it."""
+        return transact(connection, "BEGIN", self.work)
+
 
 class Write(Transaction[Result]):
     """A transaction that changes something."""
 
     __slots__ = ()
+
+    def run(self, connection: Connection) -> Result:
+        return transact(connection, "BEGIN IMMEDIATE", self.work)
+
+
+class WriteAlone(Write[Result]):
+    """A change whose function sees to its own transaction."""
+
+    __slots__ = ()
+
+    def run(self, connection: Connection) -> Result:
+        return self.work(connection)
 
 
 class Read(Transaction[Result]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from zae_limiter.exceptions import ValidationError
@@ -10,7 +11,7 @@ from zae_limiter.testing.contract.harness import World, case
 
 RPM = Limit.per_minute("rpm", 10)
 BAD_IDS: tuple[Any, ...] = ("", "a#b", "-a", "a b", "a\n", "ä", "x" * 257, None, 7, ["a"], b"a")
-BAD_AMOUNTS: tuple[Any, ...] = (-1, 1.0, "1", None, True, False, [1])
+BAD_AMOUNTS: tuple[Any, ...] = (-1, 1.0, "1", None, True, False, [1], 10**16)
 
 
 @case("An invalid entity or resource name is a ValidationError; nothing is taken")
@@ -54,12 +55,16 @@ async def bad_amounts_are_refused(world: World) -> None:
 async def unknown_limits_are_refused(world: World) -> None:
     await world.limiter.set_system_defaults([RPM])
     for _ in range(2):
-        with world.raises(ValidationError) as caught:
-            async with world.limiter.acquire("key", "gpt", {"rpm": 1, "tpm": 1}):
-                pass
-        assert "rpm" in str(caught.value)
+        for unknown in ({"rpm": 1, "tpm": 1}, {"typo": 1}, Counter(typo=1)):
+            with world.raises(ValidationError) as caught:
+                async with world.limiter.acquire("key", "gpt", unknown):
+                    pass
+            assert "rpm" in str(caught.value)
         assert await world.limiter.available("key", "gpt") == {"rpm": 10}
-    async with world.limiter.acquire("key", "gpt", {"rpm": 1}) as lease:
+    async with world.limiter.acquire("key", "gpt", Counter(rpm=1)) as lease:
+        with world.raises(ValidationError):
+            async with world.limiter.acquire("key", "gpt", Counter(typo=1)):
+                pass
         for use in (lease.adjust, lease.settle, lease.consume, lease.release):
             with world.raises(ValidationError):
                 await use(tpm=1)

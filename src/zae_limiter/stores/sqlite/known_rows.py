@@ -1,0 +1,64 @@
+"""What a process knows of the rows it wrote last.
+
+Text and numbers are kept as they were written, beside the balances and not in them: a transaction may change those
+and then be rolled back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from zae_limiter.bucket import Balance, Bucket
+from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS
+from zae_limiter.stores.protocol import Leg
+
+MAX_KNOWN = 20_000
+
+_DRAW = (
+    "UPDATE buckets SET events = ?, tokens = ?"
+    " WHERE ns = ? AND entity_id = ? AND resource = ?"
+    " AND events = ? AND tokens = ? AND rf = ? AND hour = ? AND terms = ? AND expires_ms = ?"
+    " AND (SELECT epoch FROM namespaces WHERE id = ? AND deleted_ms IS NULL) = ?"
+)
+
+
+class KnownBucket:
+    """A row of ``buckets`` as it was last written."""
+
+    __slots__ = ("balances", "events", "expires", "floors", "hour", "limits", "numbers", "rf", "terms", "tokens")
+
+    def __init__(self, bucket: Bucket, terms: str, tokens: str, expires: int) -> None:
+        self.limits = bucket.limits
+        self.balances = bucket.balances
+        self.numbers = [(balance.tk, balance.tc) for balance in bucket.balances]
+        full_by = expires - BUCKET_MARGIN_MS
+        # With less than this a bucket is not full again in time, and its expiry has to move.
+        self.floors = [balance.at_rf + balance.bx - balance.accrued(full_by) for balance in bucket.balances]
+        self.events = bucket.events
+        self.tokens = tokens
+        self.rf = bucket.rf
+        self.hour = bucket.hour
+        self.terms = terms
+        self.expires = expires
+
+    def restored(self) -> tuple[Balance, ...]:
+        """The balances, with what the row has in them."""
+        for balance, numbers in zip(self.balances, self.numbers, strict=True):
+            balance.tk, balance.tc = numbers
+        return self.balances
+
+    def suffices(self) -> bool:
+        """Whether the bucket, as its balances are now, will be full again before its row expires."""
+        return all(balance.tk >= floor for balance, floor in zip(self.balances, self.floors, strict=True))
+
+    def write(self, connection: sqlite3.Connection, ns: int, epoch: int, leg: Leg) -> bool:
+        """Write what the balances have now, if the row is as it is known. Then that is known."""
+        tokens = " ".join([f"{balance.tk} {balance.tc}" for balance in self.balances])
+        known = (self.events, self.tokens, self.rf, self.hour, self.terms, self.expires)
+        place = (ns, leg.entity_id, leg.resource)
+        changed = connection.execute(_DRAW, (self.events + 1, tokens, *place, *known, ns, epoch))
+        if changed.rowcount == 0:
+            return False
+        self.events, self.tokens = self.events + 1, tokens
+        self.numbers = [(balance.tk, balance.tc) for balance in self.balances]
+        return True
