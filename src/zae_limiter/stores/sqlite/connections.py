@@ -46,15 +46,17 @@ class Connections:
         self.path = path
         self._open: dict[str, Connection] = {}
         self._files: dict[str, list[Identity]] = {}
-        self._looked_at: dict[str, float] = {}
+        self._look_at: dict[str, float] = {}
         self._aside = 0
         self._forking = self._unusable = False
         self._aside_changed = threading.Condition()
 
     def get(self, purpose: str, clock: Callable[[], int]) -> Connection:
         """The connection for one purpose. Whoever uses it must be alone with it."""
-        self._look_after_file(purpose)
         connection = self._open.get(purpose)
+        if connection is not None and time.monotonic() >= self._look_at.get(purpose, 0.0):
+            self._look_after_file(purpose)
+            connection = self._open.get(purpose)
         if connection is None:
             connection = self._open[purpose] = self.prepared(clock)
             self._files[purpose] = self._identities()
@@ -155,10 +157,7 @@ class Connections:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
     def _look_after_file(self, purpose: str) -> None:
-        now = time.monotonic()
-        if purpose not in self._open or now - self._looked_at.get(purpose, 0.0) < LOOK_AFTER_FILE_S:
-            return
-        self._looked_at[purpose] = now
+        self._look_at[purpose] = time.monotonic() + LOOK_AFTER_FILE_S
         opened, found = self._files[purpose], self._identities()
         if found[0] == opened[0]:
             return

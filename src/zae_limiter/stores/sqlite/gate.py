@@ -88,8 +88,11 @@ class Gate:
         room, turnstile = self._files
         if self._turns < TURNS_IN_A_ROW or self._at_turnstile:
             if _try_lock(room):
-                self._turns = 0 if self._at_turnstile else self._turns + 1
-                self._leave_turnstile()
+                if self._at_turnstile:
+                    self._turns = 0
+                    self._leave_turnstile()
+                else:
+                    self._turns += 1
                 return True
         elif not waited and _try_lock(turnstile):
             # Had its turns, and nobody else wants one.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from zae_limiter.bucket import Balance, Bucket
+from zae_limiter.bucket import Bucket
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS
 from zae_limiter.stores.protocol import Leg
 
@@ -41,24 +41,25 @@ class KnownBucket:
         self.terms = terms
         self.expires = expires
 
-    def restored(self) -> tuple[Balance, ...]:
-        """The balances, with what the row has in them."""
-        for balance, numbers in zip(self.balances, self.numbers, strict=True):
-            balance.tk, balance.tc = numbers
-        return self.balances
-
-    def suffices(self) -> bool:
-        """Whether the bucket, as its balances are now, will be full again before its row expires."""
-        return all(balance.tk >= floor for balance, floor in zip(self.balances, self.floors, strict=True))
+    def restore(self) -> None:
+        """Put into the balances what the row has."""
+        for balance, (tk, tc) in zip(self.balances, self.numbers):  # noqa: B905 (they have one length)
+            balance.tk, balance.tc = tk, tc
 
     def write(self, connection: sqlite3.Connection, ns: int, epoch: int, leg: Leg) -> bool:
         """Write what the balances have now, if the row is as it is known. Then that is known."""
-        tokens = " ".join([f"{balance.tk} {balance.tc}" for balance in self.balances])
-        known = (self.events, self.tokens, self.rf, self.hour, self.terms, self.expires)
-        place = (ns, leg.entity_id, leg.resource)
-        changed = connection.execute(_DRAW, (self.events + 1, tokens, *place, *known, ns, epoch))
+        numbers = [(balance.tk, balance.tc) for balance in self.balances]
+        tokens = " ".join([f"{tk} {tc}" for tk, tc in numbers])
+        events = self.events + 1
+        changed = connection.execute(
+            _DRAW,
+            (
+                *(events, tokens, ns, leg.entity_id, leg.resource),
+                *(self.events, self.tokens, self.rf, self.hour, self.terms, self.expires),
+                *(ns, epoch),
+            ),
+        )
         if changed.rowcount == 0:
             return False
-        self.events, self.tokens = self.events + 1, tokens
-        self.numbers = [(balance.tk, balance.tc) for balance in self.balances]
+        self.events, self.tokens, self.numbers = events, tokens, numbers
         return True

@@ -31,7 +31,7 @@ from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, Receipt, S
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
 from zae_limiter.stores.sqlite.gate import Gate
-from zae_limiter.stores.sqlite.known_draws import draw_known
+from zae_limiter.stores.sqlite.known_draws import KnownDraw
 from zae_limiter.stores.sqlite.pauses import pauses
 from zae_limiter.stores.sqlite.registry import RegistryVerbs
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
@@ -40,7 +40,6 @@ from zae_limiter.stores.sqlite.transactions import (
     Scan,
     Transaction,
     Write,
-    WriteAlone,
 )
 from zae_limiter.stores.sqlite.upkeep import Upkeep
 
@@ -63,19 +62,17 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         """A draw on a route that was granted before: without a plan, and without waiting."""
         if wanted.__class__ is not dict:
             return False
-        names = shortcut[1][0].names
+        _, legs, where = shortcut
+        own = legs[0]
         for name, amount in wanted.items():
-            if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT or name not in names:
+            if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT or name not in own.names:
                 return False
         wanted = wanted.copy()  # the caller may change theirs later
         outcome: Any = None
         try:
-            outcome = self._store.attempt(
-                WriteAlone(lambda connection: self._redraw(connection, shortcut, wanted, now), now)
-            )
+            outcome = self._store._attempt(KnownDraw(self._namespace, where, legs, wanted, now), 0.0)
             if outcome is None:
-                draw = Draw(shortcut[1][0].entity_id, shortcut[1][0].resource, wanted)
-                outcome = self._store.attempt(self._draw_request(draw, now))
+                outcome = self._store._attempt(self._draw_request(Draw(own.entity_id, own.resource, wanted), now), 0.0)
         except ZAELimiterError:
             return False  # the other way says what is wrong
         except Interrupted as stop:
@@ -90,13 +87,6 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
             receipt._grant = outcome
             return True
         return outcome if isinstance(outcome, Denial) else False
-
-    def _redraw(self, connection: Connection, shortcut: Shortcut, wanted: Mapping[str, int], now: int) -> Grant | None:
-        tables = connection.tables.get(self._namespace)
-        if tables is None:
-            return None
-        _, legs, where = shortcut
-        return draw_known(connection, tables.known, where, legs, wanted, now)
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         request = self._draw_request(draw, now)

@@ -119,6 +119,11 @@ class SqliteTables:
             ),
         )
 
+    def drop_config(self, scope: Scope) -> None:
+        self.connection.execute(
+            "DELETE FROM configs WHERE ns = ? AND entity_id = ? AND resource = ?", (self.ns, *_place(scope))
+        )
+
     def scopes_of(self, entity_id: str) -> list[Scope]:
         rows = self._all(
             "SELECT resource FROM configs WHERE ns = ? AND entity_id = ? AND limits <> '[]' ORDER BY resource",

@@ -36,15 +36,6 @@ class Write(Transaction[Result]):
         return transact(connection, "BEGIN IMMEDIATE", self.work)
 
 
-class WriteAlone(Write[Result]):
-    """A change whose function sees to its own transaction."""
-
-    __slots__ = ()
-
-    def run(self, connection: Connection) -> Result:
-        return self.work(connection)
-
-
 class Read(Transaction[Result]):
     """A transaction that reads a few rows."""
 
