@@ -284,8 +284,12 @@ class Bucket:
 
     def full_at(self) -> int:
         """The millisecond at which every limit is full if nobody asks any more."""
-        balances = (*self.balances, *self.retired.values())
-        return max(self.rf, *(calculate_due(balance, balance.bx) for balance in balances), 0)
+        full_at = max(self.rf, 0)
+        for balance in (*self.balances, *self.retired.values()):
+            due = calculate_due(balance, balance.bx)
+            if due > full_at:
+                full_at = due
+        return full_at
 
 
 def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> list[int] | None:

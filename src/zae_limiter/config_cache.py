@@ -38,6 +38,15 @@ class ConfigCache(Generic[Key, Value]):
         self._misses += 1
         return None
 
+    def peek(self, key: Key, timer_ms: int) -> Value | None:
+        """The same without counting; who uses the entry says so with :meth:`count_hit`."""
+        entry = self._entries.get(key)
+        return entry[0] if entry is not None and timer_ms < entry[1] else None
+
+    def count_hit(self) -> None:
+        """An entry that was peeked at was used."""
+        self._hits += 1
+
     def put(self, key: Key, value: Value, timer_ms: int) -> None:
         """Remember an entry from now on. The oldest half goes when there are too many."""
         if self._ttl_ms == 0:

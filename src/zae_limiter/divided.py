@@ -26,7 +26,7 @@ class Divided(Balance):
 
     @property
     def parts(self) -> Sequence[Balance]:
-        """The limit's balance on every shard."""
+        """The limit's balance on every shard. Nothing is counted (``tc``) before they were read."""
         if self._parts is None:
             self._parts = self._find()
             self.tc = sum(part.tc for part in self._parts)
@@ -37,6 +37,7 @@ class Divided(Balance):
         return sum(part.level(now) for part in self.parts)
 
     def level_with(self, tk: int, now: int) -> int:
+        """The level: what one shard has left (``tk``) says nothing of the others."""
         return self.level(now)
 
     def due(self, amount: int, now: int) -> int:

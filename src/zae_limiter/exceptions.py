@@ -159,8 +159,8 @@ class RateLimitExceeded(ZAELimiterError):
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """Seconds until the same request would be granted if nobody else asks; ``None``: never."""
-        return self.primary_violation.retry_after_seconds
+        """Seconds until the same request would be granted if nobody else asks; ``None``: never. 0 if nothing lacks."""
+        return self.primary_violation.retry_after_seconds if self.violations else 0.0
 
     @property
     def retry_after_header(self) -> str:

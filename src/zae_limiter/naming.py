@@ -17,6 +17,11 @@ DEFAULT_RESOURCE = "_default_"
 
 DEFAULT_NAMESPACE = "default"
 
+SYSTEM_SUBJECT = "$SYSTEM"
+NAMESPACE_SUBJECT = "$NAMESPACE"
+RESOURCE_SUBJECT = "$RESOURCE:"
+"""Under what the audit trail files changes that are no entity's; the name of the resource follows the last one."""
+
 RECORDS_ID = "zael:manifests"
 RECORD_PREFIX = "zael:manifest:"
 """Ids of the entities in which it is recorded what manifests manage. No manifest may name them, no list shows them."""

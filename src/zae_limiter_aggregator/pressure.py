@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from zae_limiter.bucket import accrued_in_a_second
 from zae_limiter.naming import RESERVED_LIMIT_NAME
-from zae_limiter.stores.dynamodb.gauge import MOST_SHARDS, PAUSE_BETWEEN_SPLITS_MS
+from zae_limiter.stores.dynamodb.gauge import MOST_SHARDS, may_split_at
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.snapshots import Life
 
@@ -50,16 +50,17 @@ class Load(NamedTuple):
 
         Only shard 0 tells when that was. For the others, whoever splits asks shard 0.
         """
-        rested = self.shards == 1 or self.written_ms - self.baseline_ms >= PAUSE_BETWEEN_SPLITS_MS
-        return self.shards < MOST_SHARDS and (rested or self.life.shard != 0)
+        if self.life.shard != 0:
+            return self.shards < MOST_SHARDS
+        return may_split_at(self.shards, self.baseline_ms, self.written_ms)
 
 
-def hot(load: Load) -> bool:
+def should_split(load: Load) -> bool:
     """Whether a bucket is to be split now because of this shard."""
     return load.is_hot and load.may_split
 
 
-def load_of(life: Life, image: Item, written_ms: int) -> Load:
+def pressure_of(life: Life, image: Item, written_ms: int) -> Load:
     """What an image of a bucket tells. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
     shards, baseline = int(image["shard_count"]["N"]), int(image["rf"]["N"])
     tk, ceiling = (int(image[f"b_{RESERVED_LIMIT_NAME}_{field}"]["N"]) for field in ("tk", "bx"))

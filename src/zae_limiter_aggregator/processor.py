@@ -31,9 +31,9 @@ from zae_limiter.stores.dynamodb.snapshots import (
     last_attributes,
     last_edge,
 )
-from zae_limiter.stores.dynamodb.writes import Update
+from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter_aggregator.archiver import NOTHING_ARCHIVED, archive
-from zae_limiter_aggregator.pressure import Load, highest, hot
+from zae_limiter_aggregator.pressure import Load, highest, should_split
 from zae_limiter_aggregator.records import (
     Failure,
     ParsedBucketRecord,
@@ -172,7 +172,7 @@ class Processor:
         for load in reversed(loads):
             life = load.life
             bucket = (life.ns, life.entity_id, life.resource)
-            if self._relieve is None or bucket in buckets or not hot(load):
+            if self._relieve is None or bucket in buckets or not should_split(load):
                 continue
             buckets.add(bucket)
             try:

@@ -17,15 +17,13 @@ from zae_limiter.stores.dynamodb.marks import nonce_time
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.snapshots import (
     LAST_HOUR,
-    NOTHING_COUNTED,
-    Counters,
     Life,
     counters_in,
-    hour_of,
     life_of,
     sequence_key,
 )
-from zae_limiter_aggregator.pressure import Load, load_of
+from zae_limiter.stores.windows import NOTHING_COUNTED, Counters, hour_of
+from zae_limiter_aggregator.pressure import Load, pressure_of
 
 Record: TypeAlias = Mapping[str, Any]
 """One record, as GetRecords returns it and as Lambda is given it."""
@@ -145,7 +143,7 @@ def _written(image: Item) -> int:
 def _load(life: Life, image: Item, written_ms: int) -> Load | None:
     """A gauge that makes no sense is no reason not to count."""
     try:
-        return load_of(life, image, written_ms)
+        return pressure_of(life, image, written_ms)
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -15,7 +15,7 @@ from botocore.session import get_session
 
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
-from zae_limiter.infra.lambda_builder import HANDLER, LARGEST, build_lambda_package
+from zae_limiter.infra.lambda_builder import HANDLER, build_lambda_package
 from zae_limiter_aggregator.archived_events import Trail, events_in
 from zae_limiter_aggregator.archives import open_archive
 
@@ -122,10 +122,6 @@ def soon(is_so: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.1)
     return True
-
-
-def test_the_package_is_small(package: bytes) -> None:
-    assert len(package) <= LARGEST == 150 * 1024
 
 
 def test_it_counts_what_is_taken_while_it_runs(deployed: Deployed) -> None:

@@ -15,7 +15,7 @@ from zae_limiter.stores.dynamodb.requests import NoAnswer
 from zae_limiter.stores.dynamodb.snapshots import Life
 from zae_limiter.stores.dynamodb.values import encode_item
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS, FakeClock
-from zae_limiter_aggregator.pressure import Load, highest, hot, load_of
+from zae_limiter_aggregator.pressure import Load, highest, pressure_of, should_split
 from zae_limiter_aggregator.processor import Processor, read
 from zae_limiter_aggregator.records import parse_record
 
@@ -42,11 +42,11 @@ def image(tk: int, *, rf: int = 0, shards: int = 1) -> Any:
 def test_a_gauge_refills_as_it_does_for_clients_and_never_above_its_ceiling(
     tk: int, elapsed_ms: int, left: int
 ) -> None:
-    assert load_of(LIFE, image(tk, rf=5_000), 5_000 + elapsed_ms).left == left
+    assert pressure_of(LIFE, image(tk, rf=5_000), 5_000 + elapsed_ms).left == left
 
 
 def test_a_clock_that_is_behind_the_baseline_gives_nothing_back() -> None:
-    assert load_of(LIFE, image(1_000, rf=5_000), 4_000).left == 1_000
+    assert pressure_of(LIFE, image(1_000, rf=5_000), 4_000).left == 1_000
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_clock_that_is_behind_the_baseline_gives_nothing_back() -> None:
 )
 def test_it_is_hot_from_80_percent_on(left: int, percent: int, is_hot: bool) -> None:
     load = Load(LIFE, 1, 0, 0, left, FULL)
-    assert (load.percent, load.is_hot, hot(load)) == (percent, is_hot, is_hot)
+    assert (load.percent, load.is_hot, should_split(load)) == (percent, is_hot, is_hot)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_it_is_hot_from_80_percent_on(left: int, percent: int, is_hot: bool) -> 
 def test_no_more_than_64_shards_and_not_right_after_the_last_split(
     shard: int, shards: int, since_ms: int, splits: bool
 ) -> None:
-    assert hot(Load(LIFE._replace(shard=shard), shards, 7_000, 7_000 + since_ms, 0, FULL)) is splits
+    assert should_split(Load(LIFE._replace(shard=shard), shards, 7_000, 7_000 + since_ms, 0, FULL)) is splits
 
 
 def test_of_each_shard_the_highest_load_counts() -> None:

@@ -15,7 +15,8 @@ from simulation.schedule import Schedule
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.plans.verifying import chains_from
-from zae_limiter.stores.dynamodb.snapshots import Counters, Life, span_of, used_by_hour
+from zae_limiter.stores.dynamodb.snapshots import Life, span_of, used_by_hour
+from zae_limiter.stores.windows import Counters
 from zae_limiter_aggregator.processor import Processor
 from zae_limiter_aggregator.records import parse_record
 

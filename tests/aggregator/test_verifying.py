@@ -190,8 +190,7 @@ class Embedded:
 
     def __init__(self, kind: str, folder: Any) -> None:
         self.clock = FakeClock()
-        store = open_store(url_of(kind, folder), deadline=5.0, config_cache_ttl=60.0, options={})
-        self.limiter = SyncRateLimiter(SyncRepository(store, clock=self.clock))
+        self.limiter = SyncRateLimiter.open(url_of(kind, folder), deadline=5.0, clock=self.clock)
         self.limiter.set_system_defaults([RPD, TPD])
         for amount in (1, 2, 3):
             self.take(amount)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,8 +62,9 @@ def shell(tmp_path: Path) -> Callable[..., Answer]:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> SyncRepository:
-    return SyncRepository.open(f"sqlite:///{tmp_path}/limits.db")
+def repository(tmp_path: Path) -> Iterator[SyncRepository]:
+    with SyncRepository.open(f"sqlite:///{tmp_path}/limits.db") as repository:
+        yield repository
 
 
 def rewrite(folder: Path, text: str) -> None:

@@ -17,7 +17,7 @@ from cli_stage import PATIENCE_S, Kept, Stage
 from cli_terminal import COMMAND, CTRL_C, terminal
 
 from engines.servers import Engine
-from zae_limiter import Limit, SyncRepository
+from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 
@@ -64,6 +64,32 @@ def test_once_counts_what_is_there_and_ends(table: Stage) -> None:
     assert table.run("aggregate", "--once").out.startswith("2 changes")
     assert table.run("aggregate", "--once").out == "0 changes counted into 0 windows\n"
     assert grants(table) == 5
+
+
+@pytest.mark.parametrize("report", ["list", "summary", "plot"])
+def test_whoever_finds_no_usage_because_nobody_counted_it_is_told_who_would(table: Stage, report: str) -> None:
+    asked = ("usage", report, "--entity", "key-1")
+    assert table.run(*asked).err == ""
+    take(table, 1)
+    ran = table.run(*asked)
+    assert ran.code == 0
+    assert "no usage in this period" in ran.out
+    assert "key-1 has used something that is not counted yet" in ran.err
+    assert "'zae-limiter aggregate'" in ran.err
+    assert table.run(*asked, "--json").err == ""
+    assert "'zae-limiter aggregate'" in table.run("usage", report, "--resource", "gpt-4").err
+    table.run("aggregate", "--once")
+    assert table.run(*asked, "--until", "2025-01-01").err == ""
+    assert table.run("usage", report, "--resource", "gpt-4").err == ""
+
+
+def test_a_hint_that_cannot_be_had_spoils_no_answer(table: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*words: str | None) -> None:
+        raise RateLimiterUnavailable("not allowed to read buckets")
+
+    monkeypatch.setattr(SyncRateLimiter, "verify_usage", refused)
+    ran = table.run("usage", "list", "--entity", "key-1")
+    assert (ran.code, ran.out, ran.err) == (0, "no usage in this period\n", "")
 
 
 def test_for_programs_it_is_a_document(table: Stage) -> None:

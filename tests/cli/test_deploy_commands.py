@@ -33,7 +33,7 @@ def check_document(name: str, out: str) -> None:
         ("deploy", "Missing option '--name'"),
         ("deploy --name 1st", "name: must be letters, digits and -"),
         ("deploy --name my-app --tag team", "'team' must be KEY=VALUE"),
-        ("deploy --name my-app --parameter A=1 --parameter A=2", "'A' is given twice"),
+        ("deploy --name my-app --parameter A=1 --parameter A=2", "'A=2' names 'A' twice"),
         ("deploy --name my-app --lambda-memory 1", "128<=x<=10240"),
         ("deploy --name my-app --max-write many", "not a valid integer"),
         ("delete --name my-app", "add --yes"),

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -111,3 +112,12 @@ def test_nothing_to_discard_is_fine(local: Type) -> None:
     assert local("down", "--discard").out == "no local cloud was running; its data is gone\n"
     assert document(local("down", "--json"), "local_down") == {"ended": False, "pid": None, "discarded": False}
     assert document(local("status", "--json"), "local_status")["running"] is False
+
+
+def test_without_the_extra_it_says_what_to_install(local: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "botocore", None)
+        ran = local("up", "--port", "0")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "Error: the DynamoDB store needs botocore: pip install 'zae-limiter[dynamodb]'\n"
+    assert "no local cloud is running" in local("status").out

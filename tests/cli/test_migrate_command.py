@@ -12,7 +12,7 @@ from cli_stage import PATIENCE_S, Kept, Stage
 from cli_terminal import COMMAND, terminal
 
 from engines.servers import Engine
-from migrations.old_data import NOW, OldTable, Was, composite, config, old_table, separate_items
+from migrations.old_data import NOW, OldTable, Was, composite, config, entity, old_table, separate_items, usage
 from zae_limiter import Limit
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
@@ -67,6 +67,15 @@ def test_a_dry_run_tells_what_there_is_and_changes_nothing(old: tuple[OldTable, 
         "altogether: 1 configs, 2 limits; 8.000 tokens counted, 51.000 tokens missing",
     ]
     assert table.items() == before
+
+
+def test_a_dry_run_counts_in_words(old: tuple[OldTable, Stage]) -> None:
+    table, stage = old
+    hours = [usage("key", "gpt-4", "hourly", f"2026-01-01T0{hour}:00:00Z", rpm=1) for hour in range(2)]
+    table.put(entity("org"), entity("key"), *hours)
+    lines = stage.run("migrate", "--dry-run").out.splitlines()
+    assert "  2 old entities" in lines
+    assert "  2 old usage windows" in lines
 
 
 def test_for_programs_it_is_a_document(old: tuple[OldTable, Stage]) -> None:

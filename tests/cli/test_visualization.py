@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zae_limiter import UsageSnapshot, WindowType
+from zae_limiter.stores.windows import window_around
 from zae_limiter.visualization.scales import compact, round_up
-from zae_limiter.visualization.series import MOST_WINDOWS, Point, Series, next_start, series_of
+from zae_limiter.visualization.series import MOST_WINDOWS, Point, Series, series_of
 from zae_limiter.visualization.terminal import Role, Style, plot, scale_of
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,7 +31,7 @@ def series(*values: int, window: WindowType = WindowType.HOURLY) -> Series:
     start, points = NEW_YEAR, []
     for value in values:
         points.append(Point(start, value))
-        start = next_start(start, window)
+        _, start = window_around(start, window)
     return Series("tpm", window, tuple(points))
 
 
@@ -74,7 +75,7 @@ def test_a_stray_window_far_away_does_not_become_a_million() -> None:
     ],
 )
 def test_windows_follow_the_calendar(start: datetime, window: WindowType, following: datetime) -> None:
-    assert next_start(start, window) == following
+    assert window_around(start, window) == (start, following)
 
 
 # Scales

@@ -10,7 +10,7 @@ from typing import Any
 
 from zae_limiter import RateLimiter, RateLimiterUnavailable, RateLimitExceeded
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 async def crowd(url: str, tasks: int, seconds: float, wcu: int) -> dict[str, int]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engines.servers import Engine
+from simulation.mutations import every_write_is_told_in_full
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository, ValidationError
 from zae_limiter.bucket import Balance
 from zae_limiter.lease import base as lease_base
@@ -268,6 +269,7 @@ def test_it_would_be_noticed_if_it_were_undone(
     correction: str, other_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario, undo = CORRECTIONS[correction]
+    every_write_is_told_in_full(monkeypatch)
     undo(monkeypatch)
     with pytest.raises(AssertionError):
         scenario(other_world)

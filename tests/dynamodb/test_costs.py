@@ -132,7 +132,7 @@ def test_a_first_acquire_is_told_in_full(measured: Measured) -> None:
     take(measured, "warm", rpm=1)
     measured.calls.reset()
     take(measured, rpm=1)
-    assert measured.calls.operations == {"BatchGetItem": 2, "GetItem": 1, "PutItem": 1}
+    assert measured.calls.operations == {"BatchGetItem": 2, "PutItem": 1}
 
 
 def test_a_bucket_with_two_limits_fits_into_one_kilobyte(dynoxide: Engine, table: str, measured: Measured) -> None:

@@ -37,7 +37,7 @@ def crowded(url: str, seconds: float) -> dict[str, int]:
     ]
     tallies = []
     for process in processes:
-        output, _ = process.communicate(timeout=100)
+        output, _ = process.communicate(timeout=150)
         assert process.returncode == 0
         tallies.append(json.loads(output))
     sums = {name: sum(tally[name] for tally in tallies) for name in tallies[0]}
@@ -59,7 +59,7 @@ def _scan(store: DynamoStore) -> Any:
     return Call("Scan", {"TableName": store.asking.table, "ConsistentRead": True}, machine_timer() + 20_000)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_four_processes_divide_an_entity_and_get_exactly_its_budget(dynoxide: Engine) -> None:
     table = f"hot-crowd-{next(TABLES)}"
     url = f"dynamodb://{table}?region=us-east-1&endpoint_url={dynoxide.endpoint_url}"
@@ -67,6 +67,11 @@ def test_four_processes_divide_an_entity_and_get_exactly_its_budget(dynoxide: En
     with SyncRateLimiter.open(url, create=True, deadline=20, wcu=WCU) as limiter:
         limiter.set_system_defaults([Limit.custom(name, tokens, 1, 86_400) for name, tokens in BUDGET.items()])
         hot = crowded(url, seconds=4.5)
+        for _ in range(5):  # a busy machine needs longer
+            if len(items_of(store)) >= 8:
+                break
+            more = crowded(url, seconds=4.5)
+            hot = {name: hot[name] + more[name] for name in hot}
         items = items_of(store)
         assert len(items) >= 8
         check_shares(items)

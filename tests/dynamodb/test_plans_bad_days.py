@@ -67,6 +67,7 @@ def test_a_bucket_whose_writes_are_throttled_denies() -> None:
 def test_a_bucket_whose_reads_are_throttled_denies() -> None:
     table = hierarchy(1)
     script = Answered(table, "GetItem", lambda: Refused("ProvisionedThroughputExceededException"))
+    script.meanwhile = {1: lambda: table.model.leave_unprocessed(1)}
     ended, degraded = acquire(script, table.client())
     assert not degraded
     assert isinstance(ended.error, RateLimitExceeded)

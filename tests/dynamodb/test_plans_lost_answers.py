@@ -109,9 +109,9 @@ def test_a_lost_answer_to_the_first_draw_of_a_bucket_loses_nothing(fate: Fate) -
     table = hierarchy(1)
     table.remove_bucket("key")
     client = table.client()
-    script = Script(table, {3: fate})
+    script = Script(table, {2: fate})
     ended = script.run(client.lease()._begin())
-    assert ended.operations[3] == "PutItem"
+    assert ended.operations[2] == "PutItem"
     assert ended.error is None
     assert script.effects == {("key", name): amount * MILLI for name, amount in WANTED.items()}
     assert client.unresolved == 0
@@ -122,8 +122,10 @@ def test_a_first_draw_that_lost_its_answer_and_the_race_is_not_in_doubt() -> Non
     table.remove_bucket("key")
     client = table.client()
     other = table.client()
-    script = Script(table, {3: Fate.LOST}, meanwhile={4: lambda: other.take("key", {"rpd": 1})})
-    assert script.run(client.lease()._begin()).error is None
+    script = Script(table, {2: Fate.LOST}, meanwhile={3: lambda: other.take("key", {"rpd": 1})})
+    ended = script.run(client.lease()._begin())
+    assert ended.operations[2:4] == ["PutItem"] * 2
+    assert ended.error is None
     assert script.effects["key", "rpd"] == WANTED["rpd"] * MILLI
     assert client.unresolved == 0
 
@@ -216,9 +218,9 @@ def test_a_lost_answer_to_a_transaction_is_asked_for_again(fate: Fate) -> None:
     table = hierarchy(2)
     table.remove_bucket("key")
     client = table.client()
-    script = Script(table, {4: fate})
+    script = Script(table, {3: fate})
     ended = script.run(client.lease()._begin())
-    assert ended.operations[4:6] == ["TransactWriteItems"] * 2
+    assert ended.operations[3:5] == ["TransactWriteItems"] * 2
     assert ended.error is None
     assert {script.effects[entity, "rpd"] for entity in ("key", "team")} == {3 * MILLI}
     assert client.unresolved == 0
@@ -229,9 +231,9 @@ def test_a_transaction_that_may_have_been_done_is_undone_when_its_repetition_is_
     table = hierarchy(2)
     table.remove_bucket("key")
     client = table.client()
-    script = Script(table, {4: fate, 5: Fate.FORBIDDEN})
+    script = Script(table, {3: fate, 4: Fate.FORBIDDEN})
     ended = script.run(client.lease()._begin())
-    assert ended.operations[4:6] == ["TransactWriteItems"] * 2
+    assert ended.operations[3:5] == ["TransactWriteItems"] * 2
     assert ended.ambiguous or client.unresolved or set(script.effects.values()) <= {0}
 
 

@@ -100,7 +100,7 @@ def test_a_namespace_deleted_while_a_bucket_is_created_takes_nothing() -> None:
     table = hierarchy(1)
     table.remove_bucket("key")
     client = table.client()
-    script = Script(table, meanwhile={4: lambda: delete(table)})
+    script = Script(table, meanwhile={3: lambda: delete(table)})
     ended = script.run(client.lease()._begin())
     assert isinstance(ended.error, NamespaceNotFoundError)
     assert set(script.effects.values()) == {0}

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from scripted_plans import Script, Stopped
+from scripted_plans import Ended, Script, Stopped
 from scripted_tables import RESOURCE, Client, ModelStore, Table
 from test_plans_every_fault import hierarchy
 
@@ -18,6 +18,7 @@ from zae_limiter import (
     Limit,
     RateLimiter,
     RateLimiterUnavailable,
+    RateLimitExceeded,
     Repository,
     SyncRateLimiter,
     SyncRepository,
@@ -42,7 +43,7 @@ def calls_of(table: Table, client: Client, **wanted: int) -> list[str]:
 def test_limits_are_remembered_for_their_time_and_then_read_again() -> None:
     table = hierarchy(1)
     client = table.client(config_cache_ttl=60)
-    assert calls_of(table, client, rpd=1) == ["BatchGetItem", "BatchGetItem", "GetItem", "UpdateItem"]
+    assert calls_of(table, client, rpd=1) == ["BatchGetItem", "BatchGetItem", "UpdateItem"]
     assert calls_of(table, client, rpd=1) == ["UpdateItem"]
     table.timer += 59_000
     assert calls_of(table, client, rpd=1) == ["UpdateItem"]
@@ -96,7 +97,7 @@ def test_an_unknown_name_is_read_once_and_not_for_ever() -> None:
     assert ended.operations == ["BatchGetItem"]
 
 
-@pytest.mark.parametrize("left", range(1, 6))
+@pytest.mark.parametrize("left", range(2, 7))
 def test_keys_that_were_left_unread_are_asked_for_again(left: int) -> None:
     table = hierarchy(1)
     client = table.client()
@@ -105,6 +106,43 @@ def test_keys_that_were_left_unread_are_asked_for_again(left: int) -> None:
     assert ended.error is None
     assert ended.operations[:4] == ["BatchGetItem", "BatchGetItem", "BatchGetItem", "GetItem"]
     assert client.space.cache_stats().size == 1
+
+
+# Buckets that are met with their limits
+
+
+def met(table: Table, client: Client, meanwhile: Callable[[], object] | None = None, **wanted: int) -> Ended:
+    """An acquire of a client that knows its namespace, but no bucket yet."""
+    client.run(client.space.resolve("team", RESOURCE))
+    script = Script(table, meanwhile={0: meanwhile} if meanwhile else {})
+    return script.run(client.lease("key", wanted)._begin())
+
+
+def test_a_bucket_that_was_never_met_is_read_with_its_limits() -> None:
+    table = hierarchy(1)
+    assert met(table, table.client(), rpd=1).operations == ["BatchGetItem", "UpdateItem"]
+
+
+def test_a_bucket_that_was_never_met_and_lacks_denies_without_a_write() -> None:
+    table = hierarchy(1)
+    table.client().take("key", {"rpd": table.levels("key")["rpd"] // 1000})
+    ended = met(table, table.client(), rpd=1)
+    assert isinstance(ended.error, RateLimitExceeded)
+    assert ended.operations == ["BatchGetItem"]
+
+
+def test_a_bucket_that_was_left_unread_holds_up_nothing_and_is_read_alone() -> None:
+    table = hierarchy(1)
+    ended = met(table, table.client(), lambda: table.model.leave_unprocessed(1), rpd=1)
+    assert ended.error is None
+    assert ended.operations == ["BatchGetItem", "GetItem", "UpdateItem"]
+
+
+def test_a_bucket_that_was_not_there_with_its_limits_is_made_at_once() -> None:
+    table = hierarchy(1)
+    table.remove_bucket("key")
+    ended = met(table, table.client(), rpd=1)
+    assert ended.operations == ["BatchGetItem", "PutItem", "BatchGetItem"]
 
 
 # Many at once

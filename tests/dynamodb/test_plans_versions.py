@@ -147,9 +147,9 @@ def test_a_change_between_resolving_and_creating_is_seen() -> None:
     table = hierarchy(1)
     table.remove_bucket("key")
     client = table.client()
-    change = {3: lambda: table.operator.limiter.set_system_defaults(LOW)}
+    change = {2: lambda: table.operator.limiter.set_system_defaults(LOW)}
     ended = Script(table, meanwhile=change).run(client.lease("key", {"rpd": 1})._begin())
-    assert ended.operations[3] == "PutItem"
+    assert ended.operations[2] == "PutItem"
     assert burst(table) == LOW[0].burst
 
 

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from zae_limiter.stores.dynamodb.transport import http_replies
-from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader
+from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader, read_at_once
 
 HEADERS = b"Content-Type: application/x-amz-json-1.0\r\nx-amzn-RequestId: 01A1\r\n"
 
@@ -215,3 +215,32 @@ def test_what_is_read_is_what_the_standard_library_reads(lines: list[bytes], tai
 def test_no_bytes_do_any_harm(raw: bytes, like_http: bool, cuts: list[int]) -> None:
     with contextlib.suppress(Garbled):
         read((b"HTTP/1.1 200 OK\r\n" if like_http else b"") + raw, cuts, ends=True)
+
+
+# What comes in one piece
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.lists(LINES, max_size=8), st.binary(max_size=6), st.booleans())
+def test_what_is_read_at_once_is_what_a_reader_reads(lines: list[bytes], tail: bytes, fits: bool) -> None:
+    head = b"\r\n".join([b"HTTP/1.1 200 OK", *lines, *([b"content-length: %d" % len(tail)] if fits else [])])
+    raw = head + b"\r\n\r\n" + tail
+    try:
+        answer = ReplyReader().feed(raw)
+    except Garbled:
+        try:
+            at_once = read_at_once(raw)
+        except Garbled:
+            return
+        assert at_once is None
+    else:
+        assert read_at_once(raw) in (None, answer)
+
+
+@settings(max_examples=50, deadline=None)
+@given(BODIES, st.sampled_from([b"", b"Connection: keep-alive\r\n", b"Date: Mon, 16 Nov 2026 02:13:33 GMT\r\n"]))
+def test_the_plainest_replies_are_read_at_once(body: bytes, more: bytes) -> None:
+    raw = with_length(body, more=more)
+    assert read_at_once(raw) == read(raw)
+    assert read_at_once(raw) is not None
+    assert read_at_once(raw[:-1]) is None

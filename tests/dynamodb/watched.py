@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from zae_limiter.running.plan import Request
+from zae_limiter.running.plan import NOT_YET, Request
 from zae_limiter.stores.dynamodb.requests import Call, Together
 from zae_limiter.stores.dynamodb.store import DynamoStore
 
@@ -33,6 +33,10 @@ class Watched(DynamoStore):
 
     def let_go(self) -> None:
         self._let_go.set()
+
+    def attempt(self, request: Request[Any], /) -> Any:
+        """No call is begun at once, so that every one comes by below."""
+        return NOT_YET if isinstance(request, Call) else super().attempt(request)
 
     def perform(self, request: Request[Any], /) -> Any:
         if self._sees(request):

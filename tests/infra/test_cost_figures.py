@@ -23,6 +23,7 @@ from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
 from zae_limiter.testing import FakeClock
 from zae_limiter_aggregator.aggregating import Aggregation
+from zae_limiter_aggregator.telling import METRICS
 
 ENTITY, OTHER = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 RESOURCE = "gpt-4.1-mini-2025-04"
@@ -130,6 +131,13 @@ def test_snapshots(meter: Meter) -> None:
 
 def test_the_template_has_as_many_alarms_as_are_charged() -> None:
     assert template_text().count("Type: AWS::CloudWatch::Alarm") == costs.ALARMS
+
+
+def test_every_metric_of_the_function_is_charged() -> None:
+    """Those that the line of a busy batch has: ``tests/aggregator/test_handler.py`` finds all of them in it."""
+    (charged,) = [item for item in monthly_bill(Load(1)).items if item.what == "function metrics"]
+    assert charged.amount == len(METRICS)
+    assert charged.dollars == pytest.approx(len(METRICS) * Prices().custom_metric)
 
 
 # The bill

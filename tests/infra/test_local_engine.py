@@ -11,8 +11,10 @@ import pytest
 
 from zae_limiter import StackOperationError
 from zae_limiter.infra import local_engine
+from zae_limiter.infra.local_cloud import LocalCloud
 from zae_limiter.infra.local_engine import PROGRAM_VARIABLE, REQUIREMENT, find_engine, install_engine
 from zae_limiter.infra.local_home import Home
+from zae_limiter.stores.dynamodb.transport.settings import MissingExtra
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +58,7 @@ def test_it_is_installed_once_with_a_word_before(home: Home) -> None:
     assert pip.ran[0][0] == sys.executable
     assert pip.ran[1][0] == str(home.engine / "bin" / "python")
     assert pip.ran[1][-1] == REQUIREMENT
-    assert find_engine(home) == (home.engine / "bin" / "ministack", True, True)
+    assert find_engine(home) == (home.engine / "bin" / "ministack", True)
 
 
 def test_an_installation_that_was_cut_short_is_done_again(home: Home) -> None:
@@ -80,7 +82,7 @@ def test_another_requirement_is_another_installation(home: Home, monkeypatch: py
 def test_one_that_is_there_is_used(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = tmp_path / "mine"
     mine.touch(mode=0o755)
-    assert find_engine(home, str(mine)) == (mine, True, False)
+    assert find_engine(home, str(mine)) == (mine, True)
     monkeypatch.setenv(PROGRAM_VARIABLE, str(mine))
     assert find_engine(home).program == mine
     mine.chmod(0o644)
@@ -101,3 +103,18 @@ def test_what_pip_said_is_told_with_another_way(home: Home, monkeypatch: pytest.
     ]
     with pytest.raises(StackOperationError, match="could not be installed"):
         local_engine._run([str(home.folder / "no-python")])
+
+
+def test_without_the_extra_nothing_is_installed_or_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(words: Sequence[str]) -> None:
+        raise AssertionError(f"ran {words}")
+
+    monkeypatch.delenv(PROGRAM_VARIABLE, raising=False)
+    monkeypatch.setattr(local_engine, "_run", refuse)
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    said: list[str] = []
+    cloud = LocalCloud(tmp_path / "home")
+    with pytest.raises(MissingExtra, match=r"needs botocore: pip install 'zae-limiter\[dynamodb\]'"):
+        cloud.up("my-app", port=0, say=said.append)
+    assert said == []
+    assert not cloud.home.folder.exists()

@@ -28,14 +28,15 @@ def main() -> int:
     soaking.add_argument("--seed", type=int, default=None, help="the first one; random unless given")
     soaking.add_argument("--profile", choices=PROFILES, action="append", help="only this one; may be repeated")
     tabling = commands.add_parser("table", help="what a grant costs")
-    tabling.add_argument("--seconds", type=int, default=10)
+    tabling.add_argument("--runs", type=int, default=crowds.RUNS, help="so many runs, each with another seed")
+    tabling.add_argument("--seconds", type=int, default=crowds.SECONDS)
     tabling.add_argument("--rate", type=int, default=200)
     chosen = parser.parse_args()
     if chosen.command == "replay":
         return soak.replay(chosen.profile, chosen.seed)
     if chosen.command == "soak":
         return soak.soak(chosen.minutes, chosen.seed, chosen.profile)
-    print(crowds.table(seconds=chosen.seconds, rate=chosen.rate))
+    print(crowds.table(runs=chosen.runs, seconds=chosen.seconds, rate=chosen.rate))
     return 0
 
 

@@ -14,6 +14,7 @@ from simulation.families import Owner
 from simulation.invariants import Debts
 from simulation.network import Flight
 from simulation.violations import PROGRESS, Verb, Violation
+from simulation.words import only_looks_at_buckets
 from zae_limiter.running.plan import (
     UNKNOWN,
     AwaitBell,
@@ -117,6 +118,7 @@ class Task:
         "client",
         "fleet",
         "interruptible",
+        "looks",
         "to_the_end",
         "turn",
         "verb",
@@ -131,6 +133,7 @@ class Task:
         self.alive = True
         self.turn = 0
         self.writes = 0
+        self.looks = 0
         self.verb: Verb | None = None
         self.interruptible = False
         self.to_the_end = False
@@ -259,6 +262,8 @@ class Task:
         for slot, call in enumerate(calls):
             if call.operation in WRITES:
                 self.writes += 1
+            elif only_looks_at_buckets(call):
+                self.looks += 1
             fleet.network.send(Flight(self, turn, slot, call))
 
     def answered(self, flight: Flight, answer: Answer) -> None:

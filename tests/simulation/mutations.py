@@ -14,7 +14,20 @@ from zae_limiter.stores.dynamodb.bookings import Seen
 from zae_limiter.stores.dynamodb.images import Images
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans import booking, posting, sharing, splitting
+from zae_limiter.stores.dynamodb.writes import Wish
 from zae_limiter.stores.protocol import Leg
+
+
+def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
+    """No correction: plain draws are told in short, held by a test against the long way, and here go the long way."""
+
+    def draw_params(
+        self: Any, key: Any, image: Any, taken: Any, needed: Any, now: int, nonce: str, until: Any, *, guess: bool
+    ) -> Any:
+        return self.params(key, image, Wish(taken, needed, grants=1), now, nonce, until, guess=guess)
+
+    patch.setattr(posting.PostingPlans, "draw_params", draw_params)
+
 
 # C7
 

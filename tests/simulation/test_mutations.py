@@ -14,6 +14,7 @@ from simulation.mutations import (
     a_lost_joint_write_is_repeated_at_once,
     dividing_mints,
     every_shard_is_asked_alone,
+    every_write_is_told_in_full,
     everything_is_settled_on_the_first_shard,
     old_refusals_weigh_as_much_as_new_ones,
     only_the_old_shard_knows_of_the_division,
@@ -28,7 +29,7 @@ from simulation.trace import STEPS_TOLD, FailedSchedule
 from simulation.violations import Violation
 from zae_limiter.bucket import Balance
 from zae_limiter.stores.dynamodb import writes
-from zae_limiter.stores.dynamodb.plans import drawing, posting, rewriting
+from zae_limiter.stores.dynamodb.plans import drawing, rewriting, writing
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -54,6 +55,7 @@ def _moves(
     patch: pytest.MonkeyPatch, change: Callable[[Callable[..., int], Any, Any, Any, dict[str, Any]], int]
 ) -> None:
     """Change how one limit of a write is moved."""
+    every_write_is_told_in_full(patch)
     original = writes._move
 
     def move(write: Any, balance: Any, wish: Any, *arguments: Any, **named: Any) -> int:
@@ -92,14 +94,15 @@ def _updates(
     patch: pytest.MonkeyPatch, concerned: Callable[[Any], bool], change: Callable[[Any, dict[str, Any]], Any]
 ) -> None:
     """Change those writes to buckets whose wish is ``concerned``."""
-    original = posting.update
+    every_write_is_told_in_full(patch)
+    original = writing.update
 
     def update(image: Any, wish: Any, **named: Any) -> Any:
         if concerned(wish):
             wish, named = change(wish, named)
         return original(image, wish, **named)
 
-    patch.setattr(posting, "update", update)
+    patch.setattr(writing, "update", update)
 
 
 def a_credit_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:
@@ -135,6 +138,7 @@ def old_limits_may_follow_new_ones(patch: pytest.MonkeyPatch) -> None:
 
 
 def writes_are_not_guarded_by_the_version(patch: pytest.MonkeyPatch) -> None:
+    every_write_is_told_in_full(patch)
     original = writes.Update.demand
 
     def demand(self: Any, attribute: str, comparison: str, value: Any) -> None:
@@ -145,6 +149,7 @@ def writes_are_not_guarded_by_the_version(patch: pytest.MonkeyPatch) -> None:
 
 
 def buckets_expire_too_early(patch: pytest.MonkeyPatch) -> None:
+    every_write_is_told_in_full(patch)
     original = writes._time_to_fill
     patch.setattr(writes, "_time_to_fill", lambda *arguments: original(*arguments) // 4)
 

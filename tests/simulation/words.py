@@ -40,6 +40,16 @@ def places_written(call: Call) -> list[Place]:
     return []
 
 
+def only_looks_at_buckets(call: Call) -> bool:
+    """Whether a call reads buckets and nothing else."""
+    if call.operation == "GetItem":
+        return _place(call.params["Key"])[1] == "#STATE"
+    if call.operation != "BatchGetItem":
+        return False
+    addresses = [address for part in call.params["RequestItems"].values() for address in part["Keys"]]
+    return all(_place(address)[1] == "#STATE" for address in addresses)
+
+
 def bodies(call: Call) -> Iterator[Mapping[str, Any]]:
     """The writes of single items a call consists of."""
     if call.operation == "TransactWriteItems":

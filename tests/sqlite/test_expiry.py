@@ -14,9 +14,9 @@ from together import PATIENCE_S
 
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.repository.sync_repository import SyncRepository
-from zae_limiter.stores.embedded.tables import DAY_MS
 from zae_limiter.stores.sqlite import upkeep
 from zae_limiter.stores.sqlite.store import SqliteStore
+from zae_limiter.stores.windows import DAY_MS
 from zae_limiter.testing import FakeClock
 
 DAY = DAY_MS / 1000

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,13 +29,14 @@ def stopped_clock() -> int:
 
 
 @pytest.fixture
-def limiter(tmp_path: Path) -> SyncRateLimiter:
+def limiter(tmp_path: Path) -> Iterator[SyncRateLimiter]:
     """A limiter that is in use already: both of its connections are open."""
     limiter = SyncRateLimiter.open(f"sqlite:///{tmp_path}/limits.db", clock=stopped_clock)
     limiter.set_system_defaults([Limit.per_day("rpd", 1_000)])
     assert take(limiter, 1) == 1
     assert limiter.available("key", "gpt") == {"rpd": 999}
-    return limiter
+    yield limiter
+    limiter.close()
 
 
 def take(limiter: SyncRateLimiter, times: int, entity_id: str = "key") -> int:

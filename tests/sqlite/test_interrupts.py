@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from looking_inside import buckets_in, check_conservation
 
-from zae_limiter import Limit, SyncRateLimiter
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.running.plan import Interrupted
+from zae_limiter.stores.sqlite import transactions, upkeep
+from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing import FakeClock
 
 TAKEN = 3
@@ -105,3 +108,37 @@ def test_an_interrupt_at_any_line_of_the_end_never_charges_less_than_was_taken(t
             break
     assert point > 50
     limiter.close()
+
+
+def test_an_interrupt_at_any_line_of_a_sweep_is_the_callers_and_loses_no_count(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = SqliteStore(f"{tmp_path}/limits.db", deadline=0.5)
+    limiter = SyncRateLimiter(SyncRepository(store, clock=clock))
+    limiter.set_system_defaults([Limit.per_minute("rpm", 10)])
+    point = 0
+    further = True
+    while further:
+        with limiter.acquire("key", "gpt", {"rpm": TAKEN}):
+            pass
+        clock.advance(2 * 3_600)
+        further = interrupted_at(point, lambda: store._upkeep.run_now(clock()))
+        point += 1
+    assert point > 50
+    assert limiter.get_usage_summary("key", "gpt").total == {"rpm": point * TAKEN}
+    assert limiter.verify_usage("key").holds
+    limiter.close()
+
+
+def test_an_interrupt_after_a_bite_was_committed_is_the_callers_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line stands between the commit and the return, so tracing cannot come there; a signal can."""
+
+    def interrupted_late(*words: Any) -> None:
+        raise Interrupted(KeyboardInterrupt(), reply=transactions.transact(*words))
+
+    monkeypatch.setattr(upkeep, "transact", interrupted_late)
+    store = SqliteStore(f"{tmp_path}/limits.db")
+    with pytest.raises(KeyboardInterrupt):
+        store._upkeep.run_now(1)
+    store.close()

@@ -19,7 +19,7 @@ from pulse import Pulse
 from test_event_loops import HELD_S, STUCK_S, SlowDisk, opened_limiter
 from test_forks import in_a_fork, take
 from test_query_plans import plan_of, shape, statements  # noqa: F401 (a fixture)
-from test_removed_files import LIMITS, go_on
+from test_removed_files import LIMITS, go_on, wait_until_all_are_at_it
 from together import PATIENCE_S, together
 
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
@@ -29,7 +29,7 @@ from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS
 
 HAMMERED = """
-import glob, os, sys, threading, time
+import glob, pathlib, sys, threading, time
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
 
 path, happens = sys.argv[1:]
@@ -66,7 +66,7 @@ for _ in range(12):
         limiter.close()
     else:
         for name in glob.glob(f"{path}*"):
-            os.unlink(name)
+            pathlib.Path(name).unlink(missing_ok=True)  # the store may have been faster
 over = True
 for thread in threads:
     thread.join()
@@ -106,6 +106,7 @@ def test_threads_that_read_all_the_time_let_one_another_in(tmp_path: Path) -> No
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
+    limiter.close()
     assert failures == []
 
 
@@ -135,14 +136,15 @@ def test_a_fork_while_upkeep_is_at_work_neither_waits_for_it_nor_loses_counts(tm
         over.set()
         upkeep.join(PATIENCE_S)
     assert limiter.get_status("key").buckets[0].total_events == 31
+    limiter.close()
     check_integrity(tmp_path / "limits.db")
 
 
 class Overtaken:
     """A connection during whose first statement another process makes the file."""
 
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None)
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
         self._path = path
         self._first = True
 
@@ -168,7 +170,9 @@ def test_a_file_that_is_just_being_made_is_not_taken_for_another_programs(tmp_pa
     path = tmp_path / "limits.db"
     with opened(path) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-    assert version_of(Overtaken(path), str(path)) in (0, VERSION)  # type: ignore[arg-type]
+    with opened(path) as connection:
+        overtaken = Overtaken(connection, path)
+        assert version_of(overtaken, str(path)) in (0, VERSION)  # type: ignore[arg-type]
 
 
 def test_giving_up_during_a_checkpoint_does_not_stop_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,12 +224,14 @@ def test_a_file_that_is_exchanged_in_one_step_is_soon_used_by_all(tmp_path: Path
             with limiter.acquire(f"of-yesterday-{number:03}", "gpt", {"rpd": 1}, limits=LIMITS):
                 pass
 
+    SyncRateLimiter.open(f"sqlite:///{path}", create=True).close()
+    keys = [f"key-{place}" for place in range(3)]
+
     def in_the_midst() -> None:
-        time.sleep(0.4)
+        wait_until_all_are_at_it(path, keys)
         os.replace(yesterday, path)
         gone.touch()
 
-    keys = [f"key-{place}" for place in range(3)]
     answers = together(go_on, [(f"sqlite:///{path}", key, gone) for key in keys], meanwhile=in_the_midst)
     assert [failures for failures, _, _ in answers] == [0, 0, 0]
     check_integrity(path)

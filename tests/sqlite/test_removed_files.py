@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,14 @@ def go_on(url: str, entity_id: str, gone: Path) -> tuple[int, int, int]:
         return failures, granted, bucket.total_events
 
 
+def wait_until_all_are_at_it(path: Path, keys: Sequence[str]) -> None:
+    """Wait for every process to have acquired something."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while len(buckets_in(path)) < len(keys):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+
+
 def remove_the_file(path: Path) -> None:
     path.unlink()
 
@@ -64,9 +72,7 @@ def test_all_processes_soon_agree_on_the_file_that_is_there(tmp_path: Path, happ
     keys = [f"key-{place}" for place in range(3)]
 
     def in_the_midst() -> None:
-        give_up_at = time.monotonic() + PATIENCE_S
-        while len(buckets_in(path)) < len(keys) and time.monotonic() < give_up_at:
-            time.sleep(0.02)
+        wait_until_all_are_at_it(path, keys)
         happens(path)
         gone.touch()
 

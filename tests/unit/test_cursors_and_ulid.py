@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.stores.cursors import decode_cursor, encode_cursor, name_after, page_of
-from zae_limiter.stores.ulid import ulid
+from zae_limiter.stores.ulid import moment_of, ulid
 
 KINDS: list[tuple[type, ...]] = [(str,), (int,), (str, str), (str, str, int, int), ()]
 
@@ -155,3 +155,8 @@ def test_an_id_is_a_ulid(ms: int, distinct: int) -> None:
 def test_the_first_ten_digits_are_the_time() -> None:
     """The example of the ULID specification."""
     assert ulid(1_469_918_176_385, 0) == "01ARYZ6S41" + "0" * 16
+
+
+@given(times, distincts)
+def test_an_id_tells_its_moment(ms: int, distinct: int) -> None:
+    assert moment_of(ulid(ms, distinct)) == ms

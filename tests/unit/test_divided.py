@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from zae_limiter.bucket import MILLI, Balance, build_limit_status
 from zae_limiter.divided import Divided
 from zae_limiter.models.limit import Limit
+from zae_limiter.stores.judging import limit_level
 
 mixed_trees = st.sampled_from(
     [
@@ -72,3 +73,11 @@ def test_whoever_waits_behind_others_may_be_due_when_more_than_everything_has_ac
     )
     assert status.retry_after_seconds == 1.5
     assert status.available == 0
+
+
+@given(limits(), mixed_trees)
+def test_what_was_counted_is_the_sum_whoever_asks_first(limit: Limit, tree: list[tuple[int, int]]) -> None:
+    whole, parts = divided(limit, tree, 0, NOW)
+    for number, part in enumerate(parts):
+        part.tc = number * MILLI
+    assert limit_level(whole, NOW).total_consumed == sum(range(len(parts)))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from zae_limiter.cli.views.words import plural
 from zae_limiter.migrations.counting import Census
+from zae_limiter.migrations.old_places import Kind
 from zae_limiter.migrations.working import Progress, Report, Told
 from zae_limiter.stores.dynamodb.layout import LAYOUT
+
+NAMED: Mapping[str, str] = {Kind.OLD_USAGE: "old usage window"}
+"""Kinds that cannot be counted under their own name."""
 
 
 @contextmanager
@@ -40,7 +44,7 @@ def report_in_words(report: Report, *, dry_run: bool) -> str:
     lines = []
     if dry_run:
         lines.append(f"table {report.table} has layout {report.before_layout}; this version uses {LAYOUT}")
-        found = [f"  {plural(count, kind)}" for kind, count in sorted(report.census.old.items())]
+        found = [f"  {plural(count, NAMED.get(kind, kind))}" for kind, count in sorted(report.census.old.items())]
         lines += ["to convert:", *found] if found else ["nothing to convert"]
         lines.append(f"altogether: {_census_in_words(report.census)}")
     elif not report.done:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zae_limiter.cli.options import wrong_usage
+from zae_limiter.cli.options import json_option, wrong_usage
 from zae_limiter.cli.session import Session, Surroundings
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_stack_name
 
@@ -77,7 +77,7 @@ def place_options(command: Command) -> Command:
 def on_cloud(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of every command on deployments, and a :class:`CloudSession` as first argument."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
+    @json_option
     @place_options
     @click.pass_context
     @wraps(command)

@@ -17,15 +17,36 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_principal
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from zae_limiter.models.limit import Limit
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def json_option(command: Command) -> Command:
+    """``--json``: for programs."""
+    words = "Answer with one JSON document, for programs."
+    return click.option("--json", "as_json", is_flag=True, help=words)(command)
+
+
+def answering(command: Callable[..., None]) -> Callable[..., None]:
+    """``--json``, and a :class:`Session` to answer with; nothing else, because there is no store to name."""
+
+    @json_option
+    @click.pass_context
+    @wraps(command)
+    def with_session(context: click.Context, /, *args: Any, as_json: bool, **kwargs: Any) -> None:
+        session = Session(None, DEFAULT_NAMESPACE, as_json=as_json, surroundings=context.find_root().obj)
+        command(session, *args, **kwargs)
+
+    return with_session
+
+
 def on_store(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of every command, and a :class:`Session` as its first argument."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
+    @json_option
     @click.option(
         "--namespace",
         envvar="ZAEL_NAMESPACE",
@@ -133,6 +154,18 @@ def period_options(command: Command) -> Command:
     form = "2026-01-31, 2026-01-31T12:00 (UTC), or an age like 90min, 24hours, 7days."
     command = click.option("--until", metavar="TIME", help=f"Before: {form}")(command)
     return click.option("--since", metavar="TIME", help=f"From: {form}")(command)
+
+
+def stretch(session: Session, since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+    """The period that ``--since`` and ``--until`` ask for."""
+    from zae_limiter.cli.parsing.moments import parse_moment
+
+    now = session.now_ms()
+    with wrong_usage():
+        return (
+            None if since is None else parse_moment(since, now, "since"),
+            None if until is None else parse_moment(until, now, "until"),
+        )
 
 
 def login_name() -> str | None:

@@ -51,7 +51,8 @@ class Session:
         self._surroundings = surroundings or machine()
 
     @cached_property
-    def _store(self) -> SteppingStore:
+    def store(self) -> SteppingStore:
+        """The store itself."""
         return SteppingStore(self._surroundings.open_store(self.url))
 
     @cached_property
@@ -61,7 +62,7 @@ class Session:
         from zae_limiter.repository.sync_repository import SyncRepository
 
         clock = self._surroundings.clock
-        return SyncRateLimiter(SyncRepository(self._store, namespace=self.namespace, clock=clock))
+        return SyncRateLimiter(SyncRepository(self.store, namespace=self.namespace, clock=clock))
 
     @property
     def repository(self) -> SyncRepository:
@@ -81,8 +82,8 @@ class Session:
 
     def close(self) -> None:
         """Let go of the store, if it was used."""
-        if "_store" in vars(self):
-            self._store.close()
+        if "store" in vars(self):
+            self.store.close()
 
     # Answers
 
@@ -129,7 +130,7 @@ class Session:
         """Show that work goes on, once it has gone on for a second."""
         from zae_limiter.cli.printing.patience import patience
 
-        with patience(words, lambda: self._store.requests):
+        with patience(words, lambda: self.store.requests):
             yield
 
 

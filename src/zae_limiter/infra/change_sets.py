@@ -13,7 +13,7 @@ from zae_limiter.exceptions import StackOperationError, ValidationError
 from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
 from zae_limiter.infra.deployments import NO_SUCH_STACK, TABLE_KIND, Deployment, find
 from zae_limiter.infra.stack_events import RolloutFailed, StackEvent, causes_among, events_since
-from zae_limiter.infra.stack_states import REVIEW, SUCCEEDED, rests
+from zae_limiter.infra.stack_states import HEALTHY, REVIEW, rests
 from zae_limiter.infra.template import CAPABILITY
 from zae_limiter.running.plan import READ_TIMER, Pause, Plan
 
@@ -170,7 +170,7 @@ def _ends_it(event: StackEvent) -> bool:
 
 def check_success(name: str, found: Deployment | None, events: Sequence[StackEvent]) -> Deployment:
     """The stack after a roll-out that succeeded. Raises :class:`RolloutFailed` with the resources that failed."""
-    if found is not None and found.state in SUCCEEDED:
+    if found is not None and found.state in HEALTHY:
         return found
     state = found.state if found else "gone"
     advice = "the update was undone" if state == "UPDATE_ROLLBACK_COMPLETE" else ""

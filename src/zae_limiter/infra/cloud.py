@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from threading import RLock
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -198,6 +199,14 @@ class Cloud:
                 raise NoCloud(str(error)) from error
             self._session = session
         return self._session
+
+
+def check_installed() -> None:
+    """Refuse to begin what cannot be finished without botocore."""
+    try:
+        import_module("botocore")
+    except ImportError as error:
+        raise MissingExtra(error.name) from error
 
 
 @contextmanager

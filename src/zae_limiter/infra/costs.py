@@ -11,6 +11,9 @@ from __future__ import annotations
 from math import ceil, expm1
 from typing import Final, NamedTuple
 
+from zae_limiter.stores.windows import DAYS_KEPT
+from zae_limiter_aggregator.telling import METRICS
+
 SECONDS_PER_MONTH: Final = 730 * 3_600
 HOURS_PER_MONTH: Final = 730
 MILLION: Final = 1_000_000
@@ -51,7 +54,6 @@ BUCKET_BYTES: Final = 950
 SNAPSHOT_BYTES: Final = 600
 """With the index entries that belong to them."""
 
-DAYS_OF_USAGE: Final = 90
 CONFIG_CACHE_S: Final = 60
 RECORDS_PER_BATCH: Final = 1_000
 """At most: Lambda takes 6 MB at once."""
@@ -68,7 +70,6 @@ MS_PER_SNAPSHOT: Final = 6
 """Guesses: a round trip for each snapshot, one after the other."""
 
 LOG_BYTES_PER_BATCH: Final = 700
-CUSTOM_METRICS: Final = 5
 ALARMS: Final = 7
 
 
@@ -197,7 +198,7 @@ def _aggregator(load: Load, price: Prices, writes_per_second: float) -> list[Ite
         Item("function calls", invocations, "calls", invocations / MILLION * price.million_invocations),
         Item("function time", gb_seconds, "GB-s", gb_seconds * price.gb_second),
         Item("function logs", logs, "GB", logs * price.log_gb),
-        Item("function metrics", CUSTOM_METRICS, "metrics", CUSTOM_METRICS * price.custom_metric),
+        Item("function metrics", len(METRICS), "metrics", len(METRICS) * price.custom_metric),
     ]
     if load.alarms:
         items.append(Item("alarms", ALARMS, "alarms", ALARMS * price.alarm))
@@ -205,7 +206,7 @@ def _aggregator(load: Load, price: Prices, writes_per_second: float) -> list[Ite
 
 
 def _stored_gb(load: Load) -> float:
-    hours = DAYS_OF_USAGE * 24 if load.aggregator else 0
+    hours = DAYS_KEPT * 24 if load.aggregator else 0
     return load.buckets * (BUCKET_BYTES + hours * SNAPSHOT_BYTES) / 10**9
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
+from zae_limiter.infra.cloud import check_installed
 from zae_limiter.infra.deployments import Deployment
 from zae_limiter.infra.local_data import discard_data, rewind_streams
 from zae_limiter.infra.local_engine import Say, find_engine, install_engine
@@ -67,6 +68,7 @@ class LocalCloud:
         ``port`` 0 is any that is free. ``fresh`` throws away the data of last time. ``program`` is a MiniStack that is
         there already; without one it is installed the first time, and ``say`` is told.
         """
+        check_installed()
         with self.home.alone():
             running = self._live()
             started = running is None

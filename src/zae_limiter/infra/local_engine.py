@@ -33,8 +33,6 @@ class Engine(NamedTuple):
 
     program: Path
     installed: bool
-    ours: bool
-    """Whether it is in an environment that this library made."""
 
 
 def find_engine(home: Home, named: str | None = None) -> Engine:
@@ -44,9 +42,9 @@ def find_engine(home: Home, named: str | None = None) -> Engine:
         program = Path(shutil.which(named) or named)
         if not (program.is_file() and os.access(program, os.X_OK)):
             raise StackOperationError(f"{named} is not a program that can be run")
-        return Engine(program.absolute(), installed=True, ours=False)
+        return Engine(program.absolute(), installed=True)
     program = home.engine / "bin" / "ministack"
-    return Engine(program, installed=program.is_file() and _stamped(home) == REQUIREMENT, ours=True)
+    return Engine(program, installed=program.is_file() and _stamped(home) == REQUIREMENT)
 
 
 def install_engine(home: Home, say: Say, run: Run | None = None) -> None:

@@ -52,10 +52,7 @@ ADVICE: Final = {
 }
 
 HEALTHY: Final = frozenset({"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE"})
-"""Everything is as it was last asked for."""
-
-SUCCEEDED: Final = frozenset({"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE"})
-"""How an execution of a change set ends well."""
+"""Everything is as it was last asked for; so ends the execution of a change set that went well."""
 
 
 def step_from(state: str | None) -> Step:

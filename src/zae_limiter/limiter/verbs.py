@@ -57,7 +57,7 @@ class LimiterVerbs(Generic[SomeLease]):
         ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
         """
         options = DEFAULT_OPTIONS
-        if limits is not None or timeout or on_unavailable is not None or on_error is not REFUND:
+        if limits is not None or timeout != 0 or on_unavailable is not None or on_error is not REFUND:
             options = lease_options(limits, timeout, on_unavailable, on_error)
         lease: SomeLease = new_object(self._lease_type)  # what a call of the type would do, in half the time
         lease._limiter = self

@@ -8,15 +8,12 @@ from dataclasses import dataclass, replace
 
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.manifests.model import Kind, Level, Profile, Thing
-from zae_limiter.manifests.observing import find
+from zae_limiter.manifests.observing import Tell, find, tell_nobody
 from zae_limiter.manifests.planning import Action, Blueprint, Change, Conflict
 from zae_limiter.manifests.recording import TRIES, AppliedMeanwhile, load, save
 from zae_limiter.manifests.records import Record
 from zae_limiter.naming import check_principal
 from zae_limiter.repository.sync_repository import SyncRepository
-
-Tell = Callable[[int, int], None]
-"""Told how many changes are done, and how many there are."""
 
 
 class ConflictsError(ZAELimiterError):
@@ -44,7 +41,7 @@ def apply(
     blueprint: Blueprint,
     *,
     principal: str | None = None,
-    tell: Tell = lambda done, total: None,
+    tell: Tell = tell_nobody,
 ) -> Outcome:
     """Make the changes of a plan, in order, up to the first that fails.
 

@@ -56,12 +56,15 @@ def format_limit(limit: Limit) -> str | None:
     """The word that describes a limit; ``None`` if its capacity is not its rate, which no word can say."""
     if limit.capacity != limit.refill_amount:
         return None
-    unit, seconds = next(
-        (unit, seconds) for unit, seconds in reversed(UNITS.items()) if limit.refill_period_seconds % seconds == 0
-    )
-    times = limit.refill_period_seconds // seconds
     burst = "" if limit.burst == limit.capacity else f":{limit.burst}"
-    return f"{limit.name}:{limit.refill_amount}/{'' if times == 1 else times}{unit}{burst}"
+    return f"{limit.name}:{limit.refill_amount}/{period_of(limit)}{burst}"
+
+
+def period_of(limit: Limit) -> str:
+    """The period of a limit in its largest whole unit: ``min``, ``15min``, ``90sec``."""
+    seconds = limit.refill_period_seconds
+    unit, length = next((unit, length) for unit, length in reversed(UNITS.items()) if seconds % length == 0)
+    return unit if seconds == length else f"{seconds // length}{unit}"
 
 
 def _seconds_of(unit: str, text: object, field: str) -> int:

@@ -17,6 +17,7 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_RESOURCE, check_config_resource, check_entity_id, check_resource
+from zae_limiter.stores.protocol import Scope
 
 
 class Kind(StrEnum):
@@ -50,9 +51,7 @@ class Thing:
     @property
     def audited_as(self) -> str:
         """The subject of its events in the audit trail."""
-        if self.kind is Kind.SYSTEM:
-            return "$SYSTEM"
-        return f"$RESOURCE:{self.resource}" if self.kind is Kind.RESOURCE else self.entity_id
+        return Scope(self.entity_id or None, self.resource or None).audited_as
 
     @classmethod
     def parse(cls, line: str) -> Thing:

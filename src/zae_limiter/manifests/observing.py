@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
 
 from zae_limiter.exceptions import EntityNotFoundError
 from zae_limiter.manifests.model import (
@@ -19,16 +18,15 @@ from zae_limiter.manifests.model import (
     the_entity,
 )
 from zae_limiter.manifests.planning import Attached, Found, Situation
-from zae_limiter.manifests.recording import PAGE, children_of, load, load_others
+from zae_limiter.manifests.recording import PAGE, all_of, children_of, load, load_others
 from zae_limiter.manifests.records import Record
 from zae_limiter.models.entity import Entity
-from zae_limiter.models.reports import AuditEvent, Page
+from zae_limiter.models.reports import AuditEvent
 from zae_limiter.naming import DEFAULT_RESOURCE, is_reserved
 from zae_limiter.repository.sync_repository import SyncRepository
 
-Item = TypeVar("Item")
 Tell = Callable[[int, int], None]
-"""Told how many things have been looked at, and how many there are to look at."""
+"""Told how many things have been looked at or changed, and how many there are."""
 
 
 def tell_nobody(done: int, total: int) -> None:
@@ -80,15 +78,15 @@ def take_inventory(repository: SyncRepository, more_resources: Iterable[str] = (
     system = _level(repository, SYSTEM)
     if system.limits:
         found[SYSTEM] = system
-    for resource in _all(repository.list_resources_with_defaults):
+    for resource in all_of(repository.list_resources_with_defaults):
         found[resource_defaults(resource)] = _level(repository, resource_defaults(resource))
-    for entity in _all(repository.list_entities):
+    for entity in all_of(repository.list_entities):
         found[the_entity(entity.id)] = Profile.of(entity)
     records = load_others(repository, "")
     resources = _resources_known(repository, records, None) | set(more_resources)
     resources |= {event.resource for event in _limit_events(repository, None) if event.resource}
     for resource in sorted(resources | {DEFAULT_RESOURCE}):
-        for entity_id in list(_all(repository.list_entities_with_custom_limits, resource)):
+        for entity_id in list(all_of(repository.list_entities_with_custom_limits, resource)):
             thing = limits_of(entity_id, resource)
             level = _level(repository, thing)
             if level.limits and not is_reserved(entity_id):
@@ -149,7 +147,7 @@ def _attached(repository: SyncRepository, entity_id: str, known: set[str]) -> At
 
 def _resources_known(repository: SyncRepository, records: Iterable[Record], manifest: Manifest | None) -> set[str]:
     """Resources that have defaults, or that a manifest names."""
-    known = set(_all(repository.list_resources_with_defaults))
+    known = set(all_of(repository.list_resources_with_defaults))
     for record in records:
         known |= {thing.resource for thing in record.things if thing.resource}
     if manifest is not None:
@@ -158,16 +156,5 @@ def _resources_known(repository: SyncRepository, records: Iterable[Record], mani
 
 
 def _limit_events(repository: SyncRepository, subject: str | None) -> Iterator[AuditEvent]:
-    events = _all(repository.get_audit_events, subject)
+    events = all_of(repository.get_audit_events, subject)
     return (event for event in events if event.action == "limits_set" and not event.entity_id.startswith("$"))
-
-
-def _all(list_page: Callable[..., Page[Item]], *arguments: object) -> Iterator[Item]:
-    """Everything of a list, over all its pages."""
-    cursor: str | None = None
-    while True:
-        page = list_page(*arguments, limit=PAGE, cursor=cursor)
-        yield from page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return

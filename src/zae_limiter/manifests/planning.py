@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from zae_limiter.manifests.ancestry import circles, way_up
 from zae_limiter.manifests.model import (
     Kind,
     Manifest,
@@ -198,6 +199,14 @@ class _Planner:
 
     # The hierarchy as it will be
 
+    def _entities(self) -> dict[str, Thing]:
+        """The entities that are wanted, or that something is wanted of; with the first such thing."""
+        entities: dict[str, Thing] = {}
+        for thing in self._wanted:
+            if thing.entity_id:
+                entities.setdefault(thing.entity_id, thing)
+        return entities
+
     def _parent_of(self, entity_id: str) -> str | None:
         wanted = self._wanted.get(the_entity(entity_id))
         if isinstance(wanted, Profile):
@@ -207,14 +216,10 @@ class _Planner:
     def _depths(self) -> dict[str, int]:
         """How far below its root each wanted entity will be; those in a circle count as roots."""
         depths: dict[str, int] = {}
-        for thing in self._wanted:
-            path: dict[str, None] = {}
-            step: str | None = thing.entity_id or None
-            while step is not None and step not in depths and step not in path:
-                path[step] = None
-                step = self._parent_of(step)
-            depth = depths.get(step, -1) if step is not None else -1
-            for entity_id in reversed(path):
+        for wanted in self._entities():
+            way, end = way_up(wanted, self._parent_of, depths)
+            depth = depths.get(end, -1) if end is not None else -1
+            for entity_id in reversed(way):
                 depth += 1
                 depths[entity_id] = depth
         return depths
@@ -261,19 +266,10 @@ class _Planner:
 
     def _circles(self) -> Iterator[Conflict]:
         """Circles that go through entities which the manifest does not name; the reader found the others."""
-        seen: set[str] = set()
-        for thing in self._wanted:
-            path: dict[str, None] = {}
-            step: str | None = thing.entity_id or None
-            while step is not None and step not in seen and step not in path:
-                path[step] = None
-                step = self._parent_of(step)
-            if step is not None and step in path:
-                steps = list(path)
-                circle = " → ".join([*steps[steps.index(step) :], step])
-                message = f"{thing.entity_id} would become its own ancestor: {circle}"
-                yield Conflict(thing, message, self._manifest.parent_places.get(thing.entity_id))
-            seen.update(path)
+        entities = self._entities()
+        for entity_id, circle in circles(entities, self._parent_of):
+            message = f"{entity_id} would become its own ancestor: {' → '.join(circle)}"
+            yield Conflict(entities[entity_id], message, self._manifest.parent_places.get(entity_id))
 
     def _attachments(self, entity_id: str) -> Iterator[Conflict]:
         thing = the_entity(entity_id)

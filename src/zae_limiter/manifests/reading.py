@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.manifests.ancestry import circles
 from zae_limiter.manifests.levels import LevelReader
 from zae_limiter.manifests.model import (
     SYSTEM,
@@ -246,16 +247,6 @@ class _Reader(LevelReader):
             for thing, settings in self.things.items()
             if isinstance(settings, Profile)
         }
-        done: set[str] = set()
-        for entity_id in parents:
-            path: dict[str, None] = {}
-            ancestor: str | None = entity_id
-            while ancestor is not None and ancestor not in done and ancestor not in path:
-                path[ancestor] = None
-                ancestor = parents.get(ancestor)
-            if ancestor is not None and ancestor in path:
-                steps = list(path)
-                circle = [*steps[steps.index(ancestor) :], ancestor]
-                message = f"{ancestor} would be its own ancestor: {' → '.join(circle[:8])}"
-                self.problem(self.parent_places[ancestor], message + (" → …" if len(circle) > 8 else ""))
-            done.update(path)
+        for _, circle in circles(parents, parents.get):
+            message = f"{circle[0]} would be its own ancestor: {' → '.join(circle[:8])}"
+            self.problem(self.parent_places[circle[0]], message + (" → …" if len(circle) > 8 else ""))

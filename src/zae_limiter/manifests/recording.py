@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from zae_limiter.exceptions import (
     EntityChangedError,
@@ -22,8 +24,11 @@ from zae_limiter.manifests.records import (
     written,
 )
 from zae_limiter.models.entity import Entity
+from zae_limiter.models.reports import Page
 from zae_limiter.naming import RECORDS_ID
 from zae_limiter.repository.sync_repository import SyncRepository
+
+Item = TypeVar("Item")
 
 TRIES = 5
 PAGE = 500
@@ -77,14 +82,18 @@ def save(repository: SyncRepository, record: Record, principal: str | None) -> R
 
 def children_of(repository: SyncRepository, parent_id: str) -> list[Entity]:
     """All entities directly below one."""
-    found: list[Entity] = []
+    return list(all_of(repository.get_children, parent_id))
+
+
+def all_of(list_page: Callable[..., Page[Item]], *arguments: object) -> Iterator[Item]:
+    """Everything of a list, over all its pages."""
     cursor: str | None = None
     while True:
-        page = repository.get_children(parent_id, limit=PAGE, cursor=cursor)
-        found.extend(page.items)
+        page = list_page(*arguments, limit=PAGE, cursor=cursor)
+        yield from page.items
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return
 
 
 def _create_head(repository: SyncRepository, record: Record, principal: str | None) -> Entity:

@@ -37,11 +37,11 @@ from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.plans.changes import PRESENT, Write, commit, persist, update
 from zae_limiter.stores.dynamodb.plans.entities import LIVE, is_live
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.snapshots import RETENTION_S, Counters, Edge, Life, Span, hour_of
+from zae_limiter.stores.dynamodb.snapshots import RETENTION_S, Edge, Life, Span
 from zae_limiter.stores.dynamodb.values import encode
-from zae_limiter.stores.windows import HOUR_MS
+from zae_limiter.stores.windows import DAY_MS, Counters, hour_of
 
-BEFORE_MS = 31 * 24 * HOUR_MS
+BEFORE_MS = 31 * DAY_MS
 """How long ago usage is filed that was counted before a bucket was moved: ``usage verify`` knows that as expired."""
 
 HIGHEST_TREE = 100

@@ -24,23 +24,21 @@ from zae_limiter.naming import check_entity_id, check_limit_name
 from zae_limiter.stores.dynamodb.items import address
 from zae_limiter.stores.dynamodb.keys import Key, meta_key, pk_entity
 from zae_limiter.stores.dynamodb.plans.configs import config_write
-from zae_limiter.stores.dynamodb.plans.entities import description, filing
+from zae_limiter.stores.dynamodb.plans.entities import new_entity_attributes
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.snapshots import (
-    Counters,
     Edge,
     Life,
     Span,
     first_attributes,
-    hour_of,
     hour_text,
     last_attributes,
     sequence_key,
 )
 from zae_limiter.stores.dynamodb.values import decode, encode_item
 from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.windows import NOTHING_COUNTED, Counters, hour_of
 
-TERMS = ("cp", "ra", "rp", "bx")
 OLD_LIFE = "old"
 """What the lives are called that usage of an older layout belongs to: one for each hour."""
 
@@ -114,19 +112,8 @@ def entity_item(item: Item, ns: str, *, orphan: bool) -> Item:
     entity = old_entity(item)
     if orphan:
         entity = replace(entity, parent_id=None)
-    created = entity.created_at
-    key = meta_key(ns, entity.id)
-    return address(key) | encode_item(
-        {
-            **description(entity),
-            **filing(ns, entity),
-            "entity_id": entity.id,
-            "created_at": None if created is None else milliseconds_at(created),
-            "version": entity.version,
-            "config_version": int(item.get("config_version", {"N": "0"})["N"]) + 1,
-            "children": 0,
-        }
-    )
+    version = int(item.get("config_version", {"N": "0"})["N"]) + 1
+    return address(meta_key(ns, entity.id)) | encode_item(new_entity_attributes(ns, entity, version))
 
 
 def _moment(text: Any) -> datetime | None:
@@ -156,7 +143,7 @@ def usage_item(item: Item, ns: str) -> Item:
         raise Unreadable(f"{where(item)} is not a window of usage ({error!r})") from error
     hour = hour_of(milliseconds_at(start))
     life = Life(ns, place.entity_id, place.resource, 0, OLD_LIFE + hour_text(hour))
-    nothing = Edge(BEGINNING, Counters(0, {}))
+    nothing = Edge(BEGINNING, NOTHING_COUNTED)
     span = Span(life, hour, nothing, Edge(FIRST_CHANGE, counted))
     return span_item(span) | ttl
 

@@ -8,7 +8,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.migrations.working import PAGE, Migrating, Report, Told
 from zae_limiter.running.clocks import Clock, machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.plans.asking import Asking
+from zae_limiter.stores.dynamodb.recognising import asking_of
 from zae_limiter.stores.open_store import open_store
 
 DEADLINE_S = 30.0
@@ -51,7 +51,7 @@ def migrate_store(
     page: int = PAGE,
 ) -> Report:
     """The same for a store that is open."""
-    asking: Asking | None = getattr(store, "asking", None)
+    asking = asking_of(store)
     if asking is None:
         raise ValidationError("url", repr(store), "must be a dynamodb:// table; other stores migrate by themselves")
     migrating = Migrating(asking, told=told, page=page)

@@ -9,7 +9,15 @@ from typing import TypeAlias
 
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.moments import milliseconds_at
-from zae_limiter.naming import check_amount, check_entity_id, check_limit_name, check_resource
+from zae_limiter.naming import (
+    NAMESPACE_SUBJECT,
+    RESOURCE_SUBJECT,
+    SYSTEM_SUBJECT,
+    check_amount,
+    check_entity_id,
+    check_limit_name,
+    check_resource,
+)
 
 MAX_PAGE = 1000
 MAX_SECONDS = 10 * 366 * 86_400
@@ -124,9 +132,9 @@ def check_expected_version(version: object) -> int | None:
 
 def check_subject(subject: object) -> str | None:
     """Whose audit events: an entity's, ``$SYSTEM``'s, ``$NAMESPACE``'s or ``$RESOURCE:name``'s."""
-    if subject is None or subject in ("$SYSTEM", "$NAMESPACE"):
+    if subject is None or subject in (SYSTEM_SUBJECT, NAMESPACE_SUBJECT):
         return subject
-    if isinstance(subject, str) and subject.startswith("$RESOURCE:"):
-        check_resource(subject.removeprefix("$RESOURCE:"), "entity_id")
+    if isinstance(subject, str) and subject.startswith(RESOURCE_SUBJECT):
+        check_resource(subject.removeprefix(RESOURCE_SUBJECT), "entity_id")
         return subject
     return check_entity_id(subject)

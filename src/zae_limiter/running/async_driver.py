@@ -28,6 +28,17 @@ ANSWERS_AT_ONCE = 3
 """How many requests of one plan are answered without letting other tasks run in between."""
 
 
+class InFlight(asyncio.Future[Any]):
+    """The reply to a request that is under way, and that nobody can call back.
+
+    So it is not cancelled. A task that is cancelled while it waits for one learns that when the reply has come.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Never."""
+        return False
+
+
 class AsyncPerformer(Protocol):
     """Does what a store's own requests ask, in an event loop."""
 
@@ -40,7 +51,10 @@ class AsyncDriver:
     __slots__ = ("_attempt", "_clock", "_perform", "_timer")
 
     def __init__(self, clock: Clock, perform: AsyncPerformer, attempt: Performer | None = None) -> None:
-        """``attempt`` answers what needs no waiting, and ``NOT_YET`` to all else: that saves a task."""
+        """``attempt`` answers what needs no waiting, and ``NOT_YET`` to all else: that saves a task.
+
+        So does an :class:`InFlight`, if what is asked can be begun at once.
+        """
         self._attempt = attempt
         self._clock = clock
         self._timer = timer_of(clock)
@@ -78,26 +92,37 @@ class AsyncDriver:
             if kind is ReadTimer:
                 step, argument = plan.send, self._timer()
                 continue
+            interrupted_here = None
+            task: asyncio.Future[Any] | None = None
             if self._attempt is not None and at_once < ANSWERS_AT_ONCE and kind is not AwaitBell and kind is not Pause:
                 at_once += 1
                 try:
                     reply = self._attempt(request)
+                    if isinstance(reply, InFlight):
+                        at_once, task = 0, reply
+                        reply = await task
                 except Exception as failure:
                     step, argument = plan.throw, failure
                     continue
-                if reply is not NOT_YET:
-                    step, argument = plan.send, reply
-                    continue
-            task = asyncio.ensure_future(self._answer(request))
-            interrupted_here = None
-            if cancel is None:
-                # A wait takes nothing, so it may be cut short; a store's request may not.
-                try:
-                    await (task if kind is AwaitBell or kind is Pause else asyncio.shield(task))
                 except asyncio.CancelledError as caught:
-                    interrupted_here = cancel = caught
-                except BaseException:
-                    pass  # the task has it
+                    if task is None:
+                        raise
+                    if cancel is None:
+                        interrupted_here = cancel = caught
+                else:
+                    if reply is not NOT_YET:
+                        step, argument = plan.send, reply
+                        continue
+            if task is None:
+                task = asyncio.ensure_future(self._answer(request))
+                if cancel is None:
+                    # A wait takes nothing, so it may be cut short; a store's request may not.
+                    try:
+                        await (task if kind is AwaitBell or kind is Pause else asyncio.shield(task))
+                    except asyncio.CancelledError as caught:
+                        interrupted_here = cancel = caught
+                    except BaseException:
+                        pass  # the task has it
             while not task.done():
                 try:
                     await asyncio.wait((task,))

@@ -8,23 +8,20 @@ A chain that does not begin at nothing has lost its beginning. If its oldest hou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.models.moments import at
 from zae_limiter.models.proofs import UsageChain, UsageGap
-from zae_limiter.stores.windows import HOUR_MS
+from zae_limiter.stores.windows import DAY_MS, NOTHING_COUNTED, Counters
 
-OLD_MS: Final = 30 * 24 * HOUR_MS
+OLD_MS: Final = 30 * DAY_MS
 """If the oldest hour is younger, none before it has expired: hours stay for 90 days, and no bucket that is in use
 rests for 60."""
 
-Counted: TypeAlias = tuple[int, Mapping[str, int]]
-"""What a bucket has ever counted: grants, and millitokens per limit."""
-
-NOTHING: Final[Counted] = (0, {})
+NOTHING: Final = NOTHING_COUNTED
 
 
 class Whose(NamedTuple):
@@ -43,12 +40,12 @@ class Joint(NamedTuple):
 
     after: int | None
     before: int | None
-    ended: Counted
-    begun: Counted
+    ended: Counters
+    begun: Counters
 
 
 def chains_of(
-    whose: Whose, joints: Sequence[Joint], hours: int, live: Counted | None, now: int
+    whose: Whose, joints: Sequence[Joint], hours: int, live: Counters | None, now: int
 ) -> Iterable[UsageChain]:
     """The chain of every limit, the grants first. ``live`` is what the bucket has counted, unless it is gone."""
     counted = [joint.begun for joint in joints] + [joint.ended for joint in joints] + ([] if live is None else [live])
@@ -57,7 +54,7 @@ def chains_of(
 
 
 def _chain(
-    whose: Whose, name: str | None, joints: Sequence[Joint], hours: int, live: Counted | None, now: int
+    whose: Whose, name: str | None, joints: Sequence[Joint], hours: int, live: Counters | None, now: int
 ) -> UsageChain:
     gaps = []
     expired = lost = 0
@@ -86,8 +83,8 @@ def _moment(hour: int | None) -> datetime | None:
     return None if hour is None else at(hour)
 
 
-def _amount(counted: Counted, name: str | None) -> int:
-    return counted[0] if name is None else counted[1].get(name, 0)
+def _amount(counted: Counters, name: str | None) -> int:
+    return counted.events if name is None else counted.milli.get(name, 0)
 
 
 def _tokens(amount: int, name: str | None) -> int:

@@ -69,10 +69,11 @@ def denial(legs: Sequence[Leg], statuses: tuple[LimitStatus, ...]) -> Denial:
 
 def limit_level(balance: Balance, now: int) -> LimitLevel:
     """One limit as operators see it."""
+    available = calculate_available(balance, now)  # first: the counter of a divided limit is known once it was read
     return LimitLevel(
         limit_name=balance.name,
         limit=balance.limit,
-        available=calculate_available(balance, now),
+        available=available,
         total_consumed=balance.tc // MILLI,
         seconds_to_full=(calculate_retry_after(balance, balance.bx, now) or 0) / MILLI,
     )

@@ -28,7 +28,7 @@ from zae_limiter.models.reports import (
     UsageSnapshot,
 )
 from zae_limiter.models.status import EntityStatus, LimitStatus
-from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 
 
@@ -51,7 +51,7 @@ class Scope:
         """The subject of its audit events."""
         if self.entity_id is not None:
             return self.entity_id
-        return "$SYSTEM" if self.resource is None else f"$RESOURCE:{self.resource}"
+        return SYSTEM_SUBJECT if self.resource is None else RESOURCE_SUBJECT + self.resource
 
 
 def scopes_for(entity_id: str, resource: str) -> tuple[Scope, ...]:
@@ -66,7 +66,7 @@ def scopes_for(entity_id: str, resource: str) -> tuple[Scope, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What one level says. The version grows with every change, deletion included."""
+    """What one level says. The version grows with every change, and where clients compare it, with a deletion too."""
 
     limits: tuple[Limit, ...] = ()
     on_unavailable: OnUnavailable | None = None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from zae_limiter.bucket import MILLI
+from zae_limiter.bucket import MILLI, Bucket
 from zae_limiter.models.choices import WindowType
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import UsageSnapshot
@@ -15,7 +15,26 @@ from zae_limiter.stores.protocol import UsageQuery
 
 WINDOW_ORDER = tuple(WindowType)
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 END_OF_TIME = 2**53
+
+DAYS_KEPT = 90
+"""How long usage and audit events stay."""
+
+
+class Counters(NamedTuple):
+    """What a bucket has ever counted: grants, and millitokens per limit."""
+
+    events: int
+    milli: Mapping[str, int]
+
+
+NOTHING_COUNTED: Final = Counters(0, {})
+
+
+def counted(bucket: Bucket) -> Counters:
+    """What a bucket has counted up to now."""
+    return Counters(bucket.events, bucket.counters())
 
 
 class HourOfUse(NamedTuple):
@@ -24,6 +43,11 @@ class HourOfUse(NamedTuple):
     hour: int
     events: int
     milli: Mapping[str, int]
+
+
+def hour_of(milliseconds: int) -> int:
+    """The start of the hour of a moment."""
+    return milliseconds - milliseconds % HOUR_MS
 
 
 def window_around(moment: datetime, window_type: WindowType) -> tuple[datetime, datetime]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from zae_limiter.models.choices import WindowType
 from zae_limiter.models.reports import UsageSnapshot
+from zae_limiter.stores.windows import window_around
 
 MOST_WINDOWS = 10_000
 """More than usage is kept for, so that one stray window far away does not become a million empty ones."""
-
-DECEMBER = 12
 
 
 class Point(NamedTuple):
@@ -65,21 +64,10 @@ def series_of(
     ]
 
 
-def next_start(start: datetime, window: WindowType) -> datetime:
-    """When the window after the one that begins at ``start`` begins."""
-    if window is WindowType.HOURLY:
-        return start + timedelta(hours=1)
-    if window is WindowType.DAILY:
-        return start + timedelta(days=1)
-    if start.month == DECEMBER:
-        return start.replace(year=start.year + 1, month=1)
-    return start.replace(month=start.month + 1)
-
-
 def _windows(first: datetime, last: datetime, window: WindowType) -> Iterator[datetime]:
     start = first
     if window is not WindowType.MONTHLY:
-        start = max(first, last - MOST_WINDOWS * (next_start(first, window) - first))
+        start = max(first, last - MOST_WINDOWS * (window_around(first, window)[1] - first))
     while start <= last:
         yield start
-        start = next_start(start, window)
+        _, start = window_around(start, window)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
 from zae_limiter.cli.archives import archive_option, opened
 from zae_limiter.cli.options import on_store
 from zae_limiter.cli.session import Session, note
-
-if TYPE_CHECKING:
-    from zae_limiter.stores.dynamodb.plans.asking import Asking
 
 
 @click.command(
@@ -47,11 +44,12 @@ def command(session: Session, once: bool, interval: float, archive_url: str | No
     from zae_limiter.exceptions import RateLimiterUnavailable
     from zae_limiter.running.clocks import machine_clock
     from zae_limiter.running.sync_driver import SyncDriver
+    from zae_limiter.stores.dynamodb.recognising import asking_of
     from zae_limiter_aggregator.aggregating import Aggregation
     from zae_limiter_aggregator.archives import with_archive
 
-    store = session.repository._core.store
-    asking: Asking | None = getattr(store, "asking", None)
+    store = session.store
+    asking = asking_of(store)
     if asking is None:
         counts_by_itself()
     archive = None if archive_url is None else opened(archive_url)

@@ -8,7 +8,7 @@ import click
 
 from zae_limiter.cli.archives import archive_option
 from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, period_options, stop_option, wrong_usage
+from zae_limiter.cli.options import on_store, period_options, stop_option, stretch, wrong_usage
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -58,13 +58,9 @@ def list_events(
 ) -> None:
     """List changes, newest first."""
     from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.parsing.moments import parse_moment
     from zae_limiter.cli.views.audit import COLUMNS, event_document, event_rows
 
-    now = session.now_ms()
-    with wrong_usage():
-        start = None if since is None else parse_moment(since, now, "since")
-        end = None if until is None else parse_moment(until, now, "until")
+    start, end = stretch(session, since, until)
 
     def fetch(size: int, cursor: str | None) -> Page[AuditEvent]:
         return session.limiter.get_audit_events(subject, start_time=start, end_time=end, limit=size, cursor=cursor)
@@ -96,7 +92,7 @@ def show(session: Session, event_id: str) -> None:
     from zae_limiter.cli.printing.paper import spaced
     from zae_limiter.cli.views.audit import event_document, event_picture
 
-    events = find(session, event_id.upper())
+    events = find(session, event_id)
     if not events:
         raise click.ClickException(f"no event {event_id} in this namespace; events are kept for 90 days")
     session.answer(
@@ -108,13 +104,13 @@ def show(session: Session, event_id: str) -> None:
 def find(session: Session, event_id: str) -> list[AuditEvent]:
     """The events of an id or of the beginning of one, which says the moment they happened at."""
     from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.parsing.event_ids import moment_of
+    from zae_limiter.cli.parsing.event_ids import moment_typed
 
     with wrong_usage():
-        start = moment_of(event_id)
+        start = moment_typed(event_id)
     pages = Pages(
         lambda size, cursor: session.limiter.get_audit_events(
             start_time=start, end_time=start + 1, limit=size, cursor=cursor
         )
     )
-    return [event for event in pages.items() if event.event_id.startswith(event_id)]
+    return [event for event in pages.items() if event.event_id.startswith(event_id.upper())]

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from zae_limiter.cli.on_cloud import CloudSession
+from zae_limiter.cli.options import answering
 from zae_limiter.cli.parsing.pairs import parse_pairs
+from zae_limiter.cli.session import Session
 
 PART = click.FloatRange(0, 1)
 
@@ -54,9 +55,8 @@ Examples:
     metavar="NAME=USD",
     help="A price of your region or contract; --json lists their names.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
-@click.pass_context
-def command(context: click.Context, /, prices: dict[str, str], as_json: bool, **load: Any) -> None:
+@answering
+def command(session: Session, prices: dict[str, str], **load: Any) -> None:
     """Compute what a load on DynamoDB costs in a month.
 
     Request units are measured, prices are those of us-east-1 unless given, and how load spreads over buckets is a
@@ -64,6 +64,5 @@ def command(context: click.Context, /, prices: dict[str, str], as_json: bool, **
     """
     from zae_limiter.cli.views.costs import bill_document, bill_picture, load_of, prices_of
 
-    session = CloudSession(None, None, None, as_json=as_json, surroundings=context.find_root().obj)
     asked, price = load_of(load), prices_of(prices)
     session.answer(bill_document(asked, price), lambda: bill_picture(session.paper, asked, price))

@@ -57,7 +57,7 @@ def create(
 
     Entities need not be created to be limited: this gives one a parent, a name, notes.
     """
-    from zae_limiter.cli.parsing.notes import parse_notes
+    from zae_limiter.cli.parsing.pairs import parse_notes
     from zae_limiter.cli.views.entities import entity_document
 
     with wrong_usage():
@@ -134,7 +134,7 @@ def update(
     principal: str | None,
 ) -> None:
     """Change an entity; what is not named stays as it is."""
-    from zae_limiter.cli.parsing.notes import parse_notes
+    from zae_limiter.cli.parsing.pairs import parse_notes
     from zae_limiter.cli.views.entities import entity_document
 
     if (name is not None and no_name) or (parent is not None and no_parent):
@@ -215,7 +215,7 @@ def list_with_limits(session: Session, resource: str | None, most: int | None) -
         lambda entity_id: entity_limits_document(entity_id, where, limiter.get_limits(entity_id, resource=where)),
         (Column("entity"), *COLUMNS),
         rows,
-        nothing="no entity has limits of its own " + (f"for {resource}" if resource else "for every resource"),
+        nothing="no entity has limits of its own " + (f"for {resource}" if resource else "for all resources"),
     )
 
 

@@ -88,12 +88,12 @@ def delete_limits(
     session: Session, entity_id: str, resource: str, yes: bool, propagate: bool, principal: str | None
 ) -> None:
     """Remove an entity's own limits: the next level holds again."""
-    confirm(f"Remove the limits of {entity_id} {where(resource)}?", yes)
+    confirm(f"Remove the limits of {entity_id} {meant_for(resource)}?", yes)
     with session.patience(f"removing the limits of {entity_id}"):
         session.limiter.delete_limits(entity_id, resource=resource, principal=principal, propagate=propagate)
     session.say(
         {"entity_id": entity_id, "resource": resource, "limits": []},
-        f"{entity_id} has no limits of its own {where(resource)} now",
+        f"{entity_id} has no limits of its own {meant_for(resource)} now",
     )
 
 
@@ -108,13 +108,18 @@ def show(session: Session, entity_id: str, resource: str) -> None:
     session.answer(
         entity_limits_document(entity_id, resource, limits),
         lambda: (
-            Group(Text.assemble((entity_id, "bold"), f" {where(resource)}"), limits_table(session.paper, limits))
+            Group(Text.assemble((entity_id, "bold"), f" {on(resource)}"), limits_table(session.paper, limits))
             if limits
-            else f"{entity_id} has no limits of its own {where(resource)}"
+            else f"{entity_id} has no limits of its own {meant_for(resource)}"
         ),
     )
 
 
-def where(resource: str) -> str:
-    """A resource, or all of them, in words."""
+def on(resource: str) -> str:
+    """Where limits hold, as a title says it."""
     return "on everything" if resource == DEFAULT_RESOURCE else f"on {resource}"
+
+
+def meant_for(resource: str) -> str:
+    """What limits are for, as a sentence says it."""
+    return "for all resources" if resource == DEFAULT_RESOURCE else f"for {resource}"

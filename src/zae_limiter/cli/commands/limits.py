@@ -7,26 +7,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from zae_limiter.cli.asking import confirm
+from zae_limiter.cli.failures import EXIT_ERROR
 from zae_limiter.cli.options import on_store, principal_option, yes_option
-from zae_limiter.cli.session import Session, note
+from zae_limiter.cli.session import Session, leave, note
 
 if TYPE_CHECKING:
     from zae_limiter.manifests.applying import Outcome
     from zae_limiter.manifests.model import Manifest
     from zae_limiter.manifests.planning import Blueprint
 
-EXIT_ERROR = 1
 EXIT_CHANGES = 3
 """What ``--exit-code`` tells the shell when something would change, or has drifted."""
 
 MOST_PROBLEMS_SHOWN = 20
-SECONDS_BEFORE_A_SIGN = 1.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -282,11 +281,6 @@ def planned(session: Session, path: str, *, take_over: bool, keep_removed: bool)
     return plan(manifest, situation, take_over=take_over, keep_removed=keep_removed)
 
 
-def leave(code: int) -> NoReturn:
-    """End the command."""
-    click.get_current_context().exit(code)
-
-
 @contextmanager
 def progress(words: str) -> Iterator[Callable[[int, int], None]]:
     """Something to tell how far it is; on a terminal a bar shows it, once it has taken a second."""
@@ -295,6 +289,8 @@ def progress(words: str) -> Iterator[Callable[[int, int], None]]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from zae_limiter.cli.printing.patience import SECONDS_BEFORE_A_SIGN
 
     columns = TextColumn(words), BarColumn(), MofNCompleteColumn()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)

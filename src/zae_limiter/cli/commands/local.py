@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import wrong_usage
+from zae_limiter.cli.options import answering, wrong_usage
 from zae_limiter.cli.session import Session, leave, note
-from zae_limiter.naming import DEFAULT_NAMESPACE, check_stack_name
-
-
-def answering(command: Callable[..., None]) -> Callable[..., None]:
-    """``--json``, and a session to answer with; nothing else, because there is no store to name."""
-
-    @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, for programs.")
-    @click.pass_context
-    def with_session(context: click.Context, /, *args: Any, as_json: bool, **kwargs: Any) -> None:
-        session = Session(None, DEFAULT_NAMESPACE, as_json=as_json, surroundings=context.find_root().obj)
-        command(session, *args, **kwargs)
-
-    with_session.__doc__ = command.__doc__
-    return with_session
+from zae_limiter.naming import check_stack_name
 
 
 @click.group(

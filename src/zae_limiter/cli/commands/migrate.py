@@ -35,12 +35,14 @@ def command(session: Session, dry_run: bool, from_layout: int | None, yes: bool)
     """
     from zae_limiter.cli.migrating import migration_document, migration_screen, report_in_words
     from zae_limiter.migrations.running import migrate_store
+    from zae_limiter.stores.dynamodb.recognising import asking_of
 
-    store = session.repository._core.store
-    if getattr(store, "asking", None) is None:
+    if asking_of(session.store) is None:
         raise click.UsageError("only dynamodb:// tables are migrated; other stores see to it themselves")
     if not dry_run:
         confirm("Migrate this table? All its clients have to be stopped by now.", yes)
     with migration_screen() as told:
-        report = migrate_store(store, dry_run=dry_run, told=told, clock=session.now_ms, from_layout=from_layout)
+        report = migrate_store(
+            session.store, dry_run=dry_run, told=told, clock=session.now_ms, from_layout=from_layout
+        )
     session.say(migration_document(report, dry_run=dry_run), report_in_words(report, dry_run=dry_run))

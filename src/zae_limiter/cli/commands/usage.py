@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, period_options, stop_option, wrong_usage
+from zae_limiter.cli.options import on_store, period_options, stop_option, stretch
 from zae_limiter.cli.session import Session, leave
+from zae_limiter.cli.uncounted import hint_at_aggregator
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,14 +70,10 @@ def list_windows(
     from zae_limiter.cli.views.usage import COLUMNS, snapshot_document, snapshot_rows
 
     check_whose(entity_id, resource)
-    session.list(
-        "snapshots",
-        windows_between(session, entity_id, resource, window, stretch(session, since, until), most),
-        snapshot_document,
-        COLUMNS,
-        snapshot_rows,
-        nothing="no usage in this period",
-    )
+    pages = windows_between(session, entity_id, resource, window, stretch(session, since, until), most)
+    session.list("snapshots", pages, snapshot_document, COLUMNS, snapshot_rows, nothing="no usage in this period")
+    if not pages.seen:
+        hint_at_aggregator(session, entity_id, resource)
 
 
 @command.command(
@@ -112,6 +109,8 @@ def summary(
         summary_document(entity_id, resource, kind, found),
         lambda: summary_picture(session.paper, whose(entity_id, resource), kind, found),
     )
+    if not found.snapshot_count:
+        hint_at_aggregator(session, entity_id, resource)
 
 
 @command.command(
@@ -174,6 +173,8 @@ def plot(
         session.paper.show("\n".join(f"wrote {path}" for path, _ in figures))
     else:
         session.answer(document, lambda: plots_picture(title, series, Style(style), session.paper.width, height))
+    if not pages.seen:
+        hint_at_aggregator(session, entity_id, resource)
 
 
 @command.command(
@@ -214,18 +215,6 @@ def whose(entity_id: str | None, resource: str | None) -> str:
     if resource is None:
         return f"{entity_id} on everything"
     return f"{entity_id or 'everybody'} on {resource}"
-
-
-def stretch(session: Session, since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
-    """The period that was asked for."""
-    from zae_limiter.cli.parsing.moments import parse_moment
-
-    now = session.now_ms()
-    with wrong_usage():
-        return (
-            None if since is None else parse_moment(since, now, "since"),
-            None if until is None else parse_moment(until, now, "until"),
-        )
 
 
 def windows_between(

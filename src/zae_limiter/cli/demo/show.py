@@ -1,7 +1,7 @@
 """The whole demo, from the opening of the store to the verdict.
 
 Every run has a namespace of its own, removed when it is over: a demo on somebody's store leaves it as it was.
-Without a URL the store is a SQLite file in a temporary directory, or memory where there is no SQLite store.
+Without a URL the store is a SQLite file in a temporary directory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from zae_limiter.cli.demo.world import RESOURCE_OF, BucketId, Place, build_world
 from zae_limiter.limiter.limiter import RateLimiter
 from zae_limiter.models.choices import WindowType
 from zae_limiter.running.clocks import machine_clock
-from zae_limiter.stores.open_store import OPENERS
 
 FRAME_SECONDS = 0.1
 MEMORY = "memory://"
@@ -62,9 +61,6 @@ def run(settings: Settings) -> bool:
 @contextmanager
 def embedded_store() -> Iterator[str]:
     """The URL of a store that nobody else uses, for as long as the demo takes."""
-    if "sqlite" not in OPENERS:
-        yield MEMORY
-        return
     with TemporaryDirectory(prefix="zae-limiter-demo-") as folder:
         yield f"sqlite:///{quote(folder)}/demo.db"
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zae_limiter.cli.demo.bars import DEBT, count, level_number, usage_bar
 from zae_limiter.cli.demo.proof import CLAIMS, Account
 from zae_limiter.cli.demo.tally import Ending, Tally
 from zae_limiter.cli.demo.world import BucketId
+from zae_limiter.cli.printing.bars import DEBT, count, level_number, usage_bar
+from zae_limiter.cli.printing.tables import ruled
 
 SUMMARY_COLUMNS = 80
 """What every line of it fits in."""
@@ -79,7 +79,7 @@ def _headline(outcome: Outcome) -> Text:
 
 
 def _usage(outcome: Outcome) -> Table:
-    table = _table()
+    table = ruled()
     table.add_column("key", no_wrap=True)
     for heading in ("admitted", "denied", "failed"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -104,7 +104,7 @@ def _usage(outcome: Outcome) -> Table:
 
 
 def _proof(accounts: list[Account], width: int) -> Table:
-    table = _table()
+    table = ruled()
     table.add_column("bucket", no_wrap=True)
     table.add_column("limit", no_wrap=True)
     if width >= WIDE:
@@ -159,14 +159,3 @@ def _verdict(outcome: Outcome) -> Text:
     if outcome.proven:
         return Text("Proven: every limit held and every counter is exact.", style="bold green")
     return Text("NOT PROVEN: see the broken claims above.", style=DEBT)
-
-
-def _table() -> Table:
-    return Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        header_style="dim",
-        border_style="dim",
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )

@@ -52,6 +52,19 @@ def table(paper: Paper, columns: Sequence[Column], rows: Sequence[Row]) -> Table
     return _table(columns, cells, _fitted(columns, widths, paper), heading=True)
 
 
+def ruled(*, heading: bool = True) -> Table:
+    """A table without columns yet: a line below its heading and nothing around it."""
+    return Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        show_header=heading,
+        header_style="dim",
+        border_style="dim",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+
+
 def fitting(natural: Sequence[int], shrinkable: Sequence[bool], room: int) -> list[int]:
     """The widths of columns in so much room: the widest that may shrink give way first."""
     widths = list(natural)
@@ -71,15 +84,7 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], paper: Paper) -> l
 def _table(
     columns: Sequence[Column], rows: Sequence[Sequence[Text]], widths: Sequence[int], *, heading: bool
 ) -> Table:
-    drawn = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        show_header=heading,
-        header_style="dim",
-        border_style="dim",
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
+    drawn = ruled(heading=heading)
     for column, width in zip(columns, widths, strict=True):
         drawn.add_column(
             column.heading,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.demo.bars import DEBT
+from zae_limiter.cli.printing.bars import DEBT
 from zae_limiter.cli.printing.paper import Paper
 from zae_limiter.cli.printing.tables import Column, table
 from zae_limiter.cli.views.words import duration

@@ -14,7 +14,7 @@ from zae_limiter.cli.printing.tables import Column, Row
 from zae_limiter.cli.views.words import NOTHING, iso, limits_in_words, moment
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
-from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT
 
 COLUMNS = (
     Column("time (UTC)", rigid=True),
@@ -25,9 +25,6 @@ COLUMNS = (
     Column("event", rigid=True, style="dim"),
 )
 LABEL = 10
-
-OF_A_RESOURCE = "$RESOURCE:"
-"""How a subject begins that says the resource itself."""
 
 SHORT_ID = 10
 """As much of an id as says the moment: enough to find the event by, unless another happened at the same one."""
@@ -53,7 +50,7 @@ def event_rows(event: AuditEvent) -> list[Row]:
             moment(event.timestamp),
             event.action,
             event.entity_id,
-            NOTHING if event.entity_id.startswith(OF_A_RESOURCE) else _where(event.resource),
+            NOTHING if event.entity_id.startswith(RESOURCE_SUBJECT) else _where(event.resource),
             event.principal or NOTHING,
             event.event_id[:SHORT_ID],
         )

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zae_limiter.cli.demo.bars import level_bar, level_number
+from zae_limiter.cli.printing.bars import level_bar, level_number
 from zae_limiter.cli.views.words import NOTHING, duration
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitLevel
 

@@ -121,7 +121,3 @@ def changes_picture(paper: Paper, name: str, changes: Sequence[Change]) -> Rende
         (f"{each.action}, replaced" if each.replaces else each.action, each.resource, each.kind) for each in changes
     ]
     return table(paper, CHANGE_COLUMNS, rows)
-
-
-def _action(change: Change) -> str:
-    return f"{change.action}, replaced" if change.replaces else change.action

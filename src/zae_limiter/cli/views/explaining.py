@@ -17,9 +17,6 @@ from zae_limiter.models.limit import Limit
 
 RULE = "The first level that has limits gives all of them."
 
-LEVELS: tuple[ConfigSource, ...] = ("entity", "entity_default", "resource", "system")
-"""In the order they are asked."""
-
 
 class Level(NamedTuple):
     """What one level says."""

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.demo.bars import level_number
+from zae_limiter.cli.printing.bars import level_number
 from zae_limiter.cli.printing.paper import Paper
 from zae_limiter.cli.printing.tables import Column, Row, table
 from zae_limiter.cli.views.words import NOTHING, iso, moment, plural

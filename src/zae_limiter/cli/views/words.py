@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from zae_limiter.manifests.limit_syntax import UNITS
+from zae_limiter.manifests.limit_syntax import period_of
 from zae_limiter.models.limit import Limit
 
 NOTHING = "-"
@@ -14,13 +14,6 @@ NOTHING = "-"
 def rate(limit: Limit) -> str:
     """``10,000/min``."""
     return f"{limit.refill_amount:,}/{period_of(limit)}"
-
-
-def period_of(limit: Limit) -> str:
-    """The period of a limit in its largest whole unit: ``min``, ``15min``, ``90sec``."""
-    seconds = limit.refill_period_seconds
-    unit, length = next((unit, length) for unit, length in reversed(UNITS.items()) if seconds % length == 0)
-    return unit if seconds == length else f"{seconds // length}{unit}"
 
 
 def limit_in_words(limit: Limit) -> str:
@@ -57,5 +50,7 @@ def iso(when: datetime | None) -> str | None:
 
 
 def plural(count: int, thing: str) -> str:
-    """``1 bucket``, ``2 buckets``."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+    """``1 bucket``, ``2 buckets``, ``3 entities``."""
+    if count == 1:
+        return f"{count:,} {thing}"
+    return f"{count:,} {thing[:-1]}ies" if thing.endswith("ty") else f"{count:,} {thing}s"

@@ -18,7 +18,7 @@ def adopted(image: Image | None, terms: Terms, now: int) -> tuple[Balance, ...]:
         return tuple(Balance(limit, now) for limit in limits)
     known = image.balances
     if image.cv == terms.cv and known.keys() >= terms.leg.names:
-        return tuple(known[limit.name] for limit in limits)
+        return tuple([known[limit.name] for limit in limits])
     now = max(now, image.rf)
     return tuple(
         rebase(known[limit.name], limit, now)

@@ -26,48 +26,41 @@ Verdict: TypeAlias = Seen | Refused | NoAnswer
 class Booking:
     """Something to book on one bucket, and how far that is."""
 
-    __slots__ = (
-        "anchor",
-        "bell",
-        "deltas",
-        "desk",
-        "done",
-        "doubtful",
-        "give_up_at",
-        "grants",
-        "image",
-        "inc",
-        "key",
-        "leg",
-        "needed",
-        "nonce",
-        "now",
-        "tries",
-        "verdict",
-        "void_mark",
-        "weight",
-    )
+    key: Key
+    leg: Leg
+    deltas: Mapping[str, int]
+
+    # How every booking begins.
+    grants = 0
+    image: Image | None = None
+    nonce = ""
+    inc = ""
+    void_mark = ""
+    done = False
+    doubtful = False
+    """It may have been done: an answer was lost."""
+    anchor: str | None = None
+    """A mark that was in the ring before it can have been done."""
+    tries = 0
+    needed: Mapping[str, int] | None = None
+    """What must be there, if it asks at all."""
+    weight = 1
+    """How many callers it stands for."""
+    now = 0
+    """What it was last computed for."""
+    desk: object = None
+    """The desk it is at, if it writes."""
+    give_up_at = 0
+    """Until when it waits there, machine time."""
+    bell: Bell | None = None
+    """Rings when it is its turn, or when somebody wrote for it."""
+    verdict: Verdict | None = None
 
     def __init__(self, key: Key, leg: Leg, deltas: Mapping[str, int], *, grants: int = 0) -> None:
         self.key = key
         self.leg = leg
         self.deltas = deltas
         self.grants = grants
-        self.image: Image | None = None
-        self.nonce = ""
-        self.inc = ""
-        self.void_mark = ""
-        self.done = False
-        self.doubtful = False  # it may have been done: an answer was lost
-        self.anchor: str | None = None  # a mark that was in the ring before it can have been done
-        self.tries = 0
-        self.needed: Mapping[str, int] | None = None  # what must be there, if it asks at all
-        self.weight = 1  # how many callers it stands for
-        self.now = 0  # what it was last computed for
-        self.desk: object = None  # the desk it is at, if it writes
-        self.give_up_at = 0  # until when it waits there, machine time
-        self.bell: Bell | None = None  # rings when it is its turn, or when somebody wrote for it
-        self.verdict: Verdict | None = None
 
     def may_join(self, image: Image) -> bool:
         """Whether it can be written together with others."""

@@ -51,12 +51,9 @@ class Calls:
     def call(self, call: Call) -> Reply:
         """The reply, for a thread that waits for it."""
         seconds = _seconds_left(call)
-        if self._may_go():
-            return self._answered(call, seconds)
-        raise NobodyThere(self._silence)
-
-    def _answered(self, call: Call, seconds: float) -> Reply:
-        transport = self.transport()
+        if self._breaker.is_open and not self._may_go():
+            raise NobodyThere(self._silence)
+        transport = self._transport or self.transport()
         try:
             reply = transport.call(call.operation, call.params, seconds)
         except (NoAnswer, Refused) as failure:
@@ -69,7 +66,7 @@ class Calls:
     async def call_async(self, call: Call) -> Reply:
         """The reply, for a task that awaits it."""
         seconds = _seconds_left(call)
-        if not self._may_go(in_loop=True):
+        if self._breaker.is_open and not self._may_go(in_loop=True):
             raise NobodyThere(self._silence)
         transport = self.async_transport()
         try:
@@ -80,6 +77,20 @@ class Calls:
         self._breaker.answered()
         self._compare_clocks(transport)
         return reply
+
+    def begin(self, call: Call) -> Any:
+        """The reply to come, of a call that is under way by now; nothing, if it has to be asked the other way."""
+        begin = getattr(self.async_transport(), "begin", None)
+        if begin is None or self._breaker.is_open:
+            return None
+        return begin(call.operation, call.params, _seconds_left(call), self._heard)
+
+    def _heard(self, failure: NoAnswer | Refused | None) -> None:
+        if failure is None:
+            self._breaker.answered()
+            self._compare_clocks(self._async_transport)
+        else:
+            self._note(failure)
 
     def _note(self, failure: NoAnswer | Refused) -> None:
         """Tell the breaker: a refusal is an answer too."""
@@ -127,7 +138,7 @@ class Calls:
     def _compare_clocks(self, transport: Any) -> None:
         """Replies carry the time. A machine's clock that is far off is reported once, and corrected."""
         error = getattr(transport, "last_date_skew_s", None) or 0.0
-        if abs(error - self._clock_error_s) <= LARGEST_CLOCK_ERROR_S:
+        if -LARGEST_CLOCK_ERROR_S <= error - self._clock_error_s <= LARGEST_CLOCK_ERROR_S:
             return
         self._clock_error_s = error if abs(error) > LARGEST_CLOCK_ERROR_S else 0.0
         logger.warning("this machine's clock is %.0f s off by DynamoDB's; correcting it for the buckets", error)
@@ -165,4 +176,4 @@ def _seconds_left(call: Call) -> float:
     left = (call.give_up_at - machine_timer()) / 1000
     if left <= 0:
         raise DeadlineOver
-    return min(left, LONGEST_CALL_S)
+    return left if left < LONGEST_CALL_S else LONGEST_CALL_S

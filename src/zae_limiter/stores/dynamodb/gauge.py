@@ -69,12 +69,15 @@ def is_pressed(image: Image, now: int) -> bool:
 
 def may_split(first: Image, now: int) -> bool:
     """Whether shard 0, as it is, may be divided now."""
-    rested = first.shards == 1 or now - first.rf >= PAUSE_BETWEEN_SPLITS_MS
-    return rested and first.shards < MOST_SHARDS
+    return may_split_at(first.shards, first.rf, now)
+
+
+def may_split_at(shards: int, rf: int, now: int) -> bool:
+    """The same, of so many shards, the first of which has its baseline at ``rf``: that of the last split, if any."""
+    rested = shards == 1 or now - rf >= PAUSE_BETWEEN_SPLITS_MS
+    return rested and shards < MOST_SHARDS
 
 
 def load_of(image: Image, failed: int) -> int:
     """What a write is charged: each kilobyte of the item that is begun, and the conditions that failed before it."""
-    names = sum(map(len, image.balances)) + len(RESERVED_LIMIT_NAME)
-    about = 420 + 4 * (len(image.entity_id) + len(image.resource)) + 78 * (len(image.balances) + 1) + 6 * names
-    return WRITE * (1 + about // 1024 + failed)
+    return WRITE * (image.kilobytes + failed)

@@ -2,6 +2,11 @@
 
 A good guess saves a call. Three things make it good: the image that came with the last answer, the rate at which
 *others* drained the bucket between the last images, and denials that were just received.
+
+What others take is believed twice. It moves the guess along, on the mean path from the last image to now. And where it
+is most of what accrues, the guess stays below the ceiling, however far the mean path would go: a bucket is full only
+while nobody has taken from it for as long as that takes to come back, so the busier it is the rarer that is, even if
+much more accrues than is taken. Between the first two images, the marks of the last writers tell how busy it is.
 """
 
 from __future__ import annotations
@@ -20,6 +25,9 @@ MAX_DIVIDED = 1_000
 
 MEASURED_OVER_MS = 100
 """The least time between two images that says something about the rate of others."""
+
+BUSY_TENTHS = 7
+"""Others who take so many tenths of what accrues hardly ever leave a bucket full."""
 
 SHORTEST_DENIAL_MS, LONGEST_DENIAL_MS = 250, 5_000
 """For how long a denial is believed without asking again: a tenth of the wait, within these."""
@@ -64,7 +72,7 @@ class Memory:
         self.split_again_at = 0  # nobody here tries to divide it before
         self._base = image
         self._base_at = now
-        self._rates: dict[str, tuple[int, int]] = {}
+        self._rates = _rates_by_marks(image, now)
 
     def see(self, image: Image, now: int) -> None:
         """A newer image came."""
@@ -97,23 +105,31 @@ class Memory:
 
     def failed(self, now: int) -> int:
         """How many refused writes weigh on the bucket still: its partition has borne the others meanwhile."""
+        if not self._failed:
+            return 0
         borne = accrued_in_a_second(self.image.gauge_burst, self._failed_at, now) // MILLI
         return max(self._failed - borne, 0)
 
-    def succeeded(self) -> None:
-        """A write of ours was done, and charged for those that were refused."""
+    def succeeded(self, own: Mapping[str, int]) -> None:
+        """A write of ours was done, which took that, and was charged for those that were refused."""
         self._failed = 0
+        for name, delta in own.items():
+            self.own[name] = self.own.get(name, 0) + delta
 
     def guesses(self, now: int) -> dict[str, int]:
         """What ``tk`` may be by now, where others have been draining it."""
         age = now - self.seen_at
         if age <= 0 or not self._rates:
             return {}
-        return {
-            name: balance.tk - taken * age // elapsed
-            for name, (taken, elapsed) in self._rates.items()
-            if (balance := self.image.balances.get(name)) is not None
-        }
+        found: dict[str, int] = {}
+        for name, (taken, elapsed) in self._rates.items():
+            balance = self.image.balances.get(name)
+            if balance is not None:
+                guess = balance.tk - taken * age // elapsed
+                if 10 * taken * balance.rp * balance.shards >= BUSY_TENTHS * elapsed * balance.ra:
+                    guess = min(guess, balance.bx - balance.since_rf(now))
+                found[name] = guess
+        return found
 
     def deny(self, needed: Mapping[str, int], due: Mapping[str, int], now: int) -> None:
         """These amounts were refused; each is due at its time."""
@@ -157,8 +173,9 @@ class Images:
             memory = self._known[key] = Memory(image, now)
         else:
             memory.see(image, now)
-        self.learn_shards(key, image)
-        if image.shards == 1 and self._divided:
+        if image.shards > 1:
+            self.learn_shards(key, image)
+        elif self._divided:
             self._divided.pop(key, None)
         return memory
 
@@ -238,7 +255,7 @@ class Images:
     def corrected(self, clock: int) -> int:
         """Our clock, moved towards the fastest one seen."""
         clock += self.clock_error_ms
-        return clock + self._lag(clock)
+        return clock + self._lag(clock) if self._behind else clock
 
     def is_ahead(self, image: Image, now: int) -> bool:
         """Whether the last writer's clock may be ahead of ours."""
@@ -259,3 +276,19 @@ class Images:
 def newest(image: Image) -> int:
     """The latest moment that any of the last writers, or the baseline, stands for."""
     return max(image.rf, *map(nonce_time, image.ring))
+
+
+def _rates_by_marks(image: Image, now: int) -> dict[str, tuple[int, int]]:
+    """What is being taken of each limit, and in how many milliseconds, by the marks of the first image.
+
+    Since the oldest of the last writers the others came, and each took what grants of this bucket took on average.
+    """
+    oldest = min(map(nonce_time, image.ring), default=0)
+    if not oldest or not image.ev:  # few have written to it yet
+        return {}
+    draws, elapsed = len(image.ring) - 1, max(now, newest(image)) - oldest
+    return {
+        name: (taken, max(elapsed, 1))
+        for name, balance in image.balances.items()
+        if (taken := draws * balance.tc // image.ev) > 0
+    }

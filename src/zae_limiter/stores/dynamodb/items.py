@@ -11,7 +11,7 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.keys import Key
-from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.protocol import Config
 
@@ -62,6 +62,7 @@ class Image:
         "gauge",
         "gauge_burst",
         "inc",
+        "kilobytes",
         "resource",
         "resting",
         "rf",
@@ -100,6 +101,18 @@ class Image:
         self.gauge_burst = gauge_burst
         self.shard = shard
         self.shards = shards
+        names = sum(map(len, balances)) + len(RESERVED_LIMIT_NAME)
+        about = 420 + 4 * (len(entity_id) + len(resource)) + 78 * (len(balances) + 1) + 6 * names
+        self.kilobytes = 1 + about // 1024  # that a write of the item begins, about
+
+    def with_numbers(self, balances: Mapping[str, Balance], *, ev: int, ring: tuple[str, ...], gauge: int) -> Image:
+        """The same bucket, as obedient as before, with other numbers."""
+        same: Image = Image.__new__(Image)
+        same.entity_id, same.resource, same.inc = self.entity_id, self.resource, self.inc
+        same.rf, same.cv, same.shard, same.shards = self.rf, self.cv, self.shard, self.shards
+        same.resting, same.gauge_burst, same.kilobytes = self.resting, self.gauge_burst, self.kilobytes
+        same.balances, same.ev, same.ring, same.gauge = balances, ev, ring, gauge
+        return same
 
     def __repr__(self) -> str:
         tokens = {name: balance.tk for name, balance in self.balances.items()}
@@ -114,7 +127,7 @@ def image_of(item: Item, before: Image | None = None) -> Image:
     """A bucket from its item. Raises :class:`BrokenItem` for anything that is none.
 
     ``before`` is how the same bucket was last seen: as long as it obeys the same terms since the same moment, only its
-    numbers are read.
+    numbers are read. (Not if a limit rests: within a millisecond one may come back and rest again, under other terms.)
     """
     try:
         return (before is not None and _image_after(before, item)) or _image_of(item)
@@ -123,31 +136,79 @@ def image_of(item: Item, before: Image | None = None) -> Image:
         raise BrokenItem(f"the item {where} is not a bucket this version can read ({error!r})") from error
 
 
+def image_in(reply: Reply, before: Image | None = None) -> Image:
+    """The bucket that the reply to a write brings. ``before``, and what is raised: see :func:`image_of`."""
+    if before is not None and isinstance(reply, UnreadReply):
+        image = _image_in_text(before, reply.text)
+        if image is not None:
+            return image
+    try:
+        item = reply["Attributes"]
+    except ValueError as error:
+        raise BrokenItem(f"the reply to a write cannot be read ({error!r})") from error
+    return image_of(item, before)
+
+
+def _image_in_text(before: Image, text: str) -> Image | None:
+    """The same as :func:`_image_after` from JSON as DynamoDB writes it, and nothing if it is not quite so.
+
+    Where nothing is escaped no text contains a quote, so what looks like an attribute is one.
+    """
+    if (
+        before.resting
+        or text.count('_tk":') != len(before.balances) + 1
+        or f'"rf":{{"N":"{before.rf}"}}' not in text
+        or f'"cv":{{"S":"{before.cv}"}}' not in text
+        or f'"inc":{{"S":"{before.inc}"}}' not in text
+        or f'"shard_count":{{"N":"{before.shards}"}}' not in text
+        or "\\" in text
+    ):
+        return None
+    found = []
+    for mark in _marks_of(tuple(before.balances)):
+        begin = text.find(mark) + len(mark)
+        end = text.find('"', begin)
+        if begin < len(mark) or end < 0:
+            return None
+        found.append(text[begin:end])
+    try:
+        w0, w1, w2, w3, ev, gauge, *numbers = found
+        tokens = iter(map(int, numbers))
+        return before.with_numbers(
+            {name: balance.with_tokens(next(tokens), next(tokens)) for name, balance in before.balances.items()},
+            ev=int(ev),
+            ring=(w0, w1, w2, w3),
+            gauge=int(gauge),
+        )
+    except ValueError:
+        return None
+
+
+@lru_cache(1024)
+def _marks_of(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What stands before each number that changes in a bucket with these limits, and before each mark of a writer."""
+    numbers = ["ev", _GAUGE_TK, *(f"b_{name}_{field}" for name in names for field in ("tk", "tc"))]
+    return (*(f'"{place}":{{"S":"' for place in RING), *(f'"{number}":{{"N":"' for number in numbers))
+
+
 def _image_after(before: Image, item: Item) -> Image | None:
     if (
-        item["cv"]["S"] != before.cv
+        before.resting
+        or sum([attribute[-3:] == "_tk" for attribute in item]) != len(before.balances) + 1
+        or item["cv"]["S"] != before.cv
         or item["inc"]["S"] != before.inc
         or int(item["rf"]["N"]) != before.rf
         or int(item["shard_count"]["N"]) != before.shards
     ):
         return None
-    return Image(
-        before.entity_id,
-        before.resource,
-        rf=before.rf,
-        cv=before.cv,
-        inc=before.inc,
-        balances={
+    return before.with_numbers(
+        {
             name: balance.with_tokens(int(item[f"b_{name}_tk"]["N"]), int(item[f"b_{name}_tc"]["N"]))
             for name, balance in before.balances.items()
         },
-        resting=before.resting,
         ev=int(item["ev"]["N"]),
         ring=(item["w0"]["S"], item["w1"]["S"], item["w2"]["S"], item["w3"]["S"]),
         gauge=int(item[_GAUGE_TK]["N"]),
-        gauge_burst=before.gauge_burst,
-        shard=before.shard,
-        shards=before.shards,
     )
 
 

@@ -52,7 +52,7 @@ def pk_entity(ns: str, entity_id: str) -> str:
 
 def pk_bucket(ns: str, entity_id: str, resource: str, shard: int = 0) -> str:
     """One shard of a bucket: a partition of its own, so that hot ones can be spread."""
-    return f"{ns}/BUCKET#{entity_id}#{resource}#{shard}"
+    return bucket_key(ns, entity_id, resource, shard).pk
 
 
 def pk_audit(ns: str, subject: str) -> str:
@@ -92,7 +92,7 @@ def sk_namespace_id(ns: str) -> str:
 
 def bucket_key(ns: str, entity_id: str, resource: str, shard: int = 0) -> Key:
     """Where a bucket is."""
-    return Key(pk_bucket(ns, entity_id, resource, shard), SK_STATE)
+    return Key(f"{ns}/BUCKET#{entity_id}#{resource}#{shard}", SK_STATE)
 
 
 def shard_key(key: Key, shard: int) -> Key:

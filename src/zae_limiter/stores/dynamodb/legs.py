@@ -12,7 +12,7 @@ from zae_limiter.stores.dynamodb.adopting import adopted, lacking, needed_of, ta
 from zae_limiter.stores.dynamodb.bookings import Booking
 from zae_limiter.stores.dynamodb.images import Images
 from zae_limiter.stores.dynamodb.items import Image
-from zae_limiter.stores.dynamodb.keys import Key, bucket_key, shard_of
+from zae_limiter.stores.dynamodb.keys import Key, shard_of
 from zae_limiter.stores.dynamodb.writes import Terms
 from zae_limiter.stores.protocol import Draw, Leg
 
@@ -23,33 +23,30 @@ SHARDS_TRIED = 3
 class LegUnderWay(Booking):
     """One bucket of a draw. ``key`` is that of the shard it is drawn from, ``first`` that of shard 0."""
 
-    __slots__ = (
-        "all_seen",
-        "first",
-        "fresh",
-        "granted_at",
-        "is_hot",
-        "payers",
-        "terms",
-        "throttled",
-        "tried",
-    )
-
+    grants = 1
     needed: Mapping[str, int]
+    fresh = False
+    """The image came during this draw."""
+    granted_at = 0
+    """What it was computed for, perhaps together with others."""
+    throttled = 0
+    """So often its shard took no more writes."""
+    is_hot = False
+    """It did not take the last one."""
+    all_seen = False
+    """Every shard was looked at during this draw."""
+    payers: Sequence[tuple[Key, Mapping[str, int]]] = ()
+    """If several shards pay together."""
 
-    def __init__(self, ns: str, terms: Terms, draw: Draw) -> None:
-        leg = terms.leg
-        super().__init__(bucket_key(ns, leg.entity_id, leg.resource), leg, taken_of(terms, draw.wanted), grants=1)
-        self.needed = needed_of(terms, draw.wanted, draw.reserved.get(leg.entity_id, {}))
+    def __init__(self, key: Key, terms: Terms, draw: Draw) -> None:
+        """``key`` is that of shard 0."""
+        leg = self.leg = terms.leg
+        self.deltas = self.needed = taken_of(terms, draw.wanted)
+        if draw.reserved:
+            self.needed = needed_of(terms, draw.wanted, draw.reserved.get(leg.entity_id, {}))
         self.terms = terms
-        self.fresh = False  # the image came during this draw
-        self.granted_at = 0  # what it was computed for, perhaps together with others
-        self.throttled = 0  # so often its shard took no more writes
-        self.is_hot = False  # it did not take the last one
-        self.first = self.key
+        self.key = self.first = key
         self.tried: set[Key] = set()
-        self.all_seen = False  # every shard was looked at during this draw
-        self.payers: Sequence[tuple[Key, Mapping[str, int]]] = ()  # if several shards pay together
 
     def may_join(self, image: Image) -> bool:
         """Whether it can be written together with others: only by those who know the same version."""

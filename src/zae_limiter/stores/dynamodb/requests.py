@@ -7,7 +7,8 @@ say all a plan needs to know: :class:`Refused` (DynamoDB answered no: nothing wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Bell, Request
@@ -16,6 +17,37 @@ Item: TypeAlias = Mapping[str, Any]
 """An item in DynamoDB's JSON: attribute → ``{"S": …}``, ``{"N": …}``."""
 
 Reply: TypeAlias = Mapping[str, Any]
+
+
+class UnreadReply(Mapping[str, Any]):
+    """A reply that has arrived whole, as its checksum says, and is read when somebody looks into it.
+
+    Most replies bring a bucket that is known but for a few numbers. Those are found in the ``text``.
+    """
+
+    __slots__ = ("_read", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._read: Mapping[str, Any] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._whole()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole())
+
+    def __len__(self) -> int:
+        return len(self._whole())
+
+    def __repr__(self) -> str:
+        return f"UnreadReply({self.text!r})"
+
+    def _whole(self) -> Mapping[str, Any]:
+        if self._read is None:
+            self._read = json.loads(self.text)
+        return self._read
+
 
 CONDITION_FAILED: Final = "ConditionalCheckFailedException"
 TRANSACTION_CANCELED: Final = "TransactionCanceledException"

@@ -19,22 +19,24 @@ counted twice, and the hours of a bucket add up to what was taken from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.naming import RESERVED_LIMIT_NAME, check_limit_name
 from zae_limiter.stores.dynamodb.keys import Key, gsi2_usage, gsi4, pk_entity, sk_usage
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.windows import HOUR_MS, HourOfUse
+from zae_limiter.stores.windows import DAYS_KEPT, HourOfUse
+from zae_limiter.stores.windows import Counters as Counters
+from zae_limiter.stores.windows import hour_of as hour_of
 
 WINDOW = "hourly"
 """The only windows that are stored."""
 
-RETENTION_S = 90 * 86_400
+RETENTION_S = DAYS_KEPT * 86_400
 """How long a snapshot is kept, by the machine's clock: DynamoDB's expiry knows no other."""
 
 SEQUENCE_DIGITS = 40
@@ -44,16 +46,6 @@ LAST_HOUR = milliseconds_at(datetime.fromisoformat("9000-01-01T00:00Z"))
 """The last hour anybody may ask about."""
 
 _BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#([0-9]+)").fullmatch
-
-
-class Counters(NamedTuple):
-    """What a bucket has ever counted: grants, and millitokens per limit."""
-
-    events: int
-    milli: Mapping[str, int]
-
-
-NOTHING_COUNTED: Final = Counters(0, {})
 
 
 class Edge(NamedTuple):
@@ -98,11 +90,6 @@ class Span(NamedTuple):
             **gsi2_usage(life.ns, life.resource, WINDOW, start, life.entity_id, life.shard),
             **gsi4(life.ns, pk, "USAGE"),
         }
-
-
-def hour_of(milliseconds: int) -> int:
-    """The start of the hour of a moment."""
-    return milliseconds - milliseconds % HOUR_MS
 
 
 def hour_text(hour: int) -> str:

@@ -22,8 +22,9 @@ from zae_limiter.stores.dynamodb.gauge import GAUGE_TK, WRITE, gauge_attributes
 from zae_limiter.stores.dynamodb.items import RING, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.values import encode_item
-from zae_limiter.stores.dynamodb.writes import FULL_BY, Update
+from zae_limiter.stores.dynamodb.writes import FULL_BY
 
 _CARRIED = ("cv", "cascade", "parent_id", "entity_id", "resource")
 _TERMS = ("cp", "bx", "ra", "rp")

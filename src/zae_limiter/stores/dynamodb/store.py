@@ -123,22 +123,25 @@ class DynamoStore(TableVerbs):
     # Answering, in whichever world
 
     def attempt(self, request: Request[Any], /) -> Any:
-        if type(request) is ReadMachineTime:
-            return MachineTime(machine_timer(), int(time.time() + self._clock_error_ms / 1000))
-        if type(request) is Call:
+        if isinstance(request, Call):
             return self._calls.begin(request) or NOT_YET
-        return NOT_YET
+        return self._machine_time() if isinstance(request, ReadMachineTime) else NOT_YET
+
+    def _machine_time(self) -> MachineTime:
+        return MachineTime(machine_timer(), int(time.time() + self._clock_error_ms / 1000))
 
     def perform(self, request: Request[Any], /) -> Any:
         if isinstance(request, Call):
             return self._calls.call(request)
+        if isinstance(request, ReadMachineTime):
+            return self._machine_time()
         if isinstance(request, Together):
             return self._call_together(request.calls)
         if isinstance(request, Backoff):
             return time.sleep(_pause(request))
         if isinstance(request, AwaitNews):
             return _await_news(request)
-        return self.attempt(request)
+        return self._machine_time()
 
     async def perform_async(self, request: Request[Any], /) -> Any:
         import asyncio
@@ -152,7 +155,7 @@ class DynamoStore(TableVerbs):
             return await asyncio.sleep(_pause(request))
         if isinstance(request, AwaitNews):
             return await _await_news_async(request)
-        return self.attempt(request)
+        return self._machine_time()
 
     def _call_together(self, calls: Sequence[Call]) -> Sequence[Answer]:
         """The first call in this thread, the others beside it."""

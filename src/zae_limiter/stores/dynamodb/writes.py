@@ -27,9 +27,7 @@ and that its own mark is not among those of the last four writers: what is appli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
@@ -37,7 +35,8 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.gauge import GAUGE_TK, PARTITION_WCU, WRITE, gauge_attributes, righted
 from zae_limiter.stores.dynamodb.items import RING, Image, terms_of
 from zae_limiter.stores.dynamodb.keys import Key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
-from zae_limiter.stores.dynamodb.values import encode, encode_item
+from zae_limiter.stores.dynamodb.updates import Update
+from zae_limiter.stores.dynamodb.values import encode_item
 from zae_limiter.stores.protocol import Leg
 
 NOTHING: Mapping[str, int] = {}
@@ -77,118 +76,6 @@ class Wish(NamedTuple):
     unmarked: str | None = None
 
 
-class Update:
-    """An UpdateItem in the making: what it does and demands, attribute by attribute, and the values for it.
-
-    Names and values go through placeholders. Writes of one shape differ in their values only, so the expressions
-    of a shape are put together once.
-    """
-
-    __slots__ = ("_steps", "_values")
-
-    def __init__(self) -> None:
-        self._steps: list[tuple[str, str]] = []
-        self._values: list[int | str | bool] = []
-
-    def set(self, attribute: str, value: int | str | bool) -> None:
-        self._steps.append(("SET", attribute))
-        self._values.append(value)
-
-    def add(self, attribute: str, amount: int) -> None:
-        if amount:
-            self._steps.append(("ADD", attribute))
-            self._values.append(amount)
-
-    def remove(self, attribute: str) -> None:
-        self._steps.append(("REMOVE", attribute))
-
-    def demand(self, attribute: str, comparison: str, value: int | str) -> None:
-        self._steps.append((comparison, attribute))
-        self._values.append(value)
-
-    def demand_absent(self, attribute: str) -> None:
-        self._steps.append(("ABSENT", attribute))
-
-    def push_mark(self, nonce: str, anchor: str | None) -> None:
-        """Put a mark into the ring, unless it is there. With ``anchor``: only while that mark is still there."""
-        self._steps.append(("PUSH", ""))
-        self._values.append(nonce)
-        if anchor is not None:
-            self._steps.append(("ANCHOR", ""))
-            self._values.append(anchor)
-
-    def demand_unmarked(self, nonce: str) -> None:
-        """Another mark must not be in the ring."""
-        self._steps.append(("UNMARKED", ""))
-        self._values.append(nonce)
-
-    def params(self, table: str, key: Key) -> dict[str, Any]:
-        """What UpdateItem, or an Update within a transaction, is given."""
-        shape = _shape(tuple(self._steps))
-        return {
-            "TableName": table,
-            "Key": {"PK": {"S": key.pk}, "SK": {"S": key.sk}},
-            "UpdateExpression": shape.update,
-            "ConditionExpression": shape.condition,
-            "ExpressionAttributeNames": shape.names,
-            "ExpressionAttributeValues": dict(zip(shape.values, map(encode, self._values), strict=True)),
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-
-
-class Shape(NamedTuple):
-    """The expressions of all writes that differ in their values only."""
-
-    update: str
-    condition: str
-    names: Mapping[str, str]
-    values: Sequence[str]
-
-
-@lru_cache(2048)
-def _shape(steps: tuple[tuple[str, str], ...]) -> Shape:
-    names: dict[str, str] = {}
-    values: list[str] = []
-    clauses: dict[str, list[str]] = {"SET": [], "ADD": [], "REMOVE": []}
-    conditions: list[str] = []
-
-    def name(attribute: str) -> str:
-        return names.setdefault(attribute, f"#{len(names)}")
-
-    def value() -> str:
-        values.append(f":{len(values)}")
-        return values[-1]
-
-    for what, attribute in steps:
-        if what == "SET":
-            clauses[what].append(f"{name(attribute)} = {value()}")
-        elif what == "ADD":
-            clauses[what].append(f"{name(attribute)} {value()}")
-        elif what == "REMOVE":
-            clauses[what].append(name(attribute))
-        elif what == "ABSENT":
-            conditions.append(f"attribute_not_exists({name(attribute)})")
-        elif what == "PUSH":
-            places, mark = [name(place) for place in RING], value()
-            clauses["SET"] += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
-            clauses["SET"].append(f"{places[0]} = {mark}")
-            conditions += [f"{place} <> {mark}" for place in places]
-        elif what == "UNMARKED":
-            places, mark = [name(place) for place in RING], value()
-            conditions += [f"{place} <> {mark}" for place in places]
-        elif what == "ANCHOR":
-            places, mark = [name(place) for place in RING], value()
-            conditions.append(f"({' OR '.join(f'{place} = {mark}' for place in places)})")
-        else:
-            conditions.append(f"{name(attribute)} {what} {value()}")
-    return Shape(
-        " ".join(f"{verb} {', '.join(parts)}" for verb, parts in clauses.items() if parts),
-        " AND ".join(conditions),
-        {placeholder: attribute for attribute, placeholder in names.items()},
-        values,
-    )
-
-
 def update(
     image: Image,
     wish: Wish,
@@ -224,6 +111,11 @@ def update(
     kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
     for name, balance in image.balances.items():
         limit = kept.get(name)
+        if rebased and name in image.resting:
+            # Its terms are its own, not those of the version: they may have changed within the baseline's millisecond.
+            for field, value in terms_of(balance.limit).items():
+                if field != "cp":
+                    write.demand(f"b_{name}_{field}", "=", value)
         longest = max(
             longest,
             _move(

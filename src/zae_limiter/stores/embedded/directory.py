@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from zae_limiter.exceptions import (
-    EntityChangedError,
-    EntityExistsError,
-    EntityNotFoundError,
-    ValidationError,
-)
+from zae_limiter.exceptions import EntityChangedError, EntityExistsError, EntityNotFoundError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats, Page
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.auditing import description, limits_told
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, reads, scans, writes
+from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans, writes
 from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
+from zae_limiter.stores.refusals import has_children, own_ancestor
+from zae_limiter.stores.windows import counted
 
 BUCKETS_PER_PAGE = 500
 
@@ -34,7 +30,7 @@ class DirectoryVerbs(Transacting):
         check_parent(tables, entity.id, entity.parent_id)
         tables.put_entity(entity)
         tables.advance_epoch()
-        tables.add_audit(entity.id, "entity_created", None, principal, described(entity), now)
+        tables.add_audit(entity.id, "entity_created", None, principal, description(entity), now)
         return entity
 
     @reads
@@ -64,12 +60,12 @@ class DirectoryVerbs(Transacting):
         if entity is None and not buckets and not scopes:
             raise EntityNotFoundError(entity_id)
         if tables.children(entity_id, None, 1):
-            raise ValidationError("entity_id", entity_id, "has children; delete them or give them another parent")
+            raise has_children(entity_id)
         for bucket in buckets:
-            tables.close_usage(bucket, Counters(bucket.events, bucket.counters()))
+            tables.close_usage(bucket, counted(bucket))
             tables.drop_bucket(bucket)
         for scope in scopes:
-            bury_config(tables, scope)
+            forget_config(tables, scope)
         tables.drop_entity(entity_id)
         tables.advance_epoch()
         tables.add_audit(entity_id, "entity_deleted", None, principal, {"buckets": len(buckets)}, now)
@@ -111,23 +107,21 @@ class DirectoryVerbs(Transacting):
         policy = on_unavailable or before.on_unavailable
         tables.put_config(scope, Config(limits, policy, before.version + 1))
         tables.advance_epoch()
-        details: dict[str, Any] = {"limits": [limit.as_dict() for limit in limits]}
-        if on_unavailable is not None:
-            details["on_unavailable"] = str(on_unavailable)
-        tables.add_audit(scope.audited_as, "limits_set", scope.resource, principal, details, now)
+        told = limits_told(limits, on_unavailable)
+        tables.add_audit(scope.audited_as, "limits_set", scope.resource, principal, told, now)
 
     @reads
     def get_config(self, tables: Tables, scope: Scope) -> Config:
         return tables.config(scope) or Config()
 
     def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
-        deleted = yield from self._bury_config(scope, principal, now)
+        deleted = yield from self._forget_config(scope, principal, now)
         if deleted and propagate:
             yield from self._propagate(scope, now)
 
     @writes
-    def _bury_config(self, tables: Tables, scope: Scope, principal: str | None, now: int) -> bool:
-        if not bury_config(tables, scope):
+    def _forget_config(self, tables: Tables, scope: Scope, principal: str | None, now: int) -> bool:
+        if not forget_config(tables, scope):
             return False
         tables.advance_epoch()
         tables.add_audit(scope.audited_as, "limits_deleted", scope.resource, principal, {}, now)
@@ -160,7 +154,7 @@ class DirectoryVerbs(Transacting):
         for bucket in buckets:
             leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
             if leg is not None and bucket.adopt(leg.limits, now):
-                tables.put_bucket(bucket, now)
+                tables.put_bucket(bucket)
         return (buckets[-1].entity_id, buckets[-1].resource) if more else None
 
     @reads
@@ -201,24 +195,14 @@ def check_parent(tables: Tables, entity_id: str, parent_id: str | None) -> None:
     ancestor_id = parent_id
     while ancestor_id is not None:
         if ancestor_id == entity_id:
-            raise ValidationError("parent_id", parent_id, f"{entity_id!r} would become an ancestor of itself")
+            raise own_ancestor(entity_id, parent_id)
         ancestor_id = existing(tables, ancestor_id).parent_id
 
 
-def bury_config(tables: Tables, scope: Scope) -> bool:
-    """Leave a tombstone with the next version, so that no version is ever given twice."""
-    before = tables.config(scope)
-    if before is None or not (before.limits or before.on_unavailable):
+def forget_config(tables: Tables, scope: Scope) -> bool:
+    """Let a level say nothing; whether it said anything. The epoch tells everybody, so nothing need stay behind."""
+    config = tables.config(scope)
+    if config is None:
         return False
-    tables.put_config(scope, Config((), None, before.version + 1))
-    return True
-
-
-def described(entity: Entity) -> Mapping[str, Any]:
-    """What the audit trail says of a new entity."""
-    return {
-        "name": entity.name,
-        "parent_id": entity.parent_id,
-        "cascade": entity.cascade,
-        "metadata": dict(entity.metadata),
-    }
+    tables.drop_config(scope)
+    return bool(config.limits or config.on_unavailable)  # older files have rows where something was deleted

@@ -14,11 +14,10 @@ from zae_limiter.bucket import (
 )
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus
-from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, reads, writes
+from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, writes
 from zae_limiter.stores.judging import check_names, denial, limit_level, statuses_of
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting
-
-HOUR_MS = 3_600_000
+from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
 
 
 class DrawVerbs(Transacting):
@@ -38,7 +37,7 @@ class DrawVerbs(Transacting):
             bucket = tables.bucket(leg.entity_id, leg.resource) or new_bucket(tables, leg, now)
             # New terms are kept even if the draw is denied: a raised limit must not stay refused.
             if bucket.adopt(leg.limits, now) and bucket.hour:
-                tables.put_bucket(bucket, now)
+                tables.put_bucket(bucket)
             buckets.append(bucket)
         balances = tuple(chain.from_iterable(bucket.balances for bucket in buckets))
         before = [counters_if_new_hour(bucket, now) for bucket in buckets]
@@ -51,7 +50,7 @@ class DrawVerbs(Transacting):
             for bucket, counters in zip(buckets, before, strict=True):
                 bucket.events += 1
                 note_hour(tables, bucket, counters, now)
-                tables.put_bucket(bucket, now)
+                tables.put_bucket(bucket)
             return Grant(legs, draw.wanted, balances, left, now), buckets
         except BaseException:
             untake(balances, draw.wanted, now)  # an interrupt: where nothing rolls back, this does
@@ -71,7 +70,7 @@ class DrawVerbs(Transacting):
             counters = counters_if_new_hour(bucket, now)
             bucket.settle(deltas, now)
             note_hour(tables, bucket, counters, now)
-            tables.put_bucket(bucket, now)
+            tables.put_bucket(bucket)
 
     @reads
     def look(
@@ -105,7 +104,7 @@ class DrawVerbs(Transacting):
         buckets = [b for b in tables.buckets_of(entity_id) if resource is None or b.resource == resource]
         for bucket in buckets:
             bucket.refill(now)
-            tables.put_bucket(bucket, now)
+            tables.put_bucket(bucket)
         tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
         return len(buckets)
 
@@ -135,7 +134,7 @@ def as_configured(tables: Tables, bucket: Bucket, now: int) -> Bucket:
 
 def counters_if_new_hour(bucket: Bucket, now: int) -> Counters | None:
     """What a bucket has counted, if the next write is the first of an hour."""
-    return Counters(bucket.events, bucket.counters()) if now - bucket.hour >= HOUR_MS else None
+    return counted(bucket) if now - bucket.hour >= HOUR_MS else None
 
 
 def note_hour(tables: Tables, bucket: Bucket, before: Counters | None, now: int) -> None:
@@ -143,7 +142,7 @@ def note_hour(tables: Tables, bucket: Bucket, before: Counters | None, now: int)
     if before is not None:
         if bucket.hour:
             tables.close_usage(bucket, before)
-        bucket.hour = tables.open_usage(bucket, now - now % HOUR_MS, before)
+        bucket.hour = tables.open_usage(bucket, hour_of(now), before)
 
 
 def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:

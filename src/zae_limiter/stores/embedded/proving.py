@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from zae_limiter.models.proofs import UsageChain
-from zae_limiter.stores.chains import NOTHING, Counted, Joint, Whose, chains_of
+from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.embedded.tables import Tables, UsageRow
+from zae_limiter.stores.windows import NOTHING_COUNTED, Counters, counted
 
 LAST_HOUR = 1 << 62
 ROWS_AT_ONCE = 500
@@ -24,18 +25,18 @@ def chains_in(tables: Tables, entity_id: str, resource: str | None, now: int) ->
         if resource in (None, name):
             rows = tables.usage_rows(entity_id, name, 0, LAST_HOUR)
             bucket = live.get(name)
-            counted = None if bucket is None else (bucket.events, bucket.counters())
-            joints = joints_of(rows, counted, None if bucket is None else bucket.hour)
-            yield from chains_of(Whose(name), joints, len(rows), counted, now)
+            has_counted = None if bucket is None else counted(bucket)
+            joints = joints_of(rows, has_counted, None if bucket is None else bucket.hour)
+            yield from chains_of(Whose(name), joints, len(rows), has_counted, now)
 
 
-def joints_of(rows: Sequence[UsageRow], bucket: Counted | None, hour: int | None) -> list[Joint]:
+def joints_of(rows: Sequence[UsageRow], bucket: Counters | None, hour: int | None) -> list[Joint]:
     """All joints of the rows, from their beginning to the bucket. ``hour`` is when that was last written to."""
     if not rows:
-        return [Joint(None, hour, NOTHING, bucket or NOTHING)]
+        return [Joint(None, hour, NOTHING_COUNTED, bucket or NOTHING_COUNTED)]
     joints = []
     after: int | None = None
-    ended = NOTHING
+    ended = NOTHING_COUNTED
     for row in rows:
         joints.append(Joint(after, row.hour, ended, row.start))
         after, ended = row.hour, row.end or bucket or row.start

@@ -10,10 +10,10 @@ from zae_limiter.models.reports import AuditEvent, EntityCapacity, Page, Resourc
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
 from zae_limiter.stores.embedded.draws import as_configured
 from zae_limiter.stores.embedded.proving import chains_in
-from zae_limiter.stores.embedded.tables import Counters, Tables, Transacting, UsageRow, scans
+from zae_limiter.stores.embedded.tables import Tables, Transacting, UsageRow, scans
 from zae_limiter.stores.judging import percent_used
 from zae_limiter.stores.protocol import UsageQuery
-from zae_limiter.stores.windows import HourOfUse, hours_within, position, windows_of
+from zae_limiter.stores.windows import Counters, HourOfUse, counted, hours_within, position, windows_of
 
 ROWS_AT_ONCE = 500
 
@@ -103,6 +103,6 @@ def used_in(tables: Tables, row: UsageRow) -> Counters:
     end = row.end
     if end is None:
         bucket = tables.bucket(row.entity_id, row.resource)
-        end = row.start if bucket is None else Counters(bucket.events, bucket.counters())
+        end = row.start if bucket is None else counted(bucket)
     used = {name: milli - row.start.milli.get(name, 0) for name, milli in end.milli.items()}
     return Counters(end.events - row.start.events, used)

@@ -63,11 +63,8 @@ class Routes:
 
 
 def _configured_leg(tables: Tables, entity_id: str, resource: str) -> Leg | None:
-    for scope in scopes_for(entity_id, resource):
-        config = tables.config(scope)
-        if config and config.limits:
-            return Leg(entity_id, resource, config.limits, scope.level)
-    return None
+    found = tables.limits_in(scopes_for(entity_id, resource))
+    return None if found is None else Leg(entity_id, resource, found[1], found[0].level)
 
 
 def _cascade(tables: Tables, entity_id: str) -> list[str]:

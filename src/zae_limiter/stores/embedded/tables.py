@@ -5,29 +5,23 @@ Lists take the key to continue after (``None`` from the start) and a number of r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
+from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.windows import DAY_MS, DAYS_KEPT, Counters
 
-DAY_MS = 86_400_000
-USAGE_RETENTION_MS = 90 * DAY_MS
-AUDIT_RETENTION_MS = 90 * DAY_MS
+USAGE_RETENTION_MS = DAYS_KEPT * DAY_MS
+AUDIT_RETENTION_MS = DAYS_KEPT * DAY_MS
 
 BUCKET_MARGIN_MS = 60_000
 """How long a bucket that is full again is kept: being gone and being full are the same to a caller."""
-
-
-class Counters(NamedTuple):
-    """What a bucket has ever counted: grants, and millitokens per limit."""
-
-    events: int
-    milli: Mapping[str, int]
 
 
 class UsageRow(NamedTuple):
@@ -59,13 +53,17 @@ class Tables(Protocol):
     def children(self, parent_id: str, after: str | None, count: int) -> list[Entity]: ...
 
     def config(self, scope: Scope) -> Config | None: ...
+    def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
+        """The first of these levels that has limits, and the limits."""
+
     def put_config(self, scope: Scope, config: Config) -> None: ...
+    def drop_config(self, scope: Scope) -> None: ...
     def scopes_of(self, entity_id: str) -> list[Scope]: ...
     def resources_with_limits(self, after: str | None, count: int) -> list[str]: ...
     def entities_with_limits(self, resource: str, after: str | None, count: int) -> list[str]: ...
 
     def bucket(self, entity_id: str, resource: str) -> Bucket | None: ...
-    def put_bucket(self, bucket: Bucket, now: int) -> None: ...
+    def put_bucket(self, bucket: Bucket) -> None: ...
     def drop_bucket(self, bucket: Bucket) -> None: ...
     def buckets_of(self, entity_id: str) -> list[Bucket]: ...
     def buckets(self, after: tuple[str, str] | None, count: int) -> list[Bucket]: ...

@@ -29,9 +29,9 @@ from typing import Any
 
 from zae_limiter.bucket import MILLI, Bucket
 from zae_limiter.naming import MAX_AMOUNT
-from zae_limiter.stores.embedded.draws import HOUR_MS
 from zae_limiter.stores.judging import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Folded, Grant, Leg, Shortcut
+from zae_limiter.stores.windows import HOUR_MS
 
 MOST_LIMITS = 24
 """Beyond this the long way is as good."""

@@ -10,11 +10,11 @@ from itertools import count
 from typing import Any, TypeVar
 
 from zae_limiter.bucket import untake
-from zae_limiter.exceptions import NamespaceNotFoundError, ValidationError
+from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import NamespaceInfo, Page
-from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.directory import DirectoryVerbs
@@ -24,6 +24,7 @@ from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.memory.shortcut import shortcut
 from zae_limiter.stores.memory.tables import InOrder, MemoryTables
 from zae_limiter.stores.protocol import Draw, Grant, Outcome, Shortcut
+from zae_limiter.stores.refusals import not_deleted_yet
 
 Result = TypeVar("Result")
 
@@ -53,7 +54,8 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
                 granted.append(outcome)
                 for bucket in buckets:
                     bucket.advance(now)
-                outcome = outcome._replace(left=[balance.tk for balance in outcome.balances])
+                left = [balance.tk for balance in outcome.balances]
+                outcome = Grant(outcome.legs, outcome.wanted, outcome.balances, left, now)
                 if draw.limits is None and draw.legs is None:
                     found = shortcut(self._lock, outcome.legs, buckets)
                     if found is not None:
@@ -133,7 +135,7 @@ class MemoryStore:
         def work() -> NamespaceInfo:
             if name not in self._namespaces:
                 self._register(name, now)
-                self._namespaces[name][1].add_audit("$NAMESPACE", "registered", None, principal, {}, now)
+                self._namespaces[name][1].add_audit(NAMESPACE_SUBJECT, "registered", None, principal, {}, now)
             return self._live(name)[0]
 
         return self._at_once(work)
@@ -152,7 +154,7 @@ class MemoryStore:
         def work() -> None:
             info, tables = self._live(name)
             self._namespaces[name] = (replace(info, deleted_at=at(now)), tables)
-            tables.add_audit("$NAMESPACE", "deleted", None, principal, {}, now)
+            tables.add_audit(NAMESPACE_SUBJECT, "deleted", None, principal, {}, now)
             self._shortcuts[name].clear()
 
         return self._at_once(work)
@@ -162,7 +164,7 @@ class MemoryStore:
             info, tables = self._registered(name)
             if info.deleted_at is not None:
                 self._namespaces[name] = (replace(info, deleted_at=None), tables)
-                tables.add_audit("$NAMESPACE", "recovered", None, principal, {}, now)
+                tables.add_audit(NAMESPACE_SUBJECT, "recovered", None, principal, {}, now)
             return self._namespaces[name][0]
 
         return self._at_once(work)
@@ -171,7 +173,7 @@ class MemoryStore:
         def work() -> int:
             info, tables = self._registered(name)
             if info.deleted_at is None:
-                raise ValidationError("namespace", name, "must be deleted before it is purged")
+                raise not_deleted_yet(name)
             self._forget(name)
             return len(tables)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
+from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.embedded.routes import Routes
@@ -20,11 +21,11 @@ from zae_limiter.stores.embedded.tables import (
     AUDIT_RETENTION_MS,
     BUCKET_MARGIN_MS,
     USAGE_RETENTION_MS,
-    Counters,
     UsageRow,
 )
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.ulid import ulid
+from zae_limiter.stores.windows import Counters, counted
 
 LOOKED_AT_PER_NEW_BUCKET = 4
 
@@ -115,7 +116,7 @@ class MemoryTables:
         self._limited_scopes = Index()
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._bucket_keys: InOrder[tuple[str, str]] = InOrder()
-        self._resources_by_entity = Index()
+        self._resources_by_entity: dict[str, tuple[str, ...]] = {}  # in order; few each
         self._entities_by_resource = Index()
         self._oldest_buckets: deque[tuple[str, str]] = deque()
         self._buckets_kept = 0
@@ -167,17 +168,26 @@ class MemoryTables:
     def config(self, scope: Scope) -> Config | None:
         return self._configs.get(scope)
 
+    def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
+        for scope in scopes:
+            config = self._configs.get(scope)
+            if config is not None and config.limits:
+                return scope, config.limits
+        return None
+
     def put_config(self, scope: Scope, config: Config) -> None:
         self._configs[scope] = config
-        if scope.resource is None:
-            return
-        if scope.entity_id is None:
-            change = self._limited_resources.add if config.limits else self._limited_resources.discard
-            change(scope.resource)
-        elif config.limits:
+        if scope.resource is not None and scope.entity_id is None:
+            self._limited_resources.add(scope.resource)
+        elif scope.resource is not None and scope.entity_id is not None:
             self._limited_entities.add(scope.resource, scope.entity_id)
             self._limited_scopes.add(scope.entity_id, scope.resource)
-        else:
+
+    def drop_config(self, scope: Scope) -> None:
+        del self._configs[scope]
+        if scope.resource is not None and scope.entity_id is None:
+            self._limited_resources.discard(scope.resource)
+        elif scope.resource is not None and scope.entity_id is not None:
             self._limited_entities.discard(scope.resource, scope.entity_id)
             self._limited_scopes.discard(scope.entity_id, scope.resource)
 
@@ -195,26 +205,31 @@ class MemoryTables:
     def bucket(self, entity_id: str, resource: str) -> Bucket | None:
         return self._buckets.get((entity_id, resource))
 
-    def put_bucket(self, bucket: Bucket, now: int) -> None:
+    def put_bucket(self, bucket: Bucket) -> None:
         key = (bucket.entity_id, bucket.resource)
         if key in self._buckets:
             return
         self._buckets[key] = bucket
         self._bucket_keys.add(key)
-        self._resources_by_entity.add(bucket.entity_id, bucket.resource)
+        others = self._resources_by_entity.get(bucket.entity_id, ())
+        self._resources_by_entity[bucket.entity_id] = tuple(sorted((*others, bucket.resource)))
         self._entities_by_resource.add(bucket.resource, bucket.entity_id)
         self._oldest_buckets.append(key)
+        if len(self._oldest_buckets) > 2 * len(self._buckets) + SPARE:  # buckets that are deleted and made again
+            self._oldest_buckets = deque(dict.fromkeys(kept for kept in self._oldest_buckets if kept in self._buckets))
 
     def drop_bucket(self, bucket: Bucket) -> None:
         del self._buckets[bucket.entity_id, bucket.resource]
         self._shortcuts.pop((bucket.entity_id, bucket.resource), None)
         self._bucket_keys.discard((bucket.entity_id, bucket.resource))
-        self._resources_by_entity.discard(bucket.entity_id, bucket.resource)
+        others = tuple(name for name in self._resources_by_entity.pop(bucket.entity_id) if name != bucket.resource)
+        if others:
+            self._resources_by_entity[bucket.entity_id] = others
         self._entities_by_resource.discard(bucket.resource, bucket.entity_id)
         bucket.balances = ()  # whoever still holds it finds that it changed
 
     def buckets_of(self, entity_id: str) -> list[Bucket]:
-        return [self._buckets[entity_id, resource] for resource in self._resources_by_entity.after(entity_id, None)]
+        return [self._buckets[entity_id, resource] for resource in self._resources_by_entity.get(entity_id, ())]
 
     def buckets(self, after: tuple[str, str] | None, count: int) -> list[Bucket]:
         return [self._buckets[key] for key in self._bucket_keys.after(after, count)]
@@ -232,8 +247,8 @@ class MemoryTables:
             bucket = self._buckets.get(key)
             if bucket is None:
                 continue
-            if bucket.full_at() + BUCKET_MARGIN_MS < now:
-                self.close_usage(bucket, Counters(bucket.events, bucket.counters()))
+            if bucket.rf + BUCKET_MARGIN_MS < now and bucket.full_at() + BUCKET_MARGIN_MS < now:
+                self.close_usage(bucket, counted(bucket))
                 self.drop_bucket(bucket)
             else:
                 self._oldest_buckets.append(key)

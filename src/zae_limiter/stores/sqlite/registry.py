@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from zae_limiter.exceptions import NamespaceNotFoundError, ValidationError
+from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import NamespaceInfo, Page
-from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.refusals import not_deleted_yet
 from zae_limiter.stores.sqlite.bites import KEYS, bite
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import Read, Write
@@ -102,13 +103,13 @@ def _info(row: tuple[Any, ...]) -> NamespaceInfo:
 def _audit(connection: Connection, name: str, action: str, principal: str | None, now: int) -> None:
     tables = SqliteTables(connection)
     (tables.ns,) = connection.execute("SELECT id FROM namespaces WHERE name = ?", (name,)).fetchone()
-    tables.add_audit("$NAMESPACE", action, None, principal, {}, now)
+    tables.add_audit(NAMESPACE_SUBJECT, action, None, principal, {}, now)
 
 
 def _purge_bite(connection: Connection, name: str) -> int:
     info = _registered(connection, name)
     if info.deleted_at is None:
-        raise ValidationError("namespace", name, "must be deleted before it is purged")
+        raise not_deleted_yet(name)
     (ns,) = connection.execute("SELECT id FROM namespaces WHERE name = ?", (name,)).fetchone()
     left = ROWS_PER_BITE
     for table in KEYS:

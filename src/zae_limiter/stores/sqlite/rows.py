@@ -13,8 +13,9 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
-from zae_limiter.stores.embedded.tables import Counters, UsageRow
+from zae_limiter.stores.embedded.tables import UsageRow
 from zae_limiter.stores.protocol import Config
+from zae_limiter.stores.windows import Counters
 
 
 def to_json(value: object) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
+from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.embedded.recent import Recent
 from zae_limiter.stores.embedded.routes import Routes
-from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, Counters, UsageRow
+from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN, KnownBucket
 from zae_limiter.stores.sqlite.rows import (
@@ -21,6 +22,7 @@ from zae_limiter.stores.sqlite.rows import (
     counters_to_text,
     entity_from_row,
     entity_to_row,
+    limits_from_text,
     limits_to_text,
     terms_to_text,
     to_json,
@@ -28,8 +30,9 @@ from zae_limiter.stores.sqlite.rows import (
     usage_from_row,
 )
 from zae_limiter.stores.ulid import ulid
+from zae_limiter.stores.windows import HOUR_MS, Counters
 
-EXPIRY_STEP_MS = 3_600_000
+EXPIRY_STEP_MS = HOUR_MS
 """Expiry is rounded up to whole hours, so that an acquire seldom has to move it."""
 
 _ENTITY = "id, name, parent_id, cascade, metadata, version, created_ms"
@@ -109,6 +112,21 @@ class SqliteTables:
         )
         return None if row is None else config_from_row(row)
 
+    def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
+        places = [_place(scope) for scope in scopes]
+        entities, resources = (list(dict.fromkeys(part)) for part in zip(*places, strict=True))
+        # Every pair of them is looked for: that is a search by key for each, unlike a list of pairs.
+        rows = self._all(
+            "SELECT entity_id, resource, limits FROM configs WHERE ns = ? AND limits <> '[]'"
+            f" AND entity_id IN ({_marks(entities)}) AND resource IN ({_marks(resources)})",
+            *(self.ns, *entities, *resources),
+        )
+        found = {(entity_id, resource): limits for entity_id, resource, limits in rows}
+        for scope, place in zip(scopes, places, strict=True):
+            if place in found:
+                return scope, limits_from_text(found[place])
+        return None
+
     def put_config(self, scope: Scope, config: Config) -> None:
         self.connection.execute(
             "INSERT OR REPLACE INTO configs (ns, entity_id, resource, limits, on_unavailable, version)"
@@ -156,7 +174,7 @@ class SqliteTables:
         )
         return None if row is None else bucket_from_row(row)
 
-    def put_bucket(self, bucket: Bucket, now: int) -> None:
+    def put_bucket(self, bucket: Bucket) -> None:
         expires = bucket.full_at() + BUCKET_MARGIN_MS
         expires += -expires % EXPIRY_STEP_MS
         key = (bucket.entity_id, bucket.resource)
@@ -299,6 +317,16 @@ class SqliteTables:
 
     def _all(self, statement: str, *values: Any) -> list[Any]:
         return self.connection.execute(statement, values).fetchall()
+
+
+def expired_buckets(connection: sqlite3.Connection, now: int, count: int) -> list[tuple[int, Bucket]]:
+    """Buckets of any namespace that have long been full again, each with the number of its namespace."""
+    rows = connection.execute(f"SELECT ns, {_BUCKET} FROM buckets WHERE expires_ms < ? LIMIT ?", (now, count))
+    return [(ns, bucket_from_row(row)) for ns, *row in rows.fetchall()]
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _place(scope: Scope) -> tuple[str, str]:

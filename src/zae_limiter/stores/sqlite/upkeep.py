@@ -11,16 +11,19 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 
-from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, USAGE_RETENTION_MS, Counters
+from zae_limiter.running.plan import Interrupted
+from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, USAGE_RETENTION_MS
 from zae_limiter.stores.sqlite.bites import bite
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy
 from zae_limiter.stores.sqlite.gate import Gate
 from zae_limiter.stores.sqlite.pauses import FIRST_PAUSE_S
-from zae_limiter.stores.sqlite.rows import bucket_from_row, counters_to_text
+from zae_limiter.stores.sqlite.tables import Connection, SqliteTables, expired_buckets
+from zae_limiter.stores.sqlite.transactions import transact
+from zae_limiter.stores.windows import counted
 
 logger = logging.getLogger("zae_limiter")
 
@@ -30,11 +33,6 @@ SWEEP_EVERY_S = 10.0
 ROWS_PER_BITE = 100
 PAUSE_BETWEEN_BITES_S = 0.005
 GATE_PATIENCE_S = 5.0
-
-_EXPIRED = (
-    "SELECT ns, entity_id, resource, rf, events, hour, terms, tokens, carried FROM buckets"
-    " WHERE expires_ms < ? LIMIT ?"
-)
 
 
 class Upkeep:
@@ -98,6 +96,8 @@ class Upkeep:
                 if sweep:
                     self._sweep(connection, now)
                 self._checkpoint(connection)
+        except Interrupted as stop:
+            raise stop.cause from None
         except (sqlite3.Error, OSError) as error:
             busy = isinstance(error, sqlite3.OperationalError) and is_busy(error)
             level = logging.DEBUG if busy else logging.WARNING
@@ -108,13 +108,15 @@ class Upkeep:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         self._alone(lambda: connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone())
 
-    def _sweep(self, connection: sqlite3.Connection, now: int) -> None:
-        for drop_some in (
-            lambda: _drop_idle_buckets(connection, now),
-            lambda: _drop(connection, "usage", "hour", now - USAGE_RETENTION_MS),
-            lambda: _drop(connection, "audit", "at_ms", now - AUDIT_RETENTION_MS),
-        ):
-            while self._alone(drop_some) and not self._closing:
+    def _sweep(self, connection: Connection, now: int) -> None:
+        drops: tuple[Callable[[Connection], bool], ...] = (
+            lambda connection: _drop_idle_buckets(connection, now),
+            lambda connection: _drop(connection, "usage", "hour", now - USAGE_RETENTION_MS),
+            lambda connection: _drop(connection, "audit", "at_ms", now - AUDIT_RETENTION_MS),
+        )
+        for drop_some in drops:
+            bite_off = partial(transact, connection, "BEGIN IMMEDIATE", drop_some)
+            while self._alone(bite_off) and not self._closing:
                 time.sleep(PAUSE_BETWEEN_BITES_S)
 
     def _alone(self, work: Callable[[], object]) -> object:
@@ -134,33 +136,15 @@ class Upkeep:
         return None
 
 
-def _drop_idle_buckets(connection: sqlite3.Connection, now: int) -> bool:
-    with _transaction(connection):
-        rows = connection.execute(_EXPIRED, (now, ROWS_PER_BITE)).fetchall()
-        for ns, *row in rows:
-            bucket = bucket_from_row(row)
-            end = counters_to_text(Counters(bucket.events, bucket.counters()))
-            key = (ns, bucket.entity_id, bucket.resource)
-            connection.execute(
-                "UPDATE usage SET end = ? WHERE ns = ? AND entity_id = ? AND resource = ? AND hour = ?",
-                (end, *key, bucket.hour),
-            )
-            connection.execute("DELETE FROM buckets WHERE ns = ? AND entity_id = ? AND resource = ?", key)
-    return len(rows) == ROWS_PER_BITE
+def _drop_idle_buckets(connection: Connection, now: int) -> bool:
+    expired = expired_buckets(connection, now, ROWS_PER_BITE)
+    tables = SqliteTables(connection)
+    for ns, bucket in expired:
+        tables.ns = ns
+        tables.close_usage(bucket, counted(bucket))
+        tables.drop_bucket(bucket)
+    return len(expired) == ROWS_PER_BITE
 
 
-def _drop(connection: sqlite3.Connection, table: str, column: str, before: int) -> bool:
-    with _transaction(connection):
-        return bite(connection, table, f"{column} < ?", before, ROWS_PER_BITE) == ROWS_PER_BITE
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+def _drop(connection: Connection, table: str, column: str, before: int) -> bool:
+    return bite(connection, table, f"{column} < ?", before, ROWS_PER_BITE) == ROWS_PER_BITE

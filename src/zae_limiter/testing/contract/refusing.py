@@ -97,6 +97,8 @@ async def bad_options_are_refused(world: World) -> None:
     options: tuple[dict[str, Any], ...] = (
         {"timeout": -1},
         {"timeout": "1"},
+        {"timeout": ""},
+        {"timeout": None},
         {"timeout": float("nan")},
         {"timeout": float("inf")},
         {"timeout": True},

@@ -19,6 +19,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Backoff,
     Call,
     Item,
+    MachineTime,
     NoAnswer,
     Reason,
     Refused,
@@ -77,8 +78,12 @@ class Asking:
 
     def window(self) -> Plan[Window]:
         """The time from now on that a verb, or a page of a long one, may take."""
-        time = yield from READ_MACHINE_TIME
-        return Window(time.timer_ms, time.timer_ms + self.deadline_ms, time.epoch_s, self.moment())
+        return self.window_from((yield READ_MACHINE_TIME))
+
+    def window_from(self, time: MachineTime) -> Window:
+        """The same, for whoever has read the time."""
+        started, epoch_s = time
+        return Window(started, started + self.deadline_ms, epoch_s, next(self._moments))
 
     def ask(
         self, operation: str, params: Mapping[str, Any], until: Window, *, repeatable: bool, patient: bool = True
@@ -123,9 +128,22 @@ class Asking:
         reply = yield from self.ask("GetItem", params, until, repeatable=True)
         return reply.get("Item")
 
-    def get_all(self, keys: Iterable[Key], until: Window, *, consistent: bool = True) -> Plan[dict[Key, Item]]:
-        """Those of the items that exist, however many calls that takes."""
-        wanted = list(dict.fromkeys(keys))
+    def get_few(self, keys: Sequence[Key], until: Window) -> Plan[dict[Key, Item]]:
+        """Those of the items that exist, by no more than the simplest call."""
+        if len(keys) != 1:
+            return (yield from self.get_all(keys, until))
+        item = yield from self.get(keys[0], until)
+        return {} if item is None else {keys[0]: item}
+
+    def get_all(
+        self, keys: Iterable[Key], until: Window, *, consistent: bool = True, spare: list[Key] | None = None
+    ) -> Plan[dict[Key, Item]]:
+        """Those of the items that exist, however many calls that takes.
+
+        ``spare`` are read too if that takes no call more; it loses those that were left unread.
+        """
+        spare = [] if spare is None else spare
+        wanted = list(dict.fromkeys([*keys, *spare]))
         found: dict[Key, Item] = {}
         for start in range(0, len(wanted), BATCH_GET):
             pending: Sequence[Any] = [address(key) for key in wanted[start : start + BATCH_GET]]
@@ -137,6 +155,10 @@ class Asking:
                     found.update((key_of(item), item) for item in items)
                 left = reply.get("UnprocessedKeys") or {}
                 pending = next(iter(left.values()))["Keys"] if left else ()
+                if pending and spare:
+                    unread = {key_of(key): key for key in pending}
+                    pending = [unread[key] for key in unread if key not in spare]
+                    spare[:] = [key for key in spare if key not in unread]
                 if pending:
                     tries += 1
                     throttled = Refused(KEY_THROTTLED, "keys were left unread")

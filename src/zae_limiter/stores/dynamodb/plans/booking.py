@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.running.plan import Interrupted, Plan
@@ -20,6 +19,7 @@ from zae_limiter.stores.dynamodb.payments import has_room, holds, placed, shared
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE, PostingPlans
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.updates import UpdateParams
 from zae_limiter.stores.dynamodb.writes import Terms, Wish, new_item
 from zae_limiter.stores.protocol import Leg
 
@@ -127,7 +127,7 @@ class BookingPlans(PostingPlans):
         if unseen:
             yield from self._look_at(unseen, now, until)
 
-    def _params(self, booking: Booking, now: int, until: Window) -> dict[str, Any]:
+    def _params(self, booking: Booking, now: int, until: Window) -> UpdateParams:
         image = booking.image
         assert image is not None
         booking.drop_anchor()

@@ -13,6 +13,7 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.auditing import limits_told
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import config_attributes, config_of
@@ -50,10 +51,8 @@ class ConfigVerbs(SpaceBase):
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
         ns = yield from self.checked_ns()
-        details: dict[str, Any] = {"limits": [limit.as_dict() for limit in limits]}
-        if on_unavailable is not None:
-            details["on_unavailable"] = str(on_unavailable)
-        trace = Trace(scope.audited_as, "limits_set", scope.resource, principal, details)
+        told = limits_told(limits, on_unavailable)
+        trace = Trace(scope.audited_as, "limits_set", scope.resource, principal, told)
         had_limits = True
 
         def attempt(until: Window) -> Plan[None]:

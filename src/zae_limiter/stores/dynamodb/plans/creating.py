@@ -17,6 +17,7 @@ from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.sharing import THROTTLES_BORNE
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.updates import UpdateParams
 
 if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.plans.drawing import DrawingPlans
@@ -40,7 +41,7 @@ class DrawOfNewBuckets:
         """Give back what was taken (see ``drawing``)."""
         raise NotImplementedError
 
-    def params_of(self, leg: LegUnderWay) -> dict[str, Any]:
+    def params_of(self, leg: LegUnderWay) -> UpdateParams:
         """The write of a leg whose bucket is there (see ``drawing``)."""
         raise NotImplementedError
 
@@ -91,7 +92,7 @@ class DrawOfNewBuckets:
         writes: list[dict[str, Any]] = []
         for leg in self.legs:
             if leg.image is not None:
-                writes.append({"Update": self.params_of(leg)})
+                writes.append({"Update": dict(self.params_of(leg))})
             else:
                 writes.append({"Put": space.call_to_create(leg, leg.terms, self.now, self.until).params})
         self.flight = self.legs

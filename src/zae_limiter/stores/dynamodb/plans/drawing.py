@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from zae_limiter.bucket import Balance
 from zae_limiter.models.status import LimitStatus
@@ -21,18 +20,16 @@ from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.gauge import is_pressed
 from zae_limiter.stores.dynamodb.images import newest
 from zae_limiter.stores.dynamodb.items import image_of
-from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.keys import Key, bucket_key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans.asking import Window
+from zae_limiter.stores.dynamodb.plans.at_hand import DrawsAtHand
 from zae_limiter.stores.dynamodb.plans.creating import DrawOfNewBuckets
 from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE
-from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
+from zae_limiter.stores.dynamodb.plans.resolving import Glimpses
 from zae_limiter.stores.dynamodb.plans.sharing import THROTTLES_BORNE, DrawOverShards
-from zae_limiter.stores.dynamodb.requests import (
-    KEY_THROTTLED,
-    NoAnswer,
-    Refused,
-)
+from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, READ_MACHINE_TIME, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.updates import UpdateParams
 from zae_limiter.stores.dynamodb.versions import may_follow
 from zae_limiter.stores.dynamodb.writes import Wish
 from zae_limiter.stores.judging import denial, statuses_of
@@ -61,7 +58,14 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
     def run(self) -> Plan[Outcome]:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
         try:
-            return (yield from self._outcome())
+            leg = self.space.leg_at_hand(self.draw, self.until)
+            if leg is not None:
+                leg.nonce, self.legs = self.space.marks.nonce(self.now), [leg]
+                yield from self.space.post(self.legs, self.params_of, self.now, self.until)
+                granted = self.space.granted_at_hand(leg, self.draw, self.now)
+                if granted is not None:
+                    return granted
+            return (yield from self._outcome(begun=leg is not None))
         except (Refused, NoAnswer, GeneratorExit):
             raise
         except BaseException as stop:
@@ -73,11 +77,17 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
                 self.space.unresolved += 1
             raise
 
-    def _outcome(self) -> Plan[Outcome]:
+    def _outcome(self, *, begun: bool) -> Plan[Outcome]:
+        """The outcome; ``begun``: there is a leg, and its first write has a verdict."""
         try:
             fresh = False
             while True:
-                outcome = yield from self._attempt(fresh)
+                if begun:
+                    begun = False
+                    self._hear_all(self.legs)
+                    outcome = yield from self._follow(terms_are_fresh=False, tries=1)
+                else:
+                    outcome = yield from self._attempt(fresh)
                 if outcome is not None:
                     return outcome
                 yield from self.undo(self.whole)
@@ -108,9 +118,13 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
     def _attempt(self, fresh: bool) -> Plan[Outcome | None]:
         """One set of terms. ``None``: they are too old, and were not obeyed."""
         space = self.space
-        route = yield from space.terms_for(self.draw, self.until, fresh=fresh)
+        glimpses: Glimpses = {}
+        route = yield from space.terms_for(self.draw, self.until, fresh=fresh, glimpses=glimpses)
         ns = yield from space.ns(self.until)
-        self.legs = [LegUnderWay(ns, terms, self.draw) for terms in route.terms]
+        self.legs = [
+            LegUnderWay(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
+            for terms in route.terms
+        ]
         if len(self.legs) > 1:
             time = int(space.asking.deadline_ms * SHARE_FOR_TAKING)
             self.until = self.whole._replace(give_up_at=self.whole.started + time)
@@ -121,7 +135,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
         remembered = self._remembered_denial()
         if remembered is not None:
             return remembered
-        yield from self._look_at([leg for leg in self.legs if leg.image is None])
+        yield from self._look_at([leg for leg in self.legs if leg.image is None], glimpses)
         if space.images.any_divided:
             for leg in self.legs:
                 yield from self.choose_shard(leg)
@@ -130,7 +144,11 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
             leg.throttled = THROTTLES_BORNE + 1
         if shut:
             return (yield from self._deny_under_load())
-        tries = 0
+        return (yield from self._follow(terms_are_fresh=route.fresh))
+
+    def _follow(self, *, terms_are_fresh: bool, tries: int = 0) -> Plan[Outcome | None]:
+        """Try until every leg is written, or one lacks."""
+        space = self.space
         while True:
             pending = [leg for leg in self.legs if not leg.done]
             if not pending:
@@ -163,7 +181,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
             if moving:
                 continue  # where it is now may obey other terms, or lack
             if any(leg.image is None for leg in pending):
-                if not route.fresh:
+                if not terms_are_fresh:
                     return None  # a new bucket obeys what holds now, not what was remembered
                 yield from self.create()
             else:
@@ -194,10 +212,14 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
 
     # Writing
 
-    def params_of(self, leg: LegUnderWay) -> dict[str, Any]:
+    def params_of(self, leg: LegUnderWay) -> UpdateParams:
         space, image = self.space, leg.image
         assert image is not None
         leg.drop_anchor()
+        if not leg.doubtful and not leg.is_stale and image.shards == 1 and not image.resting:
+            return space.draw_params(
+                leg.key, image, leg.deltas, leg.needed, self.now, leg.nonce, self.until, guess=not leg.fresh
+            )
         sure = leg.can_be_sure()
         if leg.doubtful and not sure:
             space.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
@@ -214,13 +236,15 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
         )
 
     def _write(self, legs: Sequence[LegUnderWay]) -> Plan[None]:
-        under_way = {leg.key: leg for leg in legs}
-        yield from self.space.post(legs, lambda one: self.params_of(under_way[one.key]), self.now, self.until)
+        yield from self.space.post(legs, self.params_of, self.now, self.until)
+        self._hear_all(legs)
+
+    # Hearing
+
+    def _hear_all(self, legs: Sequence[LegUnderWay]) -> None:
         for leg in legs:
             assert leg.verdict is not None
             self.hear(leg, leg.verdict)
-
-    # Hearing
 
     def hear(self, leg: LegUnderWay, verdict: Verdict) -> None:
         if isinstance(verdict, NoAnswer):
@@ -253,7 +277,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
     # Outcomes
 
     def _grant(self) -> Grant:
-        now = max(self.now, *(leg.granted_at for leg in self.legs))
+        now = max(self.now, *[leg.granted_at for leg in self.legs])
         balances = [balance for leg in self.legs for balance in leg.whole(self.space.images, now)]
         legs = tuple(leg.paid_leg() for leg in self.legs)
         return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now)
@@ -347,18 +371,17 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
                 memory = self.space.images.get(leg.key)
                 leg.image = None if memory is None else memory.image
 
-    def _look_at(self, legs: Iterable[LegUnderWay]) -> Plan[None]:
+    def _look_at(self, legs: Iterable[LegUnderWay], glimpses: Glimpses | None = None) -> Plan[None]:
+        """See how these buckets are; those that were glimpsed a moment ago are not read again."""
         unseen = list(legs)
         if not unseen:
             return
         for leg in unseen:
             if len(self.space.images.shards_of(leg.first)) > 1:
                 yield from self.look_at_all(leg)
-        if len(unseen) == 1:
-            item = yield from self.space.asking.get(unseen[0].key, self.until)
-            found = {} if item is None else {unseen[0].key: item}
-        else:
-            found = yield from self.space.asking.get_all([leg.key for leg in unseen], self.until)
+        found = glimpses or {}
+        unread = [leg.key for leg in unseen if leg.key not in found]
+        found = {**found, **(yield from self.space.asking.get_few(unread, self.until))}
         for leg in unseen:
             leg.fresh = True
             here = found.get(leg.key)
@@ -367,10 +390,10 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
                 leg.done = leg.nonce in leg.image.ring or leg.image.inc == leg.inc
 
 
-class DrawingPlans(RewritingPlans):
+class DrawingPlans(DrawsAtHand):
     """The verb of every acquire."""
 
     @verb
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        until = yield from self.asking.window()
+        until = self.asking.window_from((yield READ_MACHINE_TIME))
         return (yield from DrawUnderWay(self, draw, self.images.corrected(now), until).run())

@@ -14,8 +14,8 @@ from zae_limiter.stores.dynamodb.items import BrokenItem, image_of
 from zae_limiter.stores.dynamodb.keys import Key, shard_key, shard_of
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.requests import Item, Refused
+from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.versions import FENCED
-from zae_limiter.stores.dynamodb.writes import Update
 
 
 def drop_buckets(asking: Asking, keys: Sequence[Key], now: int, until: Window) -> Plan[None]:

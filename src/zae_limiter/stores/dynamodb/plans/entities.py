@@ -21,6 +21,7 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.auditing import description
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import config_of, key_of
@@ -57,6 +58,7 @@ from zae_limiter.stores.dynamodb.plans.listing import (
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.protocol import Config, EntityChange, Scope
+from zae_limiter.stores.refusals import has_children, own_ancestor
 
 MOST_ANCESTORS = WRITES_AT_ONCE - 3
 """How many ancestors one transaction can watch, beside the entity, its old parent and the audit event."""
@@ -152,19 +154,10 @@ class EntityVerbs(SpaceBase):
         if parent is not None and not is_live(found.get(parent)):
             raise EntityNotFoundError(str(entity.parent_id))
         version = 0 if item is None else int(item["config_version"]["N"])
-        attributes = {
-            **description(entity),
-            **filing(ns, entity),
-            "entity_id": entity.id,
-            "created_at": None if entity.created_at is None else milliseconds_at(entity.created_at),
-            "version": entity.version,
-            "config_version": version + 1,
-            "children": 0,
-        }
         expected = NEW if item is None else {"config_version": version, "deleted": True}
         trace = Trace(entity.id, "entity_created", None, principal, description(entity))
         writes = [
-            put(self.asking.table, own, attributes, expected),
+            put(self.asking.table, own, new_entity_attributes(ns, entity, version + 1), expected),
             traced(self.asking, ns, trace, now, until),
         ]
         if parent is not None:
@@ -236,7 +229,7 @@ class EntityVerbs(SpaceBase):
         writes = [traced(self.asking, ns, trace, now, until)]
         if item is not None and entity is not None:
             if int(item["children"]["N"]) > 0:
-                raise ValidationError("entity_id", entity_id, "has children; delete them or give them another parent")
+                raise has_children(entity_id)
             version = int(item["config_version"]["N"])
             expected = {"version": entity.version, "config_version": version, "deleted": ABSENT, "children": 0}
             grave = {"entity_id": entity_id, "deleted": True, "config_version": version + 1}
@@ -315,13 +308,17 @@ def entity_of(item: Item) -> Entity:
     )
 
 
-def description(entity: Entity) -> Mapping[str, Any]:
-    """What an update may change, as the item and the audit trail have it."""
+def new_entity_attributes(ns: str, entity: Entity, config_version: int) -> Mapping[str, Any]:
+    """What the item of an entity that begins now has beside its key. It is nobody's parent yet."""
+    created = entity.created_at
     return {
-        "name": entity.name,
-        "parent_id": entity.parent_id,
-        "cascade": entity.cascade,
-        "metadata": dict(entity.metadata),
+        **description(entity),
+        **filing(ns, entity),
+        "entity_id": entity.id,
+        "created_at": None if created is None else milliseconds_at(created),
+        "version": entity.version,
+        "config_version": config_version,
+        "children": 0,
     }
 
 
@@ -342,8 +339,3 @@ def check_size(metadata: Mapping[str, str]) -> None:
     """Refuse notes that no item could hold."""
     if len(as_json(metadata).encode()) > MOST_METADATA_BYTES:
         raise ValidationError("metadata", metadata, f"must have at most {MOST_METADATA_BYTES} bytes altogether here")
-
-
-def own_ancestor(entity_id: str, parent_id: str | None) -> ValidationError:
-    """The refusal of a circle."""
-    return ValidationError("parent_id", parent_id, f"{entity_id!r} would become an ancestor of itself")

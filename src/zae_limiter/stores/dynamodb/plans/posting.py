@@ -8,27 +8,17 @@ is, or why nobody knows. A lost answer to a joint write is resolved by its leade
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.bookings import Booking, Seen, Verdict, answers_of
 from zae_limiter.stores.dynamodb.desks import GRACE_MS, Desks
-from zae_limiter.stores.dynamodb.gauge import load_of
-from zae_limiter.stores.dynamodb.items import Image, image_of
-from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.lots import Lot, joined
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.resolving import ResolvingPlans
-from zae_limiter.stores.dynamodb.requests import (
-    Answer,
-    AwaitNews,
-    Call,
-    DeadlineOver,
-    NoAnswer,
-    Refused,
-    Together,
-)
-from zae_limiter.stores.dynamodb.writes import Wish, update
+from zae_limiter.stores.dynamodb.plans.writing import WritingPlans
+from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.updates import UpdateParams
 
 TRIES_AT_ONCE = 2
 """So often a refused write is repeated at once, with the image the refusal brought; later ones wait a little."""
@@ -36,7 +26,7 @@ TRIES_AT_ONCE = 2
 LONGEST_WRITE_ROUNDS = 3
 """So many times the grace is waited for whoever writes for all, once it has begun."""
 
-Params = dict[str, Any]
+Booked = TypeVar("Booked", bound=Booking)
 
 
 class NeverTold(NoAnswer):
@@ -45,10 +35,9 @@ class NeverTold(NoAnswer):
     final = True
 
 
-class PostingPlans(ResolvingPlans):
+class PostingPlans(WritingPlans):
     """Writes to buckets, one verdict each."""
 
-    unresolved = 0
     coalesce = True
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -56,7 +45,7 @@ class PostingPlans(ResolvingPlans):
         self.desks = Desks()
 
     def post(
-        self, bookings: Sequence[Booking], write: Callable[[Booking], Params], now: int, until: Window
+        self, bookings: Sequence[Booked], write: Callable[[Booked], UpdateParams], now: int, until: Window
     ) -> Plan[None]:
         """Write all of them, each to a bucket that exists. Each has its verdict then.
 
@@ -64,6 +53,12 @@ class PostingPlans(ResolvingPlans):
         """
         if not self.coalesce:
             yield from self._write_alone(bookings, write, now, until)
+            return
+        if len(bookings) == 1:
+            if self.desks.enter_if_free(bookings[0], until.started, until.give_up_at):
+                yield from self._write_one(bookings[0], write, now, until)
+            else:
+                yield from self._post_in_turn(bookings[0], write, now, until)
             return
         free = [booking for booking in bookings if self.desks.enter_if_free(booking, until.started, until.give_up_at)]
         if free:
@@ -74,7 +69,7 @@ class PostingPlans(ResolvingPlans):
                 yield from self._post_in_turn(booking, write, now, until)
 
     def _post_in_turn(
-        self, booking: Booking, write: Callable[[Booking], Params], now: int, until: Window
+        self, booking: Booked, write: Callable[[Booked], UpdateParams], now: int, until: Window
     ) -> Plan[None]:
         booking.now = now
         leads = self.desks.enter(booking, until.started, until.give_up_at)
@@ -97,7 +92,7 @@ class PostingPlans(ResolvingPlans):
             if company:
                 yield from self._write_for_all([booking, *company], image, until)
             else:
-                yield from self._write_alone([booking], write, now, until)
+                yield from self._write_one(booking, write, now, until)
         finally:
             self.desks.leave(booking)
 
@@ -135,7 +130,7 @@ class PostingPlans(ResolvingPlans):
     # Writing
 
     def _write_alone(
-        self, bookings: Sequence[Booking], write: Callable[[Booking], Params], now: int, until: Window
+        self, bookings: Sequence[Booked], write: Callable[[Booked], UpdateParams], now: int, until: Window
     ) -> Plan[None]:
         try:
             calls = [self.call_to_update(write(booking), until) for booking in bookings]
@@ -160,6 +155,41 @@ class PostingPlans(ResolvingPlans):
             for booking in bookings:
                 if booking.desk is not None:
                     self.desks.leave(booking)
+
+    def _write_one(
+        self, booking: Booked, write: Callable[[Booked], UpdateParams], now: int, until: Window
+    ) -> Plan[None]:
+        """The same for one booking, as most are."""
+        answer: Answer
+        try:
+            call = Call("UpdateItem", write(booking).returning_new(), until.give_up_at)
+            try:
+                try:
+                    answer = yield call
+                except (Refused, NoAnswer) as failure:
+                    answer = failure
+                except CutShort as cut:
+                    answer = NoAnswer(str(cut))
+                booking.note(answer)
+            except Interrupted as stop:
+                booking.note(answers_of(stop, 1)[0])
+                raise
+            except BaseException:
+                booking.note(None)  # an interrupt between any two lines: the answer may not have been noted
+                raise
+            booking.now = now
+            if isinstance(answer, (Refused, NoAnswer)):
+                booking.verdict = yield from self.verdict(booking.key, answer, now)
+            else:
+                images, key = self.images, booking.key
+                image = self.done(key, answer, booking.deltas)
+                if images.is_ahead(image, now):
+                    images.compare_clocks(image, (yield READ_CLOCK))
+                images.see(key, image, now)
+                booking.verdict = Seen(image, True)
+        finally:
+            if booking.desk is not None:
+                self.desks.leave(booking)
 
     def _write_for_all(self, bookings: Sequence[Booking], image: Image, until: Window) -> Plan[None]:
         """One write for all of them, whose leader is the first."""
@@ -248,94 +278,6 @@ class PostingPlans(ResolvingPlans):
         for booking in lot.bookings:
             booking.begin_anew(self.marks.nonce(booking.now))
         return Seen(whole.image, done)
-
-    def params(
-        self,
-        key: Key,
-        image: Image,
-        wish: Wish,
-        now: int,
-        nonce: str,
-        until: Window,
-        *,
-        anchor: str | None = None,
-        guess: bool = False,
-    ) -> Params:
-        """The write that does ``wish``; with ``guess``, to the bucket as it may be by now."""
-        memory = self.images.get(key)
-        write = update(
-            image,
-            wish,
-            now=now,
-            nonce=nonce,
-            epoch_s=until.epoch_s,
-            ttl_margin_s=self.asking.ttl_margin_s,
-            anchor=anchor,
-            guesses={} if memory is None or not guess else memory.guesses(now),
-            load=load_of(image, 0 if memory is None else memory.failed(now)),
-            age_ms=None if memory is None else now - memory.seen_at,
-        )
-        return write.params(self.asking.table, key)
-
-    def call_to_update(self, params: Params, until: Window) -> Call:
-        """An UpdateItem that answers with the bucket as it is afterwards."""
-        return Call("UpdateItem", {**params, "ReturnValues": "ALL_NEW"}, until.give_up_at)
-
-    def ask_together(self, calls: Sequence[Call]) -> Plan[Sequence[Answer]]:
-        """The answers to several calls, errors as values."""
-        if len(calls) > 1:
-            try:
-                return (yield from Together(calls))
-            except CutShort as cut:
-                return [NoAnswer(str(cut))] * len(calls)
-        try:
-            return [(yield from calls[0])]
-        except (Refused, NoAnswer) as failure:
-            return [failure]
-        except CutShort as cut:
-            return [NoAnswer(str(cut))]
-
-    # Hearing
-
-    def verdict(self, key: Key, answer: Answer, now: int) -> Plan[Verdict]:
-        """What an answer says, once the image it brings is remembered."""
-        if isinstance(answer, NoAnswer):
-            return answer
-        memory = self.images.get(key)
-        before = None if memory is None else memory.image
-        if not isinstance(answer, Refused):
-            if memory is not None:
-                memory.succeeded()
-                if memory.throttled:
-                    memory.throttled -= 1
-                    self.images.avoid(key, 0)
-            return Seen((yield from self.see(key, image_of(answer["Attributes"], before), now)), True)
-        if not answer.by_condition:
-            return answer
-        if answer.item is None:
-            self.images.forget(key)
-            return Seen(None, False)
-        image = yield from self.see(key, image_of(answer.item, before), now)
-        if memory is not None:
-            memory.suffered(now)
-        return Seen(image, False)
-
-    def see(self, key: Key, image: Image, now: int) -> Plan[Image]:
-        """Remember an image, and learn from it whether our clock is late."""
-        if self.images.is_ahead(image, now):
-            self.images.compare_clocks(image, (yield from READ_CLOCK))
-        self.images.see(key, image, now)
-        return image
-
-    def remember_own(self, booking: Booking) -> None:
-        """This client did it: what else happened to the bucket was done by others."""
-        memory = self.images.get(booking.key)
-        if memory is not None:
-            memory.took(booking.deltas)
-
-    def void(self, booking: Booking, now: int, until: Window) -> Plan[bool]:
-        """Make sure of a write whose answer was lost (see ``booking``)."""
-        raise NotImplementedError
 
 
 def _is_like(image: Image, booking: Booking) -> bool:

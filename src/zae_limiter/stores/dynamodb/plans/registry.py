@@ -53,6 +53,7 @@ from zae_limiter.stores.dynamodb.plans.listing import (
 from zae_limiter.stores.dynamodb.requests import Item, Refused
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.dynamodb.versions import FENCED
+from zae_limiter.stores.refusals import not_deleted_yet
 
 FENCED_AT_ONCE = 50
 PURGED_AT_ONCE = 200
@@ -156,7 +157,7 @@ class RegistryVerbs:
     def _begin_purge(self, name: str, until: Window) -> Plan[NamespaceInfo]:
         info = info_of((yield from self._record(name, until)))
         if info.deleted_at is None:
-            raise ValidationError("namespace", name, "must be deleted before it is purged")
+            raise not_deleted_yet(name)
         writes = self._updates(info, {"purging": True}, {"deleted_at": PRESENT})
         yield from commit(self.asking, writes, until)
         return info

@@ -17,10 +17,10 @@ from zae_limiter.models.reports import CacheStats
 from zae_limiter.running.plan import Bell, Plan
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import config_of
-from zae_limiter.stores.dynamodb.keys import config_key, meta_key, namespace_id_key
+from zae_limiter.stores.dynamodb.keys import Key, bucket_key, config_key, meta_key, namespace_id_key
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.plans.base import SpaceBase
-from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver
+from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.dynamodb.versions import Versions, of_call
 from zae_limiter.stores.dynamodb.writes import Terms
@@ -97,6 +97,10 @@ def with_ways(chain: list[Standing]) -> list[Standing]:
     return ways[::-1]
 
 
+Glimpses = dict[Key, Item | None]
+"""Buckets as they were when their limits were read, by the same call. ``None``: it was not there."""
+
+
 class ResolvingPlans(SpaceBase):
     """From an entity and a resource to terms."""
 
@@ -128,15 +132,18 @@ class ResolvingPlans(SpaceBase):
         super().forget_everything()
         self._standings.clear()
 
-    def terms_for(self, draw: Draw, until: Window, *, fresh: bool) -> Plan[Route]:
-        """What every bucket of a draw is to obey, the entity's own first."""
+    def terms_for(self, draw: Draw, until: Window, *, fresh: bool, glimpses: Glimpses | None = None) -> Plan[Route]:
+        """What every bucket of a draw is to obey, the entity's own first.
+
+        ``glimpses`` gets the buckets that are not remembered, as far as something is read for them anyway.
+        """
         if draw.legs is not None:
             return (yield from self._terms_again(draw.legs, draw.wanted, until, fresh))
-        chain = with_ways((yield from self._chain(draw.entity_id, draw.resource, until, fresh)))
+        chain = with_ways((yield from self._chain(draw.entity_id, draw.resource, until, fresh, glimpses)))
         own = chain[0].terms() if draw.limits is None else chain[0].terms_given(draw.limits)
         if own is None or not own.leg.names.issuperset(draw.wanted):
             if not chain[0].is_of(until):  # it may have been configured a moment ago
-                return (yield from self.terms_for(draw, until, fresh=True))
+                return (yield from self.terms_for(draw, until, fresh=True, glimpses=glimpses))
             if own is None:
                 raise no_limits(draw.entity_id, draw.resource)
             check_names(own.leg, draw.wanted)
@@ -160,12 +167,14 @@ class ResolvingPlans(SpaceBase):
             check_names(terms[0].leg, wanted)
         return Route(terms, fresh_all)
 
-    def _chain(self, entity_id: str, resource: str, until: Window, fresh: bool) -> Plan[list[Standing]]:
+    def _chain(
+        self, entity_id: str, resource: str, until: Window, fresh: bool, glimpses: Glimpses | None
+    ) -> Plan[list[Standing]]:
         """The entity and the ancestors it cascades to."""
-        standing = yield from self.standing(entity_id, resource, until, fresh=fresh)
+        standing = yield from self.standing(entity_id, resource, until, fresh=fresh, glimpses=glimpses)
         chain = [standing]
         while standing.cascade and standing.parent_id is not None and len(chain) < HIGHEST_TREE:
-            standing = yield from self.standing(standing.parent_id, resource, until, fresh=fresh)
+            standing = yield from self.standing(standing.parent_id, resource, until, fresh=fresh, glimpses=glimpses)
             chain.append(standing)
         return chain
 
@@ -190,10 +199,12 @@ class ResolvingPlans(SpaceBase):
                 break
         return own.below(above)
 
-    def standing(self, entity_id: str, resource: str, until: Window, *, fresh: bool) -> Plan[Standing]:
+    def standing(
+        self, entity_id: str, resource: str, until: Window, *, fresh: bool, glimpses: Glimpses | None = None
+    ) -> Plan[Standing]:
         """How one entity stands: as remembered, or (``fresh``) as it is."""
         if fresh or not self._standings.remembers:
-            return (yield from self._read_standing(entity_id, resource, until))
+            return (yield from self._read_standing(entity_id, resource, until, glimpses))
         place = (entity_id, resource)
         reading = (os.getpid(), entity_id, resource)  # what a parent reads stays behind in a fork
         bells: list[Bell] = []
@@ -212,24 +223,30 @@ class ResolvingPlans(SpaceBase):
             if self._under_way.get(reading) is others:
                 raise DeadlineOver("another caller is still reading the limits")
         try:
-            return (yield from self._read_standing(entity_id, resource, until))
+            return (yield from self._read_standing(entity_id, resource, until, glimpses))
         finally:
             self._under_way.pop(reading, None)
             for bell in bells:
                 bell.ring()
 
-    def _read_standing(self, entity_id: str, resource: str, until: Window) -> Plan[Standing]:
+    def _read_standing(
+        self, entity_id: str, resource: str, until: Window, glimpses: Glimpses | None
+    ) -> Plan[Standing]:
         ns = yield from self.ns(until)
         scopes = scopes_for(entity_id, resource)
         read_at = self.asking.moment()
         while True:
             configs = [config_key(ns, scope.entity_id, scope.resource) for scope in scopes]
             meta, registered = meta_key(ns, entity_id), namespace_id_key(ns)
-            items = yield from self.asking.get_all([registered, *configs, meta], until)
+            bucket = bucket_key(ns, entity_id, resource)
+            unseen = [] if glimpses is None or self.images.get(bucket) is not None else [bucket]
+            items = yield from self.asking.get_all([registered, *configs, meta], until, spare=unseen)
             if registered in items:
                 self.live_ns(items[registered])
                 break
             ns = yield from self.checked_ns(until)  # purged; the name may have been given again
+        if glimpses is not None:
+            glimpses.update((key, items.get(key)) for key in unseen)
         found = [config_of(items.get(key)) for key in configs]
         leg = next(
             (

@@ -245,7 +245,7 @@ class DrawOverShards:
         writes = []
         for place, (key, deltas) in enumerate(payment.items()):
             wish = Wish(deltas, deltas, grants=int(place == 0), partly=True)
-            writes.append({"Update": space.params(key, images[key], wish, self.now, leg.nonce, self.until)})
+            writes.append({"Update": dict(space.params(key, images[key], wish, self.now, leg.nonce, self.until))})
         leg.payers = list(payment.items())
         doubts: list[NoAnswer] = []
         try:

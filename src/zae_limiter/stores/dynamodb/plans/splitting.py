@@ -31,7 +31,7 @@ def split(asking: Asking, key: Key, item: Item, now: int, until: Window) -> Plan
             "ConditionExpression": "attribute_not_exists(PK)",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        reasons = yield from asking.transact([{"Update": write.params(asking.table, key)}, {"Put": put}], until)
+        reasons = yield from asking.transact([{"Update": dict(write.params(asking.table, key))}, {"Put": put}], until)
         if not reasons:
             return True
         refused, there = reasons

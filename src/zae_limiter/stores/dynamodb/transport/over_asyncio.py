@@ -16,9 +16,11 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import AsyncGeneratorType
 from typing import Any, Final, TypeVar, cast
 
+from zae_limiter.running.async_driver import InFlight
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
 from zae_limiter.stores.dynamodb.transport.access import (
     CONNECT_S,
@@ -30,10 +32,12 @@ from zae_limiter.stores.dynamodb.transport.access import (
     not_begun,
 )
 from zae_limiter.stores.dynamodb.transport.failures import told
+from zae_limiter.stores.dynamodb.transport.flights import CallInFlight, Note
 from zae_limiter.stores.dynamodb.transport.http_replies import Answer
 from zae_limiter.stores.dynamodb.transport.loop_connection import LoopConnection, NothingSent
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.resting import Resting
+from zae_limiter.stores.dynamodb.transport.seats import Seats
 from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
 from zae_limiter.stores.dynamodb.transport.wire import encoded
 
@@ -86,6 +90,33 @@ class AsyncioTransport:
                     raise
                 mended = True
 
+    def begin(self, operation: str, params: Mapping[str, Any], seconds: float, note: Note) -> InFlight | None:
+        """The reply to come, of a call that is under way by now. Nothing, if something has to be waited for first.
+
+        ``note`` is told what became of it.
+        """
+        loop = asyncio.get_running_loop()
+        process, service = self._process, service_of(operation)
+        pool = process.connections(loop, service)
+        if pool is None or process.entrance.pid != os.getpid():
+            return None
+        access = process.entrance.access(service, quick=True)
+        credentials = None if access is None else access.keeper.current()
+        connection = None if credentials is None else pool.take_at_once()
+        if access is None or credentials is None or connection is None:
+            return None
+        line, give_up_at, again = access.line, loop.time() + seconds, partial(self.call, operation, params)
+        flight = CallInFlight(line, credentials, time.time(), pool, connection, give_up_at, again, note, loop)
+        try:
+            connection.send(line.put(operation, encoded(params), credentials), give_up_at, flight)
+        except (ValueError, NothingSent):  # the ordinary way knows what to do
+            pool.let_go(connection, reusable=False)
+            return None
+        except BaseException:
+            pool.let_go(connection, reusable=False)
+            raise
+        return flight
+
     async def close(self) -> None:
         """Close the connections of this loop, and of others that are running. A later call opens new ones."""
         await self._process_of_this().close()
@@ -117,6 +148,12 @@ class _Process:
             life = self._lives[loop, service] = _Life(access)
             await life.begin()
         return life.carrier
+
+    def connections(self, loop: asyncio.AbstractEventLoop, service: str) -> Connections | None:
+        """The connections there are, if calls go over some of ours."""
+        life = self._lives.get((loop, service))
+        carrier = None if life is None or life.is_over() else life.carrier
+        return carrier if isinstance(carrier, Connections) else None
 
     async def close(self) -> None:
         lives, self._lives = self._lives, {}
@@ -177,17 +214,15 @@ class Connections:
         self._address = (place.host, place.port)
         self._trusted = access.trusted
         self._resting: Resting[LoopConnection] = Resting(IDLE_S)
-        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._seats = Seats(CONNECTIONS)
         self._open: set[LoopConnection] = set()
         self._connecting: set[asyncio.Task[LoopConnection]] = set()
         self._closed = False
 
     async def exchange(self, request: bytes, give_up_at: float) -> Answer:
         """The answer to a call. Raises ``NoAnswer``."""
-        if self._free.locked():
+        if not self._seats.take_at_once():
             await self._wait_for_a_place(give_up_at)
-        else:
-            await self._free.acquire()
         holding = True
         try:
             connection = self._resting.take()
@@ -205,7 +240,24 @@ class Connections:
                 raise NoAnswer("the connection was lost before anything could be sent", sent=False) from None
         finally:
             if holding:
-                self._free.release()
+                self._seats.give_back()
+
+    def take_at_once(self) -> LoopConnection | None:
+        """A connection that rested, if one does; :meth:`let_go` it after the call."""
+        if not self._seats.take_at_once():
+            return None
+        connection = self._resting.take()
+        if connection is None:
+            self._seats.give_back()
+        return connection
+
+    def let_go(self, connection: LoopConnection, *, reusable: bool) -> None:
+        """Its call is over."""
+        if reusable:
+            self._let_rest(connection)
+        else:
+            connection.close()
+        self._seats.give_back()
 
     async def close(self) -> None:
         """Close them, and wait until they are."""
@@ -219,7 +271,7 @@ class Connections:
     async def _wait_for_a_place(self, give_up_at: float) -> None:
         try:
             async with asyncio.timeout_at(give_up_at):
-                await self._free.acquire()
+                await self._seats.take()
         except TimeoutError as error:
             raise NoAnswer("every connection was busy until there was no time left", sent=False) from error
 
@@ -245,7 +297,7 @@ class Connections:
         """A new connection. While it is being made, the one who makes it holds the caller's place."""
         loop = asyncio.get_running_loop()
         if self._closed:
-            self._free.release()
+            self._seats.give_back()
             raise NoAnswer("the connections were closed", sent=False)
         connecting = loop.create_task(self._connect(loop))
         self._connecting.add(connecting)
@@ -265,7 +317,7 @@ class Connections:
 
     def _keep(self, connecting: asyncio.Task[LoopConnection]) -> None:
         """A connection that nobody waits for any more."""
-        self._free.release()
+        self._seats.give_back()
         if not connecting.cancelled() and connecting.exception() is None:
             self._let_rest(connecting.result())
 

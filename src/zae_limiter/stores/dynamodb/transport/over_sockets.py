@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
-from threading import Semaphore
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Final, Protocol, TypeVar
 
@@ -33,13 +33,16 @@ from zae_limiter.stores.dynamodb.transport.access import (
 )
 from zae_limiter.stores.dynamodb.transport.errands import begun
 from zae_limiter.stores.dynamodb.transport.failures import told
-from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader
+from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader, read_at_once
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.resting import Resting
 from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
 from zae_limiter.stores.dynamodb.transport.wire import encoded
 
 PIECE: Final = 65536
+
+NEARLY_S: Final = 0.002
+"""Two times to wait that differ by less are the same: a system waits no more precisely."""
 
 Result = TypeVar("Result")
 
@@ -67,6 +70,7 @@ class SocketTransport:
             process = self._process = _Process(self._target)
         service = service_of(operation)
         access = process.entrance.access(service) or _waited(process.entrance.making_ready(service), give_up_at)
+        carrier = process.carrier(service, access)
         body = encoded(params)
         mended = False
         while True:
@@ -76,7 +80,7 @@ class SocketTransport:
                 request = access.line.put(operation, body, credentials)
             except ValueError as error:
                 raise NoAnswer(str(error), sent=False) from None
-            answer = process.carrier(service, access).exchange(request, give_up_at)
+            answer = carrier.exchange(request, give_up_at)
             try:
                 return access.line.understood(answer, credentials, sent_at)
             except Refused as refusal:
@@ -139,13 +143,18 @@ class Connections:
         self._address = (place.host, place.port)
         self._trusted = access.trusted
         self._resting: Resting[_Connection] = Resting(IDLE_S)
-        self._free = Semaphore(CONNECTIONS)
+        self._free: SimpleQueue[None] = SimpleQueue()
+        """A place for every connection that may be in use beside those that are."""
+        for _ in range(CONNECTIONS):
+            self._free.put(None)
         weakref.finalize(self, _close_all, self._resting)
 
     def exchange(self, request: bytes, give_up_at: float) -> Answer:
         """The answer to a call. Raises ``NoAnswer``."""
-        if not self._free.acquire(timeout=max(give_up_at - monotonic(), 0)):
-            raise NoAnswer("every connection was busy until there was no time left", sent=False)
+        try:
+            self._free.get(timeout=max(give_up_at - monotonic(), 0))
+        except Empty:
+            raise NoAnswer("every connection was busy until there was no time left", sent=False) from None
         holding = True
         try:
             connection = self._resting.take()
@@ -163,22 +172,22 @@ class Connections:
                 raise NoAnswer(f"nothing could be sent: {broken}", sent=False) from broken.__cause__
         finally:
             if holding:
-                self._free.release()
+                self._free.put(None)
 
     def close(self) -> None:
         _close_all(self._resting)
 
     def _exchange(self, connection: _Connection, request: bytes, give_up_at: float) -> Answer:
+        reusable = False
         try:
             answer = connection.exchange(request, give_up_at)
-        except BaseException:
-            connection.close()
-            raise
-        if answer.reusable:
-            self._resting.put(connection)
-        else:
-            connection.close()
-        return answer
+            reusable = answer.reusable
+            return answer
+        finally:
+            if reusable:
+                self._resting.put(connection)
+            else:
+                connection.close()
 
     def _connected(self, give_up_at: float) -> _Connection:
         """A new connection. While it is being made, the one who makes it holds the caller's place."""
@@ -193,7 +202,7 @@ class Connections:
 
     def _keep(self, connecting: Future[_Connection]) -> None:
         """A connection that nobody waits for any more."""
-        self._free.release()
+        self._free.put(None)
         if connecting.exception() is None:
             self._resting.put(connecting.result())
 
@@ -213,10 +222,11 @@ class Connections:
 class _Connection:
     """One connection."""
 
-    __slots__ = ("_socket",)
+    __slots__ = ("_patience", "_socket")
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._patience = -1.0
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -227,22 +237,32 @@ class _Connection:
     def exchange(self, request: bytes, give_up_at: float) -> Answer:
         connection = self._socket
         try:
-            connection.settimeout(max(give_up_at - monotonic(), 0.001))
+            self._wait_at_most(max(give_up_at - monotonic(), 0.001))
             connection.sendall(request)
         except OSError as error:
             raise NothingSent(told(error)) from error
-        reader = ReplyReader()
+        reader: ReplyReader | None = None
         try:
             while True:
                 left = give_up_at - monotonic()
                 if left <= 0:
                     raise TimeoutError("the time is up")
-                connection.settimeout(left)
-                answer = reader.feed(connection.recv(PIECE))
+                self._wait_at_most(left)
+                piece = connection.recv(PIECE)
+                answer = read_at_once(piece) if reader is None else None
+                if answer is None:
+                    reader = reader or ReplyReader()
+                    answer = reader.feed(piece)
                 if answer is not None:
                     return answer
         except (OSError, Garbled) as error:
             raise NoAnswer(f"no answer: {told(error)}") from error
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """Tell the system how long the next step may take, unless that is what it was told last, or nearly."""
+        if not -NEARLY_S <= self._patience - seconds <= NEARLY_S:
+            self._socket.settimeout(seconds)
+            self._patience = seconds
 
 
 def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: float) -> bool:

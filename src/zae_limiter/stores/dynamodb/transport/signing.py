@@ -24,6 +24,10 @@ ALGORITHM: Final = "AWS4-HMAC-SHA256"
 CONTENT_TYPE: Final = "application/x-amz-json-1.0"
 SERVICE: Final = "dynamodb"
 
+_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
+"""What HMAC makes of a key's bytes, before the text and before the hash of that."""
+
 
 class BadCredentials(ValueError):
     """Credentials that no header can carry. The message does not say what they are."""
@@ -61,13 +65,13 @@ class Signer:
             day = self._day = _Day(credentials, date[:8], self._region)
         canonical = f"{self._before_date}{date}{day.after_date}{target}{day.after_target}{sha256(body).hexdigest()}"
         text = f"{ALGORITHM}\n{date}\n{day.scope}\n{sha256(canonical.encode()).hexdigest()}"
-        return Stamp(date, day.authorization + hmac.digest(day.key, text.encode(), "sha256").hex())
+        return Stamp(date, day.authorization + day.signature(text.encode()))
 
 
 class _Day:
     """What stays the same for one day and one set of credentials."""
 
-    __slots__ = ("after_date", "after_target", "authorization", "credentials", "date", "key", "scope")
+    __slots__ = ("_inner", "_outer", "after_date", "after_target", "authorization", "credentials", "date", "scope")
 
     def __init__(self, credentials: Credentials, date: str, region: str) -> None:
         check_credentials(credentials)
@@ -76,10 +80,19 @@ class _Day:
         self.credentials = credentials
         self.date = date
         self.scope = f"{date}/{region}/{SERVICE}/aws4_request"
-        self.key = key_of_the_day(secret_key, date, region, SERVICE)
+        key = key_of_the_day(secret_key, date, region, SERVICE).ljust(sha256().block_size, b"\0")
+        self._inner = sha256(key.translate(_INNER))
+        self._outer = sha256(key.translate(_OUTER))
         self.after_date = (f"\nx-amz-security-token:{token}" if token else "") + "\nx-amz-target:"
         self.after_target = f"\n\n{signed}\n"
         self.authorization = f"{ALGORITHM} Credential={access_key}/{self.scope}, SignedHeaders={signed}, Signature="
+
+    def signature(self, text: bytes) -> str:
+        """The HMAC of a text. What the key has to do with it was hashed once: that is the dearer half."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(text)
+        outer.update(inner.digest())
+        return outer.hexdigest()
 
 
 class Asked(NamedTuple):

@@ -13,12 +13,12 @@ import re
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from zlib import crc32
 
-from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
+from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.transport.failures import judged
 from zae_limiter.stores.dynamodb.transport.http_replies import Answer
 from zae_limiter.stores.dynamodb.transport.places import Place
@@ -55,6 +55,9 @@ USER_AGENT: Final = f"zae-limiter/{__version__} python/{sys.version_info[0]}.{sy
 _MONTHS: Final = {
     name: number for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
 }
+_WRITTEN: Final = '{"Attributes":{'
+"""How the reply to a write begins that asked for the item."""
+
 _SIGNATURE: Final = re.compile(r"\b[0-9a-f]{64}\b")
 
 
@@ -101,7 +104,10 @@ class Line:
             raise NoAnswer("the reply does not have the checksum it was sent with")
         if 200 <= status < 300:
             try:
-                reply = json.loads(body)
+                text = body.decode()
+                if checksum is not None and text.startswith(_WRITTEN) and text.endswith("}}"):
+                    return UnreadReply(text)
+                reply = json.loads(text)
             except (ValueError, RecursionError):
                 reply = None
             if type(reply) is not dict:
@@ -130,8 +136,9 @@ class Line:
 
 
 def encoded(params: Mapping[str, Any]) -> bytes:
-    """A call's parameters as they are sent."""
-    return _encode(params).encode()
+    """A call's parameters as they are sent. Some know that themselves (see ``updates``)."""
+    written: Callable[[], bytes] | None = getattr(params, "written", None)
+    return _encode(params).encode() if written is None else written()
 
 
 def seconds_of(date: bytes) -> float | None:

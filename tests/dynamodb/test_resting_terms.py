@@ -1,0 +1,81 @@
+"""A limit that rests has terms of its own: they may change while version and baseline are the same.
+
+Within one millisecond a limit may come back by ``limits=``, under other terms, and rest again. The bucket then has the
+version and the baseline it had, and a client that reads only the numbers would count on with the old rate.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from zae_limiter import Limit
+from zae_limiter.stores.dynamodb.items import Image, image_in, image_of
+from zae_limiter.stores.dynamodb.keys import bucket_key
+from zae_limiter.stores.dynamodb.requests import UnreadReply
+from zae_limiter.stores.dynamodb.writes import Terms, Wish, new_item, update
+from zae_limiter.stores.protocol import Leg
+
+NOW = 1_767_225_600_000
+RPM, TPM = Limit.per_minute("rpm", 60), Limit.per_minute("tpm", 6_000)
+
+
+def terms(*limits: Limit) -> Terms:
+    return Terms(Leg("key", "gpt", limits, "system_default"), "v1", None, False)
+
+
+def item(*, resting: bool, **other: str) -> dict[str, Any]:
+    """A bucket whose ``tpm`` is in force or rests."""
+    made: dict[str, Any] = new_item(
+        bucket_key("ns", "key", "gpt"),
+        terms(RPM, TPM),
+        {},
+        now=NOW,
+        nonce="1",
+        inc="1",
+        grants=0,
+        epoch_s=NOW // 1000,
+        ttl_margin_s=60,
+    )
+    if resting:
+        del made["b_tpm_cp"]
+    return made | {name: {"N": number} for name, number in other.items()}
+
+
+def seen(found: dict[str, Any], before: Image, way: str) -> Image:
+    if way == "an item":
+        return image_of(found, before)
+    return image_in(UnreadReply(json.dumps({"Attributes": found}, separators=(",", ":"))), before)
+
+
+@pytest.mark.parametrize("way", ["an item", "a reply"])
+def test_other_terms_of_a_limit_that_rests_are_seen(way: str) -> None:
+    before = image_of(item(resting=True))
+    after = seen(item(resting=True, b_tpm_ra="12000000"), before, way)
+    assert before.balances["tpm"].limit.refill_amount == 6_000
+    assert after.balances["tpm"].limit.refill_amount == 12_000
+
+
+@pytest.mark.parametrize("way", ["an item", "a reply"])
+def test_a_limit_that_has_come_to_rest_is_seen(way: str) -> None:
+    whole = item(resting=True)
+    before = image_of({name: value for name, value in whole.items() if not name.startswith("b_tpm")})
+    assert seen(whole, before, way).balances.keys() == {"rpm", "tpm"}
+
+
+def test_a_write_to_a_bucket_under_new_terms_demands_the_terms_it_counts_with() -> None:
+    image = image_of(item(resting=True))
+    write = update(
+        image,
+        Wish(deltas={"rpm": 1_000}, needed={"rpm": 1_000}, terms=terms(RPM)._replace(cv="v2"), grants=1),
+        now=NOW + 5_000,
+        nonce="2",
+        epoch_s=NOW // 1000,
+        ttl_margin_s=60,
+    )
+    params = write.params("table", bucket_key("ns", "key", "gpt"))
+    text = json.dumps([params["ConditionExpression"], params["ExpressionAttributeNames"]])
+    for field in ("b_tpm_ra", "b_tpm_rp", "b_tpm_bx"):
+        assert field in text
