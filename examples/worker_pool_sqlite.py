@@ -53,7 +53,8 @@ def main() -> None:
             shifts: list[Shift] = [done.get(timeout=60) for _ in pool]
             for worker in pool:
                 worker.join()
-            counted = limiter.get_status("pool", "queue").buckets[0].limits[0].total_consumed
+            buckets = limiter.get_status("pool", "queue").buckets
+            counted = sum(bucket.limits[0].total_consumed for bucket in buckets)
 
     jobs = sum(shift.jobs for shift in shifts)
     seconds = max(shift.ended for shift in shifts) - min(shift.began for shift in shifts)
