@@ -25,6 +25,8 @@ from simulation.model import Model
 
 TABLE, RESOURCE = "canned", "gpt-4"
 BUCKET = "/BUCKET#"
+CONFIG_TTL_S = 3_600
+"""Limits that are resolved stay so for as long as anybody measures, however slow the machine is."""
 
 
 class Canned:
@@ -67,8 +69,14 @@ class Canned:
 
     def _found(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         assert self._configured is not None
-        names = (f"{key['PK']['S']} {key['SK']['S']}" for key in keys)
-        return [self._configured[name] for name in names if name in self._configured]
+        found = []
+        for key in keys:
+            name = f"{key['PK']['S']} {key['SK']['S']}"
+            if BUCKET in name:
+                found.append(self._bucket(key))
+            elif name in self._configured:
+                found.append(self._configured[name])
+        return found
 
     def close(self) -> None:
         """Nothing is open."""
@@ -77,7 +85,8 @@ class Canned:
 def canned_limiter(limits: Sequence[Limit], depth: int = 1, *, parsed: bool = False) -> SyncRateLimiter:
     """A client that has taken once as ``key-0``, under ``depth - 1`` ancestors; its answers are canned."""
     canned = Canned(parsed=parsed)
-    store = DynamoStore(TABLE, Target("us-east-1"), deadline=600, transport=canned)
+    target = Target("us-east-1")
+    store = DynamoStore(TABLE, target, deadline=600, config_cache_ttl=CONFIG_TTL_S, transport=canned)
     SyncDriver(machine_clock, store.perform).run(store.create(0))
     limiter = SyncRateLimiter(SyncRepository(store))
     limiter.set_system_defaults(list(limits))

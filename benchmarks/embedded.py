@@ -29,13 +29,16 @@ import token_bucket
 from comparing import Comparison, Goal, find
 from embedded_processes import measure_sqlite
 from measuring import QUICK, THOROUGH, Contender, Import, Run, measure, measure_imports
-from presenting import circumstances, draw, show, show_waits, write
+from presenting import circumstances, show, show_waits, write
 
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, SyncRateLimiter
 
 PACKAGES = ["zae-limiter", "limits", "throttled-py", "token-bucket", "aiolimiter", "pyrate-limiter", "filelock"]
 RPM, TPM = 10**9, 10**12
 """Per minute: never runs out while we measure."""
+
+IMPORTS = 25
+"""Each is a process; more would say the same."""
 
 KEYS = [f"key-{number}" for number in range(1000)]
 RUNNER = asyncio.Runner()
@@ -321,7 +324,7 @@ def main() -> None:
     contenders = list({id(one): one for row in rows for one in (row.ours, row.theirs)}.values())
     costs = measure(contenders, pace, tell)
     imports, import_rows = import_comparisons()
-    import_costs = measure_imports(imports, pace.rounds, tell)
+    import_costs = measure_imports(imports, min(pace.rounds, IMPORTS), tell)
     with tempfile.TemporaryDirectory() as folder:
         on_sqlite, waits = measure_sqlite(Path(folder), pace, RUNNER, tell)
     tell("")
@@ -331,8 +334,6 @@ def main() -> None:
     show(on_sqlite, about, counted="Time on the wall")
     show_waits(waits)
     print(f"written: {write('embedded', findings, about, waits)}")
-    if (chart := draw("embedded", findings)) is not None:
-        print(f"drawn: {chart}")
     RUNNER.close()
 
 

@@ -281,7 +281,7 @@ def measure_sqlite(
     if not has_file_lock():
         print("without the package filelock there is nothing to compare four processes with")
         return findings, []
-    rounds = max(pace.rounds // 10, 2)
+    rounds = max(pace.rounds // 7, 2)
     seconds = 30 * pace.seconds
     more, waits = measure_four_processes(folder, rounds, seconds, tell)
     return findings + more, waits

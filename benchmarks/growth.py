@@ -6,8 +6,9 @@ Within a row every size is measured in every round, in turns, and its cost is to
 that round. CPU of this process, except for processes: there it is time on the wall per acquire of all together.
 
 Entities are drawn at random from as many as there are, which is the worst a cache can meet; every one has a bucket
-already. Files of SQLite are filled by copying a row (``tests/sqlite/crowds.py`` does the same); for DynamoDB it is the
-client without a network (``canned.py``), which sees most of a million entities for the first time when it sees them.
+already, and keeps it: so much was taken that it is not full again, and dropped, before an hour is over. Files are
+filled by copying a row (``tests/sqlite/crowds.py`` does the same); for DynamoDB it is the client without a network
+(``canned.py``). Both clients have seen beforehand as many entities as they remember.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from measuring import Contender, Costs, Pace, measure
 from presenting import OUT, circumstances
 
 from zae_limiter import Limit, SyncRateLimiter
+from zae_limiter.stores.dynamodb.images import MAX_BUCKETS
+from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sqlite"))
 
@@ -41,24 +44,38 @@ ENTITIES = {
     "SQLite": (100, 1_000, 10_000, 100_000, 1_000_000),
     "DynamoDB client": (100, 1_000, 10_000, 100_000, 1_000_000),
 }
-WARMED = 50_000
-"""More than that of one size a client without a network is not shown beforehand."""
+WARMED = {"SQLite": MAX_KNOWN, "DynamoDB client": MAX_BUCKETS}
+"""So many entities a client has seen before it is measured: as many as it remembers, or all if there are fewer."""
 
 LIMITS = (1, 2, 3, 5, 10)
 DEPTHS = (1, 2, 3, 4, 5)
 PROCESSES = (1, 2, 4, 8)
-TWO = [Limit.per_minute("rpm", 10**9), Limit.per_minute("tpm", 10**12)]
+TWO = [Limit.custom("rpm", 10**12, 10**9, 60), Limit.custom("tpm", 10**12, 10**9, 60)]
+LONG = 10**11
+"""So much taken once is back after more than an hour and a half: until then nobody's bucket is dropped."""
+
 PACE, QUICK = Pace(rounds=15, seconds=0.03), Pace(rounds=7, seconds=0.02)
 CREW_ROUNDS, QUICK_CREW_ROUNDS, CREW_SECONDS = 7, 3, 0.3
 COPIED = {"buckets": "entity_id", "usage": "entity_id"}
 NOTE = (
     "CPU per acquire, as a ratio to the smallest size of the same round; the first column has the cost of that one.\n"
-    "Entities are drawn at random from all there are, and all have a bucket; the SQLite client, and the DynamoDB\n"
-    "client beyond 50,000, see most of very many for the first time, which costs them more reads. *Processes* share\n"
-    "one SQLite file: time on the wall per acquire of all together."
+    "Entities are drawn at random from all there are, which is the worst a cache can meet; all have a bucket. The\n"
+    f"SQLite client knows the {MAX_KNOWN:,} rows that it wrote last, the DynamoDB client {MAX_BUCKETS:,} buckets: of "
+    "more entities they\nsee most as if for the first time, which costs a transaction that reads, or calls that look. "
+    "In memory it is the\nprocessor's caches that miss. *Processes* share one SQLite file: time on the wall per "
+    "acquire of all together."
 )
 
 Open = Callable[[Sequence[Limit]], SyncRateLimiter]
+
+
+_EARLIER = time.time_ns() // 1_000_000 % 3_600_000
+
+
+def in_one_hour() -> int:
+    """The time, if the hour had begun with the benchmark: in each hour the first acquire of everybody begins a window
+    of usage, and a million of them would be all that is seen."""
+    return time.time_ns() // 1_000_000 - _EARLIER
 
 
 class Row(NamedTuple):
@@ -92,11 +109,11 @@ class World:
         self._files = 0
 
     def memory(self, limits: Sequence[Limit]) -> SyncRateLimiter:
-        return self._limited(SyncRateLimiter.open("memory://"), limits)
+        return self._limited(SyncRateLimiter.open("memory://", clock=in_one_hour), limits)
 
     def sqlite(self, limits: Sequence[Limit]) -> SyncRateLimiter:
         self._files += 1
-        return self._limited(SyncRateLimiter.open(f"sqlite:///{self.path}"), limits)
+        return self._limited(SyncRateLimiter.open(f"sqlite:///{self.path}", clock=in_one_hour), limits)
 
     @property
     def path(self) -> Path:
@@ -109,9 +126,11 @@ class World:
         return limiter
 
 
-def taking(name: str, limiter: SyncRateLimiter, names: Iterator[str], limits: Sequence[Limit]) -> Contender:
+def taking(
+    name: str, limiter: SyncRateLimiter, names: Iterator[str], limits: Sequence[Limit], amount: int = 1
+) -> Contender:
     """One acquire after the other, each as the next name."""
-    amounts = {limit.name: 1 for limit in limits}
+    amounts = {limit.name: amount for limit in limits}
 
     def run(times: int) -> None:
         for _ in range(times):
@@ -128,6 +147,11 @@ def at_random(entities: int, seed: str) -> Iterator[str]:
         yield f"key-{chance.randrange(entities)}"
 
 
+def in_turn(entities: int) -> Iterator[str]:
+    """Each of them, once."""
+    return (f"key-{number}" for number in range(entities))
+
+
 def always(name: str) -> Iterator[str]:
     while True:
         yield name
@@ -139,14 +163,14 @@ def always(name: str) -> Iterator[str]:
 def crowded_memory(world: World, entities: int) -> SyncRateLimiter:
     limiter = world.memory(TWO)
     gc.disable()  # while it grows, the collector would look at all of it again and again
-    taking("", limiter, (f"key-{number}" for number in range(entities)), TWO).run(entities)
+    taking("", limiter, in_turn(entities), TWO, LONG).run(entities)
     gc.enable()
     return limiter
 
 
 def crowded_sqlite(world: World, entities: int) -> SyncRateLimiter:
     limiter = world.sqlite(TWO)
-    taking("", limiter, always("key-0"), TWO).run(1)
+    taking("", limiter, always("key-0"), TWO, LONG).run(1)
     with opened(world.path) as connection:
         connection.execute("BEGIN")
         for table, whose in COPIED.items():
@@ -164,11 +188,15 @@ def crowded_sqlite(world: World, entities: int) -> SyncRateLimiter:
 
 
 def crowded_dynamodb(world: World, entities: int) -> SyncRateLimiter:
-    limiter = canned_limiter(TWO)
-    if entities <= WARMED:
-        taking("", limiter, (f"key-{number}" for number in range(entities)), TWO).run(entities)
-    else:
-        taking("", limiter, at_random(entities, "before"), TWO).run(WARMED)
+    return canned_limiter(TWO)
+
+
+def acquainted(where: str, limiter: SyncRateLimiter, entities: int) -> SyncRateLimiter:
+    """It has seen as many of them as it remembers."""
+    most = WARMED.get(where, 0)
+    if most:
+        names = in_turn(entities) if entities <= most else at_random(entities, "before")
+        taking("", limiter, names, TWO).run(min(entities, most))
     return limiter
 
 
@@ -180,7 +208,8 @@ def by_entities(world: World, where: str, pace: Pace, most: int, tell: Callable[
     contenders = []
     for size in sizes:
         tell(f"{where}: making {size:,} entities")
-        contenders.append(taking(str(size), CROWDED[where](world, size), at_random(size, "measured"), TWO))
+        limiter = acquainted(where, CROWDED[where](world, size), size)
+        contenders.append(taking(str(size), limiter, at_random(size, "measured"), TWO))
     return Row("entities", where, sizes, contenders, measure(contenders, pace, tell))
 
 
@@ -229,44 +258,42 @@ def by_processes(folder: Path, shared: bool, rounds: int, tell: Callable[[str], 
     return Row("processes", where, PROCESSES, members, Costs(costs)), waits
 
 
-def grown(folder: Path, pace: Pace, rounds: int, most: int, tell: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Every row. Whatever is large is gone before the next begins."""
-    rows: list[dict[str, Any]] = []
+def grown(folder: Path, pace: Pace, rounds: int, most: int, tell: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Every row, as soon as it is known. Whatever is large is gone before the next begins."""
     for where in ENTITIES:
         with ExitStack() as stack:
-            rows.append(by_entities(World(folder, stack), where, pace, most, tell).as_dict())
+            row = by_entities(World(folder, stack), where, pace, most, tell).as_dict()
+        gc.unfreeze()
+        gc.collect()
         for path in folder.iterdir():
             path.unlink()
+        yield row
     with ExitStack() as stack:
         world = World(folder, stack)
         places: dict[str, Open] = {"memory": world.memory, "SQLite": world.sqlite, "DynamoDB client": canned_limiter}
         for where, make in places.items():
-            tell(f"{where}: limits and levels")
-            rows.append(by_limits(where, make, pace, tell).as_dict())
-        rows += [
-            by_depth("memory", lambda depth: deep(world.memory(TWO), depth), pace, tell).as_dict(),
-            by_depth("SQLite", lambda depth: deep(world.sqlite(TWO), depth), pace, tell).as_dict(),
-            by_depth("DynamoDB client", lambda depth: canned_limiter(TWO, depth), pace, tell).as_dict(),
-        ]
+            yield by_limits(where, make, pace, tell).as_dict()
+        yield by_depth("memory", lambda depth: deep(world.memory(TWO), depth), pace, tell).as_dict()
+        yield by_depth("SQLite", lambda depth: deep(world.sqlite(TWO), depth), pace, tell).as_dict()
+        yield by_depth("DynamoDB client", lambda depth: canned_limiter(TWO, depth), pace, tell).as_dict()
     for shared in (True, False):
-        row, waits = by_processes(folder, shared, rounds, tell)
-        rows.append({**row.as_dict(), "worst_ms": waits})
-    return rows
+        of_processes, waits = by_processes(folder, shared, rounds, tell)
+        yield {**of_processes.as_dict(), "worst_ms": waits}
 
 
-def show(rows: Sequence[dict[str, Any]]) -> None:
-    for row in rows:
-        points = row["points"]
-        cells = "  ".join(f"{point['size']:,}: {point['ratio']['median']:.2f}x" for point in points)
-        first = points[0]["seconds"]["median"] * 1e6
-        print(f"{row['what']:<24} {row['where']:<20} {first:8.1f} µs  {cells}")
+def show(row: dict[str, Any]) -> None:
+    points = row["points"]
+    cells = "  ".join(f"{point['size']:,}: {point['ratio']['median']:.2f}x" for point in points)
+    first = points[0]["seconds"]["median"] * 1e6
+    print(f"{row['what']:<24} {row['where']:<20} {first:8.1f} µs  {cells}", flush=True)
 
 
 def main() -> None:
     """Measure, show, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, and at most 10,000 entities")
-    quick = parser.parse_args().quick
+    parser.add_argument("--most", type=int, default=10**6, help="at most so many entities")
+    chosen = parser.parse_args()
     shows = sys.stderr.isatty()
 
     def tell(text: str) -> None:
@@ -274,11 +301,13 @@ def main() -> None:
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
     began = time.monotonic()
-    pace, rounds, most = (QUICK, QUICK_CREW_ROUNDS, 10_000) if quick else (PACE, CREW_ROUNDS, 10**6)
+    pace, rounds = (QUICK, QUICK_CREW_ROUNDS) if chosen.quick else (PACE, CREW_ROUNDS)
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        rows = grown(Path(folder), pace, rounds, most, tell)
-    tell("")
-    show(rows)
+        for row in grown(Path(folder), pace, rounds, min(chosen.most, 10_000 if chosen.quick else 10**6), tell):
+            tell("")
+            show(row)
+            rows.append(row)
     OUT.mkdir(exist_ok=True)
     path = OUT / "growth.json"
     report = {**circumstances(["zae-limiter"]), "rows": rows, "note": NOTE, "took": round(time.monotonic() - began)}

@@ -18,7 +18,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hot_pictures import draw
 from hot_world import Course, Setting, course_of
 from presenting import OUT, circumstances
 
@@ -217,7 +216,7 @@ def show(rows: Sequence[Sequence[str]], found: Sequence[Goal]) -> None:
 
 
 def main() -> None:
-    """Simulate, print, write, draw."""
+    """Simulate, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="shorter spans and fewer of them: about a minute")
     quick = parser.parse_args().quick
@@ -239,6 +238,7 @@ def main() -> None:
     show(rows, found)
     report: dict[str, Any] = circumstances(()) | {
         "simulated": True,
+        "scaled": SCALED,
         "cpu_seconds": round(time.process_time() - began, 1),
         "goals": [goal._asdict() for goal in found],
         "one_entity": {name: [course.as_dict() for course in courses] for name, courses in loads.items()},
@@ -251,10 +251,7 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     path = OUT / "hot_entity.json"
     path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    print(f"\n{path}")
-    picture = draw(loads, parent, alone, shards, grown, SCALED)
-    if picture is not None:
-        print(picture)
+    print(f"\nwritten: {path}")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ class Pace:
 
 
 QUICK = Pace(rounds=15, seconds=0.005)
-THOROUGH = Pace(rounds=101, seconds=0.015)
+THOROUGH = Pace(rounds=61, seconds=0.015)
 
 
 class Costs:

@@ -1,47 +1,42 @@
-"""The bound of everything that is remembered, read from the code that keeps to it."""
+"""The bound of everything that is remembered, read from the code that keeps to it.
+
+Functions that remember their answers are found by looking into every module of the package, so none can be left out;
+tables are named here, with the number that bounds each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import _lru_cache_wrapper
+from types import ModuleType
 from typing import Any
 
-from zae_limiter import bucket
+import zae_limiter
 from zae_limiter.config_cache import MAX_ENTRIES
-from zae_limiter.stores.dynamodb import items, marks, snapshots, writes
 from zae_limiter.stores.dynamodb.images import MAX_BUCKETS, MAX_DIVIDED
-from zae_limiter.stores.dynamodb.transport import trust
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, USAGE_RETENTION_MS
-from zae_limiter.stores.memory import shortcut
-from zae_limiter.stores.sqlite import rows
+from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN
 
 DAY_MS = 86_400_000
+LESS_USED, OLDER_HALF, ALL = "those not used of late go", "the oldest half goes", "all go"
+APART = ("cli", "infra", "manifests", "migrations", "testing", "visualization", "__main__")
+"""What no acquire touches."""
 
 TABLES = (
-    ("memory: shortcuts", MAX_ROUTES, "stores/memory/store.py", "all go"),
-    ("memory: routes", MAX_ROUTES, "stores/embedded/routes.py", "all go"),
-    ("SQLite: routes, per connection and namespace", MAX_ROUTES, "stores/embedded/routes.py", "all go"),
-    ("SQLite: pairs that were granted before", MAX_ROUTES, "stores/sqlite/store.py", "all go"),
-    ("DynamoDB: resolved limits", MAX_ENTRIES, "config_cache.py", "the oldest half goes"),
-    ("DynamoDB: remembered buckets", MAX_BUCKETS, "stores/dynamodb/images.py", "the oldest half goes"),
-    ("DynamoDB: shards of divided buckets", MAX_DIVIDED, "stores/dynamodb/images.py", "all go"),
-    ("DynamoDB: shards to leave alone", MAX_DIVIDED, "stores/dynamodb/images.py", "all go"),
-    ("DynamoDB: shards to draw from", MAX_DIVIDED, "stores/dynamodb/images.py", "all go"),
+    ("memory: routes", MAX_ROUTES, "stores/embedded/routes.py", LESS_USED),
+    ("SQLite: routes, per connection and namespace", MAX_ROUTES, "stores/embedded/routes.py", LESS_USED),
+    ("SQLite: shortcuts", MAX_ROUTES, "stores/sqlite/store.py", LESS_USED),
+    ("SQLite: rows as they were written last", MAX_KNOWN, "stores/sqlite/known_rows.py", LESS_USED),
+    ("DynamoDB: resolved limits", MAX_ENTRIES, "config_cache.py", OLDER_HALF),
+    ("DynamoDB: remembered buckets", MAX_BUCKETS, "stores/dynamodb/images.py", OLDER_HALF),
+    ("DynamoDB: shards of divided buckets", MAX_DIVIDED, "stores/dynamodb/images.py", ALL),
+    ("DynamoDB: shards to leave alone", MAX_DIVIDED, "stores/dynamodb/images.py", ALL),
+    ("DynamoDB: shards to draw from", MAX_DIVIDED, "stores/dynamodb/images.py", ALL),
 )
 """What, how many, where, and what happens then."""
-
-FUNCTIONS: tuple[tuple[str, Any, str], ...] = (
-    ("rates of limits", bucket._rate_of, "bucket.py"),
-    ("memory: shapes of shortcuts", shortcut._maker, "stores/memory/shortcut.py"),
-    ("SQLite: limits as text", rows.limits_to_text, "stores/sqlite/rows.py"),
-    ("SQLite: limits from text", rows.limits_from_text, "stores/sqlite/rows.py"),
-    ("DynamoDB: limits of items", items.limit_of, "stores/dynamodb/items.py"),
-    ("DynamoDB: shapes of writes", writes._shape, "stores/dynamodb/writes.py"),
-    ("DynamoDB: times of marks", marks.nonce_time, "stores/dynamodb/marks.py"),
-    ("DynamoDB: names of counters", snapshots._limit_counted_by, "stores/dynamodb/snapshots.py"),
-    ("DynamoDB: trusted certificates", trust.trusting, "stores/dynamodb/transport/trust.py"),
-)
-"""Answers that are remembered."""
 
 DATA = (
     (
@@ -50,18 +45,14 @@ DATA = (
         "stores/memory/tables.py",
         "each new bucket drops old ones",
     ),
+    ("memory: shortcuts", "one for each live bucket", "stores/memory/tables.py", "each goes with its bucket"),
     (
         "memory: usage rows",
         f"an hour each, for {USAGE_RETENTION_MS // DAY_MS} days",
         "stores/memory/tables.py",
         "the oldest go",
     ),
-    (
-        "memory: buckets in order",
-        "twice the live buckets, and a few",
-        "stores/memory/tables.py",
-        "",
-    ),
+    ("memory: names in order", "twice as many as there are, and a few", "stores/memory/tables.py", ""),
     ("DynamoDB: desks", "writes in flight", "stores/dynamodb/desks.py", "each goes with its write"),
     ("lines", "callers that wait", "repository/lines.py", "each goes with its caller"),
     ("namespaces", "those that were opened", "stores/*/store.py", "they stay with the store"),
@@ -71,9 +62,30 @@ DATA = (
 
 def bounds() -> list[dict[str, Any]]:
     """All of them."""
-    parameters: Callable[[Any], Any] = lambda function: function.cache_parameters()["maxsize"]  # noqa: E731
-    found = [*TABLES, *((what, parameters(each), where, "the least used goes") for what, each, where in FUNCTIONS)]
-    numbered = [(what, f"{most:,}", where, full) for what, most, where, full in found]
-    return [
-        {"cache": what, "most": most, "where": where, "full": full} for what, most, where, full in [*numbered, *DATA]
-    ]
+    numbered = [(what, f"{most:,}", where, full) for what, most, where, full in TABLES]
+    rows = [*numbered, *remembered_answers(), *DATA]
+    return [{"cache": what, "most": most, "where": where, "full": full} for what, most, where, full in rows]
+
+
+def remembered_answers() -> Iterator[tuple[str, str, str, str]]:
+    """Every function that remembers what it answered."""
+    for module in modules():
+        where = module.__name__.partition(".")[2].replace(".", "/") + ".py"
+        for name, function in vars(module).items():
+            if isinstance(function, _lru_cache_wrapper) and function.__module__ == module.__name__:
+                most = function.cache_parameters()["maxsize"]
+                if most is not None:
+                    yield f"answers of `{name}`", f"{most:,}", where, "the least used goes"
+                elif function.__wrapped__.__code__.co_argcount:
+                    yield f"answers of `{name}`", "**no bound**", where, "never"
+
+
+def modules() -> Iterator[ModuleType]:
+    """Every module that an acquire may touch."""
+    yield zae_limiter
+    for found in pkgutil.walk_packages(zae_limiter.__path__, "zae_limiter.", onerror=lambda name: None):
+        if found.name.split(".")[1] not in APART:
+            try:
+                yield importlib.import_module(found.name)
+            except ImportError as error:  # an optional library that is not installed
+                print(f"not looked at: {found.name} ({error})")

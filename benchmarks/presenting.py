@@ -1,8 +1,7 @@
-"""Showing findings: a table, a JSON file, and a chart where matplotlib happens to be installed."""
+"""Showing findings: a table, and a JSON file from which the report is written and drawn."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
 import os
@@ -18,6 +17,9 @@ from comparing import Finding, Waits
 from measuring import Spread
 
 OUT = Path(__file__).parent / "out"
+KEPT = Path(__file__).parent / "kept"
+"""What was measured by hand and is committed with the report."""
+
 WAITS_COLUMNS = ("what", "who", "longest wait", "99 % within", "least served / best served", "goal", "")
 COLUMNS = ("what", "ours", "theirs", "ratio (middle half)", "goal", "")
 
@@ -92,28 +94,6 @@ def write(name: str, findings: Sequence[Finding], about: dict[str, Any], waits: 
         "waits": [wait.as_dict() for wait in waits],
     }
     path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    return path
-
-
-def draw(name: str, findings: Sequence[Finding]) -> Path | None:
-    """Write ``out/name.png``, a bar per ratio; ``None`` without matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
-    pyplot = importlib.import_module("matplotlib.pyplot")
-    shown = [finding for finding in findings if not finding.comparison.cost_ratio]
-    figure, axes = pyplot.subplots(figsize=(10, 0.6 * len(shown) + 1.5), layout="constrained")
-    ratios = [finding.ratio for finding in shown]
-    errors = [[r.median - r.low for r in ratios], [r.high - r.median for r in ratios]]
-    labels = [f"{finding.comparison.title}\nagainst {finding.comparison.theirs.name}" for finding in shown]
-    axes.barh(labels, [ratio.median for ratio in ratios], xerr=errors, color="#4c78a8")
-    for position, finding in enumerate(shown):
-        if finding.comparison.goal is not None:
-            axes.plot([finding.comparison.goal.target] * 2, [position - 0.4, position + 0.4], color="#e45756")
-    axes.axvline(1, color="grey", linewidth=0.8)
-    axes.invert_yaxis()
-    axes.set_xlabel("times faster; red: the goal")
-    path = OUT / f"{name}.png"
-    figure.savefig(path, dpi=150)
     return path
 
 

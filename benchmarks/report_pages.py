@@ -27,19 +27,28 @@ def page(
     about: Mapping[str, Any],
     facts: Mapping[str, Any],
     pictures: Mapping[str, str],
+    total: float | None = None,
 ) -> str:
-    """All of it."""
-    parts = [_head(runs, names, about), _goals(held(figures, facts))]
+    """All of it. ``total``: seconds, if all was measured in one go."""
+    parts = [_head(runs, names, about, total), _goals(held(figures, facts))]
     for name, title in BENCHMARKS.items():
         parts.append(f"## {title}\n")
         if name in figures:
             parts.append(_how(name, figures[name], runs.get(name, {})))
             if name in pictures:
                 parts.append(f"![{title}]({pictures[name]})\n")
-            parts.append("\n".join(SECTIONS[name](figures[name])) + "\n")
+            parts.append(_section(name, figures[name]))
         else:
             parts.append(f"Not run: {runs.get(name, {}).get('failed', 'nobody asked for it')}.\n")
     return "\n".join(parts)
+
+
+def _section(name: str, figures: Mapping[str, Any]) -> str:
+    """One that cannot be written says so, and loses nobody else."""
+    try:
+        return "\n".join(SECTIONS[name](figures)) + "\n"
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        return f"Cannot be shown: {error!r}. Its figures are of another version of the benchmark.\n"
 
 
 def table(columns: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> str:
@@ -49,10 +58,10 @@ def table(columns: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Seque
     return "\n".join(lines) + "\n"
 
 
-def _head(runs: Mapping[str, Any], names: Sequence[str], about: Mapping[str, Any]) -> str:
+def _head(runs: Mapping[str, Any], names: Sequence[str], about: Mapping[str, Any], total: float | None) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     ran = [name for name in names if name in runs and "failed" not in runs[name]]
-    took = sum(runs[name]["seconds"] for name in ran)
+    took = f"{total:.0f} s" if total else f"{sum(runs[name]['seconds'] for name in ran):.0f} s, not all in one go"
     missing = [f"{name} ({runs[name]['failed']})" for name in names if "failed" in runs.get(name, {})]
     missing += [f"{name} (nobody asked for it)" for name in names if name not in runs]
     return (
@@ -60,10 +69,10 @@ def _head(runs: Mapping[str, Any], names: Sequence[str], about: Mapping[str, Any
         "Written by `benchmarks/report.py`, which `make bench` runs; do not edit. Sections say when they were\n"
         "measured. Only ratios mean something: both sides of each were measured in the\n"
         "same run, in turns, and what is shown is the median of the rounds with the middle half of them in brackets.\n"
-        "What is simulated says so.\n\n"
+        "What is simulated says so. One part again: `.venv/bin/python benchmarks/report.py growth`.\n\n"
         f"{about['python']} on {about['system']}; {about['processor']}, {about['cores']} cores. "
         f"Written at commit {about['commit']}, {about['measured_at']}.\n{versions}.\n\n"
-        f"The benchmarks took {took:.0f} s. Not run: {', '.join(missing) or 'none'}.\n"
+        f"The benchmarks took {took}. Not run: {', '.join(missing) or 'none'}.\n"
     )
 
 
@@ -82,6 +91,8 @@ def _how(name: str, figures: Mapping[str, Any], outcome: Mapping[str, Any]) -> s
     command = " ".join([f"benchmarks/{name}.py", *outcome.get("options", ())])
     load = figures.get("load", ["?"])[0]
     took = f"{outcome.get('at', '')}, {outcome.get('seconds', 0):.0f} s"
+    if "cpu_seconds" in outcome:
+        took += f" ({outcome['cpu_seconds']:.0f} s of CPU)"
     return f"`{command}`, commit {figures['commit']}, {took}; load when that was noted: {load}.\n"
 
 
@@ -186,21 +197,32 @@ def _memory(figures: Mapping[str, Any]) -> Iterator[str]:
         [(row["cache"], row["most"], f"`{row['where']}`", row["full"]) for row in figures["bounds"]],
     )
     yield f"{figures['note']}\n"
-    yield table(
-        ("soak", "entities", "MB at its bounds", "MB at the end", "grown since, bytes per entity", "s", ""),
-        [
-            (
-                row["where"],
-                f"{row['entities']:,}",
-                f"{row['mb_at_bounds']:,.0f}",
-                f"{row['mb_at_end']:,.0f}",
-                f"{row['bytes_per_entity_since']:,.0f}",
-                f"{row['seconds']:.0f}",
-                row["verdict"],
-            )
-            for row in figures["soaks"]
-        ],
-    )
+    yield _soaks(figures["soaks"])
+    kept = figures.get("kept")
+    if kept:
+        commits = dict.fromkeys(f"{soak['commit']}, {soak['measured_at']}" for soak in kept.values())
+        yield (
+            "Over a million entities each, which takes longer than `make bench` has (`benchmarks/memory.py --full`;\n"
+            f"commit {'; '.join(commits)}):\n"
+        )
+        yield _soaks(list(kept.values()))
+
+
+def _soaks(soaks: Sequence[Mapping[str, Any]]) -> str:
+    columns = ("walk", "entities", "MB, first half", "MB, second half", "bytes per entity", "at most there were", "")
+    rows = [
+        (
+            row["where"],
+            f"{row['entities']:,}",
+            f"{row['mb_first']:,.0f}" if row["bound"] else "",
+            f"{row['mb_second']:,.0f}",
+            f"{row['bytes_per_entity']:,.0f}",
+            ", ".join(f"{count:,} {what}" for what, count in row["most"].items()),
+            row["verdict"],
+        )
+        for row in soaks
+    ]
+    return table(columns, rows)
 
 
 def _hot_entity(figures: Mapping[str, Any]) -> Iterator[str]:

@@ -30,7 +30,11 @@ def draw_all(figures: Mapping[str, Any]) -> dict[str, str]:
     drawn = {}
     for name, draw in PICTURES.items():
         if name in figures:
-            figure = draw(pyplot, figures[name])
+            try:
+                figure = draw(pyplot, figures[name])
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                print(f"no picture of {name}: {error!r}")
+                continue
             figure.savefig(PLOTS / f"{name}.png", dpi=DPI, metadata={"Software": None})
             pyplot.close(figure)
             drawn[name] = f"plots/{name}.png"
@@ -125,16 +129,38 @@ def _memory(pyplot: Any, figures: Mapping[str, Any]) -> Any:
         axes.set_ylim(bottom=0)
         axes.set_title(soak["where"], fontsize=10)
         axes.set_xlabel("thousand entities seen")
-    panels[0].set_ylabel("resident MB above the start")
+    panels[0].set_ylabel("private MB above the start")
     return figure
 
 
 def _hot_entity(pyplot: Any, figures: Mapping[str, Any]) -> Any:
-    figure, (admitted, latency, cost, linear) = pyplot.subplots(1, 4, figsize=(18, 4), layout="constrained")
-    some = next(iter(figures["one_entity"].values()))
+    figure, ((admitted, latency, cost), (linear, growing, family)) = pyplot.subplots(
+        2, 3, figsize=(14, 7.5), layout="constrained"
+    )
+    _by_load(admitted, latency, cost, figures["one_entity"])
+    counts = [course["shards"] for course in figures["by_shards"]]
+    linear.loglog(counts, [c["admitted_per_second"] for c in figures["by_shards"]], "o-", color=ORANGE)
+    linear.loglog(counts, [1_000 * count for count in counts], ":", color="black", label="1,000 per shard")
+    linear.set_xticks(counts, [str(count) for count in counts])
+    linear.set_xlabel("shards")
+    linear.set_title("admitted per second by so many shards")
+    linear.legend(fontsize=8)
+    for name, course in figures["over_time"].items():
+        moments = [moment for moment, _ in course["shards_over_time"]]
+        growing.step(moments, [count for _, count in course["shards_over_time"]], color=FEATURES[name], label=name)
+    growing.set_yscale("log", base=2)
+    growing.set_xlabel(f"seconds, from one shard on; all but time and latency at 1/{figures['scaled']}")
+    growing.set_title("shards over time")
+    growing.legend(fontsize=8)
+    _of_parent(family, figures["one_parent"])
+    return figure
+
+
+def _by_load(admitted: Any, latency: Any, cost: Any, loads: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    some = next(iter(loads.values()))
     places = list(range(len(some)))
     labels = [f"{course['processes']} p.\n{course['offered_per_second'] // 1000}k/s" for course in some]
-    for name, courses in figures["one_entity"].items():
+    for name, courses in loads.items():
         colour = FEATURES[name]
         admitted.plot(places, [c["admitted_per_second"] for c in courses], "o-", color=colour, label=name)
         latency.plot(places, [c["p50_ms"] for c in courses], "o-", color=colour)
@@ -146,17 +172,26 @@ def _hot_entity(pyplot: Any, figures: Mapping[str, Any]) -> Any:
     for axes in (admitted, cost):
         axes.set_ylim(bottom=0)
     latency.set_yscale("log")
+    latency.set_yticks([5, 10, 20, 40], ["5", "10", "20", "40"])
+    latency.minorticks_off()
     admitted.set_title("admitted per second")
     latency.set_title("ms per grant: median —, 99 % - -")
     cost.set_title("write units per acquire")
     admitted.legend(fontsize=8)
-    counts = [course["shards"] for course in figures["by_shards"]]
-    linear.loglog(counts, [c["admitted_per_second"] for c in figures["by_shards"]], "o-", color=ORANGE)
-    linear.loglog(counts, [1_000 * count for count in counts], ":", color="black", label="1,000 per shard")
-    linear.set_xticks(counts, [str(count) for count in counts])
-    linear.set_title("admitted per second by so many shards")
-    linear.legend(fontsize=8)
-    return figure
+
+
+def _of_parent(axes: Any, courses: Mapping[str, Mapping[str, Any]]) -> None:
+    places = list(range(len(courses)))
+    rates = [course["admitted_per_second"] for course in courses.values()]
+    axes.bar(places, rates, color=[FEATURES[name] for name in courses])
+    for place, course in zip(places, courses.values(), strict=True):
+        text = f"{course['wcu_per_acquire']:.2f} WCU\n{course['p50_ms']:.0f} / {course['p99_ms']:.0f} ms"
+        axes.text(place, course["admitted_per_second"], text, ha="center", va="bottom", fontsize=8)
+    axes.set_ylim(0, 1.25 * max(rates))
+    axes.set_xticks(
+        places, [name.replace(" and ", "\nand ").replace(" only", "\nonly") for name in courses], fontsize=8
+    )
+    axes.set_title("a parent of 1,000 children: admitted of 10,000/s")
 
 
 PICTURES: Mapping[str, Callable[[Any, Mapping[str, Any]], Any]] = {

@@ -18,7 +18,7 @@ from measuring import Contender, Costs
 from presenting import circumstances, show, write
 
 BIN = Path(sys.executable).parent
-ROUNDS, QUICK_ROUNDS = 41, 7
+ROUNDS, QUICK_ROUNDS = 15, 5
 PACKAGES = ("zae-limiter", "click", "sqlite-utils")
 
 

@@ -81,6 +81,11 @@ def test_the_marks_of_the_last_writers_tell_that_a_bucket_is_not_busy(gaps: int)
     assert seems_full(memory, T0 + 6_000)
 
 
+def test_a_handful_of_writers_at_once_is_no_rate_while_much_is_left() -> None:
+    assert seems_full(Memory(image(T0 + 5_000, 8, gaps=0), T0 + 5_000), T0 + 6_000)
+    assert not seems_full(Memory(image(T0 + 5_000, 60, gaps=0), T0 + 5_000), T0 + 7_000)
+
+
 def test_marks_of_long_ago_tell_nothing_of_now() -> None:
     memory = Memory(image(T0, 3, gaps=10), T0 + 60_000)
     assert seems_full(memory, T0 + 61_000)

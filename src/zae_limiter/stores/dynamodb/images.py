@@ -29,6 +29,9 @@ MEASURED_OVER_MS = 100
 BUSY_TENTHS = 7
 """Others who take so many tenths of what accrues hardly ever leave a bucket full."""
 
+BURSTS_TIMES = 3
+"""A few writers that take so many times what accrues cannot have gone on for long, or nothing would be left."""
+
 SHORTEST_DENIAL_MS, LONGEST_DENIAL_MS = 250, 5_000
 """For how long a denial is believed without asking again: a tenth of the wait, within these."""
 
@@ -281,14 +284,20 @@ def newest(image: Image) -> int:
 def _rates_by_marks(image: Image, now: int) -> dict[str, tuple[int, int]]:
     """What is being taken of each limit, and in how many milliseconds, by the marks of the first image.
 
-    Since the oldest of the last writers the others came, and each took what grants of this bucket took on average.
+    Since the oldest of the last writers the others came, and each took what grants of this bucket took on average. Far
+    more than accrues, from a bucket that is more than half full all the same, was a handful at once and is no rate.
     """
     oldest = min(map(nonce_time, image.ring), default=0)
     if not oldest or not image.ev:  # few have written to it yet
         return {}
     draws, elapsed = len(image.ring) - 1, max(now, newest(image)) - oldest
+    elapsed = max(elapsed, 1)
     return {
-        name: (taken, max(elapsed, 1))
+        name: (taken, elapsed)
         for name, balance in image.balances.items()
         if (taken := draws * balance.tc // image.ev) > 0
+        and (
+            taken * balance.rp * balance.shards <= BURSTS_TIMES * elapsed * balance.ra
+            or 2 * balance.level(now) < balance.bx
+        )
     }
