@@ -150,3 +150,24 @@ def order(**how: Any) -> Order:
 SUMMARY = {"Parameters": [{"ParameterKey": "MaxWriteUnits", "DefaultValue": "0"}]}
 MADE = {"Status": "CREATE_COMPLETE", "Changes": []}
 UNCHANGED = {"Status": "FAILED", "StatusReason": "The submitted information didn't contain changes."}
+
+
+QUIET: dict[str, Any] = {
+    "DescribeTable": NO_TABLE,
+    "GetTemplateSummary": SUMMARY,
+    "CreateChangeSet": {},
+    "DescribeChangeSet": MADE,
+    "DeleteChangeSet": {},
+    "DeleteStack": {},
+    "ExecuteChangeSet": {},
+}
+
+BEFORE = stack_event("CREATE_COMPLETE")
+
+
+def updating(*then: dict[str, Any]) -> list[dict[str, Any]]:
+    """Events of an update of a stack that was there before."""
+    return pages_of_events([BEFORE], [stack_event("UPDATE_IN_PROGRESS")], then)
+
+
+UPDATED = updating(stack_event("UPDATE_COMPLETE"))
