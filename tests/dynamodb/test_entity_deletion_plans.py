@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from driving import World, asking_of, lose_next_reply, meanwhile, world_by
+from entity_acts import change, create, delete, last_event, meta
 from transports import Ask
 
 from engines.servers import Engine
@@ -15,7 +16,6 @@ from zae_limiter.exceptions import (
     EntityNotFoundError,
     ValidationError,
 )
-from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.plans import entities, listing
 from zae_limiter.stores.dynamodb.requests import Call
@@ -34,29 +34,6 @@ def ask(dynoxide: Engine) -> Iterator[Ask]:
 def world(ask: Ask) -> Iterator[World]:
     with world_by(ask) as world:
         yield world
-
-
-def create(world: World, entity_id: str, parent_id: str | None = None, **fields: Any) -> Entity:
-    return world.run(world.space.create_entity(Entity(entity_id, parent_id=parent_id, **fields), None, 1))
-
-
-def change(world: World, entity_id: str, expected_version: int | None = None, **fields: Any) -> Entity:
-    return world.run(world.space.update_entity(entity_id, EntityChange(fields, expected_version), None, 2))
-
-
-def delete(world: World, entity_id: str) -> None:
-    world.run(world.space.delete_entity(entity_id, None, 3))
-
-
-def meta(world: World, entity_id: str) -> dict[str, Any]:
-    item = world.item(f"{world.ns()}/ENTITY#{entity_id}", "#META")
-    assert item is not None
-    return item
-
-
-def last_event(world: World, entity_id: str) -> tuple[str, Any]:
-    event = world.run(world.space.audit_events(entity_id, None, None, 1, None)).items[0]
-    return event.action, event.details
 
 
 def set_limits(world: World, entity_id: str, resource: str) -> None:
