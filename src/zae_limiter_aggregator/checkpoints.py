@@ -45,15 +45,8 @@ class Checkpoints:
     def load(self) -> Plan[dict[str, Position]]:
         """How far each shard was counted, by anybody."""
         prefix = checkpoint_key(self._stream, "").sk
-        positions: dict[str, Position] = {}
-        start: Item | None = None
-        while True:
-            until = yield from self._asking.window()
-            found = yield from self._asking.query(pk_system(REGISTRY), until, prefix=prefix, start=start)
-            positions.update((item["SK"]["S"].removeprefix(prefix), position_in(item)) for item in found.items)
-            start = found.next_key
-            if start is None:
-                return positions
+        items = yield from self._asking.query_all(pk_system(REGISTRY), prefix=prefix)
+        return {item["SK"]["S"].removeprefix(prefix): position_in(item) for item in items}
 
     def save(self, positions: Positions, shards: Iterable[str]) -> Plan[None]:
         """Write the positions of some shards. Where the table has one that is further, it is taken over."""

@@ -16,7 +16,6 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import address
 from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
-from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.values import encode_item
 
 MEMBER: Final = "#AGGREGATOR#"
@@ -38,18 +37,12 @@ class Members:
         """Say that we are there, and see who is."""
         until = yield from self._asking.window()
         yield from self._say(until, until.epoch_s)
-        present = {self.name}
-        start: Item | None = None
-        while True:
-            found = yield from self._asking.query(pk_system(REGISTRY), until, prefix=MEMBER, start=start)
-            present |= {
-                item["SK"]["S"].removeprefix(MEMBER)
-                for item in found.items
-                if abs(until.epoch_s - int(item["seen"]["N"])) < MISSED_AFTER_S
-            }
-            start = found.next_key
-            if start is None:
-                return frozenset(present)
+        present = {
+            item["SK"]["S"].removeprefix(MEMBER)
+            for item in (yield from self._asking.query_all(pk_system(REGISTRY), until, prefix=MEMBER))
+            if abs(until.epoch_s - int(item["seen"]["N"])) < MISSED_AFTER_S
+        }
+        return frozenset(present | {self.name})
 
     def leave(self) -> Plan[None]:
         """Say that we are gone, so that nobody has to find out."""

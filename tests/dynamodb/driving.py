@@ -158,7 +158,7 @@ class Space(EntityVerbs, ConfigVerbs, AuditVerbs):
     """A namespace with the verbs under test only; it notes what it would do to buckets."""
 
     def __init__(self, asking: Asking, namespace: str) -> None:
-        super().__init__(asking, namespace, corrected=False)
+        super().__init__(asking, namespace, corrected=False, config_ttl_ms=0)
         self.done: list[tuple[Any, ...]] = []
 
     def propagate(self, ns: str, scope: Scope, now: int) -> Plan[None]:
@@ -176,9 +176,9 @@ class Space(EntityVerbs, ConfigVerbs, AuditVerbs):
         return
         yield
 
-    def drop_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[int]:
+    def drop_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
         self.done.append(("drop", ns, entity_id))
-        return 0
+        return
         yield
 
 

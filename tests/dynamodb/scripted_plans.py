@@ -24,6 +24,7 @@ from zae_limiter.running.plan import (
     ReadTimer,
     Request,
 )
+from zae_limiter.stores.dynamodb.answering import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
 from zae_limiter.stores.dynamodb.requests import (
     KEY_THROTTLED,
     TRANSACTION_CANCELED,
@@ -39,7 +40,6 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
     Together,
 )
-from zae_limiter.stores.dynamodb.store import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
 
 if TYPE_CHECKING:
     from scripted_tables import Table

@@ -76,6 +76,7 @@ def test_only_our_own_modules_are_in_it(package: zipfile.ZipFile) -> None:
     assert {Path(name).suffix for name in names} == {".py"}
     parts = {part for name in names for part in name.split("/")[1:]}
     assert parts.isdisjoint({"cli", "manifests", "infra", "testing", "limiter", "lease", "sqlite", "memory"})
+    assert parts.isdisjoint({"store.py", "drawing.py", "booking.py", "desks.py"}), "the function takes from no bucket"
     assert [name for name in names if "asyncio" in name or "aiobotocore" in name] == []
 
 
@@ -139,6 +140,33 @@ answer = handler({"Records": json.load(sys.stdin)}, None)
 ours = [m.__file__ for n, m in sys.modules.items() if n.partition(".")[0] in ("zae_limiter", "zae_limiter_aggregator")]
 print(json.dumps([answer, sorted({name.partition(".")[0] for name in sys.modules}), ours]))
 """
+
+
+IMPORT = """
+import importlib, json, sys
+sys.path[:] = [sys.argv[1], *[path for path in sys.path if "site-packages" not in path]]
+for name in json.load(sys.stdin):
+    module = importlib.import_module(name)
+    assert module.__file__.startswith(sys.argv[1]), module.__file__
+"""
+
+
+def test_every_module_in_it_can_be_imported_where_nothing_is_installed(
+    package: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    archive = tmp_path / "aggregator.zip"
+    archive.write_bytes(build_lambda_package())
+    names = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in package.namelist()]
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-W", "error", "-c", IMPORT, str(archive)],
+        input=json.dumps(names),
+        env={"HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_it_counts_a_real_stream_where_nothing_is_installed(dynoxide: Engine, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from zae_limiter.running.plan import (
     ReadClock,
     ReadTimer,
 )
+from zae_limiter.stores.dynamodb.answering import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.requests import (
@@ -40,7 +41,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
     Together,
 )
-from zae_limiter.stores.dynamodb.store import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS, DynamoSpace
+from zae_limiter.stores.dynamodb.store import DynamoSpace
 
 if TYPE_CHECKING:
     from simulation.fleet import Fleet

@@ -13,7 +13,7 @@ from zae_limiter.stores.dynamodb.adopting import adopted
 from zae_limiter.stores.dynamodb.bookings import Seen
 from zae_limiter.stores.dynamodb.images import Images
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
-from zae_limiter.stores.dynamodb.plans import booking, posting, sharing, splitting
+from zae_limiter.stores.dynamodb.plans import booking, drawing, posting, sharing, splitting
 from zae_limiter.stores.dynamodb.writes import Wish
 from zae_limiter.stores.protocol import Leg
 
@@ -81,12 +81,12 @@ def every_shard_is_asked_alone(patch: pytest.MonkeyPatch) -> None:
     def whole(self: LegUnderWay, images: Images, now: int) -> tuple[Balance, ...]:
         return adopted(self.image, self.terms, now)
 
-    def look_elsewhere(self: Any, leg: LegUnderWay) -> Iterator[Any]:
+    def look_elsewhere(taking: Any, leg: LegUnderWay) -> Iterator[Any]:
         return False
         yield
 
     patch.setattr(LegUnderWay, "whole", whole)
-    patch.setattr(sharing.DrawOverShards, "look_elsewhere", look_elsewhere)
+    patch.setattr(drawing, "look_elsewhere", look_elsewhere)
 
 
 def everything_is_settled_on_the_first_shard(patch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from simulation.trace import STEPS_TOLD, FailedSchedule
 from simulation.violations import Violation
 from zae_limiter.bucket import Balance
 from zae_limiter.stores.dynamodb import writes
-from zae_limiter.stores.dynamodb.plans import drawing, rewriting, writing
+from zae_limiter.stores.dynamodb.plans import drawing, rewriting, taking, writing
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -133,7 +133,7 @@ def _with_new_marks() -> Callable[[Any, dict[str, Any]], Any]:
 
 
 def old_limits_may_follow_new_ones(patch: pytest.MonkeyPatch) -> None:
-    for module in (drawing, rewriting):
+    for module in (rewriting, taking):
         patch.setattr(module, "may_follow", lambda *_, **__: True)
 
 

@@ -15,13 +15,11 @@ from typing import Final, NamedTuple
 from zae_limiter.bucket import MILLI
 from zae_limiter.models.moments import at
 from zae_limiter.models.proofs import UsageChain, UsageGap
-from zae_limiter.stores.windows import DAY_MS, NOTHING_COUNTED, Counters
+from zae_limiter.stores.windows import DAY_MS, Counters
 
 OLD_MS: Final = 30 * DAY_MS
 """If the oldest hour is younger, none before it has expired: hours stay for 90 days, and no bucket that is in use
 rests for 60."""
-
-NOTHING: Final = NOTHING_COUNTED
 
 
 class Whose(NamedTuple):

@@ -80,6 +80,10 @@ class Booking:
         elif not isinstance(answer, Refused):
             self.done = True
 
+    def is_in(self, image: Image) -> bool:
+        """Whether a bucket shows that it was done: by its mark, or by the life it began."""
+        return self.nonce in image.ring or image.inc == self.inc
+
     def can_be_sure(self) -> bool:
         """Whether a try whose answer was lost can be repeated so that only one of the two is ever done.
 

@@ -29,9 +29,7 @@ from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.naming import RESERVED_LIMIT_NAME, check_limit_name
 from zae_limiter.stores.dynamodb.keys import Key, gsi2_usage, gsi4, pk_entity, sk_usage
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.windows import DAYS_KEPT, HourOfUse
-from zae_limiter.stores.windows import Counters as Counters
-from zae_limiter.stores.windows import hour_of as hour_of
+from zae_limiter.stores.windows import DAYS_KEPT, Counters, HourOfUse
 
 WINDOW = "hourly"
 """The only windows that are stored."""

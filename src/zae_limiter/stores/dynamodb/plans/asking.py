@@ -206,6 +206,26 @@ class Asking:
         reply = yield from self.ask("Query", params, until, repeatable=True)
         return Found(reply.get("Items", ()), reply.get("LastEvaluatedKey"))
 
+    def query_all(
+        self,
+        pk: str,
+        until: Window | None = None,
+        *,
+        index: str | None = None,
+        prefix: str | None = None,
+        between: tuple[str, str] | None = None,
+    ) -> Plan[list[Item]]:
+        """A whole partition, all of it ``until`` then; else every page has a window of its own."""
+        items: list[Item] = []
+        start: Item | None = None
+        while True:
+            window = until or (yield from self.window())
+            found = yield from self.query(pk, window, index=index, prefix=prefix, between=between, start=start)
+            items += found.items
+            start = found.next_key
+            if start is None:
+                return items
+
     # Writing
 
     def transact(

@@ -15,12 +15,12 @@ from zae_limiter.stores.dynamodb.images import newest
 from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
+from zae_limiter.stores.dynamodb.plans.booking import BookingPlans
 from zae_limiter.stores.dynamodb.writes import Terms
 from zae_limiter.stores.protocol import Draw, Grant
 
 
-class DrawsAtHand(RewritingPlans):
+class DrawsAtHand(BookingPlans):
     """Legs that need no second thought."""
 
     def leg_at_hand(self, draw: Draw, until: Window) -> LegUnderWay | None:

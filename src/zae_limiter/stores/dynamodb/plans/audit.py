@@ -25,13 +25,13 @@ from zae_limiter.stores.dynamodb.plans.listing import (
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.ulid import ulid
+from zae_limiter.stores.windows import DAYS_KEPT
 
-RETENTION_S = 90 * 86_400
+RETENTION_S = DAYS_KEPT * 86_400
 """How long an event is kept, by the machine's clock: DynamoDB's expiry knows no other."""
 
 LAST_MOMENT_MS = 2**48 - 1
 LAST_DISTINCT = 2**80 - 1
-NAMESPACE = "$NAMESPACE"
 
 
 class Trace(NamedTuple):

@@ -9,11 +9,10 @@ from zae_limiter.stores.dynamodb.keys import namespace_key, version_key
 from zae_limiter.stores.dynamodb.layout import check_layout
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.protocol import Scope
 
 
 class SpaceBase:
-    """What every plan of a namespace has at hand, and what one kind of plan asks of another."""
+    """What every plan of a namespace has at hand."""
 
     def __init__(self, asking: Asking, namespace: str, *, corrected: bool) -> None:
         self.asking = asking
@@ -58,24 +57,3 @@ class SpaceBase:
         """Nothing that was read holds any more."""
         self._ns = None
         self.images.forget_all()
-
-    # What changes of configs and entities ask of the buckets (see ``rewriting``)
-
-    def propagate(self, ns: str, scope: Scope, now: int) -> Plan[None]:
-        """Let the live buckets that a changed config concerns follow it."""
-        raise NotImplementedError
-
-    def rewrite_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
-        """Let the live buckets of a changed entity notice."""
-        raise NotImplementedError
-
-    def rewrite_buckets_below(self, ns: str, entity_id: str, now: int, *, scope: Scope | None = None) -> Plan[None]:
-        """Let the live buckets notice from which draws passed, or pass, by a changed entity without limits.
-
-        ``scope``: the level of it that got limits; else the entity itself has changed.
-        """
-        raise NotImplementedError
-
-    def drop_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[int]:
-        """Remove every bucket of an entity; how many there were."""
-        raise NotImplementedError

@@ -17,14 +17,15 @@ from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.payments import has_room, holds, placed, shared_debts, shared_out
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE, PostingPlans
+from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE
+from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import UpdateParams
 from zae_limiter.stores.dynamodb.writes import Terms, Wish, new_item
 from zae_limiter.stores.protocol import Leg
 
 
-class BookingPlans(PostingPlans):
+class BookingPlans(RewritingPlans):
     """Writes that are not refused for lack of tokens."""
 
     def bookings(self, ns: str, owed: Sequence[tuple[Leg, Mapping[str, int]]], *, grants: int = 0) -> list[Booking]:
@@ -119,7 +120,7 @@ class BookingPlans(PostingPlans):
                 again.append(booking)
             elif item is not None:
                 image = booking.image = yield from self.see(booking.key, image_of(item), now)
-                if booking.doubtful and (booking.nonce in image.ring or image.inc == booking.inc):
+                if booking.doubtful and booking.is_in(image):
                     booking.done = True
                 elif not booking.doubtful:
                     booking.inc = ""  # somebody else created it: ours was refused
@@ -179,10 +180,6 @@ class BookingPlans(PostingPlans):
         terms = standing.terms()
         return terms if terms is not None and leg.source != "call" else standing.terms_of(leg)
 
-    def check_terms_of_new(self, key: Key, terms: Terms, now: int, until: Window) -> Plan[None]:
-        """Let a bucket that was just created follow what changed meanwhile (see ``rewriting``)."""
-        raise NotImplementedError
-
     def _rebuild(self, booking: Booking, terms: Terms, now: int, until: Window) -> Plan[Refused | NoAnswer | None]:
         """Try to rebuild its bucket. Returns what went wrong, if somebody else was not just faster."""
         call = self.call_to_create(booking, terms, now, until)
@@ -219,7 +216,7 @@ class BookingPlans(PostingPlans):
         image = booking.image
         if image is None or booking.done:
             return
-        if booking.nonce in image.ring or image.inc == booking.inc:
+        if booking.is_in(image):
             booking.done = True
             self.remember_own(booking)
         elif booking.inc:
@@ -249,7 +246,7 @@ class BookingPlans(PostingPlans):
             if image is None:
                 self.unresolved += booking.weight  # a bucket that is not there cannot keep a mark
                 break
-            if booking.nonce in image.ring or image.inc == booking.inc:
+            if booking.is_in(image):
                 return True
             if booking.void_mark in image.ring:
                 self.unresolved += booking.weight * (booking.anchor not in image.ring)

@@ -20,7 +20,6 @@ from zae_limiter.stores.dynamodb.items import config_attributes, config_of
 from zae_limiter.stores.dynamodb.keys import GSI3, Key, config_key, gsi3_config, gsi4
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.audit import Trace, traced
-from zae_limiter.stores.dynamodb.plans.base import SpaceBase
 from zae_limiter.stores.dynamodb.plans.changes import NEW, NOTHING, Expected, Write, commit, persist, put
 from zae_limiter.stores.dynamodb.plans.listing import (
     fetched_rows_of,
@@ -29,6 +28,7 @@ from zae_limiter.stores.dynamodb.plans.listing import (
     position,
     whole_namespace,
 )
+from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.protocol import Config, Scope
 
@@ -36,7 +36,7 @@ TOMBSTONE = "TOMB"
 """How the index of the whole namespace files what only keeps a counter."""
 
 
-class ConfigVerbs(SpaceBase):
+class ConfigVerbs(RewritingPlans):
     """The verbs on limits."""
 
     @verb

@@ -15,23 +15,28 @@ from zae_limiter.bucket import Balance
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.adopting import adopted, due_at, lacking
-from zae_limiter.stores.dynamodb.bookings import Booking, Verdict, answers_of
+from zae_limiter.stores.dynamodb.bookings import answers_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.gauge import is_pressed
 from zae_limiter.stores.dynamodb.images import newest
 from zae_limiter.stores.dynamodb.items import image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
-from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.at_hand import DrawsAtHand
-from zae_limiter.stores.dynamodb.plans.creating import DrawOfNewBuckets
+from zae_limiter.stores.dynamodb.plans.creating import create
 from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.plans.resolving import Glimpses
-from zae_limiter.stores.dynamodb.plans.sharing import THROTTLES_BORNE, DrawOverShards
+from zae_limiter.stores.dynamodb.plans.sharing import (
+    THROTTLES_BORNE,
+    adopt_all,
+    choose_shard,
+    divide,
+    look_at_all,
+    look_elsewhere,
+    relieve_hot,
+)
+from zae_limiter.stores.dynamodb.plans.taking import Taking
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, READ_MACHINE_TIME, NoAnswer, Refused
-from zae_limiter.stores.dynamodb.updates import UpdateParams
-from zae_limiter.stores.dynamodb.versions import may_follow
-from zae_limiter.stores.dynamodb.writes import Wish
 from zae_limiter.stores.judging import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome
 
@@ -41,19 +46,8 @@ SHARE_FOR_TAKING = 3 / 4
 THROTTLED_WAIT_S = 0.1
 
 
-class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
+class DrawUnderWay(Taking):
     """One draw, from its first guess to its outcome."""
-
-    def __init__(self, space: DrawingPlans, draw: Draw, now: int, until: Window) -> None:
-        self.space = space
-        self.draw = draw
-        self.now = now
-        self.whole = self.until = until
-        self.legs: list[LegUnderWay] = []
-        self.flight: Sequence[LegUnderWay] = ()
-        self.failure: Refused | NoAnswer | None = None
-        self.seen_before: dict[Key, str] = {}
-        self.backs: list[Booking] = []
 
     def run(self) -> Plan[Outcome]:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
@@ -138,7 +132,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
         yield from self._look_at([leg for leg in self.legs if leg.image is None], glimpses)
         if space.images.any_divided:
             for leg in self.legs:
-                yield from self.choose_shard(leg)
+                yield from choose_shard(self, leg)
         shut = [leg for leg in self.legs if space.images.is_shut(leg.key, THROTTLES_BORNE, self.now)]
         for leg in shut:
             leg.throttled = THROTTLES_BORNE + 1
@@ -154,7 +148,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
             if not pending:
                 for leg in self.legs:
                     if leg.image is not None and is_pressed(leg.image, max(self.now, newest(leg.image))):
-                        yield from self.divide(leg)
+                        yield from divide(self, leg)
                 return self._grant()
             if not all(self._may_write(leg) for leg in pending):
                 return None
@@ -166,7 +160,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
                 return (yield from self._deny_under_load())
             drained = next((leg for leg in pending if leg.fresh and leg.lacks(self.now)), None)
             if drained is not None:
-                if not (yield from self.look_elsewhere(drained)):
+                if not (yield from look_elsewhere(self, drained)):
                     refused = yield from self._deny()
                     if refused is not None:
                         return refused
@@ -174,7 +168,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
             moving = [leg for leg in pending if leg.is_hot or (leg.image is None and leg.key != leg.first)]
             for leg in moving:
                 if leg.is_hot:
-                    yield from self.relieve_hot(leg)
+                    yield from relieve_hot(self, leg)
                 else:  # the shard is gone, and perhaps all of them
                     leg.move_to(leg.first, None, fresh=False)
                     yield from self._look_at([leg])
@@ -183,7 +177,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
             if any(leg.image is None for leg in pending):
                 if not terms_are_fresh:
                     return None  # a new bucket obeys what holds now, not what was remembered
-                yield from self.create()
+                yield from create(self)
             else:
                 healthy = all(not self._looks_drained(leg) for leg in pending)
                 yield from self._write(pending if healthy else pending[:1])
@@ -194,11 +188,6 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
 
     def _may_write(self, leg: LegUnderWay) -> bool:
         return leg.image is None or self.may_follow(leg, leg.key, leg.image.cv)
-
-    def may_follow(self, leg: LegUnderWay, key: Key, theirs: str) -> bool:
-        """Whether a bucket that obeys ``theirs`` may obey our terms from now on."""
-        seen_before = self.seen_before.get(key) == theirs
-        return theirs == leg.terms.cv or may_follow(leg.terms.cv, theirs, seen_before=seen_before)
 
     def _looks_drained(self, leg: LegUnderWay) -> bool:
         memory = self.space.images.get(leg.key)
@@ -212,29 +201,6 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
 
     # Writing
 
-    def params_of(self, leg: LegUnderWay) -> UpdateParams:
-        space, image = self.space, leg.image
-        assert image is not None
-        leg.drop_anchor()
-        if not leg.doubtful and not leg.is_stale and image.shards == 1 and not image.resting:
-            return space.draw_params(
-                leg.key, image, leg.deltas, leg.needed, self.now, leg.nonce, self.until, guess=not leg.fresh
-            )
-        sure = leg.can_be_sure()
-        if leg.doubtful and not sure:
-            space.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
-            leg.begin_anew(space.marks.nonce(self.now))
-        return space.params(
-            leg.key,
-            image,
-            Wish(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
-            max(self.now, image.rf + 1) if sure else self.now,
-            leg.nonce,
-            self.until,
-            anchor=leg.anchor if sure else None,
-            guess=not leg.fresh,
-        )
-
     def _write(self, legs: Sequence[LegUnderWay]) -> Plan[None]:
         yield from self.space.post(legs, self.params_of, self.now, self.until)
         self._hear_all(legs)
@@ -245,27 +211,6 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
         for leg in legs:
             assert leg.verdict is not None
             self.hear(leg, leg.verdict)
-
-    def hear(self, leg: LegUnderWay, verdict: Verdict) -> None:
-        if isinstance(verdict, NoAnswer):
-            if verdict.final:
-                raise self.failure or verdict
-            self.failure = verdict
-        elif isinstance(verdict, Refused):
-            self.failure = verdict
-            if verdict.code == KEY_THROTTLED:
-                leg.throttled += 1
-                leg.is_hot = True
-            elif not (verdict.by_throttling or verdict.by_conflict):
-                raise verdict
-        else:
-            leg.fresh, leg.image = leg.fresh or not verdict.done, verdict.image
-            leg.granted_at = max(leg.now, self.now)
-            if leg.image is not None and not leg.done:
-                if leg.nonce in leg.image.ring or leg.image.inc == leg.inc:
-                    leg.done = True  # by a try whose answer was lost
-                elif leg.inc:
-                    leg.doubtful, leg.inc = False, ""  # somebody else created it: ours was not
 
     def _hear_interrupt(self, stop: BaseException) -> None:
         """An interrupt came while calls were in flight: what they answered still counts."""
@@ -306,7 +251,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
             if leg.is_stale and self._may_write(leg) and self._short(leg):
                 # New terms are kept even if the draw is denied: a raised burst must not stay refused.
                 with suppress(Refused, NoAnswer):  # it lacks all the same; the next draw writes them
-                    yield from self.adopt_all(leg)
+                    yield from adopt_all(self, leg)
         if not any(self._short(leg) for leg in self.legs):
             return None
         found = self._denial()
@@ -347,30 +292,6 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
             ),
         )
 
-    # Undoing
-
-    def undo(self, until: Window) -> Plan[None]:
-        """Give back what was taken, and make sure that what may have been taken is given back or never will be."""
-        self.flight = ()
-        for leg in self.legs:
-            if leg.doubtful and not leg.done:
-                leg.done = yield from self.space.void(leg, self.now, until)
-        taken = [leg for leg in self.legs if leg.done]
-        if taken or self.backs:
-            for leg in taken:
-                backs = [
-                    Booking(key, leg.leg, {name: -delta for name, delta in deltas.items()}, grants=-(not place))
-                    for place, (key, deltas) in enumerate(leg.payment())
-                ]
-                leg.done, leg.payers, self.backs = False, (), [*self.backs, *backs]
-                leg.begin_anew(self.space.marks.nonce(self.now))
-            # Should this be interrupted, it goes on where it was.
-            yield from self.space.book(self.backs, self.now, until)
-            self.backs = []
-            for leg in taken:
-                memory = self.space.images.get(leg.key)
-                leg.image = None if memory is None else memory.image
-
     def _look_at(self, legs: Iterable[LegUnderWay], glimpses: Glimpses | None = None) -> Plan[None]:
         """See how these buckets are; those that were glimpsed a moment ago are not read again."""
         unseen = list(legs)
@@ -378,7 +299,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
             return
         for leg in unseen:
             if len(self.space.images.shards_of(leg.first)) > 1:
-                yield from self.look_at_all(leg)
+                yield from look_at_all(self, leg)
         found = glimpses or {}
         unread = [leg.key for leg in unseen if leg.key not in found]
         found = {**found, **(yield from self.space.asking.get_few(unread, self.until))}
@@ -387,7 +308,7 @@ class DrawUnderWay(DrawOverShards, DrawOfNewBuckets):
             here = found.get(leg.key)
             leg.image = None if here is None else (yield from self.space.see(leg.key, image_of(here), self.now))
             if leg.doubtful and leg.image is not None:
-                leg.done = leg.nonce in leg.image.ring or leg.image.inc == leg.inc
+                leg.done = leg.is_in(leg.image)
 
 
 class DrawingPlans(DrawsAtHand):

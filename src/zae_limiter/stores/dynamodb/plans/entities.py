@@ -28,7 +28,6 @@ from zae_limiter.stores.dynamodb.items import config_of, key_of
 from zae_limiter.stores.dynamodb.keys import GSI1, GSI3, gsi1, gsi4, meta_key, pk_entity, sk_config
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.audit import Trace, as_json, traced
-from zae_limiter.stores.dynamodb.plans.base import SpaceBase
 from zae_limiter.stores.dynamodb.plans.changes import (
     ABSENT,
     EXISTING,
@@ -55,6 +54,7 @@ from zae_limiter.stores.dynamodb.plans.listing import (
     position,
     whole_namespace,
 )
+from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.protocol import Config, EntityChange, Scope
@@ -74,7 +74,7 @@ MOST_METADATA_BYTES = 300_000
 LIVE: Expected = {"PK": PRESENT, "deleted": ABSENT}
 
 
-class EntityVerbs(SpaceBase):
+class EntityVerbs(RewritingPlans):
     """The verbs on entities."""
 
     @verb

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from zae_limiter.bucket import Balance, calculate_available
 from zae_limiter.models.limit import Limit
@@ -120,16 +119,8 @@ class LookingPlans(DrawingPlans):
         """The live buckets of an entity, on one resource or on all."""
         if resource is not None:
             return (yield from self._shards_at([bucket_key(ns, entity_id, resource)], now, until))
-        found: dict[Key, Image] = {}
-        start: Item | None = None
-        while True:
-            page = yield from self.asking.query(
-                pk_entity(ns, entity_id), until, index=GSI3, prefix="BUCKET#", start=start, limit=KEYS_PER_PAGE
-            )
-            found |= yield from self._images_at([key_of(item) for item in page.items], now, until)
-            start = page.next_key
-            if start is None:
-                return found
+        items = yield from self.asking.query_all(pk_entity(ns, entity_id), until, index=GSI3, prefix="BUCKET#")
+        return (yield from self._images_at(map(key_of, items), now, until))
 
     def _families_at(self, firsts: Sequence[Key], now: int, until: Window) -> Plan[dict[Key, list[Image]]]:
         """The shards of each bucket, by the key of its first one."""
@@ -162,20 +153,6 @@ class LookingPlans(DrawingPlans):
         if standing.cv != image.cv and not standing.is_of(until):
             standing = yield from self.whole_standing(image.entity_id, image.resource, until, fresh=True)
         return standing.terms() or terms_in(image)
-
-    def note_change(
-        self,
-        ns: str,
-        subject: str,
-        action: str,
-        resource: str | None,
-        principal: str | None,
-        details: Mapping[str, Any],
-        now: int,
-        until: Window,
-    ) -> Plan[None]:
-        """Write an audit event of its own."""
-        raise NotImplementedError
 
 
 def by_bucket(images: Iterable[Image]) -> list[list[Image]]:

@@ -13,6 +13,7 @@ from typing import Any
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import NamespaceInfo, Page
+from zae_limiter.naming import NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
@@ -26,7 +27,7 @@ from zae_limiter.stores.dynamodb.keys import (
     sk_namespace,
 )
 from zae_limiter.stores.dynamodb.plans.asking import BATCH_WRITE, Asking, Window
-from zae_limiter.stores.dynamodb.plans.audit import NAMESPACE, Trace, traced
+from zae_limiter.stores.dynamodb.plans.audit import Trace, traced
 from zae_limiter.stores.dynamodb.plans.changes import (
     ABSENT,
     EXISTING,
@@ -70,7 +71,7 @@ class RegistryVerbs:
     @verb
     def register_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
         """A namespace; the existing one if the name is taken."""
-        trace = Trace(NAMESPACE, "registered", None, principal, NOTHING)
+        trace = Trace(NAMESPACE_SUBJECT, "registered", None, principal, NOTHING)
         info = yield from persist(self.asking, lambda until: self._register(name, trace, now, until))
         return live(info)
 
@@ -131,7 +132,7 @@ class RegistryVerbs:
         info = info_of((yield from self._record(name, until)))
         if info.deleted_at is not None:
             return info, False
-        trace = Trace(NAMESPACE, "deleted", None, principal, NOTHING)
+        trace = Trace(NAMESPACE_SUBJECT, "deleted", None, principal, NOTHING)
         writes = [
             *self._updates(info, {"deleted_at": now}, {"deleted_at": ABSENT}),
             traced(self.asking, info.id, trace, now, until),
@@ -146,7 +147,7 @@ class RegistryVerbs:
             raise ValidationError("namespace", name, "is being purged; purge_namespace() finishes that")
         if info.deleted_at is None:
             return info
-        trace = Trace(NAMESPACE, "recovered", None, principal, NOTHING)
+        trace = Trace(NAMESPACE_SUBJECT, "recovered", None, principal, NOTHING)
         writes = [
             *self._updates(info, {"deleted_at": None}, {"deleted_at": PRESENT, "purging": ABSENT}),
             traced(self.asking, info.id, trace, now, until),

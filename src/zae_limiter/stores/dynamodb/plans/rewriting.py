@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
@@ -24,11 +24,11 @@ from zae_limiter.stores.dynamodb.keys import (
     shard_key,
 )
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.booking import BookingPlans
 from zae_limiter.stores.dynamodb.plans.dropping import drop_buckets
 from zae_limiter.stores.dynamodb.plans.listing import fetch, names_after, partition
-from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE
+from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE, PostingPlans
 from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.dynamodb.versions import may_follow
 from zae_limiter.stores.dynamodb.writes import Terms, Wish, restamp, update
@@ -42,10 +42,11 @@ CHANGES_FOLLOWED = 3
 """So many changes that overtake each other at one bucket are sorted out by one setter."""
 
 
-class RewritingPlans(BookingPlans):
+class RewritingPlans(PostingPlans):
     """What changes of configs and entities do to buckets."""
 
     def propagate(self, ns: str, scope: Scope, now: int) -> Plan[None]:
+        """Let the live buckets that a changed config concerns follow it."""
         self.invalidate_config_cache()
         self.images.forget_denials()
         if scope.level == "entity":
@@ -62,11 +63,16 @@ class RewritingPlans(BookingPlans):
                 yield from self._follow_index(gsi4_pk(ns, slot), GSI4, "BUCKET", now)
 
     def rewrite_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
+        """Let the live buckets of a changed entity notice."""
         self.invalidate_config_cache()
         self.images.forget_denials()
         yield from self._follow_index(pk_entity(ns, entity_id), GSI3, "BUCKET#", now)
 
     def rewrite_buckets_below(self, ns: str, entity_id: str, now: int, *, scope: Scope | None = None) -> Plan[None]:
+        """Let the live buckets notice from which draws passed, or pass, by a changed entity without limits.
+
+        ``scope``: the level of it that got limits; else the entity itself has changed.
+        """
         resource = scope.resource if scope is not None and scope.level == "entity" else None
         levels = {Scope(), Scope(None, resource), Scope(entity_id, DEFAULT_RESOURCE)} - {scope}
         if (yield from self._any_has_limits(ns, levels)):
@@ -110,25 +116,16 @@ class RewritingPlans(BookingPlans):
         found = yield from self.asking.get_all(keys, until)
         return any(config_of(item).limits for item in found.values())
 
-    def drop_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[int]:
+    def drop_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
+        """Remove every bucket of an entity."""
         self.invalidate_config_cache()
-        found: list[Key] = []
-        after: Item | None = None
-        while True:
-            until = yield from self.asking.window()
-            page = yield from self.asking.query(
-                pk_entity(ns, entity_id), until, index=GSI3, prefix="BUCKET#", start=after, limit=KEYS_PER_PAGE
-            )
-            found += map(key_of, page.items)
-            after = page.next_key
-            if after is None:
-                break
+        items = yield from self.asking.query_all(pk_entity(ns, entity_id), index=GSI3, prefix="BUCKET#")
+        found = [key_of(item) for item in items]
         for start in range(0, len(found), KEYS_PER_PAGE):
             keys = found[start : start + KEYS_PER_PAGE]
             yield from drop_buckets(self.asking, keys, now, (yield from self.asking.window()))
             for key in keys:
                 self.images.forget(key)
-        return len(found)
 
     def _follow_index(self, pk: str, index: str, prefix: str, now: int) -> Plan[None]:
         after: Item | None = None
@@ -188,54 +185,73 @@ class RewritingPlans(BookingPlans):
     def adopt(self, key: Key, image: Image, terms: Terms, now: int, until: Window) -> Plan[Image | None]:
         """Rebase a bucket to ``terms``, unless it obeys something newer. The bucket as it is then."""
         nonce = self.marks.nonce(now)
-        tries = 0
-        while image.cv != terms.cv and may_follow(terms.cv, image.cv, seen_before=tries == 0):
-            write = update(
-                image,
-                Wish({}, terms=terms),
-                now=now,
-                nonce=nonce,
-                epoch_s=until.epoch_s,
-                ttl_margin_s=self.asking.ttl_margin_s,
-            )
-            call = self.call_to_update(write.params(self.asking.table, key), until)
-            (answer,) = yield from self.ask_together([call])
-            if isinstance(answer, Refused):
-                if not answer.by_condition and not (answer.by_throttling or answer.by_conflict):
-                    raise answer
-                if answer.by_condition and answer.item is None:
-                    self.images.forget(key)
-                    return None
-                if answer.item is not None:
-                    image = image_of(answer.item)
-            elif not isinstance(answer, NoAnswer):
-                image = image_of(answer["Attributes"])
-            tries += 1
-            if isinstance(answer, (Refused, NoAnswer)) and tries >= TRIES_AT_ONCE:
-                yield from self.asking.pause(tries - 1, until, answer)
-        yield from self.see(key, image, now)
-        return image
+
+        def rebased(seen: Image) -> Update | None:
+            if seen.cv == terms.cv or not may_follow(terms.cv, seen.cv, seen_before=seen is image):
+                return None
+            return self._plain_update(seen, Wish({}, terms=terms), now, nonce, until)
+
+        return (yield from self.write_until_done(key, image, rebased, now, nonce, until))
+
+    def fill(self, key: Key, image: Image, now: int, until: Window) -> Plan[None]:
+        """Fill every limit of a bucket."""
+        nonce = self.marks.nonce(now)
+
+        def filled(seen: Image) -> Update:
+            return self._plain_update(seen, Wish({}, fill=True), now, nonce, until)
+
+        yield from self.write_until_done(key, image, filled, now, nonce, until)
 
     def _restamp(self, key: Key, image: Image, cv: str, now: int, until: Window) -> Plan[Image]:
         """No limits hold any more: whoever knew the old ones must notice. The bucket as it was last seen."""
         nonce = self.marks.nonce(now)
+
+        def stamped(seen: Image) -> Update | None:
+            overtaken = seen is not image and not may_follow(cv, seen.cv, seen_before=False)
+            return None if seen.cv == cv or overtaken else restamp(seen, cv, nonce=nonce)
+
+        seen = yield from self.write_until_done(key, image, stamped, now, nonce, until)
+        self.images.forget(key)
+        return seen or image
+
+    def write_until_done(
+        self,
+        key: Key,
+        image: Image,
+        write_for: Callable[[Image], Update | None],
+        now: int,
+        nonce: str,
+        until: Window,
+    ) -> Plan[Image | None]:
+        """Write to a bucket, each time by how it is then, until it is done or ``write_for`` has nothing to write.
+
+        The bucket as it is then; ``None`` if it is gone.
+        """
         tries = 0
-        while image.cv != cv:
-            params = restamp(image, cv, nonce=nonce).params(self.asking.table, key)
-            (answer,) = yield from self.ask_together([self.call_to_update(params, until)])
+        while (write := write_for(image)) is not None:
+            call = self.call_to_update(write.params(self.asking.table, key), until)
+            (answer,) = yield from self.ask_together([call])
             if not isinstance(answer, (Refused, NoAnswer)):
+                image = image_of(answer["Attributes"])
                 break
             if isinstance(answer, Refused) and answer.by_condition:
                 if answer.item is None:
-                    break
+                    self.images.forget(key)
+                    return None
                 image = image_of(answer.item)
-                if nonce in image.ring or not may_follow(cv, image.cv, seen_before=False):
-                    break
+                if nonce in image.ring:
+                    break  # by a try whose answer was lost
+            elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
+                raise answer
             tries += 1
             if tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, answer)
-        self.images.forget(key)
+        yield from self.see(key, image, now)
         return image
+
+    def _plain_update(self, image: Image, wish: Wish, now: int, nonce: str, until: Window) -> Update:
+        margin = self.asking.ttl_margin_s
+        return update(image, wish, now=now, nonce=nonce, epoch_s=until.epoch_s, ttl_margin_s=margin)
 
     def check_terms_of_new(self, key: Key, terms: Terms, now: int, until: Window) -> Plan[None]:
         """A config may have changed while its bucket was being created, unseen by who changed it. Look once."""

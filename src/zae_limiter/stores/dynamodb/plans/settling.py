@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.errors import unavailable, verb
-from zae_limiter.stores.dynamodb.items import Image, image_of
-from zae_limiter.stores.dynamodb.keys import Key, shard_key
-from zae_limiter.stores.dynamodb.plans.asking import Window
+from zae_limiter.stores.dynamodb.keys import shard_key
+from zae_limiter.stores.dynamodb.plans.audit import Trace, traced
+from zae_limiter.stores.dynamodb.plans.changes import commit
 from zae_limiter.stores.dynamodb.plans.looking import LookingPlans, by_bucket
-from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
-from zae_limiter.stores.dynamodb.writes import Wish, update
 from zae_limiter.stores.protocol import Posting
 
 
@@ -50,40 +48,8 @@ class SettlingPlans(LookingPlans):
         images = yield from self.buckets_of(ns, entity_id, resource, now, until)
         count = len(by_bucket(images.values()))
         for key, image in images.items():
-            yield from self._fill(key, image, self.images.corrected(now), until)
+            yield from self.fill(key, image, self.images.corrected(now), until)
         self.images.forget_denials()
-        yield from self.note_change(
-            ns, entity_id, "buckets_reset", resource, principal, {"buckets": count}, now, until
-        )
+        trace = Trace(entity_id, "buckets_reset", resource, principal, {"buckets": count})
+        yield from commit(self.asking, [traced(self.asking, ns, trace, now, until)], until)
         return count
-
-    def _fill(self, key: Key, image: Image, now: int, until: Window) -> Plan[None]:
-        nonce = self.marks.nonce(now)
-        tries = 0
-        while True:
-            write = update(
-                image,
-                Wish({}, fill=True),
-                now=now,
-                nonce=nonce,
-                epoch_s=until.epoch_s,
-                ttl_margin_s=self.asking.ttl_margin_s,
-            )
-            call = self.call_to_update(write.params(self.asking.table, key), until)
-            (answer,) = yield from self.ask_together([call])
-            if not isinstance(answer, (Refused, NoAnswer)):
-                yield from self.see(key, image_of(answer["Attributes"]), now)
-                return
-            if isinstance(answer, Refused):
-                if not answer.by_condition and not (answer.by_throttling or answer.by_conflict):
-                    raise answer
-                if answer.by_condition and answer.item is None:
-                    self.images.forget(key)
-                    return
-                if answer.item is not None:
-                    image = image_of(answer.item)
-                    if nonce in image.ring:
-                        return
-            tries += 1
-            if tries >= TRIES_AT_ONCE:
-                yield from self.asking.pause(tries - 1, until, answer)

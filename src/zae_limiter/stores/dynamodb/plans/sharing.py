@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from zae_limiter.running.plan import Plan
@@ -20,13 +19,10 @@ from zae_limiter.stores.dynamodb.gauge import may_split
 from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import Key, shard_key
 from zae_limiter.stores.dynamodb.legs import SHARDS_TRIED, LegUnderWay
-from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.splitting import make_shard, split_first
+from zae_limiter.stores.dynamodb.plans.taking import Taking
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.writes import Wish
-
-if TYPE_CHECKING:
-    from zae_limiter.stores.dynamodb.plans.drawing import DrawingPlans
 
 THROTTLES_BORNE = 2
 """So often a bucket's own throttled key is met before the draw is denied: it is load, not an outage."""
@@ -50,260 +46,261 @@ DRAWS_FROM_SEVERAL = 4
 """So often several shards are asked to pay together before the draw is tried anew."""
 
 
-class DrawOverShards:
-    """The part of a draw that knows about shards."""
-
-    space: DrawingPlans
-    now: int
-    until: Window
-
-    def choose_shard(self, leg: LegUnderWay) -> Plan[None]:
-        """Draw from the better of two shards that were not tried yet."""
-        images = self.space.images
-        keys = images.shards_of(leg.first)
-        if len(keys) == 1:
-            return
-        may_stay = self.space.coalesce and not leg.tried and not leg.leg.paid
-        if may_stay and self._stay(leg):
-            return
-        one, two = self._two_of(leg, keys)
-        if any(images.get(key) is None for key in (one, two)):
-            yield from self.look_at_all(leg)
-            there = images.shards_of(leg.first)
-            if len(there) == 1:  # it is gone, or another one by now
-                memory = images.get(leg.first)
-                leg.move_to(leg.first, None if memory is None else memory.image, fresh=True)
-                return
-            if len(there) < len(keys):
-                one, two = self._two_of(leg, there)
-        best: tuple[int, Key, Image] | None = None
-        for key in dict.fromkeys((one, two)):
-            memory = images.get(key)
-            image = memory.image if memory is not None else (yield from self._make(leg, key))
-            if image is not None:
-                room = self._room(leg, image)
-                if best is None or room > best[0]:
-                    best = (room, key, image)
-        if best is not None:
-            leg.move_to(best[1], best[2], fresh=False)
-            if self.space.coalesce:
-                images.settle_at(leg.first, best[1], self.now + HOME_MS)
-        else:  # both are lost: shard 0 never is
-            leg.tried.update((one, two))
+def choose_shard(taking: Taking, leg: LegUnderWay) -> Plan[None]:
+    """Draw from the better of two shards that were not tried yet."""
+    images = taking.space.images
+    keys = images.shards_of(leg.first)
+    if len(keys) == 1:
+        return
+    may_stay = taking.space.coalesce and not leg.tried and not leg.leg.paid
+    if may_stay and _stay(taking, leg):
+        return
+    one, two = _two_of(taking, leg, keys)
+    if any(images.get(key) is None for key in (one, two)):
+        yield from look_at_all(taking, leg)
+        there = images.shards_of(leg.first)
+        if len(there) == 1:  # it is gone, or another one by now
             memory = images.get(leg.first)
-            leg.move_to(leg.first, None if memory is None else memory.image, fresh=leg.all_seen)
+            leg.move_to(leg.first, None if memory is None else memory.image, fresh=True)
+            return
+        if len(there) < len(keys):
+            one, two = _two_of(taking, leg, there)
+    best: tuple[int, Key, Image] | None = None
+    for key in dict.fromkeys((one, two)):
+        memory = images.get(key)
+        image = memory.image if memory is not None else (yield from _make(taking, leg, key))
+        if image is not None:
+            room = _room(taking, leg, image)
+            if best is None or room > best[0]:
+                best = (room, key, image)
+    if best is not None:
+        leg.move_to(best[1], best[2], fresh=False)
+        if taking.space.coalesce:
+            images.settle_at(leg.first, best[1], taking.now + HOME_MS)
+    else:  # both are lost: shard 0 never is
+        leg.tried.update((one, two))
+        memory = images.get(leg.first)
+        leg.move_to(leg.first, None if memory is None else memory.image, fresh=leg.all_seen)
 
-    def _stay(self, leg: LegUnderWay) -> bool:
-        """Draw from where others of this process do, if there seems to be enough."""
-        images = self.space.images
-        home = images.home_of(leg.first, self.now)
-        memory = None if home is None or images.is_avoided(home, self.now) else images.get(home)
-        if home is None or memory is None or self._room(leg, memory.image) < 0:
-            return False
-        leg.move_to(home, memory.image, fresh=False)
-        return True
 
-    def _two_of(self, leg: LegUnderWay, keys: Sequence[Key]) -> tuple[Key, Key]:
-        """Two shards to choose from."""
-        images = self.space.images
-        choice = [key for key in keys if key not in leg.tried and not images.is_avoided(key, self.now)]
-        if leg.leg.paid and not leg.tried and (paid := shard_key(leg.first, leg.leg.paid[0][0])) in keys:
-            choice = [paid]
-        if not choice:
-            choice = [key for key in keys if key not in leg.tried] or [leg.first]
-        draw = crc32(f"{leg.nonce}{len(leg.tried)}".encode())
-        return (
-            choice[draw % len(choice)],
-            choice[(draw + 1 + draw // len(choice) % max(len(choice) - 1, 1)) % len(choice)],
-        )
-
-    def _room(self, leg: LegUnderWay, image: Image) -> int:
-        """How much more than needed a shard holds, of the limit that is shortest."""
-        return min(
-            balance.level(self.now) - leg.needed.get(balance.name, 0)
-            for balance in adopted(image, leg.terms, self.now)
-        )
-
-    def _make(self, leg: LegUnderWay, key: Key) -> Plan[Image | None]:
-        """A shard that nobody has made yet, or nothing."""
-        space = self.space
-        try:
-            image = yield from make_shard(space.asking, key, self.now, self.until)
-        except (Refused, NoAnswer):
-            image = None
-        if image is None:
-            space.images.avoid(key, self.now + LOST_MS)
-            return None
-        yield from self.look_at_all(leg)
-        return image
-
-    def look_at_all(self, leg: LegUnderWay) -> Plan[None]:
-        """Read every shard there is."""
-        space = self.space
-        seen: set[Key] = set()
-        while unseen := [key for key in space.images.shards_of(leg.first) if key not in seen]:
-            found = yield from space.asking.get_all(unseen, self.until)
-            seen.update(unseen)
-            for key in unseen:
-                if key in found:
-                    memory = space.images.get(key)
-                    image = image_of(found[key], None if memory is None else memory.image)
-                    yield from space.see(key, image, self.now)
-                elif key == leg.first:
-                    space.images.forget(key)
-        leg.all_seen = True
-        memory = space.images.get(leg.key)
-        if memory is not None:
-            leg.image, leg.fresh = memory.image, True
-
-    def look_elsewhere(self, leg: LegUnderWay) -> Plan[bool]:
-        """Its shard is drained: find another way. False: all of them together lack."""
-        space = self.space
-        if len(space.images.shards_of(leg.first)) == 1:
-            return False
-        if leg.doubtful:
-            leg.done = yield from space.void(leg, self.now, self.until)
-            if leg.done:
-                return True
-        leg.tried.add(leg.key)
-        if leg.fits() and not leg.all_seen:
-            while len(leg.tried) < SHARDS_TRIED:
-                yield from self.choose_shard(leg)
-                if leg.key in leg.tried:
-                    break
-                if not leg.lacks(self.now):
-                    return True
-                leg.tried.add(leg.key)
-            yield from self.look_at_all(leg)
-        return (yield from self._draw_from_all(leg))
-
-    def _draw_from_all(self, leg: LegUnderWay) -> Plan[bool]:
-        """Draw from the shard that has enough, or from several."""
-        space = self.space
-        for _ in range(DRAWS_FROM_SEVERAL):
-            if leg.all_seen and space.images.get(leg.first) is None:
-                leg.move_to(leg.first, None, fresh=True)  # it is gone, with all its shards
-                return True
-            if self._meets_newer_terms(leg):
-                return True
-            if lacking(leg.whole(space.images, self.now), leg.needed, self.now):
-                return False
-            rooms = [
-                (self._room(leg, memory.image), key, memory.image)
-                for key in space.images.shards_of(leg.first)
-                if (memory := space.images.get(key)) is not None
-            ]
-            shunned = leg.tried | {key for _, key, _ in rooms if space.images.is_avoided(key, self.now)}
-            roomy = [one for one in rooms if one[0] >= 0 and one[1] not in shunned]
-            if roomy:
-                _, key, image = max(roomy, key=lambda one: one[0])
-                leg.move_to(key, image, fresh=True)
-                return True
-            if any(memory_image.cv != leg.terms.cv for _, _, memory_image in rooms):
-                yield from self.adopt_all(leg)
-            if (yield from self._draw_from_several(leg, [(key, image) for _, key, image in rooms])):
-                return True
-            yield from self.look_at_all(leg)
-            leg.tried.clear()
-        raise NoAnswer("too many others at this bucket", sent=False)
-
-    def _meets_newer_terms(self, leg: LegUnderWay) -> bool:
-        """Whether some shard obeys what may be newer than ours; it is moved there, to be noticed."""
-        images = self.space.images
-        for key in images.shards_of(leg.first):
-            memory = images.get(key)
-            if memory is not None and not self.may_follow(leg, key, memory.image.cv):
-                leg.move_to(key, memory.image, fresh=True)
-                return True
+def _stay(taking: Taking, leg: LegUnderWay) -> bool:
+    """Draw from where others of this process do, if there seems to be enough."""
+    images = taking.space.images
+    home = images.home_of(leg.first, taking.now)
+    memory = None if home is None or images.is_avoided(home, taking.now) else images.get(home)
+    if home is None or memory is None or _room(taking, leg, memory.image) < 0:
         return False
+    leg.move_to(home, memory.image, fresh=False)
+    return True
 
-    def may_follow(self, leg: LegUnderWay, key: Key, theirs: str) -> bool:
-        """Whether a shard that obeys ``theirs`` may obey our terms from now on (see ``drawing``)."""
-        raise NotImplementedError
 
-    def adopt_all(self, leg: LegUnderWay) -> Plan[None]:
-        """Let every shard follow the terms that hold."""
-        space = self.space
-        for key in space.images.shards_of(leg.first):
-            memory = space.images.get(key)
-            if memory is not None and memory.image.cv != leg.terms.cv and self.may_follow(leg, key, memory.image.cv):
-                image = yield from space.adopt(key, memory.image, leg.terms, self.now, self.until)
-                if key == leg.key:
-                    leg.image = image
+def _two_of(taking: Taking, leg: LegUnderWay, keys: Sequence[Key]) -> tuple[Key, Key]:
+    """Two shards to choose from."""
+    images = taking.space.images
+    choice = [key for key in keys if key not in leg.tried and not images.is_avoided(key, taking.now)]
+    if leg.leg.paid and not leg.tried and (paid := shard_key(leg.first, leg.leg.paid[0][0])) in keys:
+        choice = [paid]
+    if not choice:
+        choice = [key for key in keys if key not in leg.tried] or [leg.first]
+    draw = crc32(f"{leg.nonce}{len(leg.tried)}".encode())
+    return (
+        choice[draw % len(choice)],
+        choice[(draw + 1 + draw // len(choice) % max(len(choice) - 1, 1)) % len(choice)],
+    )
 
-    def _draw_from_several(self, leg: LegUnderWay, shards: Sequence[tuple[Key, Image]]) -> Plan[bool]:
-        """Let several shards pay together, in one transaction. False: somebody was faster."""
-        space = self.space
-        payment = _shared_payment(leg, shards, self.now)
-        if payment is None:
-            return False
-        images = dict(shards)
-        leg.begin_anew(space.marks.nonce(self.now))
-        leg.key = next(iter(payment))
-        leg.image = images[leg.key]
-        leg.drop_anchor()
-        writes = []
-        for place, (key, deltas) in enumerate(payment.items()):
-            wish = Wish(deltas, deltas, grants=int(place == 0), partly=True)
-            writes.append({"Update": dict(space.params(key, images[key], wish, self.now, leg.nonce, self.until))})
-        leg.payers = list(payment.items())
-        doubts: list[NoAnswer] = []
-        try:
-            reasons = yield from space.asking.transact(writes, self.until, doubts)
-        except Refused as refusal:
-            leg.doubtful = bool(doubts)
-            if not refusal.by_throttling:
-                raise
-            leg.throttled = THROTTLES_BORNE + 1  # load, not an outage
+
+def _room(taking: Taking, leg: LegUnderWay, image: Image) -> int:
+    """How much more than needed a shard holds, of the limit that is shortest."""
+    return min(
+        balance.level(taking.now) - leg.needed.get(balance.name, 0)
+        for balance in adopted(image, leg.terms, taking.now)
+    )
+
+
+def _make(taking: Taking, leg: LegUnderWay, key: Key) -> Plan[Image | None]:
+    """A shard that nobody has made yet, or nothing."""
+    space = taking.space
+    try:
+        image = yield from make_shard(space.asking, key, taking.now, taking.until)
+    except (Refused, NoAnswer):
+        image = None
+    if image is None:
+        space.images.avoid(key, taking.now + LOST_MS)
+        return None
+    yield from look_at_all(taking, leg)
+    return image
+
+
+def look_at_all(taking: Taking, leg: LegUnderWay) -> Plan[None]:
+    """Read every shard there is."""
+    space = taking.space
+    seen: set[Key] = set()
+    while unseen := [key for key in space.images.shards_of(leg.first) if key not in seen]:
+        found = yield from space.asking.get_all(unseen, taking.until)
+        seen.update(unseen)
+        for key in unseen:
+            if key in found:
+                memory = space.images.get(key)
+                image = image_of(found[key], None if memory is None else memory.image)
+                yield from space.see(key, image, taking.now)
+            elif key == leg.first:
+                space.images.forget(key)
+    leg.all_seen = True
+    memory = space.images.get(leg.key)
+    if memory is not None:
+        leg.image, leg.fresh = memory.image, True
+
+
+def look_elsewhere(taking: Taking, leg: LegUnderWay) -> Plan[bool]:
+    """Its shard is drained: find another way. False: all of them together lack."""
+    space = taking.space
+    if len(space.images.shards_of(leg.first)) == 1:
+        return False
+    if leg.doubtful:
+        leg.done = yield from space.void(leg, taking.now, taking.until)
+        if leg.done:
             return True
-        except BaseException:
-            leg.doubtful = True
-            raise
-        if reasons and doubts:
-            leg.doubtful = True
-            leg.done = yield from space.void(leg, self.now, self.until)
-        elif not reasons:
-            leg.done = True
-        if not leg.done:
-            leg.payers = ()
-            return False
-        leg.granted_at = self.now
-        for key, deltas in payment.items():
-            image = after_taking(images[key], leg.terms, deltas, self.now, leg.nonce, grants=int(key == leg.key))
-            space.images.see(key, image, self.now)
-        memory = space.images.get(leg.key)
-        leg.image = None if memory is None else memory.image
-        return True
-
-    def relieve_hot(self, leg: LegUnderWay) -> Plan[None]:
-        """Its shard takes no more writes: divide the bucket, and try another shard."""
-        space = self.space
-        leg.is_hot = False
-        shortest, longest = AVOIDED_MS
-        pause = shortest + crc32(leg.nonce.encode()) % (longest - shortest)
-        memory = space.images.get(leg.key)
-        if memory is not None:
-            memory.throttled += 1
-            pause = min(pause << max(memory.throttled - THROTTLES_BORNE, 0), LONGEST_AVOIDED_MS)
-        space.images.avoid(leg.key, self.now + pause)
-        yield from self.divide(leg)
-        if not leg.doubtful and len(space.images.shards_of(leg.first)) > 1:
+    leg.tried.add(leg.key)
+    if leg.fits() and not leg.all_seen:
+        while len(leg.tried) < SHARDS_TRIED:
+            yield from choose_shard(taking, leg)
+            if leg.key in leg.tried:
+                break
+            if not leg.lacks(taking.now):
+                return True
             leg.tried.add(leg.key)
-            yield from self.choose_shard(leg)
+        yield from look_at_all(taking, leg)
+    return (yield from _draw_from_all(taking, leg))
 
-    def divide(self, leg: LegUnderWay) -> Plan[None]:
-        """Divide a bucket that is under pressure; whatever comes of it, the draw goes on."""
-        asking = self.space.asking
-        memory = self.space.images.get(leg.first)
-        if memory is not None:
-            if self.now < memory.split_again_at or not may_split(memory.image, self.now):
-                return
-            memory.split_again_at = self.now + SPLIT_PATIENCE_MS
-        window = yield from asking.window()
-        until = window._replace(give_up_at=min(self.until.give_up_at, window.started + SPLIT_PATIENCE_MS))
-        with suppress(Refused, NoAnswer):
-            if (yield from split_first(asking, leg.first, self.now, until)):
-                yield from self.look_at_all(leg)
+
+def _draw_from_all(taking: Taking, leg: LegUnderWay) -> Plan[bool]:
+    """Draw from the shard that has enough, or from several."""
+    space = taking.space
+    for _ in range(DRAWS_FROM_SEVERAL):
+        if leg.all_seen and space.images.get(leg.first) is None:
+            leg.move_to(leg.first, None, fresh=True)  # it is gone, with all its shards
+            return True
+        if _meets_newer_terms(taking, leg):
+            return True
+        if lacking(leg.whole(space.images, taking.now), leg.needed, taking.now):
+            return False
+        rooms = [
+            (_room(taking, leg, memory.image), key, memory.image)
+            for key in space.images.shards_of(leg.first)
+            if (memory := space.images.get(key)) is not None
+        ]
+        shunned = leg.tried | {key for _, key, _ in rooms if space.images.is_avoided(key, taking.now)}
+        roomy = [one for one in rooms if one[0] >= 0 and one[1] not in shunned]
+        if roomy:
+            _, key, image = max(roomy, key=lambda one: one[0])
+            leg.move_to(key, image, fresh=True)
+            return True
+        if any(memory_image.cv != leg.terms.cv for _, _, memory_image in rooms):
+            yield from adopt_all(taking, leg)
+        if (yield from _draw_from_several(taking, leg, [(key, image) for _, key, image in rooms])):
+            return True
+        yield from look_at_all(taking, leg)
+        leg.tried.clear()
+    raise NoAnswer("too many others at this bucket", sent=False)
+
+
+def _meets_newer_terms(taking: Taking, leg: LegUnderWay) -> bool:
+    """Whether some shard obeys what may be newer than ours; it is moved there, to be noticed."""
+    images = taking.space.images
+    for key in images.shards_of(leg.first):
+        memory = images.get(key)
+        if memory is not None and not taking.may_follow(leg, key, memory.image.cv):
+            leg.move_to(key, memory.image, fresh=True)
+            return True
+    return False
+
+
+def adopt_all(taking: Taking, leg: LegUnderWay) -> Plan[None]:
+    """Let every shard follow the terms that hold."""
+    space = taking.space
+    for key in space.images.shards_of(leg.first):
+        memory = space.images.get(key)
+        if memory is not None and memory.image.cv != leg.terms.cv and taking.may_follow(leg, key, memory.image.cv):
+            image = yield from space.adopt(key, memory.image, leg.terms, taking.now, taking.until)
+            if key == leg.key:
+                leg.image = image
+
+
+def _draw_from_several(taking: Taking, leg: LegUnderWay, shards: Sequence[tuple[Key, Image]]) -> Plan[bool]:
+    """Let several shards pay together, in one transaction. False: somebody was faster."""
+    space = taking.space
+    payment = _shared_payment(leg, shards, taking.now)
+    if payment is None:
+        return False
+    images = dict(shards)
+    leg.begin_anew(space.marks.nonce(taking.now))
+    leg.key = next(iter(payment))
+    leg.image = images[leg.key]
+    leg.drop_anchor()
+    writes = []
+    for place, (key, deltas) in enumerate(payment.items()):
+        wish = Wish(deltas, deltas, grants=int(place == 0), partly=True)
+        writes.append({"Update": dict(space.params(key, images[key], wish, taking.now, leg.nonce, taking.until))})
+    leg.payers = list(payment.items())
+    doubts: list[NoAnswer] = []
+    try:
+        reasons = yield from space.asking.transact(writes, taking.until, doubts)
+    except Refused as refusal:
+        leg.doubtful = bool(doubts)
+        if not refusal.by_throttling:
+            raise
+        leg.throttled = THROTTLES_BORNE + 1  # load, not an outage
+        return True
+    except BaseException:
+        leg.doubtful = True
+        raise
+    if reasons and doubts:
+        leg.doubtful = True
+        leg.done = yield from space.void(leg, taking.now, taking.until)
+    elif not reasons:
+        leg.done = True
+    if not leg.done:
+        leg.payers = ()
+        return False
+    leg.granted_at = taking.now
+    for key, deltas in payment.items():
+        image = after_taking(images[key], leg.terms, deltas, taking.now, leg.nonce, grants=int(key == leg.key))
+        space.images.see(key, image, taking.now)
+    memory = space.images.get(leg.key)
+    leg.image = None if memory is None else memory.image
+    return True
+
+
+def relieve_hot(taking: Taking, leg: LegUnderWay) -> Plan[None]:
+    """Its shard takes no more writes: divide the bucket, and try another shard."""
+    space = taking.space
+    leg.is_hot = False
+    shortest, longest = AVOIDED_MS
+    pause = shortest + crc32(leg.nonce.encode()) % (longest - shortest)
+    memory = space.images.get(leg.key)
+    if memory is not None:
+        memory.throttled += 1
+        pause = min(pause << max(memory.throttled - THROTTLES_BORNE, 0), LONGEST_AVOIDED_MS)
+    space.images.avoid(leg.key, taking.now + pause)
+    yield from divide(taking, leg)
+    if not leg.doubtful and len(space.images.shards_of(leg.first)) > 1:
+        leg.tried.add(leg.key)
+        yield from choose_shard(taking, leg)
+
+
+def divide(taking: Taking, leg: LegUnderWay) -> Plan[None]:
+    """Divide a bucket that is under pressure; whatever comes of it, the draw goes on."""
+    asking = taking.space.asking
+    memory = taking.space.images.get(leg.first)
+    if memory is not None:
+        if taking.now < memory.split_again_at or not may_split(memory.image, taking.now):
+            return
+        memory.split_again_at = taking.now + SPLIT_PATIENCE_MS
+    window = yield from asking.window()
+    until = window._replace(give_up_at=min(taking.until.give_up_at, window.started + SPLIT_PATIENCE_MS))
+    with suppress(Refused, NoAnswer):
+        if (yield from split_first(asking, leg.first, taking.now, until)):
+            yield from look_at_all(taking, leg)
 
 
 def _shared_payment(

@@ -22,15 +22,9 @@ KEYS_AT_ONCE = 500
 def sweep_table(asking: Asking) -> Plan[int]:
     """Remove the divided buckets of all namespaces that are idle; how many there were."""
     swept = 0
-    after: Item | None = None
-    while True:
-        until = yield from asking.window()
-        page = yield from asking.query(pk_system(REGISTRY), until, prefix=sk_namespace_id(""), start=after)
-        for item in page.items:
-            swept += yield from sweep(asking, item["ns"]["S"])
-        after = page.next_key
-        if after is None:
-            return swept
+    for item in (yield from asking.query_all(pk_system(REGISTRY), prefix=sk_namespace_id(""))):
+        swept += yield from sweep(asking, item["ns"]["S"])
+    return swept
 
 
 def sweep(asking: Asking, ns: str) -> Plan[int]:

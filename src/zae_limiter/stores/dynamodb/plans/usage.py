@@ -23,9 +23,9 @@ from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.plans.listing import LAST, side_by_side
 from zae_limiter.stores.dynamodb.plans.verifying import VerifyingVerbs
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.snapshots import LAST_HOUR, WINDOW, hour_of, hour_text, span_of, used_by_hour
+from zae_limiter.stores.dynamodb.snapshots import LAST_HOUR, WINDOW, hour_text, span_of, used_by_hour
 from zae_limiter.stores.protocol import UsageQuery
-from zae_limiter.stores.windows import HOUR_MS, HourOfUse, hours_within, position, windows_of
+from zae_limiter.stores.windows import HOUR_MS, HourOfUse, hour_of, hours_within, position, windows_of
 
 USAGE = "#USAGE#"
 
@@ -194,16 +194,8 @@ def hours_read(asking: Asking, ns: str, entity_id: str, resource: str, start: in
     between = keys_between(f"{USAGE}{resource}#{WINDOW}#", start - HOUR_MS, end + HOUR_MS)
     if between is None:
         return []
-    spans = []
-    next_key: Item | None = None
-    while True:
-        until = yield from asking.window()
-        found = yield from asking.query(pk_entity(ns, entity_id), until, between=between, start=next_key)
-        spans += [span_of(item) for item in found.items]
-        next_key = found.next_key
-        if next_key is None:
-            break
-    return [hour for hour in used_by_hour(spans) if start <= hour.hour < end]
+    items = yield from asking.query_all(pk_entity(ns, entity_id), between=between)
+    return [hour for hour in used_by_hour(map(span_of, items)) if start <= hour.hour < end]
 
 
 def keys_between(prefix: str, start: int, end: int) -> tuple[str, str] | None:

@@ -12,15 +12,13 @@ from itertools import accumulate
 
 from zae_limiter.models.proofs import UsageChain, UsageProof
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.chains import NOTHING, Joint, Whose, chains_of
+from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import key_of
 from zae_limiter.stores.dynamodb.keys import GSI3, Key, bucket_key, pk_entity
 from zae_limiter.stores.dynamodb.plans.base import SpaceBase
 from zae_limiter.stores.dynamodb.plans.listing import fetch
-from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.snapshots import (
-    Counters,
     Life,
     Span,
     counters_in,
@@ -29,6 +27,7 @@ from zae_limiter.stores.dynamodb.snapshots import (
     min_edge,
     span_of,
 )
+from zae_limiter.stores.windows import NOTHING_COUNTED, Counters
 
 
 class VerifyingVerbs(SpaceBase):
@@ -39,7 +38,7 @@ class VerifyingVerbs(SpaceBase):
         """How the usage of an entity compares with what its buckets counted."""
         ns = yield from self.checked_ns()
         prefix = "#USAGE#" if resource is None else f"#USAGE#{resource}#"
-        items = yield from self._all_of(pk_entity(ns, entity_id), prefix)
+        items = yield from self.asking.query_all(pk_entity(ns, entity_id), prefix=prefix)
         spans = [span_of(item) for item in items]
         live = yield from self._live(ns, entity_id, resource, {span.life for span in spans})
         return UsageProof(entity_id, resource, tuple(chains_from(spans, live, now)))
@@ -47,22 +46,11 @@ class VerifyingVerbs(SpaceBase):
     def _live(self, ns: str, entity_id: str, resource: str | None, lives: set[Life]) -> Plan[dict[Life, Counters]]:
         """What the live buckets have counted. They are read after the snapshots, and are never behind them."""
         prefix = "BUCKET#" if resource is None else f"BUCKET#{resource}#"
-        found = yield from self._all_of(pk_entity(ns, entity_id), prefix, index=GSI3)
+        found = yield from self.asking.query_all(pk_entity(ns, entity_id), prefix=prefix, index=GSI3)
         keys: dict[Key, None] = dict.fromkeys(key_of(item) for item in found)
         keys |= dict.fromkeys(bucket_key(ns, entity_id, life.resource, life.shard) for life in sorted(lives))
         items = yield from fetch(self.asking, list(keys))
         return {life_of(key.pk, item): counters_in(item) for key, item in items.items()}
-
-    def _all_of(self, pk: str, prefix: str, *, index: str | None = None) -> Plan[list[Item]]:
-        items: list[Item] = []
-        start: Item | None = None
-        while True:
-            until = yield from self.asking.window()
-            found = yield from self.asking.query(pk, until, index=index, prefix=prefix, start=start)
-            items += found.items
-            start = found.next_key
-            if start is None:
-                return items
 
 
 def chains_from(spans: Iterable[Span], live: Mapping[Life, Counters], now: int) -> list[UsageChain]:
@@ -89,7 +77,7 @@ def joints_of(spans: Sequence[Span]) -> list[Joint]:
         return []
     begins = list(accumulate([span.first for span in reversed(spans)], min_edge))[::-1]
     ends = list(accumulate([span.last for span in spans], max_edge))
-    joints = [Joint(None, spans[0].hour, NOTHING, begins[0].counters)]
+    joints = [Joint(None, spans[0].hour, NOTHING_COUNTED, begins[0].counters)]
     for place in range(1, len(spans)):
         ended, begun = ends[place - 1], begins[place]
         if begun.sequence <= ended.sequence:
