@@ -22,7 +22,7 @@ from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.values import decode_item
 
 CROWD = Path(__file__).with_name("hot_crowd.py")
-PROCESSES, TASKS, WCU = 4, 4, 10
+PROCESSES, TASKS, WCU = 4, 4, 5
 BUDGET = {"rpd": 100_000, "tpd": 10_000_000}
 LAST = 500
 TABLES = count()

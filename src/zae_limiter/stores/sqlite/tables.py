@@ -45,8 +45,8 @@ class Connection(sqlite3.Connection):
     """A connection, and the tables that were used through it, by namespace."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
         self.tables: dict[str, SqliteTables] = {}
+        super().__init__(*args, **kwargs)
 
 
 class SqliteTables:
