@@ -49,9 +49,9 @@ CPU = Goal(1 / 8, 1 / 4, at_most=True)
 NAMES: dict[How, str] = {"own": "own", "botocore": "botocore"}
 SECONDS = 20.0
 
-ONE, MANY = Pace(rounds=25, seconds=0.04), Pace(rounds=9, seconds=0.2)
+ONE, MANY = Pace(rounds=15, seconds=0.04), Pace(rounds=7, seconds=0.2)
 QUICK_ONE, QUICK_MANY = Pace(rounds=7, seconds=0.03), Pace(rounds=3, seconds=0.15)
-STARTS, QUICK_STARTS = 7, 3
+STARTS, QUICK_STARTS = 5, 3
 
 RUNNER = asyncio.Runner()
 POOL = ThreadPoolExecutor(AT_ONCE)

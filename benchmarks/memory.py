@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ from memory_bytes import bytes_of_each
 from memory_soaks import FLAT, SOAKS
 from presenting import KEPT, OUT, circumstances
 
-ENTITIES = {"dynamodb": 250_000, "sqlite": 250_000, "coming": 1_000_000, "memory": 250_000}
+ENTITIES = {"dynamodb": 200_000, "sqlite": 250_000, "coming": 300_000, "memory": 150_000}
 FULL, QUICK = 1_000_000, 20_000
 SAMPLES_KEPT = 40
+AT_ONCE = 2
 NOTE = (
     "Private memory above what the process had before its first acquire. Walks are counted from where all their\n"
     "bounds are reached, and their halves are compared by their peaks: flat if the second has at most "
@@ -85,7 +87,8 @@ def main() -> None:
         print(f"{row['bytes']:>8,}  {row['what']}")
     for row in remembered:
         print(f"{row['most']:>14}  {row['cache']} ({row['where']})")
-    soaks = [soak_apart(name, QUICK if options.quick else ENTITIES[name]) for name in SOAKS]
+    with ThreadPoolExecutor(AT_ONCE) as walking:
+        soaks = list(walking.map(lambda name: soak_apart(name, QUICK if options.quick else ENTITIES[name]), SOAKS))
     report = {**about, "bytes": weights, "bounds": remembered, "soaks": soaks, "note": NOTE}
     write(OUT / "memory.json", report)
 

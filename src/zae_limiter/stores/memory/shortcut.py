@@ -60,6 +60,8 @@ def make(lock):
             try:
 {advanced}                {left}
                 if {lacks}:
+                    if {too_much}:
+                        return False
                     return denied(shortcut, {{{every_name}}} if wanted is None else wanted, now)
                 {writes}; receipt._grant = (unfolded, shortcut, wanted, now, {new})
             finally:
@@ -134,7 +136,7 @@ def _maker(shape: tuple[tuple[str, ...], ...]) -> Callable[[Any], Callable[..., 
         every_name=", ".join(f"{name!r}: {a} // 1000" for name, a in amounts.items()),
         some_amounts="; ".join(f"{a} = wanted.get({name!r}, 0)" for name, a in amounts.items()),
         names_known=" + ".join(f"({name!r} in wanted)" for name in own),
-        no_amount=" or ".join(f"type({a}) is not int or not 0 <= {a} <= {MAX_AMOUNT}" for a in amounts.values()),
+        no_amount=" or ".join(f"type({a}) is not int or {a} < 0" for a in amounts.values()),
         in_milli="; ".join(f"{a} *= 1000" for a in amounts.values()),
         buckets=", ".join(f"k{k}, h{k}" for k in legs),
         balances="".join(f"b{n}, " for n in range(len(names))),
@@ -147,6 +149,7 @@ def _maker(shape: tuple[tuple[str, ...], ...]) -> Callable[[Any], Callable[..., 
             for k in legs
         ),
         left="; ".join(f"t{n} = b{n}.tk" + (f" - {paid[n]}" if n in paid else "") for n in range(len(names))),
+        too_much=" or ".join(f"{a} > {MAX_AMOUNT * MILLI}" for a in amounts.values()),
         lacks=" or ".join(f"t{n} < 0" for n in range(len(names))),
         writes="; ".join(
             [
