@@ -106,6 +106,10 @@ class Balance:
         """The level if ``tk`` were stored."""
         return min(tk + max(self.accrued(now) - self.at_rf, 0), self.bx)
 
+    def least_full_by(self, t: int) -> int:
+        """The least ``tk`` that is full again by ``t``, if nobody takes."""
+        return self.at_rf + self.bx - self.accrued(t)
+
     def due(self, amount: int, now: int) -> int:
         """When ``amount`` has accrued, if nobody takes or gives in between.
 

@@ -33,7 +33,7 @@ class KnownBucket:
         self.numbers = [(balance.tk, balance.tc) for balance in bucket.balances]
         full_by = expires - BUCKET_MARGIN_MS
         # With less than this a bucket is not full again in time, and its expiry has to move.
-        self.floors = [balance.at_rf + balance.bx - balance.accrued(full_by) for balance in bucket.balances]
+        self.floors = [balance.least_full_by(full_by) for balance in bucket.balances]
         self.events = bucket.events
         self.tokens = tokens
         self.rf = bucket.rf

@@ -24,7 +24,6 @@ from zae_limiter.stores.dynamodb.keys import Key, bucket_key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans.at_hand import DrawsAtHand
 from zae_limiter.stores.dynamodb.plans.creating import create
-from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.plans.resolving import Glimpses
 from zae_limiter.stores.dynamodb.plans.sharing import (
     THROTTLES_BORNE,
@@ -36,6 +35,7 @@ from zae_limiter.stores.dynamodb.plans.sharing import (
     relieve_hot,
 )
 from zae_limiter.stores.dynamodb.plans.taking import Taking
+from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, READ_MACHINE_TIME, NoAnswer, Refused
 from zae_limiter.stores.judging import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome

@@ -16,12 +16,9 @@ from zae_limiter.stores.dynamodb.desks import GRACE_MS, Desks
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.lots import Lot, joined
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.writing import WritingPlans
+from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE, WritingPlans
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import UpdateParams
-
-TRIES_AT_ONCE = 2
-"""So often a refused write is repeated at once, with the image the refusal brought; later ones wait a little."""
 
 LONGEST_WRITE_ROUNDS = 3
 """So many times the grace is waited for whoever writes for all, once it has begun."""

@@ -26,7 +26,8 @@ from zae_limiter.stores.dynamodb.keys import (
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.dropping import drop_buckets
 from zae_limiter.stores.dynamodb.plans.listing import fetch, names_after, partition
-from zae_limiter.stores.dynamodb.plans.posting import TRIES_AT_ONCE, PostingPlans
+from zae_limiter.stores.dynamodb.plans.posting import PostingPlans
+from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.values import decode_item

@@ -9,12 +9,15 @@ from zae_limiter.stores.dynamodb.bookings import Booking, Seen, Verdict
 from zae_limiter.stores.dynamodb.draws import plain_draw
 from zae_limiter.stores.dynamodb.gauge import load_of
 from zae_limiter.stores.dynamodb.items import Image, image_in, image_of
-from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.keys import Key, shard_key
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.resolving import ResolvingPlans
 from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Reply, Together
 from zae_limiter.stores.dynamodb.updates import UpdateParams
 from zae_limiter.stores.dynamodb.writes import NOTHING, Wish, update
+
+TRIES_AT_ONCE = 2
+"""So often a refused write is repeated at once, with the image the refusal brought; later ones wait a little."""
 
 
 class WritingPlans(ResolvingPlans):
@@ -141,5 +144,63 @@ class WritingPlans(ResolvingPlans):
             memory.took(booking.deltas)
 
     def void(self, booking: Booking, now: int, until: Window) -> Plan[bool]:
-        """Make sure of a write whose answer was lost (see ``booking``)."""
-        raise NotImplementedError
+        """Make sure of a write whose answer was lost: was it done? If not, it never will be.
+
+        A write that does nothing demands that its mark is absent, and moves the baseline. If the mark is there, it was
+        done; if the ring has moved on since, nobody can tell.
+        """
+        booking.void_mark = booking.void_mark or self.marks.nonce(now)
+        tries = 0
+        while True:
+            if booking.image is None:
+                yield from self._look_at([booking], now, until)
+            image = booking.image
+            if image is None:
+                self.unresolved += booking.weight  # a bucket that is not there cannot keep a mark
+                break
+            if booking.is_in(image):
+                return True
+            if booking.void_mark in image.ring:
+                self.unresolved += booking.weight * (booking.anchor not in image.ring)
+                break
+            rebased = Wish({}, rebase=True, unmarked=booking.nonce)
+            moment = max(now, image.rf + 1)
+            params = self.params(booking.key, image, rebased, moment, booking.void_mark, until)
+            call = self.call_to_update(params, until)
+            (answer,) = yield from self.ask_together([call])
+            if not isinstance(answer, (Refused, NoAnswer)):
+                booking.image = yield from self.see(booking.key, image_of(answer["Attributes"]), now)
+                self.unresolved += booking.weight * (booking.anchor not in booking.image.ring)
+                break
+            if isinstance(answer, NoAnswer) and answer.final:
+                raise answer
+            if isinstance(answer, Refused) and answer.by_condition:
+                item = answer.item
+                booking.image = None if item is None else (yield from self.see(booking.key, image_of(item), now))
+            elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
+                raise answer
+            tries += 1
+            if tries >= TRIES_AT_ONCE:
+                yield from self.asking.pause(tries - 1, until, answer)
+        booking.begin_anew(self.marks.nonce(now))
+        return False
+
+    def _look_at(self, unseen: Sequence[Booking], now: int, until: Window) -> Plan[None]:
+        found = yield from self.asking.get_all([booking.key for booking in unseen], until)
+        again: list[Booking] = []
+        for booking in unseen:
+            item = found.get(booking.key)
+            if item is None and booking.key != (first := shard_key(booking.key, 0)):
+                booking.key = first  # a shard that is gone: the first speaks for it
+                memory = self.images.get(first)
+                booking.image = None if memory is None else memory.image
+                again.append(booking)
+            elif item is not None:
+                image = booking.image = yield from self.see(booking.key, image_of(item), now)
+                if booking.doubtful and booking.is_in(image):
+                    booking.done = True
+                elif not booking.doubtful:
+                    booking.inc = ""  # somebody else created it: ours was refused
+        unseen = [booking for booking in again if booking.image is None]
+        if unseen:
+            yield from self._look_at(unseen, now, until)
