@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from engines.servers import Engine, dynoxide_engine
 
-PACKAGES = ["zae-limiter", "botocore", "aiobotocore", "aiohttp", "urllib3"]
+PACKAGES = ["zae-limiter", "botocore", "urllib3"]
 TABLE, REGION = "client-benchmark", "us-east-1"
 KEYS = Credentials("AKIDBENCHMARK", "not-a-secret-at-all-but-long-enough-to-be-one")
 LIMITS = [Limit.per_minute("rpm", 10**9), Limit.per_minute("tpm", 10**12)]
@@ -357,7 +357,7 @@ def main() -> None:
         findings += measure_answered_acquires(engine, one, tell)
         findings += measure_calls(one, tell)
         findings += measure_starts(engine, QUICK_STARTS if quick else STARTS, tell)
-        loaded = started(engine, "own", "sync", "botocore,aiobotocore,urllib3,aiohttp,http,email")
+        loaded = started(engine, "own", "sync", "botocore,urllib3,http,email")
     tell("")
     about = circumstances(PACKAGES)
     show(findings, about)

@@ -36,8 +36,6 @@ PACKAGES = (
     "aiolimiter",
     "sqlite-utils",
     "botocore",
-    "aiobotocore",
-    "aiohttp",
     "urllib3",
 )
 

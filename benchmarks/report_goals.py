@@ -14,7 +14,7 @@ from comparing import Goal
 from zae_limiter.infra.lambda_builder import LARGEST, build_lambda_package
 
 NOT_RUN = "not run"
-KEPT_OUT = ("asyncio", "sqlite3", "botocore", "aiohttp", "click", "rich")
+KEPT_OUT = ("asyncio", "sqlite3", "botocore", "click", "rich")
 """What ``import zae_limiter`` must not load."""
 
 FLEET = 200

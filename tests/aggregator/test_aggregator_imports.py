@@ -6,8 +6,6 @@ import subprocess
 import sys
 
 UNWANTED = {
-    "aiobotocore",
-    "aiohttp",
     "asyncio",
     "boto3",
     "botocore",

@@ -28,7 +28,7 @@ from zae_limiter_aggregator.telling import METRICS, answer_of, lines_of
 
 SECONDS = 20.0
 TABLES = count()
-THIRD_PARTY = {"aiobotocore", "aiohttp", "boto3", "botocore", "click", "matplotlib", "rich", "urllib3", "yaml"}
+THIRD_PARTY = {"boto3", "botocore", "click", "matplotlib", "rich", "urllib3", "yaml"}
 
 
 class Context:

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-OTHER_PEOPLES_CODE = ["aiohttp", "boto3", "botocore", "click", "platformdirs", "rich", "urllib3", "yaml"]
+OTHER_PEOPLES_CODE = ["boto3", "botocore", "click", "platformdirs", "rich", "urllib3", "yaml"]
 """Nothing outside the standard library is loaded before somebody asks for it."""
 
 HEAVY = ["asyncio", "concurrent", "email", "http", "multiprocessing", "socket", "sqlite3", "ssl", "subprocess"]

@@ -116,7 +116,7 @@ from zae_limiter.stores.dynamodb.transport import access, asking_botocore, choos
 for how in choosing.HOWS:
     for make in choosing.transports_for(protocol.Target(), how):
         make()
-print(*{name.partition(".")[0] for name in sys.modules} & {"aiobotocore", "aiohttp", "botocore", "urllib3"})
+print(*{name.partition(".")[0] for name in sys.modules} & {"botocore", "urllib3"})
 """
 
 
@@ -129,7 +129,7 @@ def test_there_are_two_ways_and_no_other() -> None:
     assert [type(make()).__name__ for make in transports_for(Target())] == ["SocketTransport", "AsyncioTransport"]
     assert [type(make()).__name__ for make in transports_for(Target(), "botocore")] == [
         "BotocoreTransport",
-        "AiobotocoreTransport",
+        "AsyncBotocoreTransport",
     ]
     with pytest.raises(ValueError, match="'pigeons'"):
         transports_for(Target(), "pigeons")  # type: ignore[arg-type]
@@ -137,10 +137,9 @@ def test_there_are_two_ways_and_no_other() -> None:
 
 @WORLDS
 def test_a_missing_extra_says_what_to_install(asking: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("botocore", "aiobotocore")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "botocore"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "botocore", None)
-    monkeypatch.setitem(sys.modules, "aiobotocore", None)
     monkeypatch.setenv("AWS_PROFILE", "work")
     with asking(Target("us-east-1", "http://127.0.0.1:1")) as ask, pytest.raises(ImportError) as caught:
         ask("GetItem", get("t", "a"))

@@ -16,9 +16,9 @@ from transports import ASYNC_TRANSPORTS, SECONDS, SYNC_TRANSPORTS, Ask, add, get
 
 from engines.servers import Engine
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport import with_aiobotocore
+from zae_limiter.stores.dynamodb.transport import with_botocore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
+from zae_limiter.stores.dynamodb.transport.with_botocore import AsyncBotocoreTransport
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
@@ -146,24 +146,23 @@ def test_a_closed_transport_opens_again_in_the_same_loop(make: Any, engine: Engi
 def test_a_caller_who_gives_up_early_does_not_stop_the_client_from_being_made(
     engine: Engine, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began: list[str] = []
+    began: list[Target] = []
 
-    def counted(target: Target, service: str) -> Any:
-        began.append(service)
-        return make_session(target, service)
+    def counted(target: Target) -> Any:
+        began.append(target)
+        return make_session(target)
 
     async def main() -> None:
-        transport = AiobotocoreTransport(target_of(engine))
-        with pytest.raises(NoAnswer) as caught:
+        transport = AsyncBotocoreTransport(target_of(engine))
+        with pytest.raises(NoAnswer):
             await transport.call("GetItem", get(table, "a"), 0.001)
-        assert caught.value.sent is False
         await transport.call("GetItem", get(table, "a"), SECONDS)
         await transport.close()
 
-    make_session = with_aiobotocore._session
-    monkeypatch.setattr(with_aiobotocore, "_session", counted)
+    make_session = with_botocore._session
+    monkeypatch.setattr(with_botocore, "_session", counted)
     asyncio.run(main())
-    assert began == ["dynamodb"]
+    assert len(began) == 1
 
 
 @ASYNC_TRANSPORTS
@@ -230,10 +229,8 @@ for _ in range(3):
         loops.append(asyncio.new_event_loop())
         call(20)
         code = 0 if sockets() - mine else 3
-        if world == "async":
-            lives = transport._lives if how == "botocore" else transport._process._lives
-            if {loop for loop, _ in lives} != {loops[-1]}:
-                code = 4
+        if (world, how) == ("async", "own") and {loop for loop, _ in transport._process._lives} != {loops[-1]}:
+            code = 4
         close()
         gc.collect()
         os._exit(code)
@@ -253,7 +250,8 @@ loops[-1].close()
 def test_a_forked_child_has_connections_of_its_own(
     world: str, how: str, engine: Engine, table: str, asking_engine: Ask
 ) -> None:
-    command = [sys.executable, "-W", "error", "-c", FORKING, engine.endpoint_url, table, world, how]
+    threads = "ignore:This process"  # what Python 3.12 says to a fork beside the threads that carry botocore's calls
+    command = [sys.executable, "-W", "error", "-W", threads, "-c", FORKING, engine.endpoint_url, table, world, how]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert asking_engine("GetItem", get(table, "forks"))["Item"]["n"] == {"N": "90"}

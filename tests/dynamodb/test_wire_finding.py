@@ -216,7 +216,7 @@ else:
         await transport.call("ListTables", {}, 5)
         await transport.close()
     asyncio.run(main())
-unwanted = {"aiobotocore", "aiohttp", "botocore", "email", "http", "urllib3"}
+unwanted = {"botocore", "email", "http", "urllib3"}
 print(*{name.partition(".")[0] for name in sys.modules} & unwanted)
 """
 

@@ -13,8 +13,7 @@ from engines.servers import Engine
 from zae_limiter.stores.dynamodb.transport.over_asyncio import AsyncioTransport
 from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
-from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
+from zae_limiter.stores.dynamodb.transport.with_botocore import AsyncBotocoreTransport, BotocoreTransport
 
 Ask: TypeAlias = Callable[..., Any]
 
@@ -51,13 +50,13 @@ def asking_in_a_loop_with(make: Callable[[Target], Any]) -> Callable[[Target], A
 
 
 SYNC: dict[str, Callable[[Target], Any]] = {"own": SocketTransport, "botocore": BotocoreTransport}
-ASYNC: dict[str, Callable[[Target], Any]] = {"own-async": AsyncioTransport, "aiobotocore": AiobotocoreTransport}
+ASYNC: dict[str, Callable[[Target], Any]] = {"own-async": AsyncioTransport, "botocore-async": AsyncBotocoreTransport}
 
 sync_asking = asking_with(BotocoreTransport)
 OWN = {"own": asking_with(SocketTransport), "own-async": asking_in_a_loop_with(AsyncioTransport)}
 EVERY = OWN | {
     "botocore": sync_asking,
-    "aiobotocore": asking_in_a_loop_with(AiobotocoreTransport),
+    "botocore-async": asking_in_a_loop_with(AsyncBotocoreTransport),
 }
 
 WORLDS = pytest.mark.parametrize("asking", EVERY.values(), ids=EVERY)

@@ -24,7 +24,7 @@ def transports_for(target: Target, how: How = "own") -> Transports:
     if how == "own":
         return Transports(lambda: _own(target), lambda: _own_async(target))
     if how == "botocore":
-        return Transports(lambda: _botocore(target), lambda: _aiobotocore(target))
+        return Transports(lambda: _botocore(target), lambda: _async_botocore(target))
     raise ValueError(f"transport must be one of {', '.join(HOWS)}, not {how!r}")
 
 
@@ -46,7 +46,7 @@ def _botocore(target: Target) -> Transport:
     return BotocoreTransport(target)
 
 
-def _aiobotocore(target: Target) -> AsyncTransport:
-    from zae_limiter.stores.dynamodb.transport.with_aiobotocore import AiobotocoreTransport
+def _async_botocore(target: Target) -> AsyncTransport:
+    from zae_limiter.stores.dynamodb.transport.with_botocore import AsyncBotocoreTransport
 
-    return AiobotocoreTransport(target)
+    return AsyncBotocoreTransport(target)

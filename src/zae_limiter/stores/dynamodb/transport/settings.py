@@ -19,9 +19,6 @@ LOCAL_REGION: Final = "us-east-1"
 LOCAL_CREDENTIALS: Final = ("local", "local")
 """An engine on this machine asks for some signature, not for a right one."""
 
-_MODELS: Final = ("service-2", "endpoint-rule-set-1")
-_TABLES: Final = ("_retry", "endpoints", "partitions", "sdk-default-configuration")
-
 
 class MissingExtra(ZAELimiterError, ImportError):
     """The packages that speak to DynamoDB are not installed."""
@@ -78,15 +75,6 @@ def prepare(target: Target, session: Any) -> None:
     """Make a new session ready. It asks no metadata service on behalf of an engine on this machine."""
     if is_local(target):
         session.set_config_variable("metadata_service_num_attempts", 0)
-
-
-def read_models(session: Any, service: str) -> None:
-    """Read what a client is made from (large files) into the session's memory."""
-    loader = session.get_component("data_loader")
-    for table in _TABLES:
-        loader.load_data(table)
-    for model in _MODELS:
-        loader.load_service_model(service, model)
 
 
 def methods_of(client: Any) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Calls carried by botocore, for threads.
+"""Calls carried by botocore: by the thread that asks, or for an event loop by a thread beside it.
 
 botocore fixes its timeouts when a client is made. So there is one client for each of a few patiences, made when
 first needed, and a call goes to the most patient one that its time allows. The bound is not a strict one: looking
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, Final
 
-from zae_limiter.stores.dynamodb.requests import DeadlineOver, Reply
+from zae_limiter.stores.dynamodb.requests import DeadlineOver, NoAnswer, Reply
 from zae_limiter.stores.dynamodb.transport.failures import failure_of, failure_to_begin, read_whole
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.settings import (
+    CONNECTIONS,
     LOCAL_CREDENTIALS,
     MissingExtra,
     address_of,
@@ -64,6 +66,43 @@ class BotocoreTransport:
         if self._clients.pid != os.getpid():
             self._clients = _Clients(self._target)
         return self._clients
+
+
+class AsyncBotocoreTransport:
+    """Carries calls of event loops with the same clients, each call in a thread. Any number of loops may share it."""
+
+    def __init__(self, target: Target) -> None:
+        self._transport = BotocoreTransport(target)
+        self._pid = os.getpid()
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
+        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""
+        import asyncio
+
+        work = self._threads_of_this_process().submit(self._transport.call, operation, params, seconds)
+        reply = asyncio.wrap_future(work)
+        try:
+            await asyncio.wait([reply], timeout=seconds)
+            if reply.done():
+                return reply.result()
+            begun = not work.cancel()
+            raise NoAnswer(f"no answer to {operation} within {seconds:.3f} s", sent=begun)
+        finally:
+            reply.cancel()  # a thread that is still waiting goes on by itself, and its reply is dropped
+
+    async def close(self) -> None:
+        """Close the connections. A later call opens new ones."""
+        threads, self._threads = self._threads_of_this_process(), None
+        threads.shutdown(wait=False)
+        self._transport.close()
+
+    def _threads_of_this_process(self) -> ThreadPoolExecutor:
+        """The threads; in a forked child new ones, because threads do not survive a fork."""
+        if self._threads is None or self._pid != os.getpid():
+            self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="zae-limiter-botocore")
+            self._pid = os.getpid()
+        return self._threads
 
 
 class _Clients:
