@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -85,13 +87,59 @@ def test_stores_are_loaded_by_the_url_that_names_them() -> None:
     assert "zae_limiter.stores.memory.store" not in modules_loaded_by("from zae_limiter import SyncRateLimiter")
 
 
-def test_imports_inside_the_library_go_one_way() -> None:
-    """The contracts of ``[tool.importlinter]``."""
+OFFENCES = {
+    "Imports go one way": ("zae_limiter/bucket.py", "import zae_limiter.limiter.limiter"),
+    "Stores do not know each other": ("zae_limiter/stores/memory/store.py", "import zae_limiter.stores.sqlite.store"),
+    "DynamoDB has nothing of the embedded stores": (
+        "zae_limiter/stores/dynamodb/items.py",
+        "import zae_limiter.stores.embedded.routes",
+    ),
+    "What decides reads no clock, draws no random number and waits for nothing": (
+        "zae_limiter/stores/dynamodb/plans/drawing.py",
+        "import time",
+    ),
+    "The aggregator brings no transport and no other store along": (
+        "zae_limiter_aggregator/processor.py",
+        "import zae_limiter.stores.sqlite.store",
+    ),
+}
+"""One import that each contract forbids."""
+
+
+def contracts_kept_in(root: Path) -> dict[str, bool]:
+    """Every contract of ``[tool.importlinter]`` by its name, and whether the sources under ``root`` keep it."""
     script = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
     finished = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", script],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+    verdicts = {
+        line.rpartition(verdict)[0].strip(): verdict == " KEPT"
+        for line in finished.stdout.splitlines()
+        for verdict in (" KEPT", " BROKEN")
+        if verdict in line
+    }
+    assert finished.returncode == (0 if all(verdicts.values()) else 1), finished.stdout + finished.stderr
+    return verdicts
+
+
+def test_every_import_keeps_the_contracts() -> None:
+    assert contracts_kept_in(ROOT) == dict.fromkeys(OFFENCES, True)
+
+
+@pytest.mark.parametrize("contract", OFFENCES)
+def test_a_contract_notices_the_import_it_forbids(contract: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    where, offence = OFFENCES[contract]
+    with (tmp_path / "src" / where).open("a") as module:
+        module.write(f"\n{offence}\n")
+    assert contracts_kept_in(tmp_path)[contract] is False
 
 
 def test_every_package_of_the_library_stands_in_a_contract() -> None:
