@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from looking_inside import check_integrity, opened
 from pulse import Pulse
 from test_event_loops import HELD_S, STUCK_S, SlowDisk, opened_limiter
 from test_forks import in_a_fork, take
-from test_query_plans import plan_of, shape, statements  # noqa: F401 (a fixture)
 from test_removed_files import LIMITS, go_on, wait_until_all_are_at_it
 from together import PATIENCE_S, together
 
@@ -200,21 +198,6 @@ def test_giving_up_during_a_checkpoint_does_not_stop_the_loop(tmp_path: Path, mo
         await limiter.close()
 
     asyncio.run(scenario())
-
-
-def test_what_is_removed_in_bites_is_found_by_its_whole_key(
-    statements: set[str],  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    """A row value IN a subquery is matched by its first column, or two, only."""
-    path = tmp_path / "limits.db"
-    SyncRateLimiter.open(f"sqlite:///{path}", create=True).close()
-    with opened(path) as connection:
-        for statement in statements:
-            columns = re.search(r"WHERE \((.*?)\) IN \(SELECT", statement)
-            if columns is not None:
-                step = plan_of(connection, statement)[0]
-                assert step.count("=?") == columns.group(1).count(",") + 1, (step, shape(statement))
 
 
 def test_a_file_that_is_exchanged_in_one_step_is_soon_used_by_all(tmp_path: Path) -> None:
