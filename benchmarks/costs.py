@@ -8,7 +8,7 @@ unit. Calls that are sent at the same time are one round trip. Time is a clock i
 
 How many calls a grant costs when a whole fleet is at one bucket comes from the simulator of the tests, where a round
 trip takes 4 to 8 ms: writes to the bucket, and looks at it by clients that have not met it. Each figure is of ten
-seconds at 200 per second, like DYNAMODB.md section 7; in a shorter time the first meetings weigh more.
+seconds at 200 per second, like the goals; in a shorter time the first meetings weigh more.
 """
 
 from __future__ import annotations

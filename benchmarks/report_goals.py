@@ -1,4 +1,4 @@
-"""The goals of DESIGN.md section 13, and that memory has bounds, held against what was measured."""
+"""The goals this project has set itself, and that memory has bounds, held against what was measured."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _costs(figures: Mapping[str, Any] | None) -> Iterator[Held]:
     for load, goal in FLEET_GOALS.items():
         calls = fleet["calls_per_grant"][load]
         title = f"calls per grant, {FLEET} clients on one bucket, {load} % of the limit asked (simulated)"
-        yield Held(title, "DYNAMODB.md section 7", f"≤ {goal}", f"{calls:.2f}", said(calls <= goal))
+        yield Held(title, "simulated before it was built", f"≤ {goal}", f"{calls:.2f}", said(calls <= goal))
 
 
 def _hot_entity(figures: Mapping[str, Any] | None) -> Iterator[Held]:
@@ -143,7 +143,7 @@ def _hot_entity(figures: Mapping[str, Any] | None) -> Iterator[Held]:
 
 
 def _memory(figures: Mapping[str, Any] | None) -> Iterator[Held]:
-    """Not of section 13: that long walks stay flat."""
+    """That long walks stay flat."""
     if figures is None:
         yield _missing("memory of long walks", "flat after its bounds")
         return

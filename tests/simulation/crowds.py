@@ -6,9 +6,8 @@ answered or not. A *lone* client is closed: it asks again as soon as it may.
 The calls of a grant are what its caller asks of the bucket: writes, whether they are done or refused, and looks, calls
 that read nothing but buckets. Those of denials are counted apart, and what is asked for the limits is not counted. A
 client that has never met the bucket has to learn how it is, so in a short run of many clients that weighs a lot. The
-table of DYNAMODB.md section 7 says "calls = WCU", but has these looks in it: at 5 % of the limit there is nothing
-else, and 200 clients who ask 100 times in ten seconds are about 79 different ones. Ten seconds at 200 per second give
-its other cells too.
+goals of the report have these looks in them: at 5 % of the limit there is nothing else, and 200 clients who ask 100
+times in ten seconds are about 79 different ones.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ def lone_share(*, rate: int = 50, seconds: int = 30, amount: int = 1, seed: int 
 
 
 def table(*, runs: int = RUNS, seconds: int = SECONDS, rate: int = 200) -> str:
-    """The table of DYNAMODB.md section 7, as this simulator sees it: calls per grant, and how many are writes."""
+    """Calls per grant by the size of the crowd and by what it asks for, and how many of them are writes."""
     header = "| clients on one bucket | " + " | ".join(f"{load} %" for load in LOADS)
     lines = [f"{header} | writes per denial at 300 % | given at 300 % |", "|---" * (len(LOADS) + 3) + "|"]
     for clients in CLIENTS:

@@ -1,4 +1,7 @@
-"""The simulator notices when a correction of DESIGN.md section 2 is undone, and says which promise that breaks."""
+"""The simulator notices when one of the thirteen mistakes is made again, and says which promise that breaks.
+
+The mistakes and their numbers are in ``docs/how-it-stays-exact.md``.
+"""
 
 from __future__ import annotations
 
