@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from scripted import Heard, Server, refusal, reply, serving
-from transports import get
+from transports import OWN_WORLDS, get
 
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.transport.credentials import Keeper
@@ -106,8 +106,11 @@ def signers(server: Server) -> dict[str, int]:
 
 
 PROCESS = """
-import json, pathlib, sys
+import json, pathlib, sys, time
 folder = pathlib.Path(sys.argv[1])
+give_up_at = time.monotonic() + 30
+while (folder / "shut").exists() and time.monotonic() < give_up_at:
+    time.sleep(0.05)
 with (folder / "runs").open("a") as runs:
     runs.write("x")
 key = (folder / "key").read_text()
@@ -132,6 +135,13 @@ class Vault:
 
     def hold(self, key: str) -> None:
         (self._folder / "key").write_text(key)
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        """Clients that run the process have to wait."""
+        (self._folder / "shut").touch()
+        yield
+        (self._folder / "shut").unlink()
 
     @property
     def runs(self) -> int:
@@ -199,6 +209,22 @@ def test_keys_that_the_environment_has_by_now_are_used_by_all(crowd: Any, monkey
             rotating.accepted = key
             assert all_at_once() == [ANSWERED] * CALLERS
         assert signers(server) == {"AKID1": 2 * CALLERS, "AKID2": CALLERS}
+
+
+@OWN_WORLDS
+def test_a_call_waits_for_a_refresh_until_its_deadline_and_the_next_has_the_keys(asking: Any, vault: Vault) -> None:
+    def script(heard: Heard, connection: Any) -> bytes:
+        return FINE if signer(heard) == accepted else refusal("ExpiredTokenException", "the token has expired")
+
+    accepted = "AKID1"
+    with serving(script) as server, asking(Target(None, server.url)) as ask:
+        assert ask("UpdateItem", ASKED, SECONDS) == ANSWERED
+        accepted = "AKID2"
+        vault.hold("AKID2")
+        with vault.shut(), pytest.raises(Refused, match="not found in time"):
+            ask("UpdateItem", ASKED, 0.5)
+        assert ask("UpdateItem", ASKED, SECONDS) == ANSWERED
+        assert vault.runs == 2
 
 
 # The keeper by itself
