@@ -19,8 +19,9 @@ from xml.etree import ElementTree
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.stores.dynamodb.requests import NoAnswer
 from zae_limiter.stores.dynamodb.transport.finding import found_at_once
-from zae_limiter.stores.dynamodb.transport.places import Place, StrangeEndpoint, place_at
+from zae_limiter.stores.dynamodb.transport.places import REGION_SHAPE, Place, StrangeEndpoint, is_region, place_at
 from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.settings import LOCAL_REGION
 from zae_limiter.stores.dynamodb.transport.signing import Asked, signed_headers
 from zae_limiter_aggregator.archives import ArchiveUnavailable
 
@@ -46,10 +47,21 @@ class _Bucket(NamedTuple):
     found: Found
 
 
+def _checked(url: str, region: str) -> Place:
+    try:
+        return place_at(url, region)
+    except StrangeEndpoint:
+        raise ValidationError("archive", url, "endpoint_url must be like http://host:port or https://host") from None
+
+
 class S3Archive:
     """An archive in a bucket, under a prefix. Nothing is looked up before it is first used."""
 
     def __init__(self, bucket: str, prefix: str = "", region: str | None = None, endpoint_url: str | None = None):
+        if region and not is_region(region):
+            raise ValidationError("archive", region, f"the region {REGION_SHAPE}")
+        if endpoint_url:
+            _checked(endpoint_url, region or LOCAL_REGION)
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._region = region
@@ -90,28 +102,23 @@ class S3Archive:
         region = found.place.region
         named = None if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == "true" else _first(ENDPOINT_VARIABLES)
         url = self._endpoint_url or named
-        try:
-            if url:
-                place = place_at(url, region)
-                return _Bucket(place, f"{place.path.rstrip('/')}/{self._bucket}", found)
-            host = f"s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
-            if "." in self._bucket:  # no certificate is made for such a host
-                return _Bucket(place_at(f"https://{host}", region), f"/{self._bucket}", found)
-            return _Bucket(place_at(f"https://{self._bucket}.{host}", region), "", found)
-        except StrangeEndpoint:
-            raise ValidationError(
-                "archive", url, "endpoint_url must be like http://host:port or https://host"
-            ) from None
+        if url:
+            place = _checked(url, region)
+            return _Bucket(place, f"{place.path.rstrip('/')}/{self._bucket}", found)
+        host = f"s3.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}"
+        if "." in self._bucket:  # no certificate is made for such a host
+            return _Bucket(_checked(f"https://{host}", region), f"/{self._bucket}", found)
+        return _Bucket(_checked(f"https://{self._bucket}.{host}", region), "", found)
 
     def _found(self) -> Found:
         """Region and credentials, as they are found for DynamoDB."""
         target = Target(self._region, self._endpoint_url)
-        found = found_at_once(target, "dynamodb")
-        if found is not None:
-            return found
-        from zae_limiter.stores.dynamodb.transport.asking_botocore import found_by_botocore
-
         try:
+            found = found_at_once(target, "dynamodb")
+            if found is not None:
+                return found
+            from zae_limiter.stores.dynamodb.transport.asking_botocore import found_by_botocore
+
             return found_by_botocore(target, "dynamodb")
         except ImportError:
             raise

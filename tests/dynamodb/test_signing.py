@@ -22,7 +22,7 @@ WORD = st.text(string.ascii_letters + string.digits, min_size=1, max_size=20)
 SECRET = st.text(string.ascii_letters + string.digits + "/+=_-", min_size=1, max_size=60)
 HOSTS = st.one_of(
     st.sampled_from(["dynamodb.us-east-1.amazonaws.com", "127.0.0.1", "localhost", "[::1]", "DynamoDB.Example.COM"]),
-    st.from_regex(r"[a-z][a-z0-9-]{0,10}\.[a-z]{2,5}", fullmatch=True),
+    st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?\.[a-z]{2,5}", fullmatch=True),
 )
 PORTS = st.one_of(st.just(""), st.integers(1, 65535).map(lambda port: f":{port}"), st.sampled_from([":80", ":443"]))
 PATHS = st.one_of(
@@ -34,7 +34,8 @@ CREDENTIALS = st.builds(Credentials, WORD, SECRET, st.one_of(st.none(), SECRET))
 SECONDS = st.integers(0, 4_102_444_800)
 BODIES = st.one_of(st.binary(max_size=2000), st.text(max_size=500).map(str.encode))
 REGIONS = st.one_of(
-    st.sampled_from(["us-east-1", "us-gov-west-1", "cn-north-1"]), st.from_regex(r"[a-z]{2}-[a-z]+-\d")
+    st.sampled_from(["us-east-1", "us-gov-west-1", "cn-north-1"]),
+    st.from_regex(r"[a-z]{2}-[a-z]{1,20}-[0-9]", fullmatch=True),
 )
 
 

@@ -114,7 +114,8 @@ def test_credentials_are_not_looked_up_anew_all_the_time() -> None:
     first = keeper.fetching_anew()
     assert first is not None
     first.result(5)
-    assert keeper.fetching_anew() is None
+    assert keeper.fetching_anew() is first
+    assert source.fetched == 2
 
 
 # Through botocore

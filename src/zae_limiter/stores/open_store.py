@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
@@ -12,6 +13,8 @@ from zae_limiter.naming import check_stack_name
 from zae_limiter.stores.protocol import Store
 
 URL_VARIABLE = "ZAEL_URL"
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 SHORTEST_TABLE_NAME = 3
 """DynamoDB's own rule."""
@@ -53,7 +56,9 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
     from zae_limiter.stores.dynamodb.store import DynamoStore
     from zae_limiter.stores.dynamodb.transport.choosing import HOWS
+    from zae_limiter.stores.dynamodb.transport.places import REGION_SHAPE, StrangeEndpoint, is_region, place_at
     from zae_limiter.stores.dynamodb.transport.protocol import Target
+    from zae_limiter.stores.dynamodb.transport.settings import LOCAL_REGION
 
     shape = "must be dynamodb://STACK, then ?region=…&endpoint_url=… if need be"
     if url.path.strip("/") or url.fragment or "@" in url.netloc or ":" in url.netloc:
@@ -66,9 +71,15 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
         if name not in ("region", "endpoint_url") or name in given or not value:
             raise ValidationError("url", url.geturl(), shape)
         given[name] = value
-    endpoint = given.get("endpoint_url")
-    if endpoint is not None and not _is_web_address(endpoint):
-        raise ValidationError("url", url.geturl(), "endpoint_url must be like http://host:port or https://host")
+    region, endpoint = given.get("region"), given.get("endpoint_url")
+    if region is not None and not is_region(region):
+        raise ValidationError("region", region, REGION_SHAPE)
+    if endpoint is not None:
+        try:
+            place_at(endpoint, region or LOCAL_REGION)
+        except StrangeEndpoint:
+            shown = re.sub("//.*@", "//…@", endpoint)  # what stands before an @ may be a password
+            raise ValidationError("endpoint_url", shown, "must be like http://host:port or https://host") from None
     options = dict(settings.options)
     how = options.pop("transport", "own")
     if how not in HOWS:
@@ -82,21 +93,13 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     _refuse(options)
     return DynamoStore(
         table,
-        Target(given.get("region"), endpoint),
+        Target(region, endpoint),
         deadline=settings.deadline,
         config_cache_ttl=settings.config_cache_ttl,
         how=how,
         coalesce=coalesce,
         wcu=wcu,
     )
-
-
-def _is_web_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        return False
 
 
 OPENERS: Mapping[str, Callable[[SplitResult, Settings], Store]] = {
@@ -114,6 +117,8 @@ def open_store(url: str | None, *, deadline: float, config_cache_ttl: float, opt
     given = url if url is not None else os.environ.get(URL_VARIABLE) or default_url()
     if not isinstance(given, str):
         raise ValidationError("url", given, "must be a string")
+    if _CONTROL.search(given):  # urlsplit would drop some of them silently
+        raise ValidationError("url", given, "has a control character in it")
     try:
         parts = urlsplit(given)
     except ValueError as error:

@@ -99,6 +99,11 @@ class Entrance:
         return self._ready.setdefault(service, access)
 
 
+def not_renewed(refusal: Refused, failure: NoAnswer) -> Refused:
+    """What to raise for a call whose credentials were refused, if no others could be fetched."""
+    return Refused(refusal.code, f"{refusal.message} (new credentials could not be fetched: {failure})")
+
+
 def not_begun(error: Exception) -> Exception:
     """What to raise for an error that came before anything was sent, to whoever waited for the outcome."""
     if isinstance(error, ImportError):

@@ -2,14 +2,16 @@
 
 A :class:`Source` knows where credentials come from. A :class:`Keeper` hands out what the source last gave, has it
 renewed in a thread while it is still good, and goes on with it if that fails; only credentials that are there no
-more make callers wait.
+more make callers wait. When DynamoDB refuses credentials, every call that was refused waits for the same refresh: the
+one that is under way, or the last one, if that was just now.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from threading import Lock
 from time import monotonic
 from typing import Final, Protocol
 
@@ -87,6 +89,11 @@ class Keeper:
         self._kept: Credentials | None = source.fetch() if isinstance(source, Lasting) else None
         self._look_again_at = monotonic() + LOOK_AGAIN_S
         self._forced_at = monotonic() - FORCED_S
+        """When the last forced refresh ended."""
+        self._lock = Lock()
+        self._begun = 0
+        self._kept_of = 0
+        """The refresh that brought what is kept: the how manyeth of those that were begun."""
         self._fetching = Errand(self._fetch, "zae-limiter-credentials")
         self._fetching_anew = Errand(self._fetch_anew, "zae-limiter-credentials")
 
@@ -111,20 +118,33 @@ class Keeper:
         return self._kept is not None and self._kept != refused
 
     def fetching_anew(self) -> Future[Credentials] | None:
-        """The credentials, looked up as if for the first time. Nothing, if that would bring nothing new."""
-        if type(self._source) is Lasting or monotonic() < self._forced_at + FORCED_S:
+        """The credentials, looked up as if for the first time. Nothing, if they never change.
+
+        A refresh that ended just now is not repeated: its outcome is what there is, whether it failed or not.
+        """
+        if type(self._source) is Lasting:
             return None
-        return self._fetching_anew.run()
+        return self._fetching_anew.run(unless_done=monotonic() < self._forced_at + FORCED_S)
 
     def _fetch(self) -> Credentials:
-        return self._keep(self._source.fetch())
+        return self._keep(self._source.fetch)
 
     def _fetch_anew(self) -> Credentials:
-        self._forced_at = monotonic()
-        return self._keep(self._source.fetch_anew())
+        try:
+            return self._keep(self._source.fetch_anew)
+        finally:
+            self._forced_at = monotonic()
 
-    def _keep(self, fetched: Credentials) -> Credentials:
-        if fetched != self._kept:
-            self._kept = fetched
-        self._look_again_at = monotonic() + LOOK_AGAIN_S
+    def _keep(self, fetch: Callable[[], Credentials]) -> Credentials:
+        """Fetch credentials, and keep them unless a refresh that began later has brought others by then."""
+        with self._lock:
+            self._begun += 1
+            number = self._begun
+        fetched = fetch()
+        with self._lock:
+            if number > self._kept_of:
+                self._kept_of = number
+                if fetched != self._kept:
+                    self._kept = fetched
+                self._look_again_at = monotonic() + LOOK_AGAIN_S
         return fetched

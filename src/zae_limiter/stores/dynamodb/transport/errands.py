@@ -39,10 +39,10 @@ class Errand(Generic[Result]):
         self._lock = Lock()
         self._future: Future[Result] | None = None
 
-    def run(self) -> Future[Result]:
-        """The outcome of the work that is being done, or else begins now."""
+    def run(self, *, unless_done: bool = False) -> Future[Result]:
+        """The outcome of the work that is being done, or else begins now; ``unless_done``: or was done before."""
         with self._lock:
             future = self._future
-            if future is None or future.done():
+            if future is None or (future.done() and not unless_done):
                 future = self._future = begun(self._work, self._name)
             return future

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from zae_limiter.running.async_driver import InFlight
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
+from zae_limiter.stores.dynamodb.transport.access import Signed
 from zae_limiter.stores.dynamodb.transport.http_replies import Answer
 from zae_limiter.stores.dynamodb.transport.loop_connection import LoopConnection, no_answer
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials
@@ -20,6 +21,8 @@ from zae_limiter.stores.dynamodb.transport.wire import BADLY_SIGNED, EXPIRED, Li
 
 Note: TypeAlias = Callable[[Refused | NoAnswer | None], None]
 """Is told what became of a call: nothing, if it was answered well."""
+
+Again: TypeAlias = Callable[[float, tuple[Refused, Signed]], Coroutine[Any, Any, Reply]]
 
 _ASKED_AGAIN: set[asyncio.Task[Any]] = set()
 
@@ -37,18 +40,20 @@ class CallInFlight(InFlight):
         self,
         line: Line,
         credentials: Credentials,
+        offset_s: float,
         sent_at: float,
         pool: Pool,
         connection: LoopConnection,
         give_up_at: float,
-        again: Callable[[float], Coroutine[Any, Any, Reply]],
+        again: Again,
         note: Note,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """``again`` asks in the ordinary way, and is given seconds."""
+        """``again`` asks in the ordinary way, and is given seconds, and how the call was refused."""
         super().__init__(loop=loop)
         self._line = line
         self._credentials = credentials
+        self._offset_s = offset_s
         self._sent_at = sent_at
         self._pool = pool
         self._connection = connection
@@ -64,7 +69,7 @@ class CallInFlight(InFlight):
             reply = self._line.understood(answer, self._credentials, self._sent_at)
         except Refused as refusal:
             if refusal.code in EXPIRED or refusal.code in BADLY_SIGNED:
-                self._ask_again()
+                self._ask_again(refusal)
             else:
                 self._end(refusal)
         except NoAnswer as silence:
@@ -83,9 +88,10 @@ class CallInFlight(InFlight):
         self._note(failure)
         self.set_exception(failure)
 
-    def _ask_again(self) -> None:
+    def _ask_again(self, refusal: Refused) -> None:
         loop = self.get_loop()
-        task = loop.create_task(self._again(max(self._give_up_at - loop.time(), 0.0)))
+        refused = refusal, Signed(self._credentials, self._offset_s)
+        task = loop.create_task(self._again(max(self._give_up_at - loop.time(), 0.0), refused))
         _ASKED_AGAIN.add(task)
         task.add_done_callback(self._heard_again)
 

@@ -30,6 +30,7 @@ from zae_limiter.stores.dynamodb.transport.access import (
     Entrance,
     Signed,
     not_begun,
+    not_renewed,
 )
 from zae_limiter.stores.dynamodb.transport.failures import told
 from zae_limiter.stores.dynamodb.transport.flights import CallInFlight, Note
@@ -61,8 +62,13 @@ class AsyncioTransport:
         """By how much this machine's clock is behind DynamoDB's, to a second; unknown before the first reply."""
         return self._process.entrance.date_skew_s
 
-    async def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
-        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""
+    async def call(
+        self, operation: str, params: Mapping[str, Any], seconds: float, refused: tuple[Refused, Signed] | None = None
+    ) -> Reply:
+        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest.
+
+        ``refused`` is how the same call was refused before: it is sent only if the reason is mended.
+        """
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + seconds
         process = self._process_of_this()
@@ -73,6 +79,10 @@ class AsyncioTransport:
         body = encoded(params)
         carrier = await process.carrier(loop, service, access)
         mended = False
+        if refused is not None:
+            if not await _mended(access, *refused, give_up_at):
+                raise refused[0]
+            mended = True
         while True:
             credentials = access.keeper.current()
             if credentials is None:
@@ -106,7 +116,9 @@ class AsyncioTransport:
         if access is None or credentials is None or connection is None:
             return None
         line, give_up_at, again = access.line, loop.time() + seconds, partial(self.call, operation, params)
-        flight = CallInFlight(line, credentials, time.time(), pool, connection, give_up_at, again, note, loop)
+        flight = CallInFlight(
+            line, credentials, line.offset_s, time.time(), pool, connection, give_up_at, again, note, loop
+        )
         try:
             connection.send(line.put(operation, encoded(params), credentials), give_up_at, flight)
         except (ValueError, NothingSent):  # the ordinary way knows what to do
@@ -351,7 +363,7 @@ class Connections:
 
 
 async def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: float) -> bool:
-    """Whether it is worth asking again. Nothing was done when DynamoDB refused."""
+    """Whether it is worth asking again. Nothing was done when DynamoDB refused. Raises ``Refused`` with a reason."""
     if access.mended_by_now(refusal, signed):
         return True
     mending = access.mending(refusal)
@@ -359,8 +371,8 @@ async def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: 
         return False
     try:
         await _waited(mending, give_up_at, NOT_IN_TIME)
-    except NoAnswer:
-        return False
+    except NoAnswer as failure:
+        raise not_renewed(refusal, failure) from failure
     return access.mended_by_now(refusal, signed)
 
 

@@ -30,6 +30,7 @@ from zae_limiter.stores.dynamodb.transport.access import (
     Entrance,
     Signed,
     not_begun,
+    not_renewed,
 )
 from zae_limiter.stores.dynamodb.transport.errands import begun
 from zae_limiter.stores.dynamodb.transport.failures import told
@@ -266,7 +267,7 @@ class _Connection:
 
 
 def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: float) -> bool:
-    """Whether it is worth asking again. Nothing was done when DynamoDB refused."""
+    """Whether it is worth asking again. Nothing was done when DynamoDB refused. Raises ``Refused`` with a reason."""
     if access.mended_by_now(refusal, signed):
         return True
     mending = access.mending(refusal)
@@ -274,8 +275,8 @@ def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: float)
         return False
     try:
         _waited(mending, give_up_at)
-    except NoAnswer:
-        return False
+    except NoAnswer as failure:
+        raise not_renewed(refusal, failure) from failure
     return access.mended_by_now(refusal, signed)
 
 

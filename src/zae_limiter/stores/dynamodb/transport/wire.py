@@ -28,7 +28,9 @@ from zae_limiter.version import __version__
 
 PREFIXES: Final = {"dynamodb": "DynamoDB_20120810", "dynamodbstreams": "DynamoDBStreams_20120810"}
 
-EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException"})
+EXPIRED: Final = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"}
+)
 """Refusals that newer credentials mend."""
 
 BADLY_SIGNED: Final = frozenset(
