@@ -15,7 +15,7 @@ from cli_stage import Stage
 
 from zae_limiter.cli.template_options import TEMPLATE_OPTIONS, template_parameters
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.infra.template import template_text
+from zae_limiter.infra.template import ROLE_PRINCIPALS, template_text
 from zae_limiter.version import __version__
 
 SCHEMA = json.loads(files("zae_limiter.cli").joinpath("schemas/deployments.json").read_text(encoding="utf-8"))
@@ -38,6 +38,7 @@ def check_document(name: str, out: str) -> None:
         ("deploy --name my-app --max-write many", "not a valid integer"),
         ("delete --name my-app", "add --yes"),
         ("delete --name my-app --keep-archive --delete-archive --yes", "not both"),
+        ("delete --name my-app --keep-table --lift-protection --yes", "a table that is kept stays protected"),
         ("check", "Missing option '--name'"),
         ("upgrade", "Missing option '--name'"),
         ("list my-app", "unexpected extra argument"),
@@ -136,6 +137,13 @@ def test_a_format_of_names_that_gives_none_is_refused(stage: Stage) -> None:
     with pytest.raises(ValidationError):
         template_parameters("my-app", GIVEN, "team", None, {})
     assert stage.run("deploy", "--name", "my-app", "--role-name-format", "team", *NOWHERE).code == 1
+
+
+def test_each_role_has_an_option_that_says_whom_it_trusts() -> None:
+    words = {option.parameter: option.words for option in TEMPLATE_OPTIONS}
+    assert {level: words[parameter] for level, parameter in ROLE_PRINCIPALS.items()} == {
+        level: f"--trust-{level}" for level in ROLE_PRINCIPALS
+    }
 
 
 # Bills and versions

@@ -131,6 +131,14 @@ def test_snapshots(meter: Meter) -> None:
 
 def test_the_template_has_as_many_alarms_as_are_charged() -> None:
     assert template_text().count("Type: AWS::CloudWatch::Alarm") == costs.ALARMS
+    assert template_text().count("Namespace: AWS/DynamoDB") == costs.TABLE_ALARMS
+
+
+@pytest.mark.parametrize(("aggregator", "charged"), [(True, costs.ALARMS), (False, costs.TABLE_ALARMS)])
+def test_the_alarms_of_the_table_are_there_without_the_function(aggregator: bool, charged: int) -> None:
+    (alarms,) = [item for item in monthly_bill(Load(1, aggregator=aggregator)).items if item.what == "alarms"]
+    assert alarms.amount == charged
+    assert not [item for item in monthly_bill(Load(1, alarms=False)).items if item.what == "alarms"]
 
 
 def test_every_metric_of_the_function_is_charged() -> None:

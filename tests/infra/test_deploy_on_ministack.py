@@ -123,7 +123,9 @@ def test_the_life_of_a_deployment(cloud: CloudStage) -> None:
     assert usage_of(cloud, name, "key-2", 7) == 7
 
     assert cloud.left_of(name)
-    assert "nothing is left of it" in cloud.do("delete", "--name", name, "--yes").out
+    refused = cloud.run("delete", "--name", name, "--yes")
+    assert (refused.code, "--lift-protection" in refused.err) == (1, True)
+    assert "nothing is left of it" in cloud.do("delete", "--name", name, "--lift-protection", "--yes").out
     assert cloud.left_of(name) == []
     assert "there is no deployment" in cloud.do("delete", "--name", name, "--yes").out
     assert document_of(cloud, "removed", "delete", "--name", name, "--yes")["existed"] is False

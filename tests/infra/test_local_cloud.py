@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from guarded import guarded_ministack
 
 from zae_limiter import Limit, StackOperationError, SyncRateLimiter
 from zae_limiter.infra.local_cloud import LocalCloud
+from zae_limiter.infra.local_data import MARKER, claim_data
 from zae_limiter.infra.local_home import HOME_VARIABLE, Running, home
 from zae_limiter.infra.local_process import any_free_port, birth_of, is_ours, start
 
@@ -154,12 +156,114 @@ def test_a_state_file_that_makes_no_sense_is_as_good_as_none(cloud: LocalCloud, 
     assert cloud.down() is None
 
 
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def somebodys_project(tmp_path: Path) -> Path:
+    """A folder that has what a local cloud would call its own, and was there before."""
+    project = tmp_path / "project"
+    for name in ("state/terraform.tfstate", "s3/photos/cat.jpg", "mine/notes.txt"):
+        path = project / name
+        path.parent.mkdir(parents=True)
+        path.write_text("irreplaceable")
+    return project
+
+
+def data_of_a_cloud(data: Path) -> None:
+    """What is there after a local cloud has run with its data in this folder."""
+    claim_data(data)
+    for part in ("state/lambda.json", "s3/bucket/object"):
+        path = data / part
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
+
+
 def test_only_its_own_data_is_thrown_away(cloud: LocalCloud) -> None:
     mine = cloud.home.data / "mine"
     mine.mkdir(parents=True)
-    (cloud.home.data / "state").mkdir()
+    data_of_a_cloud(cloud.home.data)
     cloud.down(discard=True)
     assert list(cloud.home.data.iterdir()) == [mine]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_folder_with_data_that_it_did_not_make_is_neither_emptied_nor_written_to(
+    cloud: LocalCloud, tmp_path: Path, fresh: bool
+) -> None:
+    project = somebodys_project(tmp_path)
+    before = files_in(project)
+    with pytest.raises(StackOperationError, match=r"state.*zae-limiter did not make.*--data-dir"):
+        up(cloud, fresh=fresh, data=project, program=program(tmp_path, "exit 1"))
+    assert files_in(project) == before
+
+
+def test_data_that_it_did_not_make_is_not_discarded_and_nothing_is_ended(cloud: LocalCloud, tmp_path: Path) -> None:
+    project = somebodys_project(tmp_path)
+    before = files_in(project)
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        with cloud.home.alone():
+            birth = birth_of(sleeper.pid)
+            assert birth is not None
+            cloud.home.write(Running(sleeper.pid, birth, 4566, "us-east-1", str(project)))
+        with pytest.raises(StackOperationError, match="zae-limiter did not make"):
+            cloud.down(discard=True)
+        assert sleeper.poll() is None
+        assert files_in(project) == before
+        cloud.home.forget()
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+@pytest.mark.parametrize("marker", ["folder", "link"])
+def test_only_a_file_is_a_mark(cloud: LocalCloud, tmp_path: Path, marker: str) -> None:
+    project = somebodys_project(tmp_path)
+    if marker == "folder":
+        (project / MARKER).mkdir()
+    else:
+        (project / MARKER).symlink_to(project / "mine" / "notes.txt")
+    before = files_in(project)
+    with pytest.raises(StackOperationError, match="zae-limiter did not make"):
+        up(cloud, fresh=True, data=project, program=program(tmp_path, "exit 1"))
+    assert files_in(project) == before
+
+
+@pytest.mark.parametrize("part", ["state", "s3"])
+def test_a_link_is_not_followed_when_data_is_thrown_away(cloud: LocalCloud, tmp_path: Path, part: str) -> None:
+    project = somebodys_project(tmp_path)
+    before = files_in(project)
+    data = tmp_path / "data"
+    data_of_a_cloud(data)
+    shutil.rmtree(data / part)
+    (data / part).symlink_to(project)
+    kept = files_in(data)
+    with pytest.raises(StackOperationError, match=rf"{part} is a link"):
+        up(cloud, fresh=True, data=data, program=program(tmp_path, "exit 1"))
+    assert (files_in(project), files_in(data)) == (before, kept)
+
+
+def test_an_empty_folder_or_one_with_other_things_is_taken_and_marked(cloud: LocalCloud, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "mine").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(StackOperationError, match="ended at once"):
+            up(cloud, fresh=True, data=data, program=program(tmp_path, "mkdir -p $STATE_DIR; exit 1"))
+        assert files_in(data) == {MARKER, "mine", "state"}
+
+
+def test_what_cannot_be_thrown_away_is_said(cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    data_of_a_cloud(cloud.home.data)
+
+    def refuse(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", refuse)
+        with pytest.raises(StackOperationError, match=r"could not be deleted.*Permission denied"):
+            cloud.down(discard=True)
+    assert (cloud.home.data / MARKER).exists(), "so that the next try goes on"
 
 
 def test_a_port_that_is_taken_is_said_before_anything_is_done(cloud: LocalCloud) -> None:
@@ -226,9 +330,8 @@ def test_it_is_told_to_stay_on_this_machine(cloud: LocalCloud, tmp_path: Path) -
 
 
 def test_streams_are_read_from_their_beginning_after_a_start(cloud: LocalCloud, tmp_path: Path) -> None:
-    state = cloud.home.data / "state"
-    state.mkdir(parents=True)
-    kept = state / "lambda.json"
+    data_of_a_cloud(cloud.home.data)
+    kept = cloud.home.data / "state" / "lambda.json"
     kept.write_text(json.dumps({"payload": {"dynamodb_stream_positions": {"a": 10}, "esms": {"b": 1}}}))
     with pytest.raises(StackOperationError):
         up(cloud, program=program(tmp_path, "exit 1"))

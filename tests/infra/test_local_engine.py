@@ -25,6 +25,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     return Home(tmp_path)
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_folder_that_it_did_not_make_is_not_replaced_by_an_installation(
+    home: Home, tmp_path: Path, linked: bool
+) -> None:
+    engine = tmp_path / "elsewhere" if linked else home.engine
+    (engine / "parts").mkdir(parents=True)
+    (engine / "parts" / "piston.txt").write_text("irreplaceable")
+    if linked:
+        home.engine.symlink_to(engine)
+    pip = Pip(home)
+    with pytest.raises(StackOperationError, match="zae-limiter did not make it"):
+        install_engine(home, lambda words: None, pip)
+    assert (engine / "parts" / "piston.txt").read_text() == "irreplaceable"
+    assert pip.ran == []
+
+
 class Pip:
     """Does as if it installed."""
 

@@ -45,6 +45,7 @@ def test_the_commands_of_the_page_run(cloud: CloudStage, tmp_path: Path, monkeyp
     finally:
         for table in ("my-app", "my-app-2"):
             if table in cloud.ask("dynamodb", "ListTables")["TableNames"]:
+                cloud.ask("dynamodb", "UpdateTable", TableName=table, DeletionProtectionEnabled=False)
                 cloud.ask("dynamodb", "DeleteTable", TableName=table)
     assert cloud.left_of("my-app") == []
 

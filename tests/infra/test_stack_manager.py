@@ -16,8 +16,8 @@ from zae_limiter.infra.stack_events import RolloutFailed, StackEvent
 from zae_limiter.infra.stacks import StackManager
 from zae_limiter.infra.template import template_text
 
-SMALL = {"EnableAggregator": "false", "CreateIam": "false"}
-"""A table, and nothing else."""
+SMALL = {"EnableAggregator": "false", "EnableAlarms": "false", "CreateIam": "false", "DeletionProtection": "false"}
+"""A table that may be deleted, and nothing else."""
 
 BROKEN = """Resources:
   Broken:
@@ -79,7 +79,9 @@ def test_a_change_set_that_was_left_lying_is_no_obstacle(cloud: CloudStage, stac
 def test_whoever_died_between_two_rollouts_is_continued(cloud: CloudStage, stacks: StackManager) -> None:
     name = fresh_name()
     with pytest.raises(Crash):
-        stacks.deploy(name, {"EnableAlarms": "false"}, on_event=crash_at("bytes of code"))
+        stacks.deploy(
+            name, {"EnableAlarms": "false", "DeletionProtection": "false"}, on_event=crash_at("bytes of code")
+        )
     half = stacks.describe(name)
     assert half is not None
     assert "AggregatorName" not in half.outputs
@@ -140,7 +142,7 @@ def test_a_kept_table_keeps_everything_and_can_be_adopted_again(cloud: CloudStag
     url = stacks.deploy(name, {**SMALL, "DeletionProtection": "true"}).url
     with SyncRateLimiter.open(url, deadline=20) as limiter:
         limiter.set_system_defaults([Limit.per_minute("rpm", 7)])
-    with pytest.raises(StackOperationError, match="protected from deletion"):
+    with pytest.raises(StackOperationError, match=r"protected from deletion.*--lift-protection"):
         stacks.delete(name)
     assert stacks.delete(name, keep_table=True).kept == (("AWS::DynamoDB::Table", name),)
     assert cloud.left_of(name) == [name]
@@ -150,16 +152,38 @@ def test_a_kept_table_keeps_everything_and_can_be_adopted_again(cloud: CloudStag
     assert "AggregatorName" in adopted.deployment.outputs
     with SyncRateLimiter.open(url, deadline=20) as limiter:
         assert limiter.get_system_defaults()[0] == [Limit.per_minute("rpm", 7)]
-    stacks.deploy(name, {"DeletionProtection": "false"})
-    assert stacks.delete(name).kept == ()
+    with pytest.raises(StackOperationError, match="protected from deletion"):
+        stacks.delete(name)
+    assert stacks.delete(name, lift_protection=True).kept == ()
     assert cloud.left_of(name) == []
+
+
+def test_a_new_deployment_is_protected_until_that_is_lifted(cloud: CloudStage, stacks: StackManager) -> None:
+    name = fresh_name()
+    stacks.deploy(name, {key: value for key, value in SMALL.items() if key != "DeletionProtection"})
+    ran = cloud.run("delete", "--name", name, "--yes")
+    assert (ran.code, "--lift-protection" in ran.err) == (1, True)
+    assert cloud.run("delete", "--name", name, "--lift-protection").code == 2, "it asks"
+    assert cloud.ask("dynamodb", "DescribeTable", TableName=name)["Table"]["DeletionProtectionEnabled"] is True
+    assert cloud.do("delete", "--name", name, "--lift-protection", "--yes")
+    assert cloud.left_of(name) == []
+
+
+def test_a_deployment_that_is_not_to_be_protected_goes_without_more_words(stacks: StackManager) -> None:
+    name = fresh_name()
+    stacks.deploy(name, SMALL)
+    assert stacks.delete(name).existed
 
 
 @pytest.mark.parametrize("how", ["keep_archive", "delete_archive"])
 def test_an_archive_goes_only_if_somebody_says_so(cloud: CloudStage, stacks: StackManager, how: str) -> None:
     name = fresh_name()
-    bucket = stacks.deploy(name).deployment.outputs["BucketName"]
-    cloud.ask("s3", "PutObject", Bucket=bucket, Key="audit/year=2026/month=01/day=01/x.jsonl.gz", Body=b"x")
+    bucket = stacks.deploy(name, {"DeletionProtection": "false"}).deployment.outputs["BucketName"]
+    for body in (b"x", b"y"):
+        cloud.ask("s3", "PutObject", Bucket=bucket, Key="audit/year=2026/month=01/day=01/x.jsonl.gz", Body=body)
+    assert cloud.ask("s3", "GetBucketVersioning", Bucket=bucket)["Status"] == "Enabled"
+    kept = cloud.ask("s3", "ListObjectVersions", Bucket=bucket, Prefix="audit/")["Versions"]
+    assert len(kept) == 2, "what was replaced is still there"
     with pytest.raises(StackOperationError, match="--keep-archive or --delete-archive"):
         stacks.delete(name)
     assert stacks.describe(name) is not None
@@ -172,8 +196,8 @@ def test_an_archive_goes_only_if_somebody_says_so(cloud: CloudStage, stacks: Sta
         "audit/",
         "code/a",
     ]
-    for each in cloud.ask("s3", "ListObjectsV2", Bucket=bucket)["Contents"]:
-        cloud.ask("s3", "DeleteObject", Bucket=bucket, Key=each["Key"])
+    for each in cloud.ask("s3", "ListObjectVersions", Bucket=bucket)["Versions"]:
+        cloud.ask("s3", "DeleteObject", Bucket=bucket, Key=each["Key"], VersionId=each["VersionId"])
     cloud.ask("s3", "DeleteBucket", Bucket=bucket)
 
 

@@ -54,6 +54,9 @@ Outputs:
     Value: !Ref Table
 """
 
+UNPROTECTED = {"TableStatus": "ACTIVE", "DeletionProtectionEnabled": False}
+PROTECTED = {**UNPROTECTED, "DeletionProtectionEnabled": True}
+
 BEFORE = stack_event("CREATE_COMPLETE")
 QUIET: dict[str, Any] = {
     "ListStackResources": RESOURCES,
@@ -117,9 +120,45 @@ def test_a_stack_of_somebody_else_is_not_touched() -> None:
 def test_a_protected_table_is_not_deleted_and_it_is_said_how() -> None:
     table = {"Table": {"TableStatus": "ACTIVE", "DeletionProtectionEnabled": True}}
     cloud = ScriptedCloud(**{**QUIET, "DescribeTable": table}, DescribeStacks=stack("CREATE_COMPLETE"))
-    with pytest.raises(StackOperationError, match=r"--keep-table.*--no-deletion-protection"):
+    with pytest.raises(StackOperationError, match=r"--keep-table.*delete --name my-app --lift-protection"):
         cloud.play(delete(removal()))
-    assert "DeleteStack" not in cloud.operations
+    assert not {"DeleteStack", "UpdateTable"} & set(cloud.operations)
+
+
+@pytest.mark.parametrize("state", ["CREATE_COMPLETE", "DELETE_FAILED", "ROLLBACK_FAILED"])
+def test_a_protection_is_lifted_at_the_table_in_every_state_of_its_stack(state: str) -> None:
+    changing = {"TableStatus": "UPDATING", "DeletionProtectionEnabled": False}
+    cloud = ScriptedCloud(
+        **{**QUIET, "DescribeTable": [{"Table": PROTECTED}, {"Table": changing}, *[{"Table": UNPROTECTED}] * 2]},
+        UpdateTable={},
+        DescribeStacks=[stack(state), stack("DELETE_COMPLETE")],
+        DescribeStackEvents=pages_of_events([BEFORE], [stack_event("DELETE_COMPLETE")]),
+    )
+    assert cloud.play(delete(removal(lift_protection=True))) == (True, ())
+    assert cloud.params_of("UpdateTable") == [{"TableName": NAME, "DeletionProtectionEnabled": False}]
+    assert cloud.operations.index("UpdateTable") < cloud.operations.index("DeleteStack")
+    assert cloud.waited_ms > 0, "until the table can be deleted"
+
+
+def test_a_protection_stays_if_something_else_speaks_against_the_deletion() -> None:
+    archive = {"Versions": [version("audit/year=2026/a.jsonl.gz")]}
+    cloud = ScriptedCloud(
+        **{**QUIET, "ListObjectVersions": archive, "DescribeTable": {"Table": PROTECTED}},
+        DescribeStacks=stack("CREATE_COMPLETE"),
+    )
+    with pytest.raises(StackOperationError, match="--keep-archive or --delete-archive"):
+        cloud.play(delete(removal(lift_protection=True)))
+    assert "UpdateTable" not in cloud.operations
+
+
+def test_what_is_not_protected_is_not_changed_before_it_goes() -> None:
+    cloud = ScriptedCloud(
+        **QUIET,
+        DescribeStacks=[stack("CREATE_COMPLETE"), stack("DELETE_COMPLETE")],
+        DescribeStackEvents=pages_of_events([BEFORE], [stack_event("DELETE_COMPLETE")]),
+    )
+    assert cloud.play(delete(removal(lift_protection=True))).existed
+    assert "UpdateTable" not in cloud.operations
 
 
 def test_a_protected_stack_is_not_deleted() -> None:

@@ -13,6 +13,7 @@ from scripted_cloud import (
     NO_STACK,
     QUIET,
     STACK_ID,
+    SUMMARY,
     UNCHANGED,
     UPDATED,
     ScriptedCloud,
@@ -151,6 +152,54 @@ def test_what_needs_a_person_is_refused_with_advice(state: str) -> None:
     assert cloud.counts() == {"DescribeStacks": 1}
 
 
+def test_a_creation_that_cannot_be_undone_because_the_table_is_protected_is_explained() -> None:
+    cloud = ScriptedCloud(
+        **QUIET,
+        DescribeStacks=[NO_STACK, stack("CREATE_IN_PROGRESS"), stack("ROLLBACK_FAILED")],
+        DescribeStackEvents=pages_of_events(
+            [stack_event("REVIEW_IN_PROGRESS")],
+            [
+                event("LogGroup", "CREATE_FAILED", "the key's policy says no", "AWS::Logs::LogGroup"),
+                event("Table", "DELETE_FAILED", "Resource cannot be deleted as it is currently protected"),
+                stack_event("ROLLBACK_FAILED"),
+            ],
+        ),
+    )
+    with pytest.raises(RolloutFailed, match=r"policy says no.*delete --name my-app --lift-protection, then deploy"):
+        cloud.play(deploy(order()))
+
+
+# Whom roles trust
+
+ONE_LIST = {"Parameters": parameters(MaxWriteUnits="9", RoleTrustedPrincipals="arn:aws:iam::123456789012:root")}
+
+
+@pytest.mark.parametrize("step", [deploy, preview])
+def test_a_stack_with_one_list_for_all_roles_is_not_changed_before_each_role_has_its_own(step: Any) -> None:
+    cloud = ScriptedCloud(**QUIET, DescribeStacks=stack("CREATE_COMPLETE", **ONE_LIST))
+    with pytest.raises(
+        StackOperationError, match=r"123456789012:root.*--trust-acquire, --trust-full and --trust-read"
+    ):
+        cloud.play(step(order(parameters={"MaxWriteUnits": "7"})))
+    assert "CreateChangeSet" not in cloud.operations
+
+
+@pytest.mark.parametrize("given", ["", "arn:aws:iam::123456789012:role/app"])
+def test_one_list_for_all_roles_is_replaced_by_those_that_are_named(given: str) -> None:
+    known = {"Parameters": [{"ParameterKey": "AcquireRolePrincipals", "DefaultValue": ""}, *SUMMARY["Parameters"]]}
+    cloud = ScriptedCloud(
+        **{**QUIET, "GetTemplateSummary": known},
+        DescribeStacks=[stack("CREATE_COMPLETE", **ONE_LIST), stack("UPDATE_IN_PROGRESS"), stack("UPDATE_COMPLETE")],
+        DescribeStackEvents=UPDATED,
+    )
+    assert cloud.play(deploy(order(parameters={"AcquireRolePrincipals": given}))).changed
+    (made,) = cloud.params_of("CreateChangeSet")
+    assert made["Parameters"] == [
+        {"ParameterKey": "AcquireRolePrincipals", "ParameterValue": given},
+        {"ParameterKey": "MaxWriteUnits", "UsePreviousValue": True},
+    ]
+
+
 def test_a_stack_of_somebody_else_is_not_touched() -> None:
     cloud = ScriptedCloud(**QUIET, DescribeStacks=stack("CREATE_COMPLETE", Tags=[]))
     with pytest.raises(StackOperationError, match="was not made by zae-limiter"):
@@ -159,6 +208,27 @@ def test_a_stack_of_somebody_else_is_not_touched() -> None:
 
 
 # Tables
+
+
+def test_a_table_that_another_client_is_just_deploying_is_not_a_foreign_one() -> None:
+    cloud = ScriptedCloud(
+        **{**QUIET, "DescribeTable": {"Table": {"TableStatus": "ACTIVE"}}, "DescribeChangeSet": UNCHANGED},
+        DescribeStacks=[NO_STACK, stack("CREATE_IN_PROGRESS"), stack("CREATE_IN_PROGRESS"), stack("CREATE_COMPLETE")],
+        DescribeStackEvents=events(stack_event("CREATE_COMPLETE")),
+    )
+    assert cloud.play(deploy(order())).complete
+    (made,) = cloud.params_of("CreateChangeSet")
+    assert made["ChangeSetType"] == "UPDATE"
+
+
+def test_a_table_without_a_stack_is_a_foreign_one() -> None:
+    for nothing in (NO_STACK, stack("REVIEW_IN_PROGRESS")):
+        cloud = ScriptedCloud(
+            **{**QUIET, "DescribeTable": {"Table": {"TableStatus": "ACTIVE"}}}, DescribeStacks=nothing
+        )
+        with pytest.raises(StackOperationError, match="exists already, outside of a stack"):
+            cloud.play(deploy(order()))
+        assert "CreateChangeSet" not in cloud.operations
 
 
 def test_replicas_of_a_global_table_are_refused() -> None:

@@ -46,4 +46,4 @@ def test_on_a_terminal_events_scroll_and_the_answer_stays(cloud: CloudStage) -> 
     assert re.search(r"CREATE_COMPLETE +Table", text)
     assert f"{name} is deployed: dynamodb://{name}" in text
     assert "deploying" in text
-    cloud.do("delete", "--name", name, "--yes")
+    cloud.do("delete", "--name", name, "--lift-protection", "--yes")

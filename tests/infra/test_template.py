@@ -21,6 +21,7 @@ from zae_limiter.infra.template import (
     FAILURE_PREFIX,
     POLICIES,
     ROLE_NAME_LENGTH,
+    ROLE_PRINCIPALS,
     ROLES,
     STACK_TAG,
     VERSION_TAG,
@@ -42,6 +43,7 @@ LINT = "from cfnlint.runner import main; main()"
 LONGEST_STACK = "s" * 55
 WITH_CODE: Mapping[str, str | int] = {"CodeKey": "code/aggregator-1.zip"}
 KEY_ARN = "arn:aws:kms:eu-west-1:123456789012:key/1234"
+TRUSTING = dict.fromkeys(ROLE_PRINCIPALS.values(), "arn:aws:iam::123456789012:root")
 
 
 # Its form
@@ -84,7 +86,7 @@ def test_everything_that_can_be_tagged_says_which_deployment_it_is_of() -> None:
         "AWS::SNS::Subscription",
         "AWS::IAM::ManagedPolicy",
     }
-    everything = Resolved(**WITH_CODE, AlarmEmail="a@example.com", RoleTrustedPrincipals="arn:aws:iam::1:root")
+    everything = Resolved(**WITH_CODE, **TRUSTING, AlarmEmail="a@example.com")
     assert everything.resources.keys() == loaded()["Resources"].keys()
     for name, resource in everything.resources.items():
         if resource["Type"] not in without_tags:
@@ -92,7 +94,7 @@ def test_everything_that_can_be_tagged_says_which_deployment_it_is_of() -> None:
 
 
 def test_every_output_is_described_and_exported_under_the_name_of_the_stack() -> None:
-    for name, output in Resolved(**WITH_CODE, RoleTrustedPrincipals="arn:aws:iam::1:root").outputs.items():
+    for name, output in Resolved(**WITH_CODE, **TRUSTING).outputs.items():
         assert output["Description"], name
         assert output["Export"]["Name"] == f"{STACK}-{name}"
 
@@ -115,7 +117,7 @@ def test_the_table_is_the_one_that_the_library_makes() -> None:
 def test_the_table_is_as_plain_as_it_can_be_unless_more_is_asked_for() -> None:
     made = Resolved().properties("Table")
     assert made["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": "true"}
-    assert made["DeletionProtectionEnabled"] is False
+    assert made["DeletionProtectionEnabled"] is True
     assert "SSESpecification" not in made
     assert "OnDemandThroughput" not in repr(made)
 
@@ -137,12 +139,18 @@ def test_a_maximum_holds_for_the_table_and_each_index(given: dict[str, int], wan
     assert found == [wanted] * 5
 
 
-def test_deletion_protection_is_a_wish() -> None:
-    assert Resolved(DeletionProtection="true").properties("Table")["DeletionProtectionEnabled"] is True
+def test_a_table_is_protected_from_deletion_unless_that_is_turned_off() -> None:
+    assert Resolved().properties("Table")["DeletionProtectionEnabled"] is True
+    assert Resolved(DeletionProtection="false").properties("Table")["DeletionProtectionEnabled"] is False
 
 
-def test_a_key_encrypts_the_table_and_the_bucket() -> None:
+def test_a_key_encrypts_table_bucket_log_and_topic() -> None:
     made = Resolved(KmsKeyArn=KEY_ARN)
+    assert made.properties("LogGroup")["KmsKeyId"] == KEY_ARN
+    assert made.properties("AlarmTopic")["KmsMasterKeyId"] == KEY_ARN
+    plain = Resolved()
+    assert "KmsKeyId" not in plain.properties("LogGroup")
+    assert "KmsMasterKeyId" not in plain.properties("AlarmTopic")
     assert made.properties("Table")["SSESpecification"]["KMSMasterKeyId"] == KEY_ARN
     (rule,) = made.properties("Bucket")["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": KEY_ARN}
@@ -170,13 +178,25 @@ def test_what_is_in_the_bucket_expires_but_the_code() -> None:
     assert expiring == {AUDIT_PREFIX: "400", FAILURE_PREFIX: "9"}
 
 
+def test_the_bucket_keeps_versions_but_not_for_ever() -> None:
+    bucket = Resolved(NoncurrentRetentionDays=5).properties("Bucket")
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    (rule,) = [rule for rule in bucket["LifecycleConfiguration"]["Rules"] if "NoncurrentVersionExpiration" in rule]
+    assert rule["NoncurrentVersionExpiration"] == {"NoncurrentDays": "5"}
+    assert (rule["Status"], "Prefix" in rule) == ("Enabled", False), "of every object"
+    assert rule["ExpiredObjectDeleteMarker"] is True
+    assert "ExpirationInDays" not in rule, "S3 takes no rule with both"
+
+
 # The function
 
 
 def test_there_is_no_function_before_there_is_code() -> None:
     kinds = {resource["Type"] for resource in Resolved().resources.values()}
     assert "AWS::S3::Bucket" in kinds
-    assert {"AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping", "AWS::CloudWatch::Alarm"}.isdisjoint(kinds)
+    assert {"AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping"}.isdisjoint(kinds)
+    alarms = Resolved().of_type("AWS::CloudWatch::Alarm").values()
+    assert {alarm["Namespace"] for alarm in alarms} == {"AWS/DynamoDB"}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +225,7 @@ def test_concurrency_is_reserved_when_it_is_named() -> None:
 
 
 def test_without_the_function_there_is_only_the_table_and_who_may_use_it() -> None:
-    made = Resolved(EnableAggregator="false", **WITH_CODE)
+    made = Resolved(EnableAggregator="false", EnableAlarms="false", **WITH_CODE)
     assert {resource["Type"] for resource in made.resources.values()} == {
         "AWS::DynamoDB::Table",
         "AWS::IAM::ManagedPolicy",
@@ -238,6 +258,9 @@ WATCHED = {
     "IteratorAge",
     "Throttles",
     "Duration",
+    "ReadThrottleEvents",
+    "WriteThrottleEvents",
+    "SystemErrors",
 }
 
 
@@ -255,6 +278,26 @@ def test_every_alarm_tells_somebody(given: dict[str, str], topic: Any) -> None:
         assert alarm["AlarmActions"] == alarm["OKActions"] == [told]
         assert alarm["TreatMissingData"] == "notBreaching"
     assert len(made.of_type("AWS::SNS::Topic")) == (not given)
+
+
+def test_the_table_is_watched_for_throttles_and_errors_of_dynamodb_with_or_without_the_function() -> None:
+    """In the dimensions in which DynamoDB has these metrics: throttles by table, its own errors by operation too."""
+    for given in (WITH_CODE, {"EnableAggregator": "false"}):
+        alarms = Resolved(**given).of_type("AWS::CloudWatch::Alarm").values()
+        watched = [
+            (alarm["MetricName"], {each["Name"]: each["Value"] for each in alarm["Dimensions"]})
+            for alarm in alarms
+            if alarm["Namespace"] == "AWS/DynamoDB"
+        ]
+        assert sorted(watched, key=repr) == [
+            ("ReadThrottleEvents", {"TableName": "<Table>"}),
+            ("SystemErrors", {"TableName": "<Table>", "Operation": "BatchGetItem"}),
+            ("SystemErrors", {"TableName": "<Table>", "Operation": "UpdateItem"}),
+            ("WriteThrottleEvents", {"TableName": "<Table>"}),
+        ]
+        for alarm in alarms:
+            assert alarm["Statistic"] == ("Maximum" if alarm["MetricName"] in ("IteratorAge", "Duration") else "Sum")
+            assert "Unit" not in alarm, "a wrong one would never match"
 
 
 def test_thresholds_are_given_in_seconds_and_measured_in_milliseconds() -> None:
@@ -286,7 +329,7 @@ def test_alarms_can_be_left_out() -> None:
 
 def test_names_can_follow_a_format() -> None:
     given = {**role_name_parameters("team-{}-x", STACK), **policy_name_parameters("{}-y", STACK)}
-    made = Resolved(**given, RoleTrustedPrincipals="arn:aws:iam::1:root")
+    made = Resolved(**given, **TRUSTING)
     roles = {role["RoleName"] for role in made.of_type("AWS::IAM::Role").values()}
     policies = {policy["ManagedPolicyName"] for policy in made.of_type("AWS::IAM::ManagedPolicy").values()}
     assert roles == {f"team-{STACK}-{part}-x" for part in ROLES}

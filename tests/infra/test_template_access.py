@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from iam_evaluator import is_allowed, like
+from iam_evaluator import is_allowed, like, listed
 from public_operations import World
 from recorded_calls import Question, Recording
-from resolved_template import Resolved
+from resolved_template import Resolved, loaded
 from stream_records import stream_records
 
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.infra.policies import LEVELS, TAGGED, Level, policy_document
+from zae_limiter.infra.template import ROLE_PRINCIPALS
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.keys import Key
@@ -45,28 +47,63 @@ def test_a_policy_is_the_one_that_was_derived(level: Level, scoped: bool, key: s
     assert made.properties(name)["PolicyDocument"] == wanted
 
 
-def test_roles_are_made_for_those_who_are_trusted() -> None:
+PRINCIPALS = {level: f"arn:aws:iam::123456789012:role/{level}-users" for level in LEVELS}
+TRUSTING = {ROLE_PRINCIPALS[level]: principal for level, principal in PRINCIPALS.items()}
+
+
+def may_assume(made: Resolved, principal: str) -> set[str]:
+    """The roles that trust a principal with ``sts:AssumeRole``."""
+    return {
+        name
+        for name, role in made.of_type("AWS::IAM::Role").items()
+        if any(
+            is_allowed({"Statement": [{**statement, "Resource": "*"}]}, "sts:AssumeRole", name, {})
+            for statement in role["AssumeRolePolicyDocument"]["Statement"]
+            if principal in listed(statement["Principal"].get("AWS", ()))
+        )
+    }
+
+
+def test_each_role_is_assumed_by_those_it_trusts_and_by_no_others() -> None:
+    made = Resolved(**TRUSTING)
+    for level, principal in PRINCIPALS.items():
+        assert may_assume(made, principal) == {f"{level.capitalize()}Role"}
+        assert made.properties(f"{level.capitalize()}Role")["ManagedPolicyArns"] == [f"<{level.capitalize()}Policy>"]
+    assert may_assume(made, "arn:aws:iam::123456789012:role/stranger") == set()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_role_is_made_only_if_it_trusts_somebody(level: Level) -> None:
     assert set(Resolved().of_type("AWS::IAM::Role")) == {"AggregatorRole"}
     trusted = ["arn:aws:iam::123456789012:root", "arn:aws:iam::123456789012:role/app"]
-    made = Resolved(RoleTrustedPrincipals=",".join(trusted))
-    for level in LEVELS:
-        role = made.properties(f"{level.capitalize()}Role")
-        assert role["ManagedPolicyArns"] == [f"<{level.capitalize()}Policy>"]
-        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
-        assert statement["Principal"] == {"AWS": trusted}
+    made = Resolved(**{ROLE_PRINCIPALS[level]: ",".join(trusted)})
+    assert set(made.of_type("AWS::IAM::Role")) == {"AggregatorRole", f"{level.capitalize()}Role"}
+    assert {name for name in made.outputs if name.endswith("RoleArn")} == {
+        "AggregatorRoleArn",
+        f"{level.capitalize()}RoleArn",
+    }
+    for principal in trusted:
+        assert may_assume(made, principal) == {f"{level.capitalize()}Role"}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_role_does_not_trust_the_world(level: Level) -> None:
+    pattern = loaded()["Parameters"][ROLE_PRINCIPALS[level]]["AllowedPattern"]
+    for fine in ("", "123456789012", PRINCIPALS[level], "arn:aws-cn:sts::123456789012:assumed-role/app/one"):
+        assert re.fullmatch(pattern, fine), fine
+    for wrong in ("*", "arn:aws:iam::*:root", "arn:aws:iam::123456789012:*", "somebody", "arn:aws:iam::12:root"):
+        assert not re.fullmatch(pattern, wrong), wrong
 
 
 def test_a_boundary_bounds_every_role() -> None:
-    made = Resolved(PermissionsBoundaryArn=BOUNDARY, RoleTrustedPrincipals="arn:aws:iam::1:root")
+    made = Resolved(PermissionsBoundaryArn=BOUNDARY, **TRUSTING)
     roles = made.of_type("AWS::IAM::Role")
     assert len(roles) == 4
     assert {role["PermissionsBoundary"] for role in roles.values()} == {BOUNDARY}
 
 
 def test_without_iam_nothing_of_it_is_made() -> None:
-    made = Resolved(
-        CreateIam="false", AggregatorRoleArn=ROLE, RoleTrustedPrincipals="arn:aws:iam::1:root", **WITH_CODE
-    )
+    made = Resolved(CreateIam="false", AggregatorRoleArn=ROLE, **TRUSTING, **WITH_CODE)
     assert [name for name, made in made.resources.items() if made["Type"].startswith("AWS::IAM")] == []
     assert made.properties("Aggregator")["Role"] == ROLE
     assert made.broken_rules() == []

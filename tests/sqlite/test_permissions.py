@@ -13,6 +13,7 @@ import pytest
 from looking_inside import SIDE_FILES
 
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
+from zae_limiter.stores.sqlite.connections import Connections
 
 NOBODY = 65_534
 LIMITS = [Limit.per_day("rpd", 10)]
@@ -74,6 +75,61 @@ def test_every_file_is_for_its_owner_only_whatever_the_umask(folder: Path) -> No
             assert modes_in(folder) == dict.fromkeys(names, 0o600)
 
     as_an_ordinary_user(work)
+
+
+@pytest.mark.parametrize("target", ["there/limits.db", "{folder}/there/limits.db", "first", "missing/limits.db"])
+def test_a_file_at_the_end_of_a_link_is_for_its_owner_only(folder: Path, target: str) -> None:
+    """The link points to nothing yet, by a relative or an absolute path, or over another link."""
+
+    def work() -> None:
+        os.umask(0)
+        there = folder / "there"
+        there.mkdir(0o700)
+        (folder / "first").symlink_to("there/limits.db")
+        link = folder / "limits.db"
+        link.symlink_to(target.format(folder=folder))
+        if target.startswith("missing"):
+            refused(link, "its folder does not exist")
+            assert not (folder / "missing").exists(), "folders are made for the path that was given, not for a link's"
+            return
+        with SyncRateLimiter.open(f"sqlite:///{link}") as limiter:
+            limiter.set_system_defaults(LIMITS)
+            limiter.get_status("key")
+            names = ("limits.db", *(f"limits.db{end}" for end in SIDE_FILES))
+            assert modes_in(there) == dict.fromkeys(names, 0o600)
+            assert sorted(path.name for path in folder.iterdir()) == ["first", "limits.db", "there"]
+            assert link.is_symlink()
+
+    as_an_ordinary_user(work)
+
+
+def test_the_log_of_a_file_behind_a_link_is_found(folder: Path) -> None:
+    """SQLite keeps it beside the file, not beside the link; unseen it would never be moved, and grow for ever."""
+    (folder / "there").mkdir()
+    (folder / "limits.db").symlink_to("there/limits.db")
+    connections = Connections(str(folder / "limits.db"))
+    connection = connections.get("write", lambda: 1)
+    connection.execute("CREATE TABLE something (n)")
+    assert connections.wal_size() == (folder / "there" / "limits.db-wal").stat().st_size > 0
+    connections.close("write")
+
+
+def test_a_link_that_comes_to_point_elsewhere_is_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zae_limiter.stores.sqlite.connections.LOOK_AFTER_FILE_S", 0.0)
+    link = folder / "limits.db"
+    link.symlink_to("first.db")
+    first = f"sqlite:///{folder}/first.db"
+    with SyncRateLimiter.open(f"sqlite:///{link}") as limiter, SyncRateLimiter.open(first) as other:
+        for each in (limiter, other):
+            each.acquire("key", "gpt", {"rpd": 1}, limits=LIMITS).__enter__()
+        log = (folder / "first.db-wal").stat().st_ino
+        link.unlink()
+        link.symlink_to("second.db")
+        limiter.acquire("key", "gpt", {"rpd": 4}, limits=LIMITS).__enter__()
+        assert limiter.available("key", "gpt", limits=LIMITS) == {"rpd": 6}
+        assert modes_in(folder)["second.db"] == 0o600
+        assert (folder / "first.db-wal").stat().st_ino == log, "others still use that file, and its log with it"
+        assert other.available("key", "gpt", limits=LIMITS) == {"rpd": 8}
 
 
 def test_folders_that_are_made_for_the_file_are_for_their_owner_only(folder: Path) -> None:

@@ -156,4 +156,6 @@ def leave(code: int) -> NoReturn:
 
 def note(words: str) -> None:
     """Something beside the answer, on stderr."""
-    click.echo(words, err=True)
+    from zae_limiter.cli.printing.paper import shown
+
+    click.echo(shown(words), err=True)

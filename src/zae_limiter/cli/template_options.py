@@ -30,6 +30,7 @@ class TemplateOption(NamedTuple):
 
 
 ARN: Final = "ARN"
+ARNS: Final = "ARN,ARN"
 DAYS: Final = "DAYS"
 
 TEMPLATE_OPTIONS: Final = (
@@ -37,12 +38,12 @@ TEMPLATE_OPTIONS: Final = (
     TemplateOption(
         "--deletion-protection/--no-deletion-protection",
         "DeletionProtection",
-        "Refuse to delete the table, even with the stack.",
+        "Refuse to delete the table, even with the stack; on for a new deployment.",
         bool,
     ),
     TemplateOption("--max-read", "MaxReadUnits", "Most read units per second; 0 for none.", click.IntRange(0), "N"),
     TemplateOption("--max-write", "MaxWriteUnits", "Most write units per second; 0 for none.", click.IntRange(0), "N"),
-    TemplateOption("--kms-key", "KmsKeyArn", "Encrypt table and bucket with a key of yours.", str, ARN),
+    TemplateOption("--kms-key", "KmsKeyArn", "Encrypt table, bucket, log and topic with a key of yours.", str, ARN),
     TemplateOption("--aggregator/--no-aggregator", "EnableAggregator", "Count usage with a Lambda function.", bool),
     TemplateOption(
         "--lambda-memory", "AggregatorMemory", "Memory of the function.", click.IntRange(128, 10_240), "MB"
@@ -58,7 +59,7 @@ TEMPLATE_OPTIONS: Final = (
         "N",
     ),
     TemplateOption("--log-retention", "LogRetentionDays", "How long logs are kept.", click.IntRange(1), DAYS),
-    TemplateOption("--alarms/--no-alarms", "EnableAlarms", "Make alarms for the function.", bool),
+    TemplateOption("--alarms/--no-alarms", "EnableAlarms", "Make alarms for the table and the function.", bool),
     TemplateOption("--alarm-topic", "AlarmTopicArn", "An SNS topic of yours for alarms to notify.", str, ARN),
     TemplateOption("--alarm-email", "AlarmEmail", "An address for alarms to notify.", str, "ADDRESS"),
     TemplateOption(
@@ -66,6 +67,11 @@ TEMPLATE_OPTIONS: Final = (
     ),
     TemplateOption("--iam/--no-iam", "CreateIam", "Make policies and roles.", bool),
     TemplateOption("--aggregator-role", "AggregatorRoleArn", "A role of yours for the function.", str, ARN),
+    TemplateOption(
+        "--trust-acquire", "AcquireRolePrincipals", "Who may assume a role that takes from limits.", str, ARNS
+    ),
+    TemplateOption("--trust-full", "FullRolePrincipals", "Who may assume a role that operates the table.", str, ARNS),
+    TemplateOption("--trust-read", "ReadRolePrincipals", "Who may assume a role that looks at all of it.", str, ARNS),
     TemplateOption(
         "--permission-boundary", "PermissionsBoundaryArn", "A policy that bounds every role made here.", str, ARN
     ),

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from zae_limiter.cli.printing.documents import on_one_line
-from zae_limiter.cli.printing.paper import picture_width
+from zae_limiter.cli.printing.paper import picture_width, shown
 from zae_limiter.cli.session import Session
 from zae_limiter.cli.views.buckets import Before, status_document, status_lines, status_picture, taken
 from zae_limiter.models.moments import at
@@ -44,7 +44,7 @@ def as_lines(statuses: Sequence[EntityStatus], now: int) -> None:
     """A line for each bucket."""
     for status in statuses:
         for line in status_lines(status, f"{at(now):%Y-%m-%dT%H:%M:%SZ}"):
-            click.echo(line)
+            click.echo(shown(line))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from zae_limiter.exceptions import StackOperationError, ValidationError
 from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
 from zae_limiter.infra.deployments import NO_SUCH_STACK, TABLE_KIND, Deployment, find
 from zae_limiter.infra.stack_events import RolloutFailed, StackEvent, causes_among, events_since
-from zae_limiter.infra.stack_states import HEALTHY, REVIEW, rests
+from zae_limiter.infra.stack_states import HEALTHY, REVIEW, advice_for, rests
 from zae_limiter.infra.template import CAPABILITY
 from zae_limiter.running.plan import READ_TIMER, Pause, Plan
 
@@ -174,6 +174,8 @@ def check_success(name: str, found: Deployment | None, events: Sequence[StackEve
         return found
     state = found.state if found else "gone"
     advice = "the update was undone" if state == "UPDATE_ROLLBACK_COMPLETE" else ""
+    if state == "ROLLBACK_FAILED":
+        advice = advice_for(name, state)
     raise RolloutFailed(name, state, causes_among(events), advice)
 
 

@@ -70,7 +70,8 @@ MS_PER_SNAPSHOT: Final = 6
 """Guesses: a round trip for each snapshot, one after the other."""
 
 LOG_BYTES_PER_BATCH: Final = 700
-ALARMS: Final = 7
+TABLE_ALARMS: Final = 4
+ALARMS: Final = TABLE_ALARMS + 7
 
 
 class Prices(NamedTuple):
@@ -174,6 +175,9 @@ def monthly_bill(load: Load, prices: Prices | None = None) -> Bill:
     ]
     if load.aggregator:
         items += _aggregator(load, price, grants * load.legs * (1 + load.settled) / SECONDS_PER_MONTH)
+    if load.alarms:
+        alarms = ALARMS if load.aggregator else TABLE_ALARMS
+        items.append(Item("alarms", alarms, "alarms", alarms * price.alarm))
     stored = _stored_gb(load)
     items.append(Item("storage", stored, "GB", stored * price.gb_month))
     if load.backups:
@@ -193,16 +197,13 @@ def _aggregator(load: Load, price: Prices, writes_per_second: float) -> list[Ite
     logs = batches * LOG_BYTES_PER_BATCH * SECONDS_PER_MONTH / 10**9
     written = snapshots * SECONDS_PER_MONTH * SNAPSHOT.writes + hourly * HOURS_PER_MONTH
     invocations = batches * SECONDS_PER_MONTH
-    items = [
+    return [
         _writes("usage snapshots", written, price),
         Item("function calls", invocations, "calls", invocations / MILLION * price.million_invocations),
         Item("function time", gb_seconds, "GB-s", gb_seconds * price.gb_second),
         Item("function logs", logs, "GB", logs * price.log_gb),
         Item("function metrics", len(METRICS), "metrics", len(METRICS) * price.custom_metric),
     ]
-    if load.alarms:
-        items.append(Item("alarms", ALARMS, "alarms", ALARMS * price.alarm))
-    return items
 
 
 def _stored_gb(load: Load) -> float:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from zae_limiter.exceptions import StackOperationError
 from zae_limiter.infra.cloud import check_installed
 from zae_limiter.infra.deployments import Deployment
-from zae_limiter.infra.local_data import discard_data, rewind_streams
+from zae_limiter.infra.local_data import check_data, check_discard, discard_data, rewind_streams
 from zae_limiter.infra.local_engine import Say, find_engine, install_engine
 from zae_limiter.infra.local_home import Home, Running, home
 from zae_limiter.infra.local_process import answers, any_free_port, is_free, is_ours, start, stop, tail, taken
@@ -65,8 +65,9 @@ class LocalCloud:
     ) -> Up:
         """Start it unless it runs, and deploy a stack into it.
 
-        ``port`` 0 is any that is free. ``fresh`` throws away the data of last time. ``program`` is a MiniStack that is
-        there already; without one it is installed the first time, and ``say`` is told.
+        ``port`` 0 is any that is free. ``fresh`` throws away the data of last time. A ``data`` folder with data that
+        is not a local cloud's is refused. ``program`` is a MiniStack that is there already; without one it is
+        installed the first time, and ``say`` is told.
         """
         check_installed()
         with self.home.alone():
@@ -92,15 +93,21 @@ class LocalCloud:
             return Status(running, True, [(found, stacks.url(found.table)) for found in stacks.list()])
 
     def down(self, *, discard: bool = False) -> Running | None:
-        """End it; what ran, if anything did. Its data stays for the next time, unless it is discarded."""
+        """End it; what ran, if anything did. Its data stays for the next time, unless it is discarded.
+
+        Data that is not a local cloud's is not discarded, and then nothing is ended either.
+        """
         with self.home.alone():
             known = self.home.read()
+            data = self.home.data if known is None else Path(known.data)
+            if discard:
+                check_discard(data)
             running = self._live()
             if running is not None:
                 stop(self.home, running)
             self.home.forget()
             if discard:
-                discard_data(self.home.data if known is None else Path(known.data))
+                discard_data(data)
             return running
 
     def log(self, lines: int) -> str:
@@ -129,11 +136,12 @@ class LocalCloud:
         if not is_free(port):
             raise taken(port)
         engine = find_engine(self.home, program)
-        if not engine.installed:
-            install_engine(self.home, say)
         folder = (data or self.home.data).absolute()
         if fresh:
             discard_data(folder)
+        check_data(folder)
+        if not engine.installed:
+            install_engine(self.home, say)
         rewind_streams(folder)
         return start(self.home, engine.program, port, REGION, folder)
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.local_home import Home
+from zae_limiter.infra.local_data import delete, is_marked, mark
+from zae_limiter.infra.local_home import HOME_VARIABLE, Home
 
 REQUIREMENT = "ministack>=1.5.33,<1.6"
 PROGRAM_VARIABLE = "ZAEL_MINISTACK"
@@ -54,7 +55,13 @@ def install_engine(home: Home, say: Say, run: Run | None = None) -> None:
     """
     say(f"installing {REQUIREMENT}, a local AWS, into {home.engine}; only this once")
     run = run or _run
-    shutil.rmtree(home.engine, ignore_errors=True)
+    if home.engine.is_symlink() or (home.engine.exists() and not _is_ours(home)):
+        raise StackOperationError(
+            f"{home.engine} is there already, and zae-limiter did not make it; {HOME_VARIABLE} names another folder"
+        )
+    if home.engine.exists():
+        delete(home.folder, (home.engine.name,))
+    mark(home.engine, "zae-limiter installs MiniStack here, and deletes it to install it again.\n")
     run([sys.executable, "-m", "venv", str(home.engine)])
     python = str(home.engine / "bin" / "python")
     run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", REQUIREMENT])
@@ -79,6 +86,10 @@ def _failed(said: str) -> StackOperationError:
         f"If this machine cannot reach PyPI, install '{REQUIREMENT}' by other means, and name its command "
         f"with --ministack or {PROGRAM_VARIABLE}"
     )
+
+
+def _is_ours(home: Home) -> bool:
+    return is_marked(home.engine) or (_stamped(home) or "").startswith("ministack") or not any(home.engine.iterdir())
 
 
 def _stamp(home: Home) -> Path:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.local_data import OBJECTS, STATE
+from zae_limiter.infra.local_data import OBJECTS, STATE, claim_data
 from zae_limiter.infra.local_home import Home, Running
 
 HOST = "127.0.0.1"
@@ -98,8 +98,8 @@ def environment(home: Home, port: int, region: str, data: Path) -> Mapping[str, 
 
 def start(home: Home, program: Path, port: int, region: str, data: Path) -> Running:
     """Start it in the background, and return when it answers. Raises ``StackOperationError`` with what it printed."""
-    for folder in (home.scratch, data):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    claim_data(data)
+    home.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     home.log.write_bytes(b"")
     launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(home.log), str(program)]
     launched = subprocess.run(

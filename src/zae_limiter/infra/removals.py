@@ -14,12 +14,13 @@ from zae_limiter.infra.adopting import TABLE_NOT_FOUND
 from zae_limiter.infra.change_sets import Wanted, carry_out, check_success, follow, newest_event, prepare
 from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
 from zae_limiter.infra.deployments import BUCKET_KIND, TABLE_KIND, Deployment, Resource, find_ours, resources_of
+from zae_limiter.infra.health import ACTIVE
 from zae_limiter.infra.retaining import retaining
 from zae_limiter.infra.rollouts import StepsTaken
 from zae_limiter.infra.stack_events import RolloutFailed, StackEvent, causes_among
 from zae_limiter.infra.stack_states import GONE, REVIEW, rests
 from zae_limiter.infra.template import CODE_PREFIX
-from zae_limiter.running.plan import Plan
+from zae_limiter.running.plan import Pause, Plan
 
 KEPT_TAG: Final = "zae-limiter:kept"
 NO_BUCKET: Final = "NoSuchBucket"
@@ -28,6 +29,9 @@ TRIES: Final = 3
 """A function that is still at work may write into a bucket that was just emptied."""
 
 OBJECTS_AT_ONCE: Final = 1_000
+PAUSE_MS: Final = 500
+LOOKS_AT_THE_TABLE: Final = 240
+"""How often to look whether a table whose protection was lifted is ready: for two minutes."""
 
 
 class Removal(NamedTuple):
@@ -38,6 +42,8 @@ class Removal(NamedTuple):
     keep_table: bool = False
     keep_archive: bool = False
     delete_archive: bool = False
+    lift_protection: bool = False
+    """Whether a table goes that is protected from deletion."""
 
 
 class Removed(NamedTuple):
@@ -61,6 +67,9 @@ def delete(removal: Removal) -> Plan[Removed]:
     kept = [each.name for each in resources if is_kept(each, removal)]
     if kept and found.state != DELETE_FAILED:
         yield from retain(found, kept, removal.run_id)
+    for each in resources:
+        if removal.lift_protection and each.kind == TABLE_KIND and each.physical_id and each.name not in kept:
+            yield from lift_protection(each.physical_id)
     for attempt in range(TRIES):
         for bucket in (each.physical_id for each in resources if each.kind == BUCKET_KIND and each.name not in kept):
             if bucket is not None:
@@ -94,10 +103,10 @@ def check_nothing_speaks_against_it(removal: Removal, found: Deployment, resourc
     for each in resources:
         if each.physical_id is None or is_kept(each, removal):
             continue
-        if each.kind == TABLE_KIND and (yield from is_protected(each.physical_id)):
+        if each.kind == TABLE_KIND and not removal.lift_protection and (yield from is_protected(each.physical_id)):
             raise StackOperationError(
-                f"table {each.physical_id!r} is protected from deletion; keep it with --keep-table, or allow it with: "
-                f"zae-limiter deploy --name {found.name} --no-deletion-protection"
+                f"table {each.physical_id!r} is protected from deletion; keep it with --keep-table, or delete it with "
+                f"everything in it all the same: zae-limiter delete --name {found.name} --lift-protection"
             )
         if each.kind == BUCKET_KIND and not removal.delete_archive and (yield from has_archive(each.physical_id)):
             raise StackOperationError(
@@ -122,6 +131,23 @@ def is_protected(table: str) -> Plan[bool]:
             return False
         raise
     return bool(reply["Table"].get("DeletionProtectionEnabled"))
+
+
+def lift_protection(table: str) -> Plan[None]:
+    """Let a table be deleted, if it is protected. Only called when its deletion was asked for in so many words.
+
+    The table itself is asked, not its stack: a stack that is half deleted, or whose creation failed, takes no update.
+    """
+    if not (yield from is_protected(table)):
+        return
+    yield from Ask("dynamodb", "UpdateTable", TableName=table, DeletionProtectionEnabled=False)
+    yield from Tell(StepsTaken(f"lifted the deletion protection of table {table}"))
+    for _ in range(LOOKS_AT_THE_TABLE):
+        reply = yield from Ask("dynamodb", "DescribeTable", TableName=table)
+        if reply["Table"]["TableStatus"] == ACTIVE and not reply["Table"].get("DeletionProtectionEnabled"):
+            return
+        yield from Pause(PAUSE_MS)
+    raise StackOperationError(f"table {table!r} is still being changed; run the same again")
 
 
 def retain(found: Deployment, resources: Sequence[str], run_id: str) -> Plan[None]:

@@ -29,7 +29,7 @@ from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
 from zae_limiter.infra.deployments import AGGREGATOR, TABLE_PARAMETER, Deployment, find, find_ours
 from zae_limiter.infra.stack_events import RolloutFailed
 from zae_limiter.infra.stack_states import GONE, Step, advice_for, step_from
-from zae_limiter.infra.template import code_key, stack_tags
+from zae_limiter.infra.template import ONE_TRUST_LIST, ROLE_PRINCIPALS, code_key, stack_tags
 from zae_limiter.running.plan import Plan
 
 CODE_KEY: Final = "CodeKey"
@@ -102,7 +102,15 @@ def overtaken(refusal: CloudRefused) -> bool:
 def _deploy_once(order: Order, runs: Iterator[str]) -> Plan[Rollout]:
     found = yield from ready_for_a_rollout(order.name)
     table = found.table if found else order.parameters.get(TABLE_PARAMETER) or order.name
-    yield from refuse_foreign_tables(table, made=found is not None or order.adopt)
+    try:
+        yield from refuse_foreign_tables(table, made=found is not None or order.adopt)
+    except StackOperationError:
+        if found is None:  # another client may have made the stack, and the table in it, after the first look
+            found = yield from ready_for_a_rollout(order.name)
+        if found is None or found.table != table:
+            raise
+        yield from refuse_foreign_tables(table, made=True)
+    refuse_one_trust_list(order, found)
     if found is None and order.adopt:
         found = yield from adopt(order.name, table, next(runs))
     known = yield from parameters_in(order.body)
@@ -131,6 +139,7 @@ def preview(order: Order) -> Plan[tuple[Change, ...]]:
     if step in (Step.WAIT, Step.REFUSE, Step.MEND, Step.CLEAR):
         assert found is not None
         raise StackOperationError(f"{order.name} is {found.state}, so nothing can be said about changes to it")
+    refuse_one_trust_list(order, found)
     kind = "CREATE" if step is Step.CREATE else "UPDATE"
     known = yield from parameters_in(order.body)
     given = dict(order.parameters)
@@ -182,6 +191,21 @@ def refuse_foreign_tables(name: str, *, made: bool) -> Plan[None]:
     if not made:
         raise StackOperationError(
             f"table {name!r} exists already, outside of a stack; choose another name, or adopt it with --adopt-table"
+        )
+
+
+def refuse_one_trust_list(order: Order, found: Deployment | None) -> None:
+    """Raise for a stack whose roles all trust the same principals, until each role is told whom to trust.
+
+    To take that list over would let those who may only acquire go on operating the table; to drop it would remove the
+    roles from under the programs that use them.
+    """
+    trusted = found.parameters.get(ONE_TRUST_LIST) if found else None
+    if trusted and not order.parameters.keys() & set(ROLE_PRINCIPALS.values()):
+        raise StackOperationError(
+            f"every role of {order.name!r} can be assumed by {trusted} ({ONE_TRUST_LIST}). Each role has a list of "
+            f"its own now: run zae-limiter deploy --name {order.name} with --trust-acquire, --trust-full and "
+            "--trust-read for the roles that you want; those you do not name are removed"
         )
 
 

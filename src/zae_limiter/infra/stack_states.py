@@ -46,7 +46,8 @@ STEPS: Final = {
 
 ADVICE: Final = {
     "CREATE_FAILED": "its creation failed and was left as it is; look at it, then delete it and deploy again",
-    "ROLLBACK_FAILED": "its creation failed and could not be undone; delete it and deploy again",
+    "ROLLBACK_FAILED": "its creation failed and could not be undone, perhaps because its table is protected; remove "
+    "what is left with: zae-limiter delete --name {name} --lift-protection, then deploy again",
     "DELETE_FAILED": "it is half deleted; finish that with: zae-limiter delete --name {name}",
     "IMPORT_ROLLBACK_FAILED": "an import failed and could not be undone; mend it in the console of CloudFormation",
 }

@@ -147,13 +147,15 @@ class StackManager:
         keep_table: bool = False,
         keep_archive: bool = False,
         delete_archive: bool = False,
+        lift_protection: bool = False,
         on_event: Listener | None = None,
     ) -> Removed:
         """Delete a deployment and everything in its table, unless the table is to be kept. If there is none: nothing.
 
-        A bucket with archived audit events is refused, unless it is said what becomes of it.
+        A bucket with archived audit events is refused, unless it is said what becomes of it; so is a table that is
+        protected from deletion, unless with ``lift_protection``.
         """
-        removal = Removal(check_stack_name(name), _run_id(), keep_table, keep_archive, delete_archive)
+        removal = Removal(check_stack_name(name), _run_id(), keep_table, keep_archive, delete_archive, lift_protection)
         return self._cloud.run(delete(removal), on_event or _nobody)
 
     def describe(self, name: str) -> Deployment | None:

@@ -24,8 +24,9 @@ Without the function (``EnableAggregator=false``) there is no bucket either, and
 **How a deployment is found.** Stack and resources carry the tags of :func:`stack_tags`; the template puts
 :data:`STACK_TAG` on what it makes, and whoever makes the stack puts all of them on the stack.
 
-**Deleting.** A bucket that is not empty is not deleted by CloudFormation: empty it first, if the archive may go. A
-table with ``DeletionProtection=true`` is not deleted either.
+**Deleting.** A bucket that is not empty is not deleted by CloudFormation: empty it first, with all versions, if the
+archive may go. A table with ``DeletionProtection=true``, the default, is not deleted either, not even when the
+creation of the stack fails: turn the protection off first.
 """
 
 from __future__ import annotations
@@ -55,6 +56,16 @@ ROLE_NAME_LENGTH: Final = 64
 POLICY_NAME_LENGTH: Final = 128
 ROLES: Final = ("acquire", "full", "read", "lambda")
 """What the names of roles end in."""
+
+ROLE_PRINCIPALS: Final = {
+    "acquire": "AcquireRolePrincipals",
+    "full": "FullRolePrincipals",
+    "read": "ReadRolePrincipals",
+}
+"""The parameter of each role that names who may assume it."""
+
+ONE_TRUST_LIST: Final = "RoleTrustedPrincipals"
+"""The parameter of earlier templates, whose principals could assume every role."""
 
 POLICIES: Final = (
     "acquire",

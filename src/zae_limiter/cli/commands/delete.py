@@ -15,35 +15,47 @@ from zae_limiter.cli.options import yes_option
 Examples:
   zae-limiter delete --name my-app
   zae-limiter delete --name my-app --keep-table --keep-archive
-  zae-limiter delete --name my-app --delete-archive --yes
+  zae-limiter delete --name my-app --lift-protection --delete-archive --yes
 """,
 )
 @name_option
 @click.option("--keep-table", is_flag=True, help="Leave the table with everything in it.")
 @click.option("--keep-archive", is_flag=True, help="Leave the bucket with archived audit events.")
 @click.option("--delete-archive", is_flag=True, help="Delete archived audit events too.")
+@click.option("--lift-protection", is_flag=True, help="Delete the table although it is protected from deletion.")
 @yes_option
 @on_cloud
 def command(
-    session: CloudSession, name: str, keep_table: bool, keep_archive: bool, delete_archive: bool, yes: bool
+    session: CloudSession,
+    name: str,
+    keep_table: bool,
+    keep_archive: bool,
+    delete_archive: bool,
+    lift_protection: bool,
+    yes: bool,
 ) -> None:
     """Delete a deployment, and everything in its table.
 
-    It is refused while the table is protected, and while the bucket holds archived audit events and nobody said what
-    becomes of them. Deleting what is not there is fine; one that was interrupted is repeated.
+    It is refused while the table is protected, as it is unless you deployed it otherwise: --lift-protection deletes it
+    all the same. So it is while the bucket holds archived audit events and you did not say what becomes of them.
+    Deleting what is not there is fine; one that was interrupted is repeated.
     """
     from zae_limiter.cli.rollout_screen import rollout_screen
 
     if keep_archive and delete_archive:
         raise click.UsageError("the archive can be kept or deleted, not both")
+    if keep_table and lift_protection:
+        raise click.UsageError("a table that is kept stays protected; leave out --lift-protection")
     what = "but its table" if keep_table else "and everything in its table, for good"
-    confirm(f"Delete the deployment {name} {what}?", yes)
+    although = ", although the table is protected from deletion" if lift_protection else ""
+    confirm(f"Delete the deployment {name} {what}{although}?", yes)
     with rollout_screen(f"deleting {name}") as listener:
         removed = session.stacks.delete(
             name,
             keep_table=keep_table,
             keep_archive=keep_archive,
             delete_archive=delete_archive,
+            lift_protection=lift_protection,
             on_event=listener,
         )
     kept = [{"kind": kind, "name": what} for kind, what in removed.kept]

@@ -16,7 +16,8 @@ from zae_limiter.cli.template_options import template_options, template_paramete
     epilog="""\b
 Examples:
   zae-limiter deploy --name my-app --region eu-central-1
-  zae-limiter deploy --name my-app --alarm-email ops@example.com --deletion-protection
+  zae-limiter deploy --name my-app --alarm-email ops@example.com
+  zae-limiter deploy --name my-app --trust-acquire arn:aws:iam::123456789012:role/app
   zae-limiter deploy --name my-app --max-write 2000 --dry-run
   zae-limiter deploy --name my-app --no-iam --aggregator-role arn:aws:iam::123456789012:role/counting
 """,

@@ -52,7 +52,7 @@ Examples:
     type=click.Path(file_okay=False, path_type=Path),
     show_default="in your data folder",
     metavar="FOLDER",
-    help="Where its data is kept.",
+    help="Where its data is kept: a new folder, or one of an earlier local cloud.",
 )
 @click.option(
     "--ministack",

@@ -9,12 +9,23 @@ from typing import Any
 
 def whole(document: Mapping[str, Any]) -> str:
     """A document for reading and for programs."""
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return escaped(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def on_one_line(document: Mapping[str, Any]) -> str:
     """A document that is one of many, each on a line of its own."""
-    return json.dumps(document, ensure_ascii=False)
+    return escaped(json.dumps(document, ensure_ascii=False))
+
+
+def escaped(text: str) -> str:
+    """The same JSON, in which what is not printed but obeyed is escaped: by a terminal (control characters) or by
+    the order of a line (directions, separators), invisible characters and lone surrogates too.
+
+    They stand in strings only, where JSON may escape any character; the line feeds between its parts stay.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
 
 
 def streamed(name: str, items: Iterable[Mapping[str, Any]], more: Callable[[], bool]) -> Iterator[str]:

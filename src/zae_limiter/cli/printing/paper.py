@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 UNBOUNDED = 10_000
@@ -21,6 +22,18 @@ PICTURE_COLUMNS = range(60, 161)
 """How wide pictures with bars become, whatever there is room for."""
 
 PICTURE_COLUMNS_OF_A_PIPE = 80
+
+
+class SafeConsole(Console):
+    """A console on which text of somebody else is safe wherever it is in a picture; see :func:`shown`."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is drawn. Commands to the terminal are those that rich gives, never part of a text."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield segment._replace(text=shown(segment.text))
 
 
 class Paper:
@@ -52,7 +65,7 @@ def stdout() -> Paper:
     """Where answers go."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an output without these characters still gets the words
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = SafeConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         console.width = UNBOUNDED
     return Paper(console)

@@ -44,6 +44,7 @@ class Connections:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._file = path  # where links lead to
         self._open: dict[str, Connection] = {}
         self._files: dict[str, list[Identity]] = {}
         self._look_at: dict[str, float] = {}
@@ -109,7 +110,7 @@ class Connections:
             raise OSError("this process was forked while its parent read a long report from the file")
         self._create_file()
         connection = sqlite3.connect(
-            self.path,
+            self._file,
             timeout=0,
             isolation_level=None,
             check_same_thread=False,
@@ -144,17 +145,18 @@ class Connections:
     def wal_size(self) -> int:
         """Bytes that wait to be moved from the log into the file."""
         try:
-            return os.stat(f"{self.path}-wal").st_size
+            return os.stat(f"{self._file}-wal").st_size
         except FileNotFoundError:
             return 0
 
     def _create_file(self) -> None:
-        """SQLite would create it readable for everybody."""
+        """SQLite would create it readable for everybody, and where a link leads to, with the other files beside it."""
         folder = Path(self.path).parent
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = os.path.realpath(self.path)
         with suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
     def _look_after_file(self, purpose: str) -> None:
         self._look_at[purpose] = time.monotonic() + LOOK_AFTER_FILE_S
@@ -162,15 +164,16 @@ class Connections:
         if found[0] == opened[0]:
             return
         logger.warning("%s was removed or replaced while in use; opening it anew", self.path)
+        moved = _identity(self._file) == opened[0]  # a link leads elsewhere now: the file and its log are still whole
         for name, was, is_ in zip(SIDE_FILES, opened[1:], found[1:], strict=True):
             # They belong to the file that is gone; SQLite would take them for those of its successor.
-            if was is not None and is_ == was:
+            if was is not None and is_ == was and not moved:
                 with suppress(OSError):
-                    os.unlink(self.path + name)
+                    os.unlink(self._file + name)
         self.close(purpose)
 
     def _identities(self) -> list[Identity]:
-        return [_identity(self.path + name) for name in ("", *SIDE_FILES)]
+        return [_identity(self.path), *(_identity(self._file + name) for name in SIDE_FILES)]
 
 
 def _identity(path: str) -> Identity:

@@ -116,9 +116,10 @@ class Gate:
 
     def _open_files(self) -> bool:
         files: list[int] = []
+        beside = os.path.realpath(self._path)  # every path to the file leads to the same gate
         try:
             for name in ("gate", "turn"):
-                files.append(os.open(f"{self._path}-{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                files.append(os.open(f"{beside}-{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError:
             for file in files:
                 os.close(file)
