@@ -114,9 +114,10 @@ def life_of(pk: str, image: Item) -> Life:
     return Life(parts[1], entity_id, resource, int(parts[4]), inc)
 
 
-def counters_in(image: Item) -> Counters:
-    """What a bucket has counted, without its gauge of writes."""
-    milli = {
+def counters_in(image: Item, hour: int | None = None) -> Counters:
+    """What a bucket has counted, without its gauge of writes; also of limits that have ended in ``hour``, or later."""
+    milli = {} if hour is None or "eh" not in image or int(image["eh"]["N"]) < hour else _amounts(image, "e_")
+    milli |= {
         name: int(value["N"])
         for attribute, value in image.items()
         if (name := _limit_counted_by(attribute)) is not None
@@ -199,9 +200,17 @@ def _used_in_life(spans: Sequence[Span]) -> Iterator[HourOfUse]:
     ends = accumulate([span.last for span in spans], max_edge)
     for span, begin, end, following in zip(spans, begins, ends, [*begins[1:], None], strict=True):
         overlaps = following is not None and following.sequence <= end.sequence
-        before, after = begin.counters, (following if following and overlaps else end).counters
+        before, after = begin.counters, end.counters
+        if following is not None and overlaps:
+            after = met(end, following)
         milli = {name: amount - before.milli.get(name, 0) for name, amount in after.milli.items()}
         yield HourOfUse(span.hour, after.events - before.events, milli)
+
+
+def met(end: Edge, following: Edge) -> Counters:
+    """Where an hour ends that the ``following`` one overlaps: where that begins. It lacks limits that ended before."""
+    events, milli = following.counters
+    return Counters(events, {**end.counters.milli, **milli})
 
 
 def min_edge(one: Edge, other: Edge) -> Edge:

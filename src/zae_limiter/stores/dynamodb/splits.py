@@ -26,7 +26,7 @@ from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.values import encode_item
 from zae_limiter.stores.dynamodb.writes import FULL_BY
 
-_CARRIED = ("cv", "cascade", "parent_id", "entity_id", "resource")
+_CARRIED = ("cv", "rv", "cascade", "parent_id", "entity_id", "resource")
 _TERMS = ("cp", "bx", "ra", "rp")
 
 
