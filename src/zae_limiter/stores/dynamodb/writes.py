@@ -106,9 +106,10 @@ def update(
     ``guesses`` has what ``tk`` may be by now, where it may differ from the image. ``load`` is what the gauge of the
     bucket's own write load is charged, and ``age_ms`` how old the image is, if anybody knows.
     """
-    late = max(image.rf - now, 0)  # our clock is behind whoever set the baseline
-    now += late
     terms = wish.terms
+    back = _coming_back(image, wish) if wish.owed and terms is None else ()
+    late = max(image.rf + bool(back) - now, 0)  # our clock is behind whoever set the baseline
+    now += late
     write = Update()
     write.demand("rf", "=", image.rf)
     write.demand("cv", "=", image.cv)
@@ -117,13 +118,14 @@ def update(
     if wish.unmarked is not None:
         write.demand_unmarked(wish.unmarked)
     draws = wish.needed is not None
-    rebased = terms is not None or wish.rebase
+    # Whoever does not know of a limit that comes back must not write: the baseline moves with it.
+    rebased = terms is not None or wish.rebase or bool(back)
     bounded = draws or terms is not None or any(delta > 0 for delta in wish.deltas.values())
     longest = 0
     kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
     departures = _Departures(write, image, nonce) if terms else None
     if terms or (image.resting and (rebased or wish.fill)):
-        _demand_same_resting(write, image)
+        demand_same_resting(write, image)
     for name, balance in image.balances.items():
         limit = kept.get(name)
         guess = guesses.get(name, balance.tk)
@@ -153,8 +155,8 @@ def update(
                 longest = max(longest, _add_limit(write, limit, wish, image, departures))
         departures.finish()
         _write_version(write, image, terms)
-    elif wish.owed and not wish.deltas.keys() <= image.balances.keys():
-        longest = max(longest, _bring_back(write, wish, image, nonce, None if rebased else now))
+    elif back:
+        longest = max(longest, _bring_back(write, back, wish, image, nonce))
     if rebased and now != image.rf:
         write.set("rf", now)
     _weigh(write, image, now, load, rebased=rebased, age_ms=age_ms)
@@ -217,7 +219,7 @@ def _weigh(write: Update, image: Image, now: int, load: int, *, rebased: bool, a
         write.set(GAUGE_TK, level - load if rebased else level - accrued - load)
 
 
-def _demand_same_resting(write: Update, image: Image) -> None:
+def demand_same_resting(write: Update, image: Image) -> None:
     """The same limits must rest, under the same terms."""
     if image.rv:
         write.demand("rv", "=", image.rv)
@@ -286,29 +288,29 @@ class _Departures:
             write.set("rv", self._nonce)
 
 
-def _bring_back(write: Update, wish: Wish, image: Image, nonce: str, now: int | None) -> int:
-    """Limits that have ended and are settled after all: each is full, less what is taken, and rests.
+def _coming_back(image: Image, wish: Wish) -> tuple[Limit, ...]:
+    """The limits that have ended and are settled after all, as far as there is room."""
+    if wish.deltas.keys() <= image.balances.keys():
+        return ()
+    missing = [limit for limit in wish.owed if wish.deltas.get(limit.name) and limit.name not in image.balances]
+    return tuple(missing[: max(MAX_RESTING - len(image.resting), 0)])
 
-    ``now`` is ``None`` if the baseline is set to now. Returns the milliseconds they may take to be full.
-    """
-    longest = resting = 0
+
+def _bring_back(write: Update, limits: tuple[Limit, ...], wish: Wish, image: Image, nonce: str) -> int:
+    """Let limits rest again: each is full, less what is taken. Returns the milliseconds they may take to be full."""
+    longest = 0
     departures = _Departures(write, image, nonce)
-    for limit in wish.owed:
-        delta = wish.deltas.get(limit.name, 0)
-        if not delta or limit.name in image.balances or len(image.resting) + resting >= MAX_RESTING:
-            continue
-        resting += 1
-        balance = Balance(limit, image.rf, shard=image.shard, shards=image.shards)
-        accrued = 0 if now is None else balance.since_rf(now)
+    for limit in limits:
+        delta = wish.deltas[limit.name]
+        burst = share(limit.burst * MILLI, image.shard, image.shards)
         write.demand_absent(f"b_{limit.name}_tk")
-        write.set(f"b_{limit.name}_tk", balance.bx - accrued - max(delta, 0))
+        write.set(f"b_{limit.name}_tk", burst - max(delta, 0))
         departures.begin(limit.name, delta)
         for field, value in terms_of(limit).items():
             if field != "cp":
                 write.set(f"b_{limit.name}_{field}", value)
         longest = max(longest, _time_to_fill(limit, max(delta, 0), image.shards))
-    if resting:
-        write.set("rv", nonce)
+    write.set("rv", nonce)
     return longest
 
 

@@ -82,7 +82,7 @@ def joints_of(spans: Sequence[Span]) -> list[Joint]:
     for place in range(1, len(spans)):
         end, begin = ends[place - 1], begins[place]
         overlap = begin.sequence <= end.sequence  # then they join where the later one begins
-        ended = met(end, begin) if overlap else end.counters
+        ended = met(end, begin, ends[place]) if overlap else end.counters
         joints.append(Joint(spans[place - 1].hour, spans[place].hour, ended, begin.counters))
     joints.append(Joint(spans[-1].hour, None, ends[-1].counters, ends[-1].counters))
     return joints
