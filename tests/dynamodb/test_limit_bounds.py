@@ -1,4 +1,4 @@
-"""As many limits as are allowed fit DynamoDB: its expressions have 4 KB and 300 operators at most, its items 400 KB."""
+"""As many limits as are allowed fit DynamoDB: expressions have 4 KB and 300 operators at most, items 400 KB."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ ANCHOR = f"{NOW:x}.them1"
 Make = Callable[[int, str], Limit]
 
 
-def long_names(count: int, prefix: str, make: Make = lambda rate, name: Limit.per_day(name, rate)) -> tuple[Limit, ...]:
+def per_day(rate: int, name: str) -> Limit:
+    return Limit.per_day(name, rate)
+
+
+def long_names(count: int, prefix: str, make: Make = per_day) -> tuple[Limit, ...]:
     """Limits with names of 64 characters."""
     return tuple(make(10**15 - 1, f"{prefix}{number}".ljust(64, "x")) for number in range(count))
 
@@ -74,7 +78,7 @@ def crowded(in_force: tuple[Limit, ...], resting: tuple[Limit, ...], full: tuple
 @pytest.mark.parametrize("used", [True, False])
 @pytest.mark.parametrize("comes_back", [0, MAX_RESTING - MAX_LIMITS])
 def test_the_largest_change_of_limits_fits(draws: bool, later: int, used: bool, comes_back: int) -> None:
-    """Every limit is exchanged and goes to rest, where there is then no room left; all the others end, or come back."""
+    """Every limit is exchanged and goes to rest, where no room is left then; all the others end, or come back."""
     old, resting = long_names(MAX_LIMITS, "old"), long_names(MAX_RESTING - MAX_LIMITS, "resting")
     image = crowded(old, resting, long_names(MAX_LIMITS, "full"), MAX_ENDED - MAX_LIMITS)
     if not used:
