@@ -35,7 +35,7 @@ from functools import lru_cache
 from math import gcd
 
 from zae_limiter.models.choices import ConfigSource
-from zae_limiter.models.limit import Limit
+from zae_limiter.models.limit import MAX_ENDED, MAX_RESTING, Limit, too_many_at_rest
 from zae_limiter.models.status import LimitStatus
 
 MILLI = 1000
@@ -211,8 +211,9 @@ class Bucket:
     ``balances`` is replaced as a whole when the limits change, never edited: holding on to the tuple and
     comparing it by identity tells whether what one knows about the bucket still holds. A limit that was
     taken away rests in ``retired`` and goes on from there if it comes back, so that taking limits away and
-    adding them again mints nothing. ``hour`` is the usage window that is being counted, and ``carried`` has
-    the counters of an earlier life of this bucket, so that they go on where they ended.
+    adding them again mints nothing. It rests until a change finds it full: one that is full and one that was
+    never there are the same. ``hour`` is the usage window that is being counted, and ``carried`` has the
+    counters of limits that ended in it, or with an earlier life of this bucket, so that they go on where they ended.
     """
 
     __slots__ = (
@@ -240,19 +241,34 @@ class Bucket:
         self.hour = 0
         self.stored_terms: str | None = None  # how the store that keeps it has written its limits, if it has
 
-    def adopt(self, limits: tuple[Limit, ...], now: int) -> bool:
-        """Make ``limits`` the terms of this bucket from ``now`` on. Returns whether that changed anything."""
+    def adopt(self, limits: tuple[Limit, ...], now: int, *, bounded: bool = True) -> bool:
+        """Make ``limits`` the terms of this bucket from ``now`` on. Returns whether that changed anything.
+
+        Limits that are taken away and are not full rest. If too many would, a ``ValidationError`` says so, and
+        nothing changes; without ``bounded`` they do.
+        """
         if limits == self.limits:
             return False
         now = max(now, self.rf)
         known = {balance.name: balance for balance in self.balances} | self.retired
+        names = {limit.name for limit in limits}
+        retired = {name: rebase(known[name], known[name].limit, now) for name in known if name not in names}
+        ended = dict(self.carried)
+        for name, balance in list(retired.items()):
+            if balance.tk == balance.bx and (not balance.tc or len(ended) < MAX_ENDED):
+                del retired[name]
+                if balance.tc:
+                    ended[name] = balance.tc
+        if bounded and len(retired) > max(MAX_RESTING, len(self.retired)):
+            raise too_many_at_rest(self.entity_id, self.resource, len(retired))
+        self.carried = ended
         self.balances = tuple(
-            rebase(known.pop(limit.name), limit, now)
+            rebase(known[limit.name], limit, now)
             if limit.name in known
             else Balance(limit, now, tc=self.carried.pop(limit.name, 0))
             for limit in limits
         )
-        self.retired = {name: rebase(balance, balance.limit, now) for name, balance in known.items()}
+        self.retired = retired
         self.limits = limits
         self.stored_terms = None
         self.rf = now
@@ -266,6 +282,16 @@ class Bucket:
                 level = min(balance.tk + at_now - balance.at_rf, balance.bx)
                 balance.tk, balance.at_rf = level, at_now  # nothing can come between the two
             self.rf = now
+
+    def bring_back(self, limits: Iterable[Limit], deltas: Mapping[str, int]) -> None:
+        """Let those of ``limits`` rest again that have ended and that a lease still settles: they are full."""
+        held = {balance.name for balance in self.balances}
+        for limit in limits:
+            if deltas.get(limit.name) and not (limit.name in held or limit.name in self.retired):
+                if len(self.retired) >= MAX_RESTING:
+                    return
+                self.retired[limit.name] = Balance(limit, self.rf, tc=self.carried.pop(limit.name, 0))
+                self.stored_terms = None
 
     def settle(self, deltas: Mapping[str, int], now: int) -> None:
         """Book millitokens after the fact: positive ones are taken, into debt if need be, negative ones

@@ -121,14 +121,15 @@ def _parse(event: str, sequence: str, pk: str, change: Mapping[str, Any]) -> Par
         raise ValueError(f"unknown event {event!r}")
     new = change["NewImage"]
     life = life_of(pk, new)
+    place, written = sequence_key(sequence), _written(new)
+    hour = hour_of(written)
     before, earlier = NOTHING_COUNTED, None
     if event == "MODIFY":
         old = change["OldImage"]
         if life_of(pk, old) == life:
-            before, earlier = counters_in(old), _written(old)
-    place, written = sequence_key(sequence), _written(new)
+            before, earlier = counters_in(old, hour), _written(old)
     load = _load(life, new, written)
-    return ParsedBucketRecord(sequence, place, life, written, earlier, before, counters_in(new), load)
+    return ParsedBucketRecord(sequence, place, life, written, earlier, before, counters_in(new, hour), load)
 
 
 def _written(image: Item) -> int:

@@ -65,8 +65,9 @@ def test_a_limit_that_has_come_to_rest_is_seen(way: str) -> None:
     assert seen(whole, before, way).balances.keys() == {"rpm", "tpm"}
 
 
-def test_a_write_to_a_bucket_under_new_terms_demands_the_terms_it_counts_with() -> None:
-    image = image_of(item(resting=True))
+@pytest.mark.parametrize("rv", ["", "19b.them7"])
+def test_a_write_to_a_bucket_under_new_terms_demands_that_the_same_limits_rest(rv: str) -> None:
+    image = image_of(item(resting=True) | ({"rv": {"S": rv}} if rv else {}))
     write = update(
         image,
         Wish(deltas={"rpm": 1_000}, needed={"rpm": 1_000}, terms=terms(RPM)._replace(cv="v2"), grants=1),
@@ -76,6 +77,17 @@ def test_a_write_to_a_bucket_under_new_terms_demands_the_terms_it_counts_with() 
         ttl_margin_s=60,
     )
     params = write.params("table", bucket_key("ns", "key", "gpt"))
-    text = json.dumps([params["ConditionExpression"], params["ExpressionAttributeNames"]])
-    for field in ("b_tpm_ra", "b_tpm_rp", "b_tpm_bx"):
-        assert field in text
+    place = next(place for place, name in params["ExpressionAttributeNames"].items() if name == "rv")
+    conditions = params["ConditionExpression"].split(" AND ")
+    if rv:
+        (demanded,) = [condition for condition in conditions if condition.startswith(f"{place} = ")]
+        assert params["ExpressionAttributeValues"][demanded.split()[-1]] == {"S": rv}
+    else:
+        assert f"attribute_not_exists({place})" in conditions
+
+
+@pytest.mark.parametrize("way", ["an item", "a reply"])
+def test_another_mark_of_the_limits_that_rest_is_seen(way: str) -> None:
+    """Otherwise a write would be refused for ever by a mark that is never read again."""
+    before = image_of(item(resting=False))
+    assert seen(item(resting=False) | {"rv": {"S": "2"}}, before, way).rv == "2"

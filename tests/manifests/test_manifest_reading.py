@@ -132,6 +132,10 @@ WRONG: list[tuple[str, list[str]]] = [
     ),
     ("manifest: m\nresources: {a b: [x:1]}", ["2:13: resource must be letters, digits and _ . - : @ /, beginning"]),
     ("manifest: m\nresources: {r: [x:1, y:2, x:3]}", ["2:27: limits of r name x twice"]),
+    (
+        f"manifest: m\nresources: {{r: [{', '.join(f'x{number}:1' for number in range(21))}]}}",
+        ["2:16: limits of r must be at most 20 limits"],
+    ),
     ("manifest: m\nresources: {r: [x:1/fortnight]}", ["2:17: limit 'x:1/fortnight' has an unknown unit 'fortnight'"]),
     ("manifest: m\nresources: {r: [x: 1]}", ["2:17: a space made this a mapping; write x:1"]),
     ("manifest: m\nresources: {r: [[x:1]]}", ["2:17: a limit must be like rpm:100"]),

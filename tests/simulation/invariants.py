@@ -225,9 +225,12 @@ class Oracle:
         fills = verb is not None and verb.kind == "reset" and after.ev == before.ev
         deltas: dict[str, int] = {}
         touched: set[str] = set()
+        for name in before.limits.keys() - after.limits.keys():
+            self._check_end(place, before, after, name, t)
+            reference.end(name)
         for name, held in after.limits.items():
             was = before.limits.get(name)
-            delta = held.tc - (0 if was is None else was.tc)
+            delta = held.tc - (before.counted(name, stamp(mark)) if was is None else was.tc)
             if was is None:
                 reference.begin(name, held.terms, t, delta)
             else:
@@ -261,11 +264,22 @@ class Oracle:
 
     def _is_rebased(self, before: Bucket, after: Bucket, t: int) -> bool:
         """Whether the write set other terms, or the baseline. Another version alone, later than rf, is none."""
-        if after.rf != before.rf or before.limits.keys() != after.limits.keys():
+        if after.rf != before.rf or before.limits.keys() - after.limits.keys():
             return True
+        if any(after.limits[name].active for name in after.limits.keys() - before.limits.keys()):
+            return True  # one that is settled although it had ended comes back to rest
         if after.cv != before.cv and t == before.rf:
             return True
-        return any(held[2:] != before.limits[name][2:] for name, held in after.limits.items())
+        return any(held[2:] != before.limits[name][2:] for name, held in after.limits.items() if name in before.limits)
+
+    def _check_end(self, place: Place, before: Bucket, after: Bucket, name: str, t: int) -> None:
+        """A limit that is let go of is full, and what it counted is kept for the hour."""
+        level, full = self.references[place].level(name, t), before.limits[name].terms.bx
+        if level != full:
+            raise Violation(CEILING, place, f"{name} was let go of at {t} with {level} of {full}")
+        kept = after.counted(name, stamp(after.ring[0]))
+        if kept != before.limits[name].tc:
+            raise Violation(CONSERVED, place, f"{name} had counted {before.limits[name].tc}, and {kept} is kept")
 
     def _check_state(
         self,

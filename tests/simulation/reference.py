@@ -9,7 +9,10 @@ Nothing here is shared with the library.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+HOUR_MS = 3_600_000
 
 Item = Mapping[str, Any]
 
@@ -75,6 +78,13 @@ class Bucket(NamedTuple):
     limits: dict[str, Held]
     shard: int = 0
     shards: int = 1
+    ended: Mapping[str, int] = MappingProxyType({})
+    """What limits had counted that were let go of in the hour that began then (``hour``)."""
+    hour: int = 0
+
+    def counted(self, name: str, t: int) -> int:
+        """From where the counter of a limit goes on that is not there: within the hour in which it ended."""
+        return self.ended.get(name, 0) if t < self.hour + HOUR_MS else 0
 
     def level(self, name: str, t: int) -> int:
         """What a limit holds at ``t``, by the definition of the stored numbers."""
@@ -106,6 +116,8 @@ def read_bucket(item: Item) -> Bucket:
         },
         shard,
         shards,
+        {attribute[2:]: int(value["N"]) for attribute, value in item.items() if attribute[:2] == "e_"},
+        int(item["eh"]["N"]) if "eh" in item else 0,
     )
 
 
@@ -136,6 +148,10 @@ class Reference:
         full = terms.bx - terms.accrued(t)
         position = self.positions[name]
         self.positions[name] = min(position, full) - delta if delta > 0 else min(position - delta, full)
+
+    def end(self, name: str) -> None:
+        """Let go of a limit."""
+        del self.terms[name], self.positions[name]
 
     def fill(self, name: str, t: int) -> None:
         """Make it full at ``t``."""

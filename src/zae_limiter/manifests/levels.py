@@ -10,7 +10,7 @@ from zae_limiter.manifests.limit_syntax import EXAMPLES, parse_limit
 from zae_limiter.manifests.model import Place
 from zae_limiter.manifests.nodes import Listing, Node, Refused, Scalar, Table, kind_of
 from zae_limiter.manifests.problems import Problem, shown, suggestion
-from zae_limiter.models.limit import Limit
+from zae_limiter.models.limit import MAX_LIMITS, Limit
 
 LIMIT_KEYS = ("name", "capacity", "refill_amount", "refill_period_seconds", "burst")
 NEEDED_LIMIT_KEYS = LIMIT_KEYS[:-1]
@@ -98,13 +98,15 @@ class LevelReader:
     # Limits
 
     def limits(self, node: Node, what: str) -> tuple[Limit, ...] | None:
-        """The limits of one level: at least one, each name once."""
+        """The limits of one level: at least one, not too many, each name once."""
         if not isinstance(node, Listing):
             self.wrong_shape(node, what, "a list like [rpm:100, tpm:10000]")
             return None
         if not node.items:
             self.problem(node.place, f"{what} must have at least one limit; to have none, leave them out")
             return None
+        if len(node.items) > MAX_LIMITS:
+            self.problem(node.place, f"{what} must be at most {MAX_LIMITS} limits")
         found: dict[str, Limit] = {}
         for item in node.items:
             limit = self._limit(item)

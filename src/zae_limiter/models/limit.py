@@ -14,6 +14,16 @@ MAX_TOKENS = MAX_AMOUNT
 
 MAX_PERIOD_SECONDS = 366 * 86_400
 
+MAX_LIMITS = 20
+"""The most limits of one level, and so of one bucket. A write to a bucket names every limit in its condition, and
+DynamoDB allows a condition 300 operators: this many, each exchanged for another, and ``MAX_RESTING`` besides fit."""
+
+MAX_RESTING = 36
+"""The most limits that were taken away from a bucket and are not full again."""
+
+MAX_ENDED = 64
+"""The most limits that a bucket lets go of within an hour with something counted: that is kept to the hour's end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -95,11 +105,23 @@ def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
     for limit in checked:
         if not isinstance(limit, Limit):
             raise ValidationError(field, limit, "must be a list of Limit")
+    if len(checked) > MAX_LIMITS:
+        raise ValidationError(field, len(checked), f"must be at most {MAX_LIMITS} limits: more do not fit one bucket")
     names = [limit.name for limit in checked]
     for name in names:
         if names.count(name) > 1:
             raise ValidationError(field, name, "names a limit twice")
     return checked
+
+
+def too_many_at_rest(entity_id: str, resource: str, resting: int) -> ValidationError:
+    """The error that a bucket cannot take other limits yet."""
+    return ValidationError(
+        "limits",
+        f"{resting} on {entity_id}/{resource}",
+        f"at most {MAX_RESTING} limits that were removed from a bucket may wait there until they are full again; "
+        "wait, keep the names of limits, or reset the bucket",
+    )
 
 
 def _check_tokens(field: str, value: object) -> None:

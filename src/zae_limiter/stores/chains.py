@@ -3,6 +3,9 @@
 A bucket never stops counting. Each hour has its counters at both ends, so every hour must begin where the one before
 ended. What is missing where two of them should meet is a gap, and was taken without being in any hour.
 
+A limit that was removed, and has ended in its bucket, is counted to the end of that hour. The next one lacks it, and
+if it comes back it begins at nothing again: neither is a gap.
+
 A chain that does not begin at nothing has lost its beginning. If its oldest hour is old, that is expiry and no gap.
 """
 
@@ -59,9 +62,10 @@ def _chain(
     for joint in joints:
         missing = _amount(joint.begun, name) - _amount(joint.ended, name)
         lost += missing
+        ended = None not in (joint.after, joint.before, name) and name not in joint.begun.milli
         if missing and joint.after is None and joint.before is not None and now - joint.before >= OLD_MS:
             expired = missing
-        elif missing:
+        elif missing and not ended:
             gaps.append(UsageGap(_moment(joint.after), _moment(joint.before), _tokens(missing, name)))
     last = _amount(joints[-1].begun, name) if joints else 0
     return UsageChain(
@@ -72,9 +76,14 @@ def _chain(
         hours=hours,
         counted=_tokens(last - lost, name),
         expired=_tokens(expired, name),
-        behind=None if live is None else _tokens(_amount(live, name) - last, name),
+        behind=None if live is None else _tokens(_behind(live, name, last), name),
         gaps=tuple(gaps),
     )
+
+
+def _behind(live: Counters, name: str | None, last: int) -> int:
+    """What the bucket has counted since; nothing of a limit that ended there."""
+    return 0 if name is not None and name not in live.milli else _amount(live, name) - last
 
 
 def _moment(hour: int | None) -> datetime | None:

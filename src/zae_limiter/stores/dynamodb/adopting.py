@@ -31,7 +31,10 @@ def adopted(image: Image | None, terms: Terms, now: int) -> tuple[Balance, ...]:
 def after_taking(
     image: Image, terms: Terms, deltas: Mapping[str, int], now: int, nonce: str, *, grants: int = 1
 ) -> Image:
-    """What a transaction left of the bucket, which it does not tell itself."""
+    """What a transaction left of the bucket, which it does not tell itself.
+
+    Limits that were taken away are told to rest, also if they have ended: the next write to the bucket learns that.
+    """
     rebased = image.cv != terms.cv
     rf = max(now, image.rf) if rebased else image.rf
     kept = {balance.name: balance for balance in adopted(image, terms, now)}
@@ -65,6 +68,9 @@ def after_taking(
         gauge_burst=image.gauge_burst,
         shard=image.shard,
         shards=image.shards,
+        rv=nonce if rebased else image.rv,
+        ended=image.ended,
+        eh=image.eh,
     )
 
 

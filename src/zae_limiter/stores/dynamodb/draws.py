@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from zae_limiter.bucket import MILLI, accrued_in_a_second
+from zae_limiter.bucket import accrued_in_a_second
 from zae_limiter.stores.dynamodb.gauge import GAUGE_TK, righted
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.updates import Shape, Update, Value
+from zae_limiter.stores.dynamodb.writes import expires_at
 
 UNTOUCHED, BELOW, AT_CEILING = range(3)
 """What becomes of a limit: only looked at for debt, or drawn from by one of the two forms."""
@@ -61,7 +62,7 @@ def plain_draw(
         values.append(-load)
     else:
         values.append(level - accrued_in_a_second(image.gauge_burst, rf, now) - load)
-    values += (1, epoch_s + -(-(longest + late) // MILLI) + ttl_margin_s)
+    values += (1, expires_at(epoch_s, longest + late, ttl_margin_s))
     return _shape_of(tuple(image.balances), forms, level is None), values
 
 

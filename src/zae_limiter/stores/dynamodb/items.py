@@ -17,6 +17,8 @@ from zae_limiter.stores.protocol import Config
 
 _GAUGE_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
 
+NOTHING_ENDED: Mapping[str, int] = {}
+
 RING = ("w0", "w1", "w2", "w3")
 """The marks of the last writers, newest first."""
 
@@ -37,6 +39,9 @@ def limit_of(name: str, cp: int, bx: int, ra: int, rp: int) -> Limit:
     return Limit(name, cp // MILLI, ra // MILLI, rp // MILLI, bx // MILLI)
 
 
+TERMS = ("cp", "bx", "ra", "rp")
+
+
 def terms_of(limit: Limit) -> dict[str, int]:
     """The stored terms of a limit: millitokens and milliseconds."""
     return {
@@ -51,12 +56,16 @@ class Image:
     """A bucket (or one shard of it) as a client last saw it.
 
     ``balances`` has every limit it holds. ``resting`` names those that were taken away: they keep their tokens
-    and counters but refuse nobody. In the item, a resting limit is one without ``cp``.
+    and counters but refuse nobody. In the item, a resting limit is one without ``cp``. ``rv`` is the mark of the last
+    write that changed which limits rest. ``ended`` has the counters of limits that rest no longer, up to the end of
+    the hour that begins at ``eh``; in the item they begin with ``e_``.
     """
 
     __slots__ = (
         "balances",
         "cv",
+        "eh",
+        "ended",
         "entity_id",
         "ev",
         "gauge",
@@ -67,6 +76,7 @@ class Image:
         "resting",
         "rf",
         "ring",
+        "rv",
         "shard",
         "shards",
     )
@@ -87,6 +97,9 @@ class Image:
         gauge_burst: int = 0,
         shard: int = 0,
         shards: int = 1,
+        rv: str = "",
+        ended: Mapping[str, int] = NOTHING_ENDED,
+        eh: int = 0,
     ) -> None:
         self.entity_id = entity_id
         self.resource = resource
@@ -101,6 +114,9 @@ class Image:
         self.gauge_burst = gauge_burst
         self.shard = shard
         self.shards = shards
+        self.rv = rv
+        self.ended = ended
+        self.eh = eh
         names = sum(map(len, balances)) + len(RESERVED_LIMIT_NAME)
         about = 420 + 4 * (len(entity_id) + len(resource)) + 78 * (len(balances) + 1) + 6 * names
         self.kilobytes = 1 + about // 1024  # that a write of the item begins, about
@@ -111,6 +127,7 @@ class Image:
         same.entity_id, same.resource, same.inc = self.entity_id, self.resource, self.inc
         same.rf, same.cv, same.shard, same.shards = self.rf, self.cv, self.shard, self.shards
         same.resting, same.gauge_burst, same.kilobytes = self.resting, self.gauge_burst, self.kilobytes
+        same.rv, same.ended, same.eh = self.rv, self.ended, self.eh
         same.balances, same.ev, same.ring, same.gauge = balances, ev, ring, gauge
         return same
 
@@ -161,6 +178,7 @@ def _image_in_text(before: Image, text: str) -> Image | None:
         or f'"cv":{{"S":"{before.cv}"}}' not in text
         or f'"inc":{{"S":"{before.inc}"}}' not in text
         or f'"shard_count":{{"N":"{before.shards}"}}' not in text
+        or (f'"rv":{{"S":"{before.rv}"}}' not in text if before.rv else '"rv":' in text)
         or "\\" in text
     ):
         return None
@@ -199,6 +217,7 @@ def _image_after(before: Image, item: Item) -> Image | None:
         or item["inc"]["S"] != before.inc
         or int(item["rf"]["N"]) != before.rf
         or int(item["shard_count"]["N"]) != before.shards
+        or (item["rv"]["S"] if "rv" in item else "") != before.rv
     ):
         return None
     return before.with_numbers(
@@ -214,6 +233,7 @@ def _image_after(before: Image, item: Item) -> Image | None:
 
 def _image_of(item: Item) -> Image:
     fields: dict[str, dict[str, int]] = {}
+    ended: dict[str, int] = {}
     for attribute, value in item.items():
         if attribute[:2] == "b_":
             name = attribute[2:-3]
@@ -221,6 +241,8 @@ def _image_of(item: Item) -> Image:
             if held is None:
                 held = fields[name] = {}
             held[attribute[-2:]] = int(value["N"])
+        elif attribute[:2] == "e_":
+            ended[attribute[2:]] = int(value["N"])
     rf = int(item["rf"]["N"])
     shards = int(item["shard_count"]["N"])
     shard = int(item["PK"]["S"].rpartition("#")[2])
@@ -246,6 +268,9 @@ def _image_of(item: Item) -> Image:
         gauge_burst=gauge.get("bx", 0),
         shard=shard,
         shards=shards,
+        rv=item["rv"]["S"] if "rv" in item else "",
+        ended=ended or NOTHING_ENDED,
+        eh=int(item["eh"]["N"]) if "eh" in item else 0,
     )
 
 

@@ -54,7 +54,9 @@ def joined(image: Image, bookings: Sequence[Booking], now: int, guesses: Mapping
             deltas[name] = deltas.get(name, 0) + delta
     written = [*settled, *granted]
     grants = sum(booking.grants for booking in written)
-    return Lot(written, Wish(deltas, needed if granted else None, grants=grants))
+    missing = deltas.keys() - image.balances.keys()
+    owed = {limit.name: limit for booking in settled for limit in booking.leg.limits} if missing else {}
+    return Lot(written, Wish(deltas, needed if granted else None, grants=grants, owed=tuple(owed.values())))
 
 
 def _fits(booking: Booking, left: Mapping[str, int], drawn: dict[str, int]) -> bool:

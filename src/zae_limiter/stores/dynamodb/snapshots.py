@@ -114,9 +114,10 @@ def life_of(pk: str, image: Item) -> Life:
     return Life(parts[1], entity_id, resource, int(parts[4]), inc)
 
 
-def counters_in(image: Item) -> Counters:
-    """What a bucket has counted, without its gauge of writes."""
-    milli = {
+def counters_in(image: Item, hour: int | None = None) -> Counters:
+    """What a bucket has counted, without its gauge of writes; also of limits that have ended in ``hour``, or later."""
+    milli = {} if hour is None or "eh" not in image or int(image["eh"]["N"]) < hour else _amounts(image, "e_")
+    milli |= {
         name: int(value["N"])
         for attribute, value in image.items()
         if (name := _limit_counted_by(attribute)) is not None
@@ -196,12 +197,23 @@ def used_by_hour(spans: Iterable[Span]) -> list[HourOfUse]:
 def _used_in_life(spans: Sequence[Span]) -> Iterator[HourOfUse]:
     """What one life took in each hour, from where the hour or a later one first began to where the next did."""
     begins = list(accumulate([span.first for span in reversed(spans)], min_edge))[::-1]
-    ends = accumulate([span.last for span in spans], max_edge)
-    for span, begin, end, following in zip(spans, begins, ends, [*begins[1:], None], strict=True):
-        overlaps = following is not None and following.sequence <= end.sequence
-        before, after = begin.counters, (following if following and overlaps else end).counters
+    ends = list(accumulate([span.last for span in spans], max_edge))
+    for place, span in enumerate(spans):
+        before, after = begins[place].counters, ends[place].counters
+        if place + 1 < len(spans) and begins[place + 1].sequence <= ends[place].sequence:
+            after = met(ends[place], begins[place + 1], ends[place + 1])
         milli = {name: amount - before.milli.get(name, 0) for name, amount in after.milli.items()}
         yield HourOfUse(span.hour, after.events - before.events, milli)
+
+
+def met(end: Edge, following: Edge, following_end: Edge) -> Counters:
+    """Where an hour ends that the ``following`` one overlaps: where that begins.
+
+    What the following hour has at neither end are limits that ended before it.
+    """
+    later = following_end.counters.milli
+    ended = {name: milli for name, milli in end.counters.milli.items() if name not in later}
+    return Counters(following.counters.events, ended | dict(following.counters.milli))
 
 
 def min_edge(one: Edge, other: Edge) -> Edge:

@@ -24,9 +24,9 @@ from zae_limiter.stores.dynamodb.keys import Key, bucket_key, gsi2_bucket, gsi3_
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.values import encode_item
-from zae_limiter.stores.dynamodb.writes import FULL_BY
+from zae_limiter.stores.dynamodb.writes import FULL_BY, demand_same_resting
 
-_CARRIED = ("cv", "cascade", "parent_id", "entity_id", "resource")
+_CARRIED = ("cv", "rv", "cascade", "parent_id", "entity_id", "resource")
 _TERMS = ("cp", "bx", "ra", "rp")
 
 
@@ -51,6 +51,7 @@ def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key,
     write.demand("rf", "=", image.rf)
     write.demand("cv", "=", image.cv)
     write.demand("shard_count", "=", shards)
+    demand_same_resting(write, image)
     write.push_mark(nonce, None)
     new: dict[str, Any] = {
         "rf": now,

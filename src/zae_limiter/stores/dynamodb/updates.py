@@ -133,6 +133,15 @@ class Update:
             self._steps.append(("ADD", attribute))
             self._values.append(amount)
 
+    def copy(self, attribute: str, source: str) -> None:
+        """Set an attribute to what another has before the write."""
+        self._steps.append(("COPY", f"{attribute} {source}"))
+
+    def set_sum(self, attribute: str, source: str, amount: int) -> None:
+        """Set an attribute to what another has before the write, and so much more."""
+        self._steps.append(("SUM", f"{attribute} {source}"))
+        self._values.append(amount)
+
     def remove(self, attribute: str) -> None:
         self._steps.append(("REMOVE", attribute))
 
@@ -187,6 +196,9 @@ def _shape_of(steps: tuple[tuple[str, str], ...]) -> Shape:
             clauses[what].append(f"{name(attribute)} {value()}")
         elif what == "REMOVE":
             clauses[what].append(name(attribute))
+        elif what in ("COPY", "SUM"):
+            target, source = map(name, attribute.split())
+            clauses["SET"].append(f"{target} = {source}" + (f" + {value()}" if what == "SUM" else ""))
         elif what == "ABSENT":
             conditions.append(f"attribute_not_exists({name(attribute)})")
         elif what == "PUSH":

@@ -23,6 +23,11 @@ the expiry time written along cannot forgive any. A pure credit has no floor and
 
 **Guards.** Every write also demands the baseline, the config version and the number of shards it was computed for,
 and that its own mark is not among those of the last four writers: what is applied once is not applied twice.
+
+**Limits that are taken away** rest: they go on filling under the terms they had. A change of terms that finds one full
+removes it, since one that is full and one that was never there are the same. What it counted stays until the hour is
+over, because the usage of that hour is read from it. ``rv`` guards which limits rest: within a millisecond one may
+come back by ``limits=`` under other terms and rest again, and version and baseline would be what they were.
 """
 
 from __future__ import annotations
@@ -31,15 +36,20 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
-from zae_limiter.models.limit import Limit
+from zae_limiter.models.limit import MAX_ENDED, MAX_RESTING, Limit, too_many_at_rest
 from zae_limiter.stores.dynamodb.gauge import GAUGE_TK, PARTITION_WCU, WRITE, gauge_attributes, righted
-from zae_limiter.stores.dynamodb.items import RING, Image, terms_of
+from zae_limiter.stores.dynamodb.items import RING, TERMS, Image, terms_of
 from zae_limiter.stores.dynamodb.keys import Key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
+from zae_limiter.stores.dynamodb.marks import nonce_time
 from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.values import encode_item
 from zae_limiter.stores.protocol import Leg
+from zae_limiter.stores.windows import hour_of
 
 NOTHING: Mapping[str, int] = {}
+
+LAST_S = 253_402_300_799
+"""The last second of the year 9999: nothing expires later, however long it takes to fill."""
 
 FULL_BY = "full_by"
 """What ``ttl`` is to a bucket, for a shard of a divided one: when it is surely full. Single shards must not expire."""
@@ -64,6 +74,7 @@ class Wish(NamedTuple):
 
     ``partly``: this shard pays only for the limits it is asked for, and nothing is demanded of its others.
     ``unmarked``: this mark must not be in the ring.
+    ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full, to rest.
     """
 
     deltas: Mapping[str, int]
@@ -74,6 +85,7 @@ class Wish(NamedTuple):
     rebase: bool = False
     partly: bool = False
     unmarked: str | None = None
+    owed: tuple[Limit, ...] = ()
 
 
 def update(
@@ -94,9 +106,10 @@ def update(
     ``guesses`` has what ``tk`` may be by now, where it may differ from the image. ``load`` is what the gauge of the
     bucket's own write load is charged, and ``age_ms`` how old the image is, if anybody knows.
     """
-    late = max(image.rf - now, 0)  # our clock is behind whoever set the baseline
-    now += late
     terms = wish.terms
+    back = _coming_back(image, wish) if wish.owed and terms is None else ()
+    late = max(image.rf + bool(back) - now, 0)  # our clock is behind whoever set the baseline
+    now += late
     write = Update()
     write.demand("rf", "=", image.rf)
     write.demand("cv", "=", image.cv)
@@ -105,17 +118,20 @@ def update(
     if wish.unmarked is not None:
         write.demand_unmarked(wish.unmarked)
     draws = wish.needed is not None
-    rebased = terms is not None or wish.rebase
+    # Whoever does not know of a limit that comes back must not write: the baseline moves with it.
+    rebased = terms is not None or wish.rebase or bool(back)
     bounded = draws or terms is not None or any(delta > 0 for delta in wish.deltas.values())
     longest = 0
     kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
+    departures = _Departures(write, image, nonce) if terms else None
+    if terms or (image.resting and (rebased or wish.fill)):
+        demand_same_resting(write, image)
     for name, balance in image.balances.items():
         limit = kept.get(name)
-        if rebased and name in image.resting:
-            # Its terms are its own, not those of the version: they may have changed within the baseline's millisecond.
-            for field, value in terms_of(balance.limit).items():
-                if field != "cp":
-                    write.demand(f"b_{name}_{field}", "=", value)
+        guess = guesses.get(name, balance.tk)
+        if departures and limit is None and not wish.deltas.get(name) and departures.may_end(balance, guess, now):
+            departures.end(balance, now)
+            continue
         longest = max(
             longest,
             _move(
@@ -124,25 +140,29 @@ def update(
                 wish,
                 limit or balance.limit,
                 now=now,
-                guess=guesses.get(name, balance.tk),
+                guess=guess,
                 rebased=rebased,
                 active=(name in kept) if terms else name not in image.resting,
                 bounded=bounded,
             ),
         )
-        if terms:
+        if departures:
+            departures.keep(name, limit)
             _write_terms(write, name, balance, limit, resting=name in image.resting)
-    if terms:
+    if terms and departures:
         for limit in terms.leg.limits:
             if limit.name not in image.balances:
-                longest = max(longest, _add_limit(write, limit, wish, image))
+                longest = max(longest, _add_limit(write, limit, wish, image, departures))
+        departures.finish()
         _write_version(write, image, terms)
+    elif back:
+        longest = max(longest, _bring_back(write, back, wish, image, nonce))
     if rebased and now != image.rf:
         write.set("rf", now)
     _weigh(write, image, now, load, rebased=rebased, age_ms=age_ms)
     write.add("ev", wish.grants)
     if bounded:
-        write.set("ttl" if image.shards == 1 else FULL_BY, epoch_s + -(-(longest + late) // MILLI) + ttl_margin_s)
+        write.set("ttl" if image.shards == 1 else FULL_BY, expires_at(epoch_s, longest + late, ttl_margin_s))
     return write
 
 
@@ -199,13 +219,108 @@ def _weigh(write: Update, image: Image, now: int, load: int, *, rebased: bool, a
         write.set(GAUGE_TK, level - load if rebased else level - accrued - load)
 
 
-def _add_limit(write: Update, limit: Limit, wish: Wish, image: Image) -> int:
-    """A limit the bucket does not have yet: full, less what is taken."""
+def demand_same_resting(write: Update, image: Image) -> None:
+    """The same limits must rest, under the same terms."""
+    if image.rv:
+        write.demand("rv", "=", image.rv)
+    else:
+        write.demand_absent("rv")
+
+
+class _Departures:
+    """The limits of a bucket that are not in force after a write: which rest, and what those that end have counted."""
+
+    def __init__(self, write: Update, image: Image, nonce: str) -> None:
+        self._write = write
+        self._image = image
+        self._nonce = nonce
+        self._resting = 0
+        self._changed = False
+        self._hour = max(hour_of(nonce_time(nonce)), image.eh)  # in which usage counts the write
+        self._ended = set(image.ended) if image.eh == self._hour else set[str]()
+        self._counted = False
+
+    def may_end(self, balance: Balance, guess: int, now: int) -> bool:
+        """Whether a limit that is not in force seems to be full, and there is room for what it counted."""
+        return guess >= balance.bx - balance.since_rf(now) and (not balance.tc or len(self._ended) < MAX_ENDED)
+
+    def end(self, balance: Balance, now: int) -> None:
+        """Let go of it, if it is full."""
+        name, write = balance.name, self._write
+        write.demand(f"b_{name}_tk", ">=", balance.bx - balance.since_rf(now))
+        if balance.tc:
+            write.copy(f"e_{name}", f"b_{name}_tc")
+            self._ended.add(name)
+            self._counted = True
+        else:
+            write.demand(f"b_{name}_tc", "=", 0)
+        for field in ("tk", "tc", *TERMS):
+            write.remove(f"b_{name}_{field}")
+        self._changed = True
+
+    def keep(self, name: str, limit: Limit | None) -> None:
+        """Keep it: in force, or to rest."""
+        self._resting += limit is None
+        self._changed |= (limit is None) != (name in self._image.resting)
+
+    def begin(self, name: str, amount: int) -> None:
+        """Count a limit that the bucket does not have: within an hour, on from where it ended."""
+        if name in self._ended:
+            self._write.set_sum(f"b_{name}_tc", f"e_{name}", amount)
+            self._write.remove(f"e_{name}")
+            self._ended.discard(name)
+            self._changed = True
+        else:
+            self._write.set(f"b_{name}_tc", amount)
+
+    def finish(self) -> None:
+        """Say what changed, and let go of what was counted in earlier hours."""
+        image, write = self._image, self._write
+        if self._resting > max(MAX_RESTING, len(image.resting)):
+            raise too_many_at_rest(image.entity_id, image.resource, self._resting)
+        if image.eh < self._hour and image.ended:
+            for name in sorted(image.ended.keys() - self._ended):
+                write.remove(f"e_{name}")
+            self._changed = True
+        if self._counted and image.eh < self._hour:
+            write.set("eh", self._hour)
+        if self._changed:
+            write.set("rv", self._nonce)
+
+
+def _coming_back(image: Image, wish: Wish) -> tuple[Limit, ...]:
+    """The limits that have ended and are settled after all, as far as there is room."""
+    if wish.deltas.keys() <= image.balances.keys():
+        return ()
+    missing = [limit for limit in wish.owed if wish.deltas.get(limit.name) and limit.name not in image.balances]
+    return tuple(missing[: max(MAX_RESTING - len(image.resting), 0)])
+
+
+def _bring_back(write: Update, limits: tuple[Limit, ...], wish: Wish, image: Image, nonce: str) -> int:
+    """Let limits rest again: each is full, less what is taken. Returns the milliseconds they may take to be full."""
+    longest = 0
+    departures = _Departures(write, image, nonce)
+    for limit in limits:
+        delta = wish.deltas[limit.name]
+        burst = share(limit.burst * MILLI, image.shard, image.shards)
+        write.demand_absent(f"b_{limit.name}_tk")
+        write.set(f"b_{limit.name}_tk", burst - max(delta, 0))
+        departures.begin(limit.name, delta)
+        for field, value in terms_of(limit).items():
+            if field != "cp":
+                write.set(f"b_{limit.name}_{field}", value)
+        longest = max(longest, _time_to_fill(limit, max(delta, 0), image.shards))
+    write.set("rv", nonce)
+    return longest
+
+
+def _add_limit(write: Update, limit: Limit, wish: Wish, image: Image, departures: _Departures) -> int:
+    """A limit the bucket does not have: full, less what is taken."""
     burst = share(limit.burst * MILLI, image.shard, image.shards)
     taken = max(wish.deltas.get(limit.name, 0), 0)
     write.demand_absent(f"b_{limit.name}_tk")
     write.set(f"b_{limit.name}_tk", burst - taken)
-    write.set(f"b_{limit.name}_tc", taken)
+    departures.begin(limit.name, taken)
     for field, value in terms_of(limit).items():
         write.set(f"b_{limit.name}_{field}", value)
     return _time_to_fill(limit, taken, image.shards)
@@ -288,8 +403,13 @@ def new_item(
         for field, value in terms_of(limit).items():
             attributes[f"b_{limit.name}_{field}"] = value
         longest = max(longest, _time_to_fill(limit, max(taken, limit.burst * MILLI), 1))
-    attributes["ttl"] = epoch_s + -(-longest // MILLI) + ttl_margin_s
+    attributes["ttl"] = expires_at(epoch_s, longest, ttl_margin_s)
     return encode_item(attributes)
+
+
+def expires_at(epoch_s: int, full_in_ms: int, margin_s: int) -> int:
+    """The second in which a bucket may go that is full so many milliseconds after ``epoch_s``."""
+    return min(epoch_s + -(-full_in_ms // MILLI) + margin_s, LAST_S)
 
 
 def _time_to_fill(limit: Limit, milli: int, shards: int) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
-from zae_limiter.exceptions import EntityChangedError, EntityExistsError, EntityNotFoundError
+from zae_limiter.exceptions import EntityChangedError, EntityExistsError, EntityNotFoundError, ValidationError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
@@ -16,6 +17,8 @@ from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans
 from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
 from zae_limiter.stores.refusals import has_children, own_ancestor
 from zae_limiter.stores.windows import counted
+
+logger = logging.getLogger("zae_limiter")
 
 BUCKETS_PER_PAGE = 500
 
@@ -153,7 +156,12 @@ class DirectoryVerbs(Transacting):
             more = len(buckets) == BUCKETS_PER_PAGE
         for bucket in buckets:
             leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
-            if leg is not None and bucket.adopt(leg.limits, now):
+            try:
+                changed = leg is not None and bucket.adopt(leg.limits, now)
+            except ValidationError as error:
+                logger.warning("a bucket keeps its old limits: %s", error)
+                continue
+            if changed:
                 tables.put_bucket(bucket)
         return (buckets[-1].entity_id, buckets[-1].resource) if more else None
 

@@ -68,6 +68,8 @@ class DrawVerbs(Transacting):
                 bucket = new_bucket(tables, current, now)
                 bucket.adopt(current.limits, now)
             counters = counters_if_new_hour(bucket, now)
+            if leg.limits != bucket.limits:
+                bucket.bring_back(leg.limits, deltas)
             bucket.settle(deltas, now)
             note_hour(tables, bucket, counters, now)
             tables.put_bucket(bucket)
@@ -156,7 +158,7 @@ def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:
     seen.rf, seen.limits, seen.balances = bucket.rf, bucket.limits, bucket.balances
     seen.retired, seen.carried = dict(bucket.retired), dict(bucket.carried)
     seen.events = bucket.events
-    seen.adopt(leg.limits, now)
+    seen.adopt(leg.limits, now, bounded=False)
     return seen
 
 

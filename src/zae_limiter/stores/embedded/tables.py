@@ -34,6 +34,14 @@ class UsageRow(NamedTuple):
     end: Counters | None
 
 
+def begin_hour(bucket: Bucket, start: Counters) -> Counters:
+    """The counters a new hour begins with, of those before it: limits that ended by then are counted no longer."""
+    ended, bucket.carried = bucket.carried, {}
+    if not ended:
+        return start
+    return Counters(start.events, {name: milli for name, milli in start.milli.items() if name not in ended})
+
+
 class Tables(Protocol):
     """One namespace's data, inside one transaction."""
 

@@ -22,6 +22,7 @@ from zae_limiter.stores.embedded.tables import (
     BUCKET_MARGIN_MS,
     USAGE_RETENTION_MS,
     UsageRow,
+    begin_hour,
 )
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.ulid import ulid
@@ -263,7 +264,7 @@ class MemoryTables:
             rows[-1] = rows[-1]._replace(end=None)
             return rows[-1].hour
         self._usage_pairs.add(key)
-        rows.append(UsageRow(*key, hour, start, None))
+        rows.append(UsageRow(*key, hour, begin_hour(bucket, start), None))
         self._oldest_usage.append((hour, key))
         while self._oldest_usage[0][0] < hour - USAGE_RETENTION_MS:
             self._drop_oldest_usage_of(self._oldest_usage.popleft()[1])

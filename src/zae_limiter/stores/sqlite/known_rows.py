@@ -14,6 +14,11 @@ from zae_limiter.stores.protocol import Leg
 
 MAX_KNOWN = 20_000
 
+NEVER_MS = 1 << 62
+"""When a bucket expires that takes longer than this to fill: a column has 64 bits."""
+
+NO_FLOOR = -(1 << 128)
+
 _DRAW = (
     "UPDATE buckets SET events = ?, tokens = ?"
     " WHERE ns = ? AND entity_id = ? AND resource = ?"
@@ -33,7 +38,9 @@ class KnownBucket:
         self.numbers = [(balance.tk, balance.tc) for balance in bucket.balances]
         full_by = expires - BUCKET_MARGIN_MS
         # With less than this a bucket is not full again in time, and its expiry has to move.
-        self.floors = [balance.least_full_by(full_by) for balance in bucket.balances]
+        self.floors = [
+            NO_FLOOR if expires == NEVER_MS else balance.least_full_by(full_by) for balance in bucket.balances
+        ]
         self.events = bucket.events
         self.tokens = tokens
         self.rf = bucket.rf

@@ -12,9 +12,9 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.embedded.recent import Recent
 from zae_limiter.stores.embedded.routes import Routes
-from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow
+from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow, begin_hour
 from zae_limiter.stores.protocol import Config, Scope
-from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN, KnownBucket
+from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN, NEVER_MS, KnownBucket
 from zae_limiter.stores.sqlite.rows import (
     audit_from_row,
     bucket_from_row,
@@ -176,7 +176,7 @@ class SqliteTables:
 
     def put_bucket(self, bucket: Bucket) -> None:
         expires = bucket.full_at() + BUCKET_MARGIN_MS
-        expires += -expires % EXPIRY_STEP_MS
+        expires = min(expires + -expires % EXPIRY_STEP_MS, NEVER_MS)
         key = (bucket.entity_id, bucket.resource)
         terms, tokens = terms_to_text(bucket), tokens_to_text(bucket)
         numbers = (bucket.rf, bucket.events, bucket.hour, terms, tokens)
@@ -228,7 +228,7 @@ class SqliteTables:
             return last.hour
         self.connection.execute(
             "INSERT INTO usage (ns, entity_id, resource, hour, start) VALUES (?, ?, ?, ?, ?)",
-            (self.ns, bucket.entity_id, bucket.resource, hour, counters_to_text(start)),
+            (self.ns, bucket.entity_id, bucket.resource, hour, counters_to_text(begin_hour(bucket, start))),
         )
         return hour
 

@@ -118,7 +118,7 @@ class BookingPlans(RewritingPlans):
         return self.params(
             booking.key,
             image,
-            Wish(booking.deltas, grants=booking.grants, rebase=sure),
+            Wish(booking.deltas, grants=booking.grants, rebase=sure, owed=booking.leg.limits),
             max(now, image.rf + 1) if sure else now,
             booking.nonce,
             until,

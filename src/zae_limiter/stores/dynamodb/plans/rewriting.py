@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from zae_limiter.exceptions import ValidationError
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, key_of
@@ -178,7 +179,11 @@ class RewritingPlans(PostingPlans):
             terms = standing.terms()
             if terms is None:
                 return (yield from self._restamp(key, seen, standing.cv, now, window))
-            seen = yield from self.adopt(key, seen, terms, now, window)
+            try:
+                seen = yield from self.adopt(key, seen, terms, now, window)
+            except ValidationError as error:
+                logger.warning("a bucket keeps its old limits: %s", error)
+                break
             if seen is not None and seen.cv != terms.cv:  # another change was faster
                 standing = yield from self.whole_standing(image.entity_id, image.resource, window, fresh=True)
         return seen

@@ -24,6 +24,7 @@ from zae_limiter.stores.dynamodb.snapshots import (
     counters_in,
     life_of,
     max_edge,
+    met,
     min_edge,
     span_of,
 )
@@ -79,9 +80,9 @@ def joints_of(spans: Sequence[Span]) -> list[Joint]:
     ends = list(accumulate([span.last for span in spans], max_edge))
     joints = [Joint(None, spans[0].hour, NOTHING_COUNTED, begins[0].counters)]
     for place in range(1, len(spans)):
-        ended, begun = ends[place - 1], begins[place]
-        if begun.sequence <= ended.sequence:
-            ended = begun  # they overlap, and join where the later one begins
-        joints.append(Joint(spans[place - 1].hour, spans[place].hour, ended.counters, begun.counters))
+        end, begin = ends[place - 1], begins[place]
+        overlap = begin.sequence <= end.sequence  # then they join where the later one begins
+        ended = met(end, begin, ends[place]) if overlap else end.counters
+        joints.append(Joint(spans[place - 1].hour, spans[place].hour, ended, begin.counters))
     joints.append(Joint(spans[-1].hour, None, ends[-1].counters, ends[-1].counters))
     return joints
