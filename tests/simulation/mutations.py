@@ -13,7 +13,7 @@ from zae_limiter.stores.dynamodb.adopting import adopted
 from zae_limiter.stores.dynamodb.bookings import Seen
 from zae_limiter.stores.dynamodb.images import Images
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
-from zae_limiter.stores.dynamodb.plans import booking, drawing, posting, sharing, splitting
+from zae_limiter.stores.dynamodb.plans import booking, drawing, dropping, posting, rewriting, sharing, splitting
 from zae_limiter.stores.dynamodb.writes import Wish
 from zae_limiter.stores.protocol import Leg
 
@@ -94,6 +94,37 @@ def everything_is_settled_on_the_first_shard(patch: pytest.MonkeyPatch) -> None:
         yield 0, leg, owed
 
     patch.setattr(booking, "shared_out", shared_out)
+
+
+# Operators
+
+
+def a_deletion_says_not_which_life_it_means(patch: pytest.MonkeyPatch) -> None:
+    original = dropping.deletion
+
+    def deletion(table: str, key: Any, seen: Any) -> dict[str, Any]:
+        params = original(table, key, seen)
+        return {name: params[name] for name in ("TableName", "Key")}
+
+    patch.setattr(dropping, "deletion", deletion)
+
+
+def a_deletion_ignores_what_was_written_since(patch: pytest.MonkeyPatch) -> None:
+    original = dropping.deletion
+
+    def deletion(table: str, key: Any, seen: Any) -> dict[str, Any]:
+        return original(table, key, {"inc": seen["inc"]})
+
+    patch.setattr(dropping, "deletion", deletion)
+
+
+def a_reset_leaves_the_baseline(patch: pytest.MonkeyPatch) -> None:
+    original = rewriting.update
+
+    def update(image: Any, wish: Any, **named: Any) -> Any:
+        return original(image, wish._replace(rebase=False) if wish.fill else wish, **named)
+
+    patch.setattr(rewriting, "update", update)
 
 
 # Coalescing

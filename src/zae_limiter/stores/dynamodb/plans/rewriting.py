@@ -195,13 +195,13 @@ class RewritingPlans(PostingPlans):
         return (yield from self.write_until_done(key, image, rebased, now, nonce, until))
 
     def fill(self, key: Key, image: Image, now: int, until: Window) -> Plan[None]:
-        """Fill every limit of a bucket."""
+        """Fill every limit of a bucket, once: the baseline moves, so that a try which arrives later is refused."""
         nonce = self.marks.nonce(now)
 
         def filled(seen: Image) -> Update:
-            return self._plain_update(seen, Wish({}, fill=True), now, nonce, until)
+            return self._plain_update(seen, Wish({}, fill=True, rebase=True), max(now, seen.rf + 1), nonce, until)
 
-        yield from self.write_until_done(key, image, filled, now, nonce, until)
+        yield from self.write_until_done(key, image, filled, now, nonce, until, once=True)
 
     def _restamp(self, key: Key, image: Image, cv: str, now: int, until: Window) -> Plan[Image]:
         """No limits hold any more: whoever knew the old ones must notice. The bucket as it was last seen."""
@@ -223,12 +223,18 @@ class RewritingPlans(PostingPlans):
         now: int,
         nonce: str,
         until: Window,
+        *,
+        once: bool = False,
     ) -> Plan[Image | None]:
         """Write to a bucket, each time by how it is then, until it is done or ``write_for`` has nothing to write.
 
-        The bucket as it is then; ``None`` if it is gone.
+        The bucket as it is then; ``None`` if it is gone. ``once``: a write that moves the baseline, and must not be
+        done for the second time. If the answer to a try is lost, and the bucket has a new baseline by then and more
+        writers than it remembers, it is the try that was done if that is its baseline; else the silence is raised.
         """
         tries = 0
+        lost: NoAnswer | None = None
+        at_loss = image
         while (write := write_for(image)) is not None:
             call = self.call_to_update(write.params(self.asking.table, key), until)
             (answer,) = yield from self.ask_together([call])
@@ -239,11 +245,19 @@ class RewritingPlans(PostingPlans):
                 if answer.item is None:
                     self.images.forget(key)
                     return None
-                image = image_of(answer.item)
+                before, image = image, image_of(answer.item)
                 if nonce in image.ring:
                     break  # by a try whose answer was lost
+                if once and image.inc != before.inc:
+                    return None  # another life: this one is gone
+                if once and lost is not None and image.rf != at_loss.rf and at_loss.ring[0] not in image.ring:
+                    if image.rf == max(now, at_loss.rf + 1):
+                        break
+                    raise lost
             elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
                 raise answer
+            elif isinstance(answer, NoAnswer) and answer.sent:
+                lost, at_loss = answer, image
             tries += 1
             if tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, answer)
