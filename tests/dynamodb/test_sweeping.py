@@ -25,15 +25,20 @@ def divided(times: int = 2) -> tuple[Table, Client]:
     table = Table()
     client = table.client()
     assert client.takes(wanted={"rpm": 10}, limits=LIMITS)
+    divide(table, client, 2**times)
+    return table, client
+
+
+def divide(table: Table, client: Client, shards: int) -> None:
+    """Divide the bucket so far; two seconds pass each time."""
     first = bucket_key(table.ns, "key", RESOURCE)
-    for shards in (2**number for number in range(1, times + 1)):
+    for so_far in (2**number for number in range(1, shards.bit_length())):
         until = client.run(client.store.asking.window())
         assert client.run(split_first(client.store.asking, first, table.now, until))
-        for shard in range(1, shards):
+        for shard in range(1, so_far):
             key = bucket_key(table.ns, "key", RESOURCE, shard)
             assert client.run(make_shard(client.store.asking, key, table.now, until)) is not None
         pass_time(table, 2_000)
-    return table, client
 
 
 def pass_time(table: Table, milliseconds: int) -> None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from simulation.fleet import Fleet
 
 TABLE = "limits"
-WRITES = ("UpdateItem", "PutItem", "TransactWriteItems")
+WRITES = ("UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems")
 MOST_AT_ONCE = 1000
 """So many requests a plan may make without any that takes time."""
 

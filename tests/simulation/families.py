@@ -43,8 +43,6 @@ class Families:
         self.shards: dict[Owner, dict[int, int]] = {}
         self.torn: set[Owner] = set()
         """Families that somebody took a shard from: they do not add up to the whole any more."""
-        self.left_behind: set[Owner] = set()
-        """Families of which somebody who deletes an entity took the first shard, while others were being made."""
         self.splits = 0
         self._wcu = wcu
         self._split_at: dict[Owner, int] = {}
@@ -58,7 +56,7 @@ class Families:
 
     def is_whole(self, owner: Owner) -> bool:
         """Whether nobody took a shard away."""
-        return owner not in self.torn and owner not in self.left_behind
+        return owner not in self.torn
 
     # What happens
 
@@ -86,7 +84,7 @@ class Families:
             self._gauges.pop(part, None)
         self._check(place)
 
-    def gone(self, place: Place, *, with_its_entity: bool = False) -> None:
+    def gone(self, place: Place) -> None:
         """A shard is deleted, or has expired."""
         owner = owner_of(place)
         family = self.shards.get(owner, {})
@@ -94,8 +92,6 @@ class Families:
         self._gauges.pop(place, None)
         if family:
             self.torn.add(owner)
-            if with_its_entity and shard_of(place) == 0:
-                self.left_behind.add(owner)
         else:
             self.torn.discard(owner)
 
@@ -114,8 +110,6 @@ class Families:
 
     def _check(self, place: Place) -> None:
         owner = owner_of(place)
-        if owner in self.left_behind:
-            return
         family = self.shards[owner]
         owners = [0] * MOST_SHARDS
         for shard, shards in family.items():

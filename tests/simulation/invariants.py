@@ -22,6 +22,7 @@ from simulation.violations import (
     EXACT,
     EXPIRY,
     KEPT,
+    MEANT,
     NEWEST,
     ONCE,
     OVERDRAFT,
@@ -32,6 +33,7 @@ from simulation.violations import (
     owner_of,
 )
 from simulation.windows import Window, WindowOfAll
+from zae_limiter.stores.dynamodb.versions import FENCED
 
 Debts = Mapping[Owner, Mapping[str, int]]
 """What those who wrote together may have taken without asking, by bucket and limit."""
@@ -80,7 +82,8 @@ class Oracle:
             if place[1] != "#STATE":
                 self._configured(place, new, verb)
             elif new is None:
-                self._forget(place, with_its_entity=verb is not None and verb.kind == "delete")
+                self._check_meant(place, verb, "delete")
+                self._forget(place)
             elif old is None:
                 if place in new_shards:
                     self._born(place, new, verb, at)
@@ -98,10 +101,10 @@ class Oracle:
                 verb.committed[place] = version
             self._versions[place] = version
 
-    def _forget(self, place: Place, *, with_its_entity: bool = False) -> Reference | None:
+    def _forget(self, place: Place) -> Reference | None:
         self._windows.pop(place, None)
         self._read.pop(place, None)
-        self.families.gone(place, with_its_entity=with_its_entity)
+        self.families.gone(place)
         self._windows_of_all.pop(owner_of(place), None)  # its debts are gone with it
         return self.references.pop(place, None)
 
@@ -143,12 +146,18 @@ class Oracle:
         self._check_state(place, bucket, bucket.rf, asked=asked, debts={}, touched=set(bucket.limits))
         for name, held in bucket.limits.items():
             self._check_window(place, name, held.terms, bucket.rf, held.tc, draws=bucket.ev > 0)
-        if any(version < self._versions.get(source, 0) for source, version in _sources(place, bucket.cv)):
+        if self._is_stale(place, bucket):
             self.stale_births.add(place)
         else:
             self.stale_births.discard(place)
         if bucket.ev > 0:
             self._check_versions(place, bucket, verb)
+
+    def _is_stale(self, place: Place, bucket: Bucket) -> bool:
+        """Whether it obeys something older than what is configured."""
+        if bucket.cv == FENCED:
+            return False
+        return any(version < self._versions.get(source, 0) for source, version in _sources(place, bucket.cv))
 
     def _divided(self, place: Place, old: Any, new: Any, new_shards: dict[Place, Any], at: int) -> None:
         """One shard has become two."""
@@ -218,11 +227,13 @@ class Oracle:
         rebased = self._is_rebased(before, after, t)
         if rebased and after.rf != t:
             raise Violation(BASELINE, place, f"rebased at {t}, but rf went from {before.rf} to {after.rf}")
-        if after.cv != before.cv:
+        if after.cv != before.cv and not self._is_stale(place, after):
             self.stale_births.discard(place)
         reference = self.references[place]
         total = self._total(place, after)
         fills = verb is not None and verb.kind == "reset" and after.ev == before.ev
+        if fills:
+            self._check_meant(place, verb, "reset")
         deltas: dict[str, int] = {}
         touched: set[str] = set()
         for name in before.limits.keys() - after.limits.keys():
@@ -320,8 +331,7 @@ class Oracle:
         of_all = self._windows_of_all.setdefault(owner, {})
         whole = of_all.get(name)
         family = self.families.places(place) if terms.shards > 1 else ()
-        left_behind = owner in self.families.left_behind
-        if left_behind or any(self._whole_terms(shard, name) != terms.whole for shard in family):
+        if any(self._whole_terms(shard, name) != terms.whole for shard in family):
             of_all.pop(name, None)  # some shards do not know the new terms yet
             return
         if whole is None:
@@ -339,6 +349,14 @@ class Oracle:
     def _check_expiry(self, place: Place, bucket: Bucket) -> None:
         if bucket.shards > 1 and bucket.ttl is not None:
             raise Violation(KEPT, place, f"shard {bucket.shard} of {bucket.shards} expires at {bucket.ttl}")
+
+    def _check_meant(self, place: Place, verb: Verb | None, kind: str) -> None:
+        """A deletion or a reset that arrives late finds another life, or another baseline."""
+        if verb is None or verb.kind != kind:
+            return
+        if verb.over or place in verb.done_to:
+            raise Violation(MEANT, place, f"{verb.what} {'has returned' if verb.over else 'did it before'}")
+        verb.done_to.add(place)
 
     def _check_once(self, place: Place, mark: str) -> None:
         marks = self._marks[place]

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.stores.dynamodb import gauge
+from zae_limiter.stores.dynamodb import gauge, writes
 from zae_limiter.stores.dynamodb.adopting import adopted
 from zae_limiter.stores.dynamodb.bookings import Seen
 from zae_limiter.stores.dynamodb.images import Images
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
-from zae_limiter.stores.dynamodb.plans import booking, drawing, posting, sharing, splitting
+from zae_limiter.stores.dynamodb.plans import booking, drawing, dropping, posting, rewriting, sharing, splitting
+from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.writes import Wish
 from zae_limiter.stores.protocol import Leg
 
@@ -96,6 +97,37 @@ def everything_is_settled_on_the_first_shard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(booking, "shared_out", shared_out)
 
 
+# Operators
+
+
+def a_deletion_says_not_which_life_it_means(patch: pytest.MonkeyPatch) -> None:
+    original = dropping.deletion
+
+    def deletion(table: str, key: Any, seen: Any) -> dict[str, Any]:
+        params = original(table, key, seen)
+        return {name: params[name] for name in ("TableName", "Key")}
+
+    patch.setattr(dropping, "deletion", deletion)
+
+
+def a_deletion_ignores_what_was_written_since(patch: pytest.MonkeyPatch) -> None:
+    original = dropping.deletion
+
+    def deletion(table: str, key: Any, seen: Any) -> dict[str, Any]:
+        return original(table, key, {"inc": seen["inc"]})
+
+    patch.setattr(dropping, "deletion", deletion)
+
+
+def a_reset_leaves_the_baseline(patch: pytest.MonkeyPatch) -> None:
+    original = rewriting.update
+
+    def update(image: Any, wish: Any, **named: Any) -> Any:
+        return original(image, wish._replace(rebase=False) if wish.fill else wish, **named)
+
+    patch.setattr(rewriting, "update", update)
+
+
 # Coalescing
 
 
@@ -142,3 +174,32 @@ def whoever_leads_never_leaves(patch: pytest.MonkeyPatch) -> None:
         original(self, one)
 
     patch.setattr(posting.Desks, "leave", leave)
+
+
+# Doubts
+
+
+def a_refused_creation_forgets_its_doubt(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that creates a bucket is refused, after the answer to its first try was lost."""
+    original = Asking.transact
+
+    def transact(self: Any, writes: Any, until: Any, doubts: Any = None) -> Iterator[Any]:
+        reasons = yield from original(self, writes, until, doubts)
+        if doubts is not None:
+            doubts.clear()
+        return reasons
+
+    patch.setattr(Asking, "transact", transact)
+
+
+# Expiry
+
+
+def the_expiry_ignores_limits_that_rest(patch: pytest.MonkeyPatch) -> None:
+    original = writes._move
+
+    def move(*arguments: Any, active: bool, **named: Any) -> int:
+        longest = original(*arguments, active=active, **named)
+        return longest if active else 0
+
+    patch.setattr(writes, "_move", move)

@@ -145,6 +145,18 @@ PROFILES = {
             config_ttl_ms=5_000,
             wcu=10,
         ),
+        Profile(
+            "operators",
+            Habits(idle=10, hold=10, changes=("reset", "reset", "delete", "default"), limits=WIDE),
+            Faults(lost=0.01, unanswered=0.03, late=0.12, slow=0.01, conflict=0.01, unprocessed=0.1, short_page=0.1),
+            clients=3,
+            tasks=4,
+            rounds=12,
+            setters=2,
+            changes=8,
+            config_ttl_ms=5_000,
+            wcu=10,
+        ),
         Profile("joined", Habits(idle=5, hold=10), clients=2, tasks=8, rounds=4),
         Profile(
             "crowded",

@@ -30,8 +30,6 @@ class Summary:
     splits: int = 0
     split: int = 0
     """In how many of them a bucket was divided."""
-    left_behind: int = 0
-    """Shards of deleted entities that outlived their first one."""
     joint_writes: int = 0
     joined: int = 0
     """In how many of them one write was for several callers."""
@@ -139,7 +137,6 @@ class Schedule:
         splits, joint_writes = fleet.oracle.families.splits, fleet.oracle.joined
         summary.splits += splits
         summary.split += splits > 0
-        summary.left_behind += len(fleet.oracle.families.left_behind)
         summary.joint_writes += joint_writes
         summary.joined += joint_writes > 0
         summary.excused += fleet.oracle.excused

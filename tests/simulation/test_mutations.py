@@ -13,8 +13,10 @@ import pytest
 
 from simulation import crowds, violations
 from simulation.mutations import (
+    a_deletion_says_not_which_life_it_means,
     a_joint_draw_demands_only_what_the_largest_needs,
     a_lost_joint_write_is_repeated_at_once,
+    a_reset_leaves_the_baseline,
     dividing_mints,
     every_shard_is_asked_alone,
     every_write_is_told_in_full,
@@ -184,6 +186,8 @@ MUTATIONS: list[tuple[str, Mutation, str, frozenset[str]]] = [
     ("C8", only_the_old_shard_knows_of_the_division, "spread", frozenset({violations.CONSERVED})),
     ("C8", every_shard_is_asked_alone, "lone over shards", frozenset({violations.WAIT, violations.NEVER_FOR_EVER})),
     ("C8", everything_is_settled_on_the_first_shard, "lone over shards", frozenset({violations.PAID})),
+    ("operators", a_deletion_says_not_which_life_it_means, "operators", frozenset({violations.MEANT})),
+    ("operators", a_reset_leaves_the_baseline, "operators", frozenset({violations.MEANT})),
     ("joining", whoever_was_left_out_is_told_it_was_done, "joined", frozenset({violations.BOOKS})),
     ("joining", a_joint_draw_demands_only_what_the_largest_needs, "joined", frozenset({violations.OVERDRAFT})),
     ("joining", a_lost_joint_write_is_repeated_at_once, "crowded", frozenset({violations.BOOKS, violations.TOLD})),

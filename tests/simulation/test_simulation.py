@@ -42,13 +42,14 @@ SCHEDULES = {
     "spread": 50,
     "shards": 50,
     "shards up a tree": 25,
+    "operators": 40,
     "joined": 75,
     "crowded": 75,
     "everything": 75,
 }
 """How many of each fit into two minutes."""
 
-DIVIDED = {"lone over shards", "spread", "shards", "shards up a tree", "load", "everything"}
+DIVIDED = {"lone over shards", "spread", "shards", "shards up a tree", "load", "operators", "everything"}
 JOINED = {"joined", "crowded", "shards", "everything"}
 """Profiles in which buckets must really be divided, and writes really be joined."""
 
@@ -122,6 +123,12 @@ KEPT_SEEDS = [
     ("shards up a tree", 3226),
     # A joint write was refused because the limits had changed: those who wanted one that is gone broke it for all.
     ("shards", 20119),
+    # A client that knew of four shards from an earlier life of a bucket divided the second of two.
+    ("operators", 20029),
+    # Nobody could tell whether a joint write was done, and what comes back in it came back twice.
+    ("operators", 21187),
+    # A creation arrived after the deletion, and was rebased to limits that were old as well: an imprecise oracle.
+    ("operators", 21145),
 ]
 """Profiles and seeds of schedules that failed once, and why."""
 

@@ -10,6 +10,7 @@ CEILING = "after a write at now, tk + a <= bx"
 OVERDRAFT = "a draw takes only what is there"
 WINDOW = "granted in every window <= burst + accrual"
 ONCE = "what is applied once is not applied twice"
+MEANT = "what an operator asks for is done once, to the life that was meant"
 EXPIRY = "a bucket that expires is full"
 KEPT = "only an undivided bucket may expire"
 CONSERVED = "a split conserves tokens, counters and terms"
@@ -42,7 +43,7 @@ class Violation(AssertionError):
 class Verb:
     """One verb of one client, as the oracle must know it."""
 
-    __slots__ = ("client", "committed", "kind", "over", "stakes", "started", "what")
+    __slots__ = ("client", "committed", "done_to", "kind", "over", "stakes", "started", "what")
 
     def __init__(self, kind: str, client: str, started: int, what: str = "") -> None:
         self.kind = kind
@@ -51,6 +52,7 @@ class Verb:
         self.what = what
         self.over = False
         self.committed: dict[Place, int] = {}
+        self.done_to: set[Place] = set()  # buckets that it deleted or filled
         self.stakes: dict[tuple[str, str], dict[str, int]] = {}  # what it is to do to whose bucket, in any case
 
 

@@ -95,7 +95,7 @@ def changes_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def described(call: Call, place: Place) -> str:
     """What a call wants of one bucket, in words."""
-    if call.operation == "BatchWriteItem":
+    if call.operation in ("BatchWriteItem", "DeleteItem"):
         return "delete"
     if call.operation in ("GetItem", "BatchGetItem"):
         return "read"

@@ -202,6 +202,7 @@ class Setter:
                 continue
             except Exception as error:
                 raise Violation(NOTICE, None, f"{change.what} raised {error!r}") from error
+            verb.over = True
             fleet.oracle.returned(verb, fleet.now)
             change.done()
 

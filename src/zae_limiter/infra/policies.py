@@ -41,12 +41,12 @@ Document: TypeAlias = dict[str, Any]
 READ_ITEMS: Final = ("dynamodb:BatchGetItem", "dynamodb:GetItem")
 WRITE_BUCKETS: Final = ("dynamodb:PutItem", "dynamodb:UpdateItem")
 WRITE_NAMESPACE: Final = (
-    "dynamodb:BatchWriteItem",
     "dynamodb:ConditionCheckItem",
+    "dynamodb:DeleteItem",
     "dynamodb:PutItem",
     "dynamodb:UpdateItem",
 )
-WRITE_ALL: Final = (*WRITE_NAMESPACE, "dynamodb:DeleteItem")
+WRITE_ALL: Final = (*WRITE_NAMESPACE, "dynamodb:BatchWriteItem")
 
 READ_WITH_KEY: Final = ("kms:Decrypt", "kms:DescribeKey")
 WRITE_WITH_KEY: Final = (*READ_WITH_KEY, "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*")

@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.values import encode_item
 from zae_limiter.stores.dynamodb.versions import Versions
-from zae_limiter.stores.dynamodb.writes import Terms, new_item
+from zae_limiter.stores.dynamodb.writes import FULL_BY, Terms, new_item
 from zae_limiter.stores.protocol import Leg
 
 UNRESOLVED = str(Versions(0, 0, 0, 0, 0))
@@ -218,7 +218,7 @@ def joined_item(bucket: OldBucket, existing: Item, at: int, *, nonce: str) -> di
             attributes[f"b_{balance.name}_tk"] = force_consume(held, balance.missing(at), moment)
             attributes[f"b_{balance.name}_tc"] = held.tc + balance.tc
     ring = (nonce, *image.ring)[: len(RING)]
-    kept = {name: value for name, value in existing.items() if name != "ttl"}
+    kept = {name: value for name, value in existing.items() if name not in ("ttl", FULL_BY)}
     return {**kept, **encode_item(attributes | dict(zip(RING, ring, strict=False)))}
 
 

@@ -29,6 +29,8 @@ def migrate(
     It may be ended at any time and run again: it continues where it was. ``dry_run`` only counts. ``told`` is called
     with a ``Progress`` after every page. ``from_layout`` looks for data of an older layout than the table says it has.
 
+    A table that has today's layout stays open meanwhile, and its clients may go on.
+
     Stop all clients of the older layout first. They do not know that they should not write, and what they write while
     it goes on is found at the end: then this raises ``VersionError``, and another run takes it in.
 

@@ -3,6 +3,10 @@
 Each of the three goes page by page, and the checkpoint moves with every page. A run that was killed is continued from
 there: the page it was at is done again, where steps that were done find nothing to do. Only when everything adds up
 does the version record name the next layout; until then clients of today's layout are refused.
+
+A table that has today's layout already is *in use*: its clients go on while data of an older layout is looked for. Its
+version record stays as it is, and its sums change all the time, so they are not compared. Every step is exact by
+itself: it demands that what it moves, and what it joins it with, has not changed.
 """
 
 from __future__ import annotations
@@ -102,12 +106,13 @@ class Migrating(TableVerbs):
         self._told = told or (lambda progress: None)
         self._page = page
         self._run = asking.marks.token()
+        self._in_use = False
         self._unreadable: dict[str, None] = {}
 
     @verb
     def look(self, *, from_layout: int | None = None) -> Plan[Report]:
         """What a migration would find. Nothing is written."""
-        layout = yield from self._layout(from_layout)
+        layout = min((yield from self._layout()), from_layout or LAYOUT)
         at = yield from READ_CLOCK
         total = yield from self._size()
         census, after = Census(), None
@@ -122,7 +127,9 @@ class Migrating(TableVerbs):
     @verb
     def migrate(self, *, from_layout: int | None = None) -> Plan[Report]:
         """Bring the table to today's layout. Nothing to do is fine."""
-        layout = yield from self._layout(from_layout)
+        found = yield from self._layout()
+        self._in_use = found == LAYOUT
+        layout = min(found, from_layout or LAYOUT)
         done: list[Done] = []
         for migration in migrations_from(layout):
             done.append((yield from self._do(migration)))
@@ -131,8 +138,8 @@ class Migrating(TableVerbs):
 
     # What the table is
 
-    def _layout(self, from_layout: int | None) -> Plan[int]:
-        """The layout to begin with. Refuses tables that are none of ours, or newer."""
+    def _layout(self) -> Plan[int]:
+        """The layout that the table has. Refuses tables that are none of ours, or newer."""
         until = yield from self.asking.window()
         description = yield from self._describe(until)
         if description is None:
@@ -142,7 +149,7 @@ class Migrating(TableVerbs):
         found = OLDEST_LAYOUT if record is None else layout_of(record)
         if found > LAYOUT:
             check_layout(self.asking.table, record)
-        return found if from_layout is None else min(found, from_layout)
+        return found
 
     def _size(self) -> Plan[int]:
         until = yield from self.asking.window()
@@ -176,14 +183,16 @@ class Migrating(TableVerbs):
         return CONVERT if needed else VERIFY
 
     def _begin(self, migration: Migration) -> Plan[Position]:
-        """Continue where a migration was cut short, or begin: from now on the version record says so."""
+        """Continue where a migration was cut short, or begin: from now on the version record says so, unless the
+        table is in use."""
         until = yield from self.asking.window()
         saved = yield from load(self.asking, until)
         if saved is not None and saved.position.before_layout == migration.before:
             position = saved.position
         else:
             position = Position(migration.before, (yield from READ_CLOCK))
-        yield from persist(self.asking, lambda until: self._mark(migration, position.at, until))
+        if not self._in_use:
+            yield from persist(self.asking, lambda until: self._mark(migration, position.at, until))
         yield from take_over(self.asking, position, self._run, until)
         return position
 
@@ -202,7 +211,8 @@ class Migrating(TableVerbs):
         until = yield from self.asking.window()
         saved = yield from load(self.asking, until)
         joined = {} if saved is None else saved.joined
-        found = verdict(position.before, position.verified, joined, migration.conversions)
+        before = position.verified if self._in_use else position.before
+        found = verdict(before, position.verified, {} if self._in_use else joined, migration.conversions)
         if found.complaints:
             yield from self._start_again(until)
             raise VersionError(f"table {self.asking.table!r} is not migrated: {'; '.join(found.complaints)}")
@@ -219,7 +229,7 @@ class Migrating(TableVerbs):
             onward = beginning(self.asking, Position(migration.after, position.at), self._run)
         named = update(self.asking.table, version_key(), {"layout_version": migration.before}, sets=sets)
         try:
-            yield from commit(self.asking, [named, onward], until)
+            yield from commit(self.asking, [onward] if self._in_use else [named, onward], until)
         except Overtaken:
             raise VersionError(f"somebody else has taken over the migration of {self.asking.table!r}") from None
 

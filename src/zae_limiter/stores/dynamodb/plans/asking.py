@@ -262,7 +262,8 @@ class Asking:
             return ()
 
     def delete_all(self, keys: Sequence[Key], until: Window) -> Plan[None]:
-        """Delete items, whatever they are, however many calls that takes."""
+        """Delete items, whatever they are, however many calls that takes. Only for keys that are never used again: a
+        deletion may arrive late, and deletes whatever is there then."""
         for start in range(0, len(keys), BATCH_WRITE):
             pending: Sequence[Any] = [
                 {"DeleteRequest": {"Key": address(key)}} for key in keys[start : start + BATCH_WRITE]

@@ -19,13 +19,16 @@ from zae_limiter.stores.cursors import name_after
 from zae_limiter.stores.dynamodb.items import key_of
 from zae_limiter.stores.dynamodb.keys import GSI4, SPREAD, Key, gsi4_pk
 from zae_limiter.stores.dynamodb.plans.asking import BATCH_GET, Asking, Window
-from zae_limiter.stores.dynamodb.requests import Call, Item, Together
+from zae_limiter.stores.dynamodb.requests import Backoff, Call, Item, Together
 
 Result = TypeVar("Result")
 Row = TypeVar("Row")
 
 READ_AHEAD = 500
 """The most keys that one query brings."""
+
+AT_ONCE = 16
+"""How many plans that write to buckets are run side by side: as many calls as a store makes at a time."""
 
 SPARE = 8
 """How many more keys than its even part each of several strands is read ahead: parts are never quite even."""
@@ -194,8 +197,18 @@ def side_by_side(plans: Iterable[Plan[Result]]) -> Plan[list[Result]]:
         go_on(place)
     while asked:
         calls = {place: request for place, request in asked.items() if isinstance(request, Call)}
-        others = {place: request for place, request in asked.items() if place not in calls}
+        pauses = {place: request for place, request in asked.items() if isinstance(request, Backoff)}
+        others = {place: request for place, request in asked.items() if place not in calls and place not in pauses}
         asked.clear()
+        if pauses:  # one for all: the longest, while there is time for each
+            tries = max(pause.tries for pause in pauses.values())
+            answer: Any = None
+            try:
+                yield from Backoff(tries, min(pause.give_up_at for pause in pauses.values()))
+            except Exception as error:
+                answer = error
+            for place in pauses:
+                go_on(place, answer)
         for place, request in others.items():
             try:
                 answer = yield from request
@@ -207,3 +220,11 @@ def side_by_side(plans: Iterable[Plan[Result]]) -> Plan[list[Result]]:
             for place, answer in zip(calls, answers, strict=True):
                 go_on(place, answer)
     return [results[place] for place in sorted(results)]
+
+
+def some_at_once(plans: Sequence[Plan[Result]]) -> Plan[list[Result]]:
+    """The results of any number of plans, of which :data:`AT_ONCE` are run side by side (see there)."""
+    results: list[Result] = []
+    for start in range(0, len(plans), AT_ONCE):
+        results += yield from side_by_side(plans[start : start + AT_ONCE])
+    return results

@@ -261,7 +261,10 @@ class PostingPlans(WritingPlans):
     def _resolve(
         self, lot: Lot, image: Image, nonce: str, now: int, until: Window, silence: NoAnswer
     ) -> Plan[Verdict]:
-        """Make sure of a joint write whose answer was lost, for everybody who is in it."""
+        """Make sure of a joint write whose answer was lost, for everybody who is in it.
+
+        If the ring has moved on nobody can tell: what is taken may be charged twice, and nothing comes back twice.
+        """
         first = lot.bookings[0]
         whole = Booking(first.key, first.leg, {})
         whole.nonce, whole.image, whole.anchor, whole.doubtful = nonce, image, image.ring[0], True
@@ -272,7 +275,10 @@ class PostingPlans(WritingPlans):
             done = yield from self.void(whole, now, until)
         except (Refused, NoAnswer):
             return NeverTold(str(silence))
+        sure = done or (whole.image is not None and whole.anchor in whole.image.ring)
         for booking in lot.bookings:
+            if not sure:
+                booking.let_credits_go()
             booking.begin_anew(self.marks.nonce(booking.now))
         return Seen(whole.image, done)
 

@@ -129,12 +129,13 @@ class RegistryVerbs:
         return info
 
     def _delete(self, name: str, principal: str | None, now: int, until: Window) -> Plan[tuple[NamespaceInfo, bool]]:
-        info = info_of((yield from self._record(name, until)))
+        record = yield from self._record(name, until)
+        info = info_of(record)
         if info.deleted_at is not None:
             return info, False
         trace = Trace(NAMESPACE_SUBJECT, "deleted", None, principal, NOTHING)
         writes = [
-            *self._updates(info, {"deleted_at": now}, {"deleted_at": ABSENT}),
+            *self._updates(record, {"deleted_at": now}, {"deleted_at": ABSENT}),
             traced(self.asking, info.id, trace, now, until),
         ]
         yield from commit(self.asking, writes, until)
@@ -149,17 +150,18 @@ class RegistryVerbs:
             return info
         trace = Trace(NAMESPACE_SUBJECT, "recovered", None, principal, NOTHING)
         writes = [
-            *self._updates(info, {"deleted_at": None}, {"deleted_at": PRESENT, "purging": ABSENT}),
+            *self._updates(record, {"deleted_at": None}, {"deleted_at": PRESENT, "purging": ABSENT}),
             traced(self.asking, info.id, trace, now, until),
         ]
         yield from commit(self.asking, writes, until)
         return info_of({**record, "deleted_at": None})
 
     def _begin_purge(self, name: str, until: Window) -> Plan[NamespaceInfo]:
-        info = info_of((yield from self._record(name, until)))
+        record = yield from self._record(name, until)
+        info = info_of(record)
         if info.deleted_at is None:
             raise not_deleted_yet(name)
-        writes = self._updates(info, {"purging": True}, {"deleted_at": PRESENT})
+        writes = self._updates(record, {"purging": True}, {"deleted_at": PRESENT})
         yield from commit(self.asking, writes, until)
         return info
 
@@ -175,9 +177,12 @@ class RegistryVerbs:
             raise NamespaceNotFoundError(name)
         return decode_item(item)
 
-    def _updates(self, info: NamespaceInfo, sets: Mapping[str, Any], expected: Expected) -> list[Write]:
-        expected = {"ns": info.id, **expected}
-        return [update(self.asking.table, key, expected, sets=sets) for key in places_of(info)]
+    def _updates(self, record: Mapping[str, Any], sets: Mapping[str, Any], expected: Expected) -> list[Write]:
+        """A change of a namespace as it is: ``changes`` counts them, so that none is done late, after others."""
+        changes = record.get("changes", 0)
+        expected = {"ns": record["ns"], "changes": changes or ABSENT, **expected}
+        sets = {**sets, "changes": changes + 1}
+        return [update(self.asking.table, key, expected, sets=sets) for key in places_of(info_of(record))]
 
     # A page at a time
 
@@ -196,7 +201,11 @@ class RegistryVerbs:
                 raise
 
     def _remove_everything(self, info: NamespaceInfo) -> Plan[int]:
-        """Go over all there is until nothing is left; the index may show for a while what is gone."""
+        """Go over all there is until nothing is left; the index may show for a while what is gone.
+
+        These deletions have no conditions: every key begins with the namespace's id, which is never given again. Once
+        a purge has begun that namespace is not recovered, so a deletion that arrives late finds nothing that lives.
+        """
         removed = 0
         for tries in range(MOST_PASSES):
             found = yield from self._remove_all_found(info.id, only_existing=tries > 0)

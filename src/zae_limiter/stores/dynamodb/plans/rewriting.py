@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from zae_limiter.exceptions import ValidationError
+from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, key_of
@@ -13,23 +13,28 @@ from zae_limiter.stores.dynamodb.keys import (
     GSI1,
     GSI2,
     GSI3,
-    GSI4,
-    SPREAD,
     Key,
     bucket_key,
     config_key,
     gsi1,
-    gsi4_pk,
     pk_entity,
     pk_resource,
     shard_key,
 )
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.dropping import drop_buckets
-from zae_limiter.stores.dynamodb.plans.listing import fetch, names_after, partition
+from zae_limiter.stores.dynamodb.plans.listing import (
+    Merged,
+    Strand,
+    fetch,
+    names_after,
+    partition,
+    some_at_once,
+    whole_namespace,
+)
 from zae_limiter.stores.dynamodb.plans.posting import PostingPlans
 from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
-from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.dynamodb.versions import may_follow
@@ -44,6 +49,20 @@ CHANGES_FOLLOWED = 3
 """So many changes that overtake each other at one bucket are sorted out by one setter."""
 
 
+class Following:
+    """How far a change has come: which buckets were looked at, and which could not be written.
+
+    The change was made before ``since``.
+    """
+
+    __slots__ = ("followed", "left", "since")
+
+    def __init__(self, since: Window) -> None:
+        self.since = since
+        self.followed: set[Key] = set()
+        self.left: dict[Key, Refused | NoAnswer] = {}
+
+
 class RewritingPlans(PostingPlans):
     """What changes of configs and entities do to buckets."""
 
@@ -54,21 +73,25 @@ class RewritingPlans(PostingPlans):
         if scope.level == "entity":
             assert scope.entity_id is not None
             assert scope.resource is not None
-            until = yield from self.asking.window()
-            yield from self._follow_whole([bucket_key(ns, scope.entity_id, scope.resource)], now, until)
+            following = yield from self._begin_following()
+            yield from self._follow([bucket_key(ns, scope.entity_id, scope.resource)], now, following)
+            yield from self._follow_the_rest(now, following)
         elif scope.entity_id is not None:
             yield from self.rewrite_buckets_of(ns, scope.entity_id, now)
         elif scope.resource is not None:
-            yield from self._follow_index(pk_resource(ns, scope.resource), GSI2, "BUCKET#", now)
+            pk = pk_resource(ns, scope.resource)
+            yield from self._follow_list(
+                Merged(self.asking, [Strand(self.asking, pk, index=GSI2, prefix="BUCKET#")]), now
+            )
         else:
-            for slot in range(SPREAD):
-                yield from self._follow_index(gsi4_pk(ns, slot), GSI4, "BUCKET", now)
+            yield from self._follow_list(whole_namespace(self.asking, ns, prefix="BUCKET"), now)
 
     def rewrite_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
         """Let the live buckets of a changed entity notice."""
         self.invalidate_config_cache()
         self.images.forget_denials()
-        yield from self._follow_index(pk_entity(ns, entity_id), GSI3, "BUCKET#", now)
+        pk = pk_entity(ns, entity_id)
+        yield from self._follow_list(Merged(self.asking, [Strand(self.asking, pk, index=GSI3, prefix="BUCKET#")]), now)
 
     def rewrite_buckets_below(self, ns: str, entity_id: str, now: int, *, scope: Scope | None = None) -> Plan[None]:
         """Let the live buckets notice from which draws passed, or pass, by a changed entity without limits.
@@ -79,19 +102,20 @@ class RewritingPlans(PostingPlans):
         levels = {Scope(), Scope(None, resource), Scope(entity_id, DEFAULT_RESOURCE)} - {scope}
         if (yield from self._any_has_limits(ns, levels)):
             return  # with limits before and after, it has a bucket of its own to tell
+        following = yield from self._begin_following()
         parents = [entity_id]
         for parent in parents:
             between = names_after("CHILD#", None)
             children = partition(self.asking, gsi1(ns, parent, "")["GSI1PK"], between, index=GSI1)
             while found := (yield from children.take(KEYS_PER_PAGE)):
-                parents += yield from self._rewrite_children(
-                    ns, parent, [key_of(item) for item in found], resource, now
-                )
+                metas = [key_of(item) for item in found]
+                parents += yield from self._rewrite_children(ns, parent, metas, resource, now, following)
+        yield from self._follow_the_rest(now, following)
 
     def _rewrite_children(
-        self, ns: str, parent_id: str, metas: Sequence[Key], resource: str | None, now: int
+        self, ns: str, parent_id: str, metas: Sequence[Key], resource: str | None, now: int, following: Following
     ) -> Plan[list[str]]:
-        """Let the buckets of those that cascade follow. Returns who of them may have none, and lead on."""
+        """Let the buckets of those that cascade follow. Returns which of them may have none, and lead on."""
         items = yield from fetch(self.asking, metas)
         entities = [decode_item(item) for item in items.values() if "deleted" not in item]
         names = [
@@ -99,12 +123,12 @@ class RewritingPlans(PostingPlans):
             for fields in entities
             if fields.get("parent_id") == parent_id and fields.get("cascade")
         ]
-        since = yield from self.asking.window()
         if resource is None:
-            for name in names:
-                yield from self._follow_index(pk_entity(ns, name), GSI3, "BUCKET#", now)
+            queries = [self.asking.query_all(pk_entity(ns, name), index=GSI3, prefix="BUCKET#") for name in names]
+            found = yield from some_at_once(queries)
+            yield from self._follow([key_of(item) for items in found for item in items], now, following)
         else:
-            yield from self._follow_whole([bucket_key(ns, name, resource) for name in names], now, since)
+            yield from self._follow([bucket_key(ns, name, resource) for name in names], now, following)
         limited = set()
         for level in {resource or DEFAULT_RESOURCE, DEFAULT_RESOURCE}:
             places = {config_key(ns, name, level): name for name in names}
@@ -129,44 +153,75 @@ class RewritingPlans(PostingPlans):
             for key in keys:
                 self.images.forget(key)
 
-    def _follow_index(self, pk: str, index: str, prefix: str, now: int) -> Plan[None]:
-        after: Item | None = None
-        since = yield from self.asking.window()
-        followed: set[Key] = set()
+    def _begin_following(self) -> Plan[Following]:
+        return Following((yield from self.asking.window()))
+
+    def _follow_list(self, keys: Merged, now: int) -> Plan[None]:
+        """Let the buckets of a list follow, a page at a time."""
+        following = yield from self._begin_following()
+        failures = 0
         while True:
-            until = yield from self.asking.window()
-            page = yield from self.asking.query(
-                pk, until, index=index, prefix=prefix, start=after, limit=KEYS_PER_PAGE
-            )
-            yield from self._follow([key_of(item) for item in page.items], now, until, since, followed)
-            after = page.next_key
-            if after is None:
-                return
+            try:
+                found = yield from keys.take(KEYS_PER_PAGE)
+            except (Refused, NoAnswer) as failure:
+                failures += 1
+                if failures > 1 or not _may_pass(failure):
+                    raise _not_reached("not all buckets were", failure) from failure
+                continue
+            if not found:
+                break
+            failures = 0
+            yield from self._follow([key_of(item) for item in found], now, following)
+        yield from self._follow_the_rest(now, following)
 
-    def _follow_whole(self, firsts: Sequence[Key], now: int, since: Window) -> Plan[None]:
-        """Let these buckets follow with all their shards; how many there are is learned from the first ones."""
-        yield from self._follow(firsts, now, since, since, set())
+    def _follow_the_rest(self, now: int, following: Following) -> Plan[None]:
+        """Try those again that failed. Raises if some fail for the second time: the change holds all the same."""
+        failed = list(following.left)
+        if not failed:
+            return
+        following.left.clear()
+        following.followed.difference_update(failed)
+        yield from self._follow(failed, now, following)
+        if following.left:
+            count, failure = len(following.left), next(iter(following.left.values()))
+            raise _not_reached(f"{count} buckets were not" if count > 1 else "1 bucket was not", failure) from failure
 
-    def _follow(self, keys: Sequence[Key], now: int, until: Window, since: Window, followed: set[Key]) -> Plan[None]:
+    def _follow(self, keys: Sequence[Key], now: int, following: Following) -> Plan[None]:
         """Let these buckets follow, with all their shards, each by what holds for it now, unless it is ``followed``.
 
-        The change was made before ``since``. A bucket that is divided meanwhile has more shards than it had when it
-        was read: they obey what it obeyed then, and are followed too.
+        A bucket that is divided meanwhile has more shards than it had when it was read: they obey what it obeyed then,
+        and are followed too. Every batch has time of its own, and one that fails keeps no other from following.
         """
-        while waiting := [key for key in dict.fromkeys(keys) if key not in followed]:
-            followed.update(waiting)
-            items = yield from self.asking.get_all(waiting, until)
-            related: list[Key] = []
+        while waiting := [key for key in dict.fromkeys(keys) if key not in following.followed]:
+            following.followed.update(waiting)
+            images: dict[Key, Image] = {}
+            try:
+                items = yield from fetch(self.asking, waiting)
+            except (Refused, NoAnswer) as failure:
+                if not _may_pass(failure):
+                    raise
+                following.left.update(dict.fromkeys(waiting, failure))
+                return
             for key, item in items.items():
                 try:
-                    image = image_of(item)
+                    images[key] = image_of(item)
                 except BrokenItem as broken:
                     logger.warning("left as it is: %s", broken)
-                    continue
-                self.images.learn_shards(key, image)
-                seen = (yield from self._follow_one(key, image, now, since)) or image
-                related += [shard_key(key, shard) for shard in range(seen.shards)]
-            keys = related
+            seen = yield from some_at_once([self._follow_or_note(*one, now, following) for one in images.items()])
+            keys = [
+                shard_key(key, shard) for key, image in zip(images, seen, strict=True) for shard in range(image.shards)
+            ]
+
+    def _follow_or_note(self, key: Key, image: Image, now: int, following: Following) -> Plan[Image]:
+        """Let one follow, or note that it did not. The bucket as it was last seen."""
+        self.images.learn_shards(key, image)
+        try:
+            return (yield from self._follow_one(key, image, now, following.since)) or image
+        except (Refused, NoAnswer) as failure:
+            if not _may_pass(failure):
+                raise
+            following.left[key] = failure
+            return image
 
     def _follow_one(self, key: Key, image: Image, now: int, since: Window) -> Plan[Image | None]:
         """Let one follow. The bucket as it is then, if it still is."""
@@ -200,13 +255,13 @@ class RewritingPlans(PostingPlans):
         return (yield from self.write_until_done(key, image, rebased, now, nonce, until))
 
     def fill(self, key: Key, image: Image, now: int, until: Window) -> Plan[None]:
-        """Fill every limit of a bucket."""
+        """Fill every limit of a bucket, once: the baseline moves, so that a try which arrives later is refused."""
         nonce = self.marks.nonce(now)
 
         def filled(seen: Image) -> Update:
-            return self._plain_update(seen, Wish({}, fill=True), now, nonce, until)
+            return self._plain_update(seen, Wish({}, fill=True, rebase=True), max(now, seen.rf + 1), nonce, until)
 
-        yield from self.write_until_done(key, image, filled, now, nonce, until)
+        yield from self.write_until_done(key, image, filled, now, nonce, until, once=True)
 
     def _restamp(self, key: Key, image: Image, cv: str, now: int, until: Window) -> Plan[Image]:
         """No limits hold any more: whoever knew the old ones must notice. The bucket as it was last seen."""
@@ -228,12 +283,18 @@ class RewritingPlans(PostingPlans):
         now: int,
         nonce: str,
         until: Window,
+        *,
+        once: bool = False,
     ) -> Plan[Image | None]:
         """Write to a bucket, each time by how it is then, until it is done or ``write_for`` has nothing to write.
 
-        The bucket as it is then; ``None`` if it is gone.
+        The bucket as it is then; ``None`` if it is gone. ``once``: a write that moves the baseline, and must not be
+        done for the second time. If the answer to a try is lost, and the bucket has a new baseline by then and more
+        writers than it remembers, it is the try that was done if that is its baseline; else the silence is raised.
         """
         tries = 0
+        lost: NoAnswer | None = None
+        at_loss = image
         while (write := write_for(image)) is not None:
             call = self.call_to_update(write.params(self.asking.table, key), until)
             (answer,) = yield from self.ask_together([call])
@@ -244,11 +305,19 @@ class RewritingPlans(PostingPlans):
                 if answer.item is None:
                     self.images.forget(key)
                     return None
-                image = image_of(answer.item)
+                before, image = image, image_of(answer.item)
                 if nonce in image.ring:
                     break  # by a try whose answer was lost
+                if once and image.inc != before.inc:
+                    return None  # another life: this one is gone
+                if once and lost is not None and image.rf != at_loss.rf and at_loss.ring[0] not in image.ring:
+                    if image.rf == max(now, at_loss.rf + 1):
+                        break
+                    raise lost
             elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
                 raise answer
+            elif isinstance(answer, NoAnswer) and answer.sent:
+                lost, at_loss = answer, image
             tries += 1
             if tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, answer)
@@ -273,3 +342,16 @@ class RewritingPlans(PostingPlans):
                 yield from self.adopt(key, memory.image, current, now, until)
         except (Refused, NoAnswer):
             return  # the next acquire that resolves will see it
+
+
+def _may_pass(failure: Refused | NoAnswer) -> bool:
+    """Whether the same may succeed later."""
+    return isinstance(failure, NoAnswer) or failure.by_throttling or failure.by_conflict
+
+
+def _not_reached(which: str, failure: Refused | NoAnswer) -> RateLimiterUnavailable:
+    return RateLimiterUnavailable(
+        f"the change is stored, but {which} reached: {failure}",
+        hint="a bucket obeys it from the first acquire on that reads its limits again, within config_cache_ttl; to "
+        "bring all over at once, repeat the change",
+    )

@@ -10,6 +10,7 @@ from zae_limiter.stores.dynamodb.errors import unavailable, verb
 from zae_limiter.stores.dynamodb.keys import shard_key
 from zae_limiter.stores.dynamodb.plans.audit import Trace, traced
 from zae_limiter.stores.dynamodb.plans.changes import commit
+from zae_limiter.stores.dynamodb.plans.listing import AT_ONCE, side_by_side
 from zae_limiter.stores.dynamodb.plans.looking import LookingPlans, by_bucket
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.protocol import Posting
@@ -47,9 +48,13 @@ class SettlingPlans(LookingPlans):
         ns = yield from self.checked_ns(until)
         images = yield from self.buckets_of(ns, entity_id, resource, now, until)
         count = len(by_bucket(images.values()))
-        for key, image in images.items():
-            yield from self.fill(key, image, self.images.corrected(now), until)
+        found = list(images.items())
+        for start in range(0, len(found), AT_ONCE):
+            until = yield from self.asking.window()
+            some = found[start : start + AT_ONCE]
+            yield from side_by_side([self.fill(*one, self.images.corrected(now), until) for one in some])
         self.images.forget_denials()
+        until = yield from self.asking.window()
         trace = Trace(entity_id, "buckets_reset", resource, principal, {"buckets": count})
         yield from commit(self.asking, [traced(self.asking, ns, trace, now, until)], until)
         return count

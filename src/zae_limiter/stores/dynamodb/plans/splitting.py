@@ -51,15 +51,22 @@ def split_first(asking: Asking, key: Key, now: int, until: Window) -> Plan[bool]
 
 
 def make_shard(asking: Asking, key: Key, now: int, until: Window) -> Plan[Image | None]:
-    """The shard at ``key``, made from its ancestor if need be. ``None``: it is lost, or others are busy."""
+    """The shard at ``key``, made from its ancestor if need be. ``None``: it is lost, or others are busy.
+
+    Or the bucket began another life since a client learned of that shard, and is divided less: the first shard says
+    how many there are, and clients that read or remove a bucket look for no others.
+    """
     shard = shard_of(key)
     if shard == 0:
         return None  # it has no ancestor: who misses it begins a new bucket
     for _ in range(MOST_SHARDS.bit_length()):
         above = shard_key(key, ancestor_of(shard))
-        found = yield from asking.get_all([key, above], until)
+        first = shard_key(key, 0)
+        found = yield from asking.get_all([key, above, first], until)
         if key in found:
             return image_of(found[key])
+        if first not in found or image_of(found[first]).shards <= shard:
+            return None
         if above not in found:
             if shard_of(above) == 0 or (yield from make_shard(asking, above, now, until)) is None:
                 return None

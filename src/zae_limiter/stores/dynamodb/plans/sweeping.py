@@ -2,7 +2,8 @@
 
 An undivided bucket that is full again expires by itself. A single shard must not: its share would be gone until the
 others expire too. So the shards of a divided bucket only note when they are surely full, and are removed in one
-transaction that proves, shard by shard, that nobody has written since that was read.
+transaction that proves, shard by shard, that no client has written since that was read, nor made one that was not
+there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import BrokenItem, image_of, key_of
 from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system, shard_key, shard_of, sk_namespace_id
 from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.changes import delete
+from zae_limiter.stores.dynamodb.plans.changes import NEW, delete
 from zae_limiter.stores.dynamodb.plans.listing import whole_namespace
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.writes import FULL_BY
@@ -48,12 +49,14 @@ def _sweep_one(asking: Asking, first: Key) -> Plan[bool]:
         shards = image_of(item).shards
     except BrokenItem:
         return False
-    found = yield from asking.get_all([shard_key(first, shard) for shard in range(shards)], until)
+    keys = [shard_key(first, shard) for shard in range(shards)]
+    found = yield from asking.get_all(keys, until)
     if not all(is_idle(item, until.epoch_s) for item in found.values()):
         return False
-    unchanged = ("rf", "shard_count", "w0")
+    unchanged = ("inc", "rf", "shard_count", "w0")
     writes = [
-        delete(asking.table, key, {name: _value(item[name]) for name in unchanged}) for key, item in found.items()
+        delete(asking.table, key, {name: _value(found[key][name]) for name in unchanged} if key in found else NEW)
+        for key in keys
     ]
     return not (yield from asking.transact(writes, until))
 

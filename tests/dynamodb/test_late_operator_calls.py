@@ -1,0 +1,326 @@
+"""What an operator asked for is done once: a request that arrives late, or twice, finds another life and does nothing.
+
+For every write of a deletion, a reset, a change of limits or of a namespace: its answer is lost, the verb goes on and
+returns, the entity is in use again, and then the request arrives (or arrives for the second time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from scripted_plans import Ended, Script, answer, go_on, steps
+from scripted_tables import RESOURCE, Client, Table
+from test_sweeping import divide
+
+from simulation.mutations import a_deletion_ignores_what_was_written_since
+from zae_limiter import Limit
+from zae_limiter.exceptions import RateLimiterUnavailable
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.items import Image, image_of, key_of
+from zae_limiter.stores.dynamodb.keys import bucket_key, shard_of
+from zae_limiter.stores.dynamodb.plans import dropping
+from zae_limiter.stores.dynamodb.plans.splitting import split_first
+from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Together
+from zae_limiter.stores.dynamodb.versions import FENCED
+from zae_limiter.stores.protocol import Scope
+
+DAY = (Limit.per_day("rpd", 10),)
+RAISED = (Limit.per_day("rpd", 11),)
+WRITES = ("PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems")
+
+Act = Callable[[Client, Table], Plan[Any]]
+
+ACTS: dict[str, Act] = {
+    "delete_entity": lambda client, table: client.space.delete_entity("key", None, table.now),
+    "reset": lambda client, table: client.space.reset("key", None, None, table.now),
+    "reset of one": lambda client, table: client.space.reset("key", RESOURCE, None, table.now),
+    "set_config": lambda client, table: client.space.set_config(Scope(), DAY, None, None, True, table.now),
+    "delete_config": lambda client, table: client.space.delete_config(Scope("key", RESOURCE), None, True, table.now),
+}
+
+
+def used_up(*, shards: int = 1) -> Table:
+    """A table on which one entity has taken all of its ten."""
+    table = Table()
+    client = table.operator
+    client.run(client.space.set_config(Scope(), DAY, None, None, True, table.now))
+    client.run(client.space.set_config(Scope("key", RESOURCE), DAY, None, None, True, table.now))
+    assert drain(table) == 10
+    if shards > 1:
+        divide(table, client, shards)
+    pass_time(table)
+    return table
+
+
+def pass_time(table: Table, milliseconds: int = 1_500) -> None:
+    table.now += milliseconds
+    table.timer += milliseconds
+
+
+def drain(table: Table) -> int:
+    """How many a client gets that remembers nothing."""
+    client = table.client()
+    for taken in range(100):
+        if not client.takes("key", {"rpd": 1}):
+            return taken
+    raise AssertionError("there is no end to it")
+
+
+def run_hearing(plan: Plan[Any], table: Table, hear: Callable[[Call], Any]) -> Ended:
+    """Run a plan whose calls are answered by ``hear``; by the model, where that says nothing."""
+    stepping = steps(plan, table)
+    request = go_on(stepping)
+    while not isinstance(request, Ended):
+        calls = request.calls if isinstance(request, Together) else [request]
+        answers = [heard if (heard := hear(call)) is not None else answer(table, call)[0] for call in calls]
+        request = go_on(stepping, answers if isinstance(request, Together) else answers[0])
+    return request
+
+
+def run_but(plan: Plan[Any], table: Table, number: int, *, twice: bool) -> tuple[Ended, Call | None]:
+    """Run a plan of which the ``number``-th write is not answered (``twice``: it is). How it ended, and that write."""
+    writes: list[Call] = []
+
+    def hear(call: Call) -> NoAnswer | None:
+        if call.operation not in WRITES:
+            return None
+        writes.append(call)
+        return NoAnswer("lost") if len(writes) == number + 1 and not twice else None
+
+    ended = run_hearing(plan, table, hear)
+    return ended, writes[number] if number < len(writes) else None
+
+
+def arrives(table: Table, call: Call) -> None:
+    Script(table)._done(call)
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["late", "twice"])
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_what_arrives_late_mints_nothing(act: Act, shards: int, twice: bool) -> None:
+    for number in range(100):
+        table = used_up(shards=shards)
+        ended, late = run_but(act(table.client(), table), table, number, twice=twice)
+        assert ended.error is None
+        if late is None:
+            assert number > 1, "there was nothing to hold back"
+            return
+        drain(table)
+        pass_time(table)
+        assert drain(table) == 0
+        arrives(table, late)
+        assert drain(table) == 0, f"{number}: {late}"
+    raise AssertionError("there is no end to it")
+
+
+def test_a_deletion_that_arrives_late_finds_the_entity_that_was_made_again() -> None:
+    table = used_up()
+    ended, late = run_but(ACTS["delete_entity"](table.client(), table), table, 2, twice=False)
+    assert ended.error is None
+    assert late is not None
+    assert late.operation == "DeleteItem"
+    operator = table.operator
+    operator.run(operator.space.set_config(Scope("key", RESOURCE), DAY, None, None, True, table.now))
+    assert drain(table) == 10
+    before = table.item("key")
+    arrives(table, late)
+    assert table.item("key") == before
+
+
+def test_a_deletion_that_was_given_up_does_not_arrive_once_the_bucket_is_in_use_again() -> None:
+    table = used_up()
+    kept: list[Call] = []
+
+    def hear(call: Call) -> NoAnswer | None:
+        if call.operation != "DeleteItem":
+            return None
+        kept.append(call)
+        table.timer += 10_000
+        return NoAnswer("lost")
+
+    ended = run_hearing(ACTS["delete_entity"](table.client(), table), table, hear)
+    assert isinstance(ended.error, RateLimiterUnavailable)
+    assert drain(table) == 0, "a client that meets the fence goes on with what is there"
+    arrives(table, kept[0])
+    assert drain(table) == 0
+
+
+# Resets
+
+
+def test_a_reset_that_was_done_is_not_done_again_however_many_wrote_since() -> None:
+    table = used_up()
+    lost: list[Call] = []
+
+    def hear(call: Call) -> NoAnswer | None:
+        if call.operation != "UpdateItem" or lost:
+            return None
+        lost.append(call)
+        arrives(table, call)
+        assert drain(table) == 10, "the ring remembers four writers, these were ten"
+        return NoAnswer("lost")
+
+    ended = run_hearing(ACTS["reset of one"](table.client(), table), table, hear)
+    assert lost
+    assert ended.error is None
+    assert drain(table) == 0
+
+
+def test_a_reset_of_which_nothing_is_known_any_more_says_so() -> None:
+    """Its answer was lost, and others have moved the baseline since, and written more than the ring remembers."""
+    table = used_up()
+    operator = table.operator
+    lost: list[Call] = []
+
+    def hear(call: Call) -> NoAnswer | None:
+        if call.operation != "UpdateItem" or lost:
+            return None
+        lost.append(call)
+        arrives(table, call)
+        pass_time(table, 5)
+        operator.run(operator.space.set_config(Scope("key", RESOURCE), RAISED, None, None, True, table.now))
+        assert drain(table) == 10
+        return NoAnswer("lost")
+
+    ended = run_hearing(ACTS["reset of one"](table.client(), table), table, hear)
+    assert isinstance(ended.error, RateLimiterUnavailable)
+    assert ended.error.ambiguous
+    assert drain(table) == 0
+
+
+# Deletions and splits
+
+
+def split_it(table: Table) -> None:
+    """A client draws, so that no fence holds it up, and divides the bucket."""
+    client = table.client()
+    client.takes("key", {"rpd": 1})
+    until = client.run(client.store.asking.window())
+    first = bucket_key(table.ns, "key", RESOURCE)
+    client.run(split_first(client.store.asking, first, table.now, until))
+
+
+def test_without_its_last_write_a_deletion_would_leave_shards_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_deletion_ignores_what_was_written_since(monkeypatch)
+    with pytest.raises(AssertionError, match=r"\[1\]|\[0, 1\]"):
+        test_a_split_at_any_moment_of_a_deletion_leaves_nothing_behind(1)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_split_at_any_moment_of_a_deletion_leaves_nothing_behind(shards: int) -> None:
+    for number in range(200):
+        table = used_up(shards=shards)
+        pass_time(table)
+        script = Script(table, meanwhile={number: lambda table=table: split_it(table)})  # type: ignore[misc]
+        ended = script.run(ACTS["delete_entity"](table.client(), table))
+        assert ended.error is None
+        left = sorted(shard_of(key_of(item)) for item in table.buckets())
+        assert left in ([], [0]), left
+        if number >= len(ended.calls):
+            return
+    raise AssertionError("there is no end to it")
+
+
+def with_traffic(table: Table, client: Client, most: int) -> tuple[Ended, int]:
+    """Delete the entity of a bucket that another client draws from after every call. How it ended, after how many."""
+    busy = table.client()
+    busy.take("key", {"rpd": 1})
+    stepping = steps(ACTS["delete_entity"](client, table), table)
+    request = go_on(stepping)
+    for number in range(most):
+        if isinstance(request, Ended):
+            return request, number
+        answers = answer(table, request)
+        image = table.image("key")
+        if image is not None:
+            memory = busy.space.images.get(bucket_key(table.ns, "key", RESOURCE))
+            if memory is not None and memory.image.cv == image.cv:
+                busy.takes("key", {"rpd": 1})  # by what it remembers: whoever is fenced has to read first
+        request = go_on(stepping, answers if isinstance(request, Together) else answers[0])
+    raise AssertionError("it was overtaken every time")
+
+
+def test_a_busy_bucket_is_deleted_all_the_same() -> None:
+    table = Table()
+    many = (Limit.per_day("rpd", 1_000),)
+    table.operator.run(table.operator.space.set_config(Scope(), many, None, None, True, table.now))
+    ended, calls = with_traffic(table, table.client(), 40)
+    assert ended.error is None
+    assert calls < 15
+    assert table.image("key") is None
+
+
+def test_without_the_fence_a_busy_bucket_would_not_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seemingly_fenced(item: Any) -> Image:
+        image = image_of(item)
+        image.cv = FENCED
+        return image
+
+    monkeypatch.setattr(dropping, "image_of", seemingly_fenced)
+    with pytest.raises(AssertionError):
+        test_a_busy_bucket_is_deleted_all_the_same()
+
+
+# Namespaces
+
+
+def given_up(plan: Plan[Any], table: Table, operation: str) -> Call:
+    """Run a plan whose first such call is not answered before its deadline; the call."""
+    kept: list[Call] = []
+
+    def hear(call: Call) -> NoAnswer | None:
+        if call.operation != operation:
+            return None
+        kept.append(call)
+        table.timer += 10_000
+        return NoAnswer("lost")
+
+    assert isinstance(run_hearing(plan, table, hear).error, RateLimiterUnavailable)
+    return kept[0]
+
+
+def test_a_deletion_of_a_namespace_that_arrives_late_finds_it_recovered() -> None:
+    table = used_up()
+    store, run = table.operator.store, table.operator.run
+    late = given_up(store.delete_namespace("default", None, table.now), table, "TransactWriteItems")
+    run(store.delete_namespace("default", None, table.now))
+    run(store.recover_namespace("default", None, table.now))
+    arrives(table, late)
+    assert run(store.get_namespace("default")).deleted_at is None
+    assert drain(table) == 0
+
+
+def test_a_purge_that_arrives_late_finds_another_deletion() -> None:
+    table = used_up()
+    store, run = table.operator.store, table.operator.run
+    run(store.delete_namespace("default", None, table.now))
+    late = given_up(store.purge_namespace("default"), table, "TransactWriteItems")
+    run(store.recover_namespace("default", None, table.now))
+    run(store.delete_namespace("default", None, table.now))
+    arrives(table, late)
+    assert run(store.recover_namespace("default", None, table.now)).deleted_at is None
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["late", "twice"])
+def test_nothing_of_a_purge_reaches_the_next_namespace_of_that_name(twice: bool) -> None:
+    for number in range(20):
+        table = used_up()
+        store, run = table.operator.store, table.operator.run
+        run(store.delete_namespace("default", None, table.now))
+        ended, late = run_but(store.purge_namespace("default"), table, number, twice=twice)
+        assert ended.error is None
+        if late is None:
+            assert number > 2
+            return
+        run(store.register_namespace("default", None, table.now))
+        operator = table.client()
+        operator.run(operator.space.set_config(Scope(), DAY, None, None, True, table.now))
+        assert drain(table) == 10
+        before = table.model.snapshot(table.NAME)
+        arrives(table, late)
+        assert table.model.snapshot(table.NAME) == before
+        assert drain(table) == 0
+    raise AssertionError("there is no end to it")
