@@ -47,10 +47,15 @@ _BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#([0-9]+)").fullm
 
 
 class Edge(NamedTuple):
-    """One end of a span: the change that is there, and the counters just outside of it."""
+    """One end of a span: the change that is there, and the counters just outside of it.
+
+    ``mark`` is that of the change's writer, as the bucket then has it in ``w0``: a bucket that still has it there was
+    not written to since. Only last edges have one.
+    """
 
     sequence: str
     counters: Counters
+    mark: str = ""
 
 
 class Life(NamedTuple):
@@ -145,7 +150,8 @@ def first_attributes(edge: Edge) -> dict[str, Any]:
 def last_attributes(edge: Edge) -> dict[str, Any]:
     """The last edge as attributes."""
     ended = {f"tc_{name}": milli for name, milli in edge.counters.milli.items()}
-    return {"ls": edge.sequence, "ev": edge.counters.events, **ended}
+    mark = {"lw": edge.mark} if edge.mark else {}
+    return {"ls": edge.sequence, "ev": edge.counters.events, **ended, **mark}
 
 
 def first_edge(item: Item) -> Edge:
@@ -155,7 +161,8 @@ def first_edge(item: Item) -> Edge:
 
 def last_edge(item: Item) -> Edge:
     """The last edge of a snapshot."""
-    return Edge(item["ls"]["S"], Counters(int(item["ev"]["N"]), _amounts(item, "tc_")))
+    counters = Counters(int(item["ev"]["N"]), _amounts(item, "tc_"))
+    return Edge(item["ls"]["S"], counters, item.get("lw", {}).get("S", ""))
 
 
 def _amounts(item: Item, prefix: str) -> dict[str, int]:
