@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.items import RING, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.updates import Update
-from zae_limiter.stores.dynamodb.values import encode_item
+from zae_limiter.stores.dynamodb.values import encode_item, number_in
 from zae_limiter.stores.dynamodb.writes import FULL_BY
 
 _CARRIED = ("cv", "cascade", "parent_id", "entity_id", "resource")
@@ -85,7 +85,7 @@ def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key,
     write.remove("ttl")
     full_by = item.get("ttl") or item.get(FULL_BY)
     if full_by is not None:
-        new[FULL_BY] = int(full_by["N"])
+        new[FULL_BY] = number_in(full_by)
         write.set(FULL_BY, new[FULL_BY])
     carried: Mapping[str, Any] = {
         name: value

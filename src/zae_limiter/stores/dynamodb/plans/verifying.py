@@ -18,7 +18,7 @@ from zae_limiter.models.proofs import UsageChain, UsageProof
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import key_of
+from zae_limiter.stores.dynamodb.items import decoder, key_of, unless_broken
 from zae_limiter.stores.dynamodb.keys import GSI3, Key, bucket_key, pk_entity
 from zae_limiter.stores.dynamodb.marks import nonce_time
 from zae_limiter.stores.dynamodb.plans.base import SpaceBase
@@ -56,7 +56,7 @@ class VerifyingVerbs(SpaceBase):
         ns = yield from self.checked_ns()
         prefix = "#USAGE#" if resource is None else f"#USAGE#{resource}#"
         items = yield from self.asking.query_all(pk_entity(ns, entity_id), prefix=prefix)
-        spans = [span_of(item) for item in items]
+        spans = [span for item in items if (span := unless_broken(span_of, item)) is not None]
         live = yield from self._live(ns, entity_id, resource, {span.life for span in spans})
         return UsageProof(entity_id, resource, tuple(chains_from(spans, live, now)))
 
@@ -67,12 +67,14 @@ class VerifyingVerbs(SpaceBase):
         keys: dict[Key, None] = dict.fromkeys(key_of(item) for item in found)
         keys |= dict.fromkeys(bucket_key(ns, entity_id, life.resource, life.shard) for life in sorted(lives))
         items = yield from fetch(self.asking, list(keys))
-        return {life_of(key.pk, item): live_bucket(item) for key, item in items.items()}
+        buckets = [unless_broken(live_bucket, item) for item in items.values()]
+        return dict(bucket for bucket in buckets if bucket is not None)
 
 
-def live_bucket(item: Item) -> LiveBucket:
-    """What a bucket's item says about its counters."""
-    return LiveBucket(counters_in(item), item["w0"]["S"])
+@decoder("a bucket")
+def live_bucket(item: Item) -> tuple[Life, LiveBucket]:
+    """Whose life a bucket's item shows, and what it says about its counters."""
+    return life_of(item["PK"]["S"], item), LiveBucket(counters_in(item), item["w0"]["S"])
 
 
 def chains_from(spans: Iterable[Span], live: Mapping[Life, LiveBucket], now: int) -> list[UsageChain]:
