@@ -27,6 +27,7 @@ USES: dict[str, Callable[[SyncRateLimiter], object]] = {
     "limits": lambda limiter: limiter.get_limits("key"),
     "system": lambda limiter: limiter.get_system_defaults(),
     "audit": lambda limiter: limiter.get_audit_events(),
+    "namespaces": lambda limiter: limiter.repository.list_namespaces(),
     "reset": lambda limiter: limiter.reset("key"),
     "set": lambda limiter: limiter.set_limits("key", [Limit.per_day("rpd", 20)]),
     "delete": lambda limiter: limiter.delete_entity("key"),
@@ -61,6 +62,7 @@ COLUMNS = {
     "configs": ["limits", "on_unavailable", "version"],
     "entities": ["name", "parent_id", "cascade", "metadata", "version", "created_ms"],
     "usage": ["hour", "start", "end"],
+    "namespaces": ["created_ms", "deleted_ms", "epoch"],
     "audit": ["at_ms", "action", "details", "principal"],
 }
 

@@ -40,6 +40,14 @@ def top_bit(shard: int) -> int:
     return 1 << (shard.bit_length() - 1)
 
 
+def full_by_in(item: Item) -> int | None:
+    """When a shard is surely full, in seconds since the epoch, if it says so: the next draw tells it anew."""
+    try:
+        return number_in(item.get("ttl") or item[FULL_BY])
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
 def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key, dict[str, Any]]:
     """The write that halves the shard of ``item``, and the new shard: where it is, and what it is."""
     image = image_of(item)
@@ -83,10 +91,10 @@ def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key,
     write.set("shard_count", 2 * shards)
     write.set(GAUGE_TK, image.gauge_burst - WRITE)
     write.remove("ttl")
-    full_by = item.get("ttl") or item.get(FULL_BY)
+    full_by = full_by_in(item)
     if full_by is not None:
-        new[FULL_BY] = number_in(full_by)
-        write.set(FULL_BY, new[FULL_BY])
+        new[FULL_BY] = full_by
+        write.set(FULL_BY, full_by)
     carried: Mapping[str, Any] = {
         name: value
         for name, value in item.items()

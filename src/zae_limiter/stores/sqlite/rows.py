@@ -115,6 +115,11 @@ def config_from_row(row: Sequence[Any]) -> Config:
     return Config(limits_from_text(text(limits)), policy, whole(version, 0))
 
 
+@decoder("the epoch of a namespace")
+def next_epoch(stored: Any) -> int:
+    return whole(stored, 0, LAST_INTEGER - 1) + 1
+
+
 def terms_to_text(bucket: Bucket) -> str:
     """The limits in force, then those that rest."""
     if bucket.stored_terms is not None:
