@@ -41,6 +41,10 @@ from zae_limiter.models.status import LimitStatus
 MILLI = 1000
 """Millitokens per token, and milliseconds per second."""
 
+MOST_STORED = 10**36
+"""No balance and no counter comes near that, and every store can add to what is below: DynamoDB is exact up to 38
+digits. What a store reads that is beyond is none of ours."""
+
 
 def share(x: int, shard: int, shards: int) -> int:
     """What shard number ``shard`` of ``shards`` has of ``x``. Over all shards this adds up to ``x``."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.items import address
+from zae_limiter.stores.dynamodb.items import address, decoder, unless_broken
 from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.plans.listing import side_by_side
@@ -46,7 +46,8 @@ class Checkpoints:
         """How far each shard was counted, by anybody."""
         prefix = checkpoint_key(self._stream, "").sk
         items = yield from self._asking.query_all(pk_system(REGISTRY), prefix=prefix)
-        return {item["SK"]["S"].removeprefix(prefix): position_in(item) for item in items}
+        found = {item["SK"]["S"].removeprefix(prefix): unless_broken(position_in, item) for item in items}
+        return {shard: position for shard, position in found.items() if position is not None}
 
     def save(self, positions: Positions, shards: Iterable[str]) -> Plan[None]:
         """Write the positions of some shards. Where the table has one that is further, it is taken over."""
@@ -75,7 +76,7 @@ class Checkpoints:
         except Refused as refusal:
             if not refusal.by_condition:
                 raise
-            return None if refusal.item is None else position_in(refusal.item)
+            return None if refusal.item is None else unless_broken(position_in, refusal.item)
         return None
 
 
@@ -90,9 +91,13 @@ def attributes_of(position: Position) -> dict[str, str | bool]:
     return {**after, "finished": position.finished, "place": place_of(position)}
 
 
+@decoder("a checkpoint")
 def position_in(item: Item) -> Position:
-    """The position that a checkpoint has."""
-    return Position(item.get("after", {}).get("S"), item["finished"]["BOOL"])
+    """The position that a checkpoint has. Raises ``BrokenItem``."""
+    after = item["after"]["S"] if "after" in item else None
+    if after is not None:
+        sequence_key(after)
+    return Position(after, item["finished"]["BOOL"])
 
 
 def place_of(position: Position) -> str:

@@ -13,10 +13,11 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.items import address
+from zae_limiter.stores.dynamodb.items import address, decoder, unless_broken
 from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
-from zae_limiter.stores.dynamodb.values import encode_item
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.values import encode_item, number_in
 
 MEMBER: Final = "#AGGREGATOR#"
 BEAT_EVERY_MS: Final = 10_000
@@ -40,7 +41,7 @@ class Members:
         present = {
             item["SK"]["S"].removeprefix(MEMBER)
             for item in (yield from self._asking.query_all(pk_system(REGISTRY), until, prefix=MEMBER))
-            if abs(until.epoch_s - int(item["seen"]["N"])) < MISSED_AFTER_S
+            if abs(until.epoch_s - (unless_broken(seen_in, item) or 0)) < MISSED_AFTER_S
         }
         return frozenset(present | {self.name})
 
@@ -56,6 +57,12 @@ class Members:
             "Item": {**address(Key(pk_system(REGISTRY), f"{MEMBER}{self.name}")), **attributes},
         }
         yield from self._asking.ask("PutItem", params, until, repeatable=True)
+
+
+@decoder("a member")
+def seen_in(item: Item) -> int:
+    """When a member last said that it is there, in seconds since the epoch."""
+    return number_in(item["seen"])
 
 
 def owner_of(shard: str, members: Iterable[str]) -> str:

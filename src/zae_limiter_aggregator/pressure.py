@@ -12,10 +12,13 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from zae_limiter.bucket import accrued_in_a_second
+from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
-from zae_limiter.stores.dynamodb.gauge import MOST_SHARDS, may_split_at
+from zae_limiter.stores.dynamodb.gauge import may_split_at
+from zae_limiter.stores.dynamodb.keys import MOST_SHARDS
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.snapshots import Life
+from zae_limiter.stores.dynamodb.values import number_in
 
 HOT_PERCENT: Final = 80
 """From here on a shard is split, before its clients have to."""
@@ -62,10 +65,8 @@ def should_split(load: Load) -> bool:
 
 def pressure_of(life: Life, image: Item, written_ms: int) -> Load:
     """What an image of a bucket tells. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
-    shards, baseline = int(image["shard_count"]["N"]), int(image["rf"]["N"])
-    tk, ceiling = (int(image[f"b_{RESERVED_LIMIT_NAME}_{field}"]["N"]) for field in ("tk", "bx"))
-    if min(shards, ceiling) < 1:
-        raise ValueError("a gauge has a ceiling, and a bucket at least one shard")
+    shards, baseline = number_in(image["shard_count"], 1, MOST_SHARDS), number_in(image["rf"], 0, LAST_MOMENT_MS)
+    tk, ceiling = number_in(image[f"b_{RESERVED_LIMIT_NAME}_tk"]), number_in(image[f"b_{RESERVED_LIMIT_NAME}_bx"], 1)
     level = tk + accrued_in_a_second(ceiling, baseline, written_ms)
     return Load(life, shards, baseline, written_ms, min(level, ceiling), ceiling)
 

@@ -121,7 +121,7 @@ def joined(changes: Sequence[ParsedBucketRecord]) -> Finding:
     """What several changes of one hour say together."""
     first = min(changes, key=lambda change: change.place)
     last = max(changes, key=lambda change: change.place)
-    span = Span(first.life, first.hour, Edge(first.place, first.before), Edge(last.place, last.after))
+    span = Span(first.life, first.hour, Edge(first.place, first.before), Edge(last.place, last.after, last.mark))
     return Finding(span, first.begins_hour, tuple(change.sequence for change in changes))
 
 

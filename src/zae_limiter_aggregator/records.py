@@ -52,7 +52,7 @@ class ParsedBucketRecord:
 
     ``sequence`` is its number as the stream has it, ``place`` the same in a form that sorts. ``earlier_ms`` is when
     the change before it was written; ``None`` if the bucket's life began with this one. ``load`` is how hard it is
-    written to; ``None`` for one that does not tell.
+    written to; ``None`` for one that does not tell. ``mark`` is its writer's.
     """
 
     sequence: str
@@ -63,6 +63,7 @@ class ParsedBucketRecord:
     before: Counters
     after: Counters
     load: Load | None = None
+    mark: str = ""
 
     @property
     def grants(self) -> int:
@@ -129,7 +130,9 @@ def _parse(event: str, sequence: str, pk: str, change: Mapping[str, Any]) -> Par
         if life_of(pk, old) == life:
             before, earlier = counters_in(old, hour), _written(old)
     load = _load(life, new, written)
-    return ParsedBucketRecord(sequence, place, life, written, earlier, before, counters_in(new, hour), load)
+    return ParsedBucketRecord(
+        sequence, place, life, written, earlier, before, counters_in(new, hour), load, new["w0"]["S"]
+    )
 
 
 def _written(image: Item) -> int:

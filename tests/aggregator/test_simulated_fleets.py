@@ -14,9 +14,8 @@ from simulation.profiles import PROFILES
 from simulation.schedule import Schedule
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.verifying import chains_from
+from zae_limiter.stores.dynamodb.plans.verifying import LiveBucket, chains_from
 from zae_limiter.stores.dynamodb.snapshots import Life, span_of, used_by_hour
-from zae_limiter.stores.windows import Counters
 from zae_limiter_aggregator.processor import Processor
 from zae_limiter_aggregator.records import parse_record
 
@@ -74,13 +73,13 @@ class AggregatedSchedule:
         assert self.fleet.at_once(self._processor.process(batch)).failures == ()
         self.batches += 1
 
-    def ends(self) -> dict[Life, Counters]:
+    def ends(self) -> dict[Life, LiveBucket]:
         """What every life of every bucket had counted at its end."""
-        found: dict[Life, Counters] = {}
+        found: dict[Life, LiveBucket] = {}
         for record in self.records():
             parsed = parse_record(record)
             if parsed is not None:
-                found[parsed.life] = parsed.after
+                found[parsed.life] = LiveBucket(parsed.after, parsed.mark)
         return found
 
 
@@ -97,11 +96,11 @@ def test_what_is_counted_is_what_every_life_ended_with(profile: str) -> None:
         chains = chains_from(spans, ends, told.fleet.now)
         assert {chain.gaps for chain in chains} == {()}, seed
         assert {chain.behind for chain in chains} == {0}, seed
-        taken = sum(counters.events for counters in ends.values())
+        taken = sum(bucket.counters.events for bucket in ends.values())
         assert sum(hour.events for hour in used_by_hour(spans)) == taken, seed
-        for life, counters in ends.items():
+        for life, bucket in ends.items():
             used = used_by_hour(span for span in spans if span.life == life)
-            for name, milli in counters.milli.items():
+            for name, milli in bucket.counters.milli.items():
                 assert sum(hour.milli.get(name, 0) for hour in used) == milli, (seed, life, name)
         lives, batches = lives + len(ends), batches + told.batches
     assert lives >= SCHEDULES

@@ -101,6 +101,7 @@ def test_a_snapshot_has_both_edges_and_stands_in_the_indexes(place: Place) -> No
         "tc_rpm": 6_000,
         "st_tpm": 0,
         "tc_tpm": 0,
+        "lw": decode_item(bucket[2].new or {})["w0"],
         "ttl": EPOCH_S + 90 * 86_400,
     }
 

@@ -168,6 +168,77 @@ def test_clocks_that_differ_break_nothing(world: World) -> None:
     assert {link.hours for link in verified(world.limiter).chains} == {2}
 
 
+# A last hour that says more than the bucket
+
+
+def spoil_last_hour(world: World, **changes: Any) -> None:
+    """Change attributes of the last hour by hand; ``None`` removes one."""
+    key = max(key for key in world.model.snapshot(TABLE) if key[1].startswith("#USAGE#"))
+    item = {**world.model.snapshot(TABLE)[key]}
+    for name, value in changes.items():
+        if value is None:
+            item.pop(name)
+        else:
+            item[name] = {"N": str(value)}
+    world.model.call("PutItem", {"TableName": TABLE, "Item": item})
+
+
+@pytest.mark.parametrize("aggregated_before", [False, True], ids=["by this version", "by one that kept no mark"])
+def test_a_last_hour_that_is_ahead_of_the_bucket_is_a_break(world: World, aggregated_before: bool) -> None:
+    world.hours(1, 4, 10)
+    world.count()
+    spoil_last_hour(world, tc_rpd=530_000, **({"lw": None} if aggregated_before else {}))
+    proof = verified(world.limiter)
+    assert not proof.holds
+    link = world.links()["rpd"]
+    assert link.gaps == (UsageGap(start_of(world, 2), None, -500),)
+    assert (link.counted, link.behind) == (530, 0)
+    assert world.links()["tpd"].gaps == ()
+    assert world.links()[None].gaps == ()
+
+
+def test_grants_that_were_never_given_are_a_break_too(world: World) -> None:
+    world.take(3)
+    world.count()
+    spoil_last_hour(world, ev=7)
+    assert world.links()[None].gaps == (UsageGap(start_of(world, 0), None, -6),)
+
+
+def test_a_last_hour_that_has_seen_the_last_write_and_says_less_is_a_break(world: World) -> None:
+    world.take(3)
+    world.count()
+    spoil_last_hour(world, tc_rpd=1_000)
+    assert world.links()["rpd"].gaps == (UsageGap(start_of(world, 0), None, 2),)
+
+
+def test_what_came_back_and_was_not_counted_yet_is_no_break(world: World) -> None:
+    with world.limiter.acquire("a", "gpt", {"rpd": 9}) as lease:
+        world.count()
+        lease.adjust(rpd=-5)
+    link = world.links()["rpd"]
+    assert (link.gaps, link.counted, link.behind) == ((), 9, -5)
+    world.count()
+    link = world.links()["rpd"]
+    assert (link.gaps, link.counted, link.behind) == ((), 4, 0)
+
+
+def test_what_came_back_and_left_the_stream_uncounted_is_a_break(world: World) -> None:
+    with world.limiter.acquire("a", "gpt", {"rpd": 9}) as lease:
+        world.count()
+        lease.adjust(rpd=-5)
+    world.clock.advance(25 * HOUR)
+    assert world.links()["rpd"].gaps == (UsageGap(start_of(world, 0), None, -5),)
+
+
+def test_a_bucket_that_was_created_again_is_not_compared_with_its_former_life(world: World) -> None:
+    world.limiter.create_entity("a")
+    world.take(9)
+    world.count()
+    world.limiter.delete_entity("a")
+    world.take(1)
+    assert verified(world.limiter).holds
+
+
 def test_an_entity_that_is_none_is_refused(world: World) -> None:
     with pytest.raises(ValidationError):
         world.limiter.verify_usage("no spaces")
@@ -261,6 +332,27 @@ def test_an_hour_that_was_lost_is_found_where_it_was(
         None: (UsageGap(*ends, 1),),
         "rpd": (UsageGap(*ends, amount),),
         "tpd": (UsageGap(*ends, 10),),
+    }
+
+
+def test_a_last_hour_of_a_file_that_is_ahead_of_its_bucket_is_a_break(tmp_path: Any) -> None:
+    import sqlite3
+
+    found = Embedded("sqlite", tmp_path)
+    found.limiter.close()
+    moment = found.clock.start + 2 * HOUR * 1_000
+    with sqlite3.connect(tmp_path / "limits.db") as tampering:
+        ended = '[3,{"rpd":506000,"tpd":30000}]'
+        assert tampering.execute("UPDATE usage SET end = ? WHERE hour = ?", (ended, moment)).rowcount == 1
+    tampering.close()
+    store = open_store(url_of("sqlite", tmp_path), deadline=5.0, config_cache_ttl=60.0, options={})
+    with SyncRepository(store, clock=found.clock) as repository:
+        proof = repository.verify_usage("a")
+    assert not proof.holds
+    assert {chain.limit_name: [gap.amount for gap in chain.gaps] for chain in proof.chains} == {
+        None: [],
+        "rpd": [-500],
+        "tpd": [],
     }
 
 

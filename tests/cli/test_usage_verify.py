@@ -66,7 +66,7 @@ def test_a_break_is_shown_where_it_is_and_exits_with_1(stage: Stage, monkeypatch
     assert ran.code == 1
     assert "gpt-4 rpd, shard 1: +2 before the first hour, 2026-01-01 00:00\n" in ran.out
     assert "+3 between the hours 2026-01-01 00:00 and 2026-01-01 01:00, and in neither" in ran.out
-    assert "-1 in the bucket, and in no hour" in ran.out
+    assert "shard 1: the last hour is 1 ahead of the bucket" in ran.out
     assert "+7 since, 4 expired" in ran.out
     assert "the usage of key-1 is not what was taken" in ran.out
     again = stage.run("usage", "verify", "--entity", "key-1", "--json")

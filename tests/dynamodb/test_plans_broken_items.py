@@ -23,6 +23,11 @@ SPOILED: dict[str, tuple[str, Any]] = {
     "no burst": ("b_rpd_bx", {"N": "0"}),
     "no refill": ("b_rpd_ra", {"N": "0"}),
     "no shards": ("shard_count", {"N": "0"}),
+    "a hundred million shards": ("shard_count", {"N": "100000000"}),
+    "a part of a shard": ("shard_count", {"N": "1.5"}),
+    "a baseline after all time": ("rf", {"N": "1" + "0" * 30}),
+    "tokens out of bounds": ("b_rpd_tk", {"N": "1" + "0" * 40}),
+    "a counter out of bounds": ("b_rpd_tc", {"N": "-1" + "0" * 40}),
     "a strange attribute": ("b_x", {"N": "1"}),
     "a fraction": ("b_rpd_zz", {"N": "1.5"}),
 }
@@ -59,7 +64,7 @@ def test_the_error_is_one_of_ours_and_names_the_bucket(what: str, known: bool) -
     assert "team" in str(error)
 
 
-@pytest.mark.parametrize(("what", "known"), [pair for pair in KINDS_AND_CLIENTS if pair[0] != "no shards"])
+@pytest.mark.parametrize(("what", "known"), KINDS_AND_CLIENTS)
 def test_nothing_stays_taken(what: str, known: bool) -> None:
     error, taken = acquire(known, what)
     assert error is not None

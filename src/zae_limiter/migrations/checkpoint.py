@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from zae_limiter.exceptions import VersionError
 from zae_limiter.migrations.counting import THINGS, Census
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.plans.changes import Overtaken, Write, commit, delete, put, update
@@ -50,8 +51,9 @@ def load(asking: Asking, until: Window) -> Plan[Saved | None]:
     return None if item is None else saved_in(item)
 
 
+@decoder("the position of a migration")
 def saved_in(item: Item) -> Saved:
-    """A position from its item."""
+    """A position from its item. Raises ``BrokenItem``."""
     fields = decode_item(item)
     after = fields.get("after")
     joined = {thing: fields[f"joined_{thing}"] for thing in THINGS if f"joined_{thing}" in fields}

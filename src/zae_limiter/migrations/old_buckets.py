@@ -21,7 +21,7 @@ from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.items import RING, Image, image_of, limit_of
 from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.values import encode_item
+from zae_limiter.stores.dynamodb.values import encode_item, number_in
 from zae_limiter.stores.dynamodb.versions import Versions
 from zae_limiter.stores.dynamodb.writes import FULL_BY, Terms, new_item
 from zae_limiter.stores.protocol import Leg
@@ -111,7 +111,7 @@ def _balance(item: Item, name: str, called: Mapping[str, str], refilled: str, at
     def number(attribute: str, otherwise: int | None = None) -> int:
         if attribute not in item and otherwise is not None:
             return otherwise
-        return int(item[attribute]["N"])
+        return number_in(item[attribute])
 
     try:
         cp = number(called["cp"])

@@ -21,7 +21,7 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import milliseconds_at
 from zae_limiter.naming import check_entity_id, check_limit_name
-from zae_limiter.stores.dynamodb.items import address
+from zae_limiter.stores.dynamodb.items import LAST_VERSION, address
 from zae_limiter.stores.dynamodb.keys import Key, meta_key, pk_entity
 from zae_limiter.stores.dynamodb.plans.configs import config_write
 from zae_limiter.stores.dynamodb.plans.entities import new_entity_attributes
@@ -35,7 +35,7 @@ from zae_limiter.stores.dynamodb.snapshots import (
     last_attributes,
     sequence_key,
 )
-from zae_limiter.stores.dynamodb.values import decode, encode_item
+from zae_limiter.stores.dynamodb.values import decode, encode_item, number_in
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.windows import NOTHING_COUNTED, Counters, hour_of
 
@@ -58,16 +58,16 @@ def old_config(item: Item) -> Config:
     try:
         limits = tuple(_limit(item, name) for name in names)
         policy = item.get("on_unavailable", {}).get("S")
-        version = int(item.get("config_version", {"N": "0"})["N"])
+        version = number_in(item.get("config_version", {"N": "0"}), 0, LAST_VERSION - 1)
         return Config(limits, OnUnavailable(policy) if policy else None, version)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise Unreadable(f"{where(item)} does not tell limits of an older layout ({error!r})") from error
 
 
 def _limit(item: Item, name: str) -> Limit:
-    cp = int(item[f"l_{name}_cp"]["N"])
-    bx = int(item.get(f"l_{name}_bx", {"N": str(cp)})["N"])
-    return Limit(name, cp, int(item[f"l_{name}_ra"]["N"]), int(item[f"l_{name}_rp"]["N"]), bx)
+    cp = number_in(item[f"l_{name}_cp"])
+    bx = number_in(item[f"l_{name}_bx"]) if f"l_{name}_bx" in item else cp
+    return Limit(name, cp, number_in(item[f"l_{name}_ra"]), number_in(item[f"l_{name}_rp"]), bx)
 
 
 def config_item(item: Item, ns: str) -> Item:
@@ -138,7 +138,7 @@ def usage_item(item: Item, ns: str) -> Item:
     try:
         start = _moment(item["window_start"]["S"])
         assert start is not None
-        counted = Counters(int(item.get("total_events", {"N": "0"})["N"]), _sums(item))
+        counted = Counters(number_in(item.get("total_events", {"N": "0"})), _sums(item))
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise Unreadable(f"{where(item)} is not a window of usage ({error!r})") from error
     hour = hour_of(milliseconds_at(start))
@@ -153,7 +153,7 @@ def _sums(item: Item) -> Mapping[str, int]:
     for name, value in item.items():
         if "N" in value and name not in WINDOW_WORDS:
             try:
-                sums[check_limit_name(name)] = int(value["N"]) * MILLI
+                sums[check_limit_name(name)] = number_in(value) * MILLI
             except ValidationError:
                 continue
     return sums

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+LAST_MOMENT_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: no moment that is stored is later."""
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 

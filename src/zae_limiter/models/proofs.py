@@ -11,6 +11,7 @@ class UsageGap:
     """What was taken after one hour ended and before the next began, and is in neither.
 
     ``after`` is ``None`` where the first hour begins too late, ``before`` where the last one ends too early.
+    ``amount`` is negative where the hours say more than was taken.
     """
 
     after: datetime | None
@@ -24,7 +25,8 @@ class UsageChain:
 
     On DynamoDB each shard and each life of a bucket counts by itself; ``life`` is ``None`` where there is only one.
     ``counted`` is what the hours say. ``expired`` was taken before the oldest hour that is kept. ``behind`` is what
-    the live bucket has counted since the last hour ended, and nobody has read yet; ``None`` if the bucket is gone.
+    the live bucket has counted since the last hour ended, and the aggregator has not read yet (negative, if more came
+    back than was taken); ``None`` if the bucket is gone.
     """
 
     resource: str
@@ -48,5 +50,5 @@ class UsageProof:
 
     @property
     def holds(self) -> bool:
-        """Whether every hour begins where the one before ended."""
+        """Whether every hour begins where the one before ended, and the last is not ahead of its bucket."""
         return not any(chain.gaps for chain in self.chains)

@@ -83,7 +83,10 @@ def bucket_in_words(chain: UsageChain) -> str:
 
 def gap_in_words(chain: UsageChain, gap: UsageGap) -> str:
     """Where a chain breaks, and what is missing there."""
-    what = f"{chain.resource} {chain.limit_name or GRANTS}, shard {chain.shard}: {gap.amount:+,}"
+    where = f"{chain.resource} {chain.limit_name or GRANTS}, shard {chain.shard}"
+    if gap.before is None and gap.amount < 0:
+        return f"{where}: the last hour is {-gap.amount:,} ahead of the bucket"
+    what = f"{where}: {gap.amount:+,}"
     if gap.before is None:
         return f"{what} in the bucket, and in no hour"
     if gap.after is None:

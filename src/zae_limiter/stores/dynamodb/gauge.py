@@ -13,6 +13,7 @@ from typing import Any
 from zae_limiter.bucket import MILLI, accrued_in_a_second
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.keys import MOST_SHARDS
 
 GAUGE_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
 
@@ -21,8 +22,6 @@ WRITE = 1 * MILLI
 
 PARTITION_WCU = 1_000
 """What a partition takes per second."""
-
-MOST_SHARDS = 64
 
 PAUSE_BETWEEN_SPLITS_MS = 1_000
 """Shard 0 is left alone for so long after a split, so that its effect is seen first."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, TypeVar
 
-from zae_limiter.bucket import MILLI, Balance
+from zae_limiter.bucket import MILLI, MOST_STORED, Balance
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
-from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.keys import MOST_SHARDS, Key
 from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
-from zae_limiter.stores.dynamodb.values import decode_item
+from zae_limiter.stores.dynamodb.values import number_in
 from zae_limiter.stores.protocol import Config
+
+logger = logging.getLogger("zae_limiter")
+
+Decoded = TypeVar("Decoded")
 
 _GAUGE_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
 
@@ -21,6 +27,11 @@ NOTHING_ENDED: Mapping[str, int] = {}
 
 RING = ("w0", "w1", "w2", "w3")
 """The marks of the last writers, newest first."""
+
+LONGEST_MARK = 64
+LONGEST_VERSION = 8_192
+LONGEST_VALUE = len(str(-MOST_STORED)) - 1
+"""So many characters a number or a mark that changes with every write has at most."""
 
 
 def address(key: Key) -> dict[str, Any]:
@@ -35,7 +46,9 @@ def key_of(item: Item) -> Key:
 
 @lru_cache(4096)
 def limit_of(name: str, cp: int, bx: int, ra: int, rp: int) -> Limit:
-    """A limit from its stored terms: millitokens and milliseconds."""
+    """A limit from its stored terms: millitokens and milliseconds. Raises ``ValueError`` for what are none."""
+    if cp % MILLI or bx % MILLI or ra % MILLI or rp % MILLI:
+        raise ValueError(f"the limit {name!r} is not one of whole tokens and seconds")
     return Limit(name, cp // MILLI, ra // MILLI, rp // MILLI, bx // MILLI)
 
 
@@ -140,6 +153,42 @@ class BrokenItem(ValueError):
     """An item that is none of ours, or was damaged by hand."""
 
 
+def broken(item: Item, what: str, error: Exception) -> BrokenItem:
+    """The error for an item that should be ``what``."""
+    try:
+        where = item["PK"]["S"]
+    except (LookupError, TypeError):
+        where = "?"
+    return BrokenItem(f"the item {where!r} is not {what} this version can read ({error!r})")
+
+
+def decoder(what: str) -> Callable[[Callable[[Item], Decoded]], Callable[[Item], Decoded]]:
+    """Makes a function that reads items raise :class:`BrokenItem`, and nothing else, for what is not ``what``."""
+
+    def made(decode: Callable[[Item], Decoded]) -> Callable[[Item], Decoded]:
+        @wraps(decode)
+        def decode_or_tell(item: Item) -> Decoded:
+            try:
+                return decode(item)
+            except BrokenItem:
+                raise
+            except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
+                raise broken(item, what, error) from error
+
+        return decode_or_tell
+
+    return made
+
+
+def unless_broken(decode: Callable[[Item], Decoded], item: Item) -> Decoded | None:
+    """What an item says; nothing, and a line in the log, if it is broken. For lists and reports of many items."""
+    try:
+        return decode(item)
+    except BrokenItem as error:
+        logger.warning("left out: %s", error)
+        return None
+
+
 def image_of(item: Item, before: Image | None = None) -> Image:
     """A bucket from its item. Raises :class:`BrokenItem` for anything that is none.
 
@@ -148,9 +197,8 @@ def image_of(item: Item, before: Image | None = None) -> Image:
     """
     try:
         return (before is not None and _image_after(before, item)) or _image_of(item)
-    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
-        where = item.get("PK", {}).get("S", "?") if isinstance(item, Mapping) else "?"
-        raise BrokenItem(f"the item {where} is not a bucket this version can read ({error!r})") from error
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise broken(item, "a bucket", error) from error
 
 
 def image_in(reply: Reply, before: Image | None = None) -> Image:
@@ -186,7 +234,7 @@ def _image_in_text(before: Image, text: str) -> Image | None:
     for mark in _marks_of(tuple(before.balances)):
         begin = text.find(mark) + len(mark)
         end = text.find('"', begin)
-        if begin < len(mark) or end < 0:
+        if begin < len(mark) or end < 0 or end - begin > LONGEST_VALUE:
             return None
         found.append(text[begin:end])
     try:
@@ -222,12 +270,12 @@ def _image_after(before: Image, item: Item) -> Image | None:
         return None
     return before.with_numbers(
         {
-            name: balance.with_tokens(int(item[f"b_{name}_tk"]["N"]), int(item[f"b_{name}_tc"]["N"]))
+            name: balance.with_tokens(number_in(item[f"b_{name}_tk"]), number_in(item[f"b_{name}_tc"]))
             for name, balance in before.balances.items()
         },
-        ev=int(item["ev"]["N"]),
-        ring=(item["w0"]["S"], item["w1"]["S"], item["w2"]["S"], item["w3"]["S"]),
-        gauge=int(item[_GAUGE_TK]["N"]),
+        ev=number_in(item["ev"]),
+        ring=_ring_of(item),
+        gauge=number_in(item[_GAUGE_TK]),
     )
 
 
@@ -240,13 +288,22 @@ def _image_of(item: Item) -> Image:
             held = fields.get(name)
             if held is None:
                 held = fields[name] = {}
-            held[attribute[-2:]] = int(value["N"])
+            held[attribute[-2:]] = number_in(value)
         elif attribute[:2] == "e_":
-            ended[attribute[2:]] = int(value["N"])
-    rf = int(item["rf"]["N"])
-    shards = int(item["shard_count"]["N"])
-    shard = int(item["PK"]["S"].rpartition("#")[2])
+            ended[attribute[2:]] = number_in(value)
+    entity_id, resource, inc, cv = (item[name]["S"] for name in ("entity_id", "resource", "inc", "cv"))
+    place, _, shard_text = item["PK"]["S"].partition("/")[2].rpartition("#")
+    rf = number_in(item["rf"], 0, LAST_MOMENT_MS)
+    shard, shards = int(shard_text), number_in(item["shard_count"], 1, MOST_SHARDS)
+    if place != f"BUCKET#{entity_id}#{resource}" or str(shard) != shard_text:
+        raise ValueError("it has the key of another bucket")
+    if MOST_SHARDS % shards or not 0 <= shard < shards:
+        raise ValueError(f"it cannot be shard {shard} of {shards}")
+    if len(inc) > LONGEST_MARK or len(cv) > LONGEST_VERSION:
+        raise ValueError("its life or its version has no such length")
     gauge = fields.pop(RESERVED_LIMIT_NAME, {})
+    if gauge.get("bx", 0) < 0:
+        raise ValueError("its gauge has no ceiling")
     balances: dict[str, Balance] = {}
     resting = []
     for name, terms in fields.items():
@@ -255,26 +312,46 @@ def _image_of(item: Item) -> Image:
         limit = limit_of(name, terms.get("cp", terms["bx"]), terms["bx"], terms["ra"], terms["rp"])
         balances[name] = Balance(limit, rf, tk=terms["tk"], tc=terms["tc"], shard=shard, shards=shards)
     return Image(
-        item["entity_id"]["S"],
-        item["resource"]["S"],
+        entity_id,
+        resource,
         rf=rf,
-        cv=item["cv"]["S"],
-        inc=item["inc"]["S"],
+        cv=cv,
+        inc=inc,
         balances=balances,
         resting=frozenset(resting),
-        ev=int(item["ev"]["N"]),
-        ring=tuple(item[place]["S"] for place in RING if place in item),
+        ev=number_in(item["ev"]),
+        ring=_ring_of(item),
         gauge=gauge.get("tk", 0),
         gauge_burst=gauge.get("bx", 0),
         shard=shard,
         shards=shards,
         rv=item["rv"]["S"] if "rv" in item else "",
         ended=ended or NOTHING_ENDED,
-        eh=int(item["eh"]["N"]) if "eh" in item else 0,
+        eh=number_in(item["eh"]) if "eh" in item else 0,
     )
 
 
+def _ring_of(item: Item) -> tuple[str, ...]:
+    ring = tuple([item[place]["S"] for place in RING if place in item])
+    if max(map(len, ring), default=0) > LONGEST_MARK:
+        raise ValueError("no writer has such a mark")
+    return ring
+
+
+# The registry
+
+
+@decoder("a namespace")
+def ns_in(item: Item) -> str:
+    """The id in the record of a namespace."""
+    ns: str = item["ns"]["S"]
+    return ns
+
+
 # Config items
+
+LAST_VERSION = 2**53
+"""No config, and no entity, is changed so often."""
 
 
 def config_attributes(limits: Iterable[Limit]) -> dict[str, Any]:
@@ -290,14 +367,49 @@ def config_attributes(limits: Iterable[Limit]) -> dict[str, Any]:
 
 
 def config_of(item: Item | None) -> Config:
-    """What one level says: nothing, if it has no item or only a tombstone."""
-    if item is None:
-        return Config()
-    attributes = decode_item(item)
+    """What one level says: nothing, if it has no item or only a tombstone. Raises :class:`BrokenItem`."""
+    return Config() if item is None else _config_of(item)
+
+
+@decoder("a config")
+def _config_of(item: Item) -> Config:
+    names = [name for name in item.get("order", {"S": ""})["S"].split(",") if name]
+    if len(set(names)) < len(names):
+        raise ValueError("it names a limit twice")
     limits = tuple(
-        limit_of(name, *(attributes[f"l_{name}_{field}"] for field in ("cp", "bx", "ra", "rp")))
-        for name in attributes.get("order", "").split(",")
-        if name
+        limit_of(name, *(number_in(item[f"l_{name}_{field}"]) for field in ("cp", "bx", "ra", "rp"))) for name in names
     )
-    policy = attributes.get("on_unavailable")
-    return Config(limits, OnUnavailable(policy) if policy else None, attributes["config_version"])
+    policy = item["on_unavailable"]["S"] if "on_unavailable" in item else None
+    return Config(limits, OnUnavailable(policy) if policy else None, version_in(item, "config_version"))
+
+
+def version_in(item: Item, attribute: str) -> int:
+    """A counter of changes."""
+    return number_in(item[attribute], 0, LAST_VERSION)
+
+
+# Entities
+
+
+class EntityRoute(NamedTuple):
+    """What buckets must know of an entity: where acquires go on from it, and the counter of such changes."""
+
+    entity_id: str
+    version: int = 0
+    parent_id: str | None = None
+    cascade: bool = False
+
+
+NO_ROUTE = EntityRoute("")
+"""Of an entity that was never created."""
+
+
+@decoder("an entity")
+def route_of(item: Item) -> EntityRoute:
+    """The route of an entity, or of its tombstone."""
+    return EntityRoute(
+        item["entity_id"]["S"],
+        version_in(item, "config_version"),
+        item["parent_id"]["S"] if "parent_id" in item else None,
+        item["cascade"]["BOOL"] if "cascade" in item else False,
+    )

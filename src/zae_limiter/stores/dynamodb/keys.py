@@ -14,6 +14,9 @@ REGISTRY = "_"
 SPREAD = 16
 """Over how many keys the index of a whole namespace is spread: one key would be one hot index partition."""
 
+MOST_SHARDS = 64
+"""Into how many shards a bucket is divided at most."""
+
 GSI1, GSI2, GSI3, GSI4 = "GSI1", "GSI2", "GSI3", "GSI4"
 INDEXES = (GSI1, GSI2, GSI3, GSI4)
 
@@ -168,3 +171,62 @@ def gsi4_pk(ns: str, slot: int) -> str:
 def gsi4(ns: str, pk: str, what: str) -> dict[str, str]:
     """Everything of a namespace. ``what`` begins with the kind of item: ``BUCKET``, ``ENTITY#id``…"""
     return {"GSI4PK": gsi4_pk(ns, crc32(pk.encode()) % SPREAD), "GSI4SK": what}
+
+
+_SHARDS = frozenset(map(str, range(MOST_SHARDS)))
+
+
+def is_of(ns: str, key: Key) -> bool:
+    """Whether an item is in a namespace."""
+    return key.pk.startswith(f"{ns}/")
+
+
+def is_filed_rightly(index: str, filed: Key, key: Key) -> bool:
+    """Whether the item at ``key`` is what it is ``filed`` as in an index: of that namespace, and of that kind.
+
+    A client that may write nothing but buckets of its own namespace may still put any index key into them.
+    """
+    ns, _, place = filed.pk.partition("/")
+    owner, _, name = place.partition("#")
+    kind, *parts = filed.sk.split("#")
+    if index == GSI1:
+        return kind == "CHILD" and len(parts) == 1 and key == meta_key(ns, parts[0])
+    if index == GSI2 and kind == "BUCKET":
+        return len(parts) == 2 and _is_bucket(key, ns, parts[0], name, parts[1])
+    if index == GSI2:
+        return kind == "USAGE" and len(parts) == 4 and _is_usage(key, ns, parts[2], name, f"{parts[0]}#{parts[1]}")
+    if index == GSI3 and owner == "ENTITY_CONFIG":
+        return not parts and key == config_key(ns, kind, name)
+    if index == GSI3:
+        return kind == "BUCKET" and len(parts) == 2 and _is_bucket(key, ns, name, *parts)
+    return _is_in_namespace(ns, kind, parts, key)
+
+
+def _is_bucket(key: Key, ns: str, entity_id: str, resource: str, shard: str) -> bool:
+    return key == (f"{ns}/BUCKET#{entity_id}#{resource}#{shard}", SK_STATE) and shard in _SHARDS
+
+
+def _is_usage(key: Key, ns: str, entity_id: str, resource: str, window: str) -> bool:
+    return key.pk == pk_entity(ns, entity_id) and key.sk.startswith(f"#USAGE#{resource}#{window}#")
+
+
+def _is_in_namespace(ns: str, kind: str, parts: list[str], key: Key) -> bool:
+    """The same, of the index of everything in a namespace."""
+    what, *names = key.pk.removeprefix(f"{ns}/").split("#")
+    if not is_of(ns, key):
+        return False
+    if kind == "BUCKET":
+        return not parts and what == kind and len(names) == 3 and _is_bucket(key, ns, *names)
+    if kind == "ENTITY":
+        return len(parts) == 1 and key == meta_key(ns, parts[0])
+    if kind == "AUDIT":
+        return len(parts) == 1 and what == kind and key.sk == sk_audit(parts[0])
+    if kind == "CONFIG":
+        return len(parts) == 2 and key == config_key(ns, *parts)
+    if kind == "RESOURCE":
+        return len(parts) == 1 and key == config_key(ns, None, parts[0])
+    if kind == "SYSTEM":
+        return not parts and key == config_key(ns, None, None)
+    if kind == "USAGE":
+        return not parts and what == "ENTITY" and key.sk.startswith("#USAGE#")
+    return kind == "TOMB" and what in ("ENTITY", "RESOURCE", "SYSTEM")

@@ -25,6 +25,7 @@ from typing import Any
 from zae_limiter.exceptions import VersionError
 from zae_limiter.stores.dynamodb.keys import SK_VERSION, Key, version_key
 from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.values import number_in
 from zae_limiter.version import __version__
 
 LAYOUT = 3
@@ -49,12 +50,19 @@ def version_attributes(now: int) -> dict[str, Any]:
 
 def layout_of(record: Item) -> int:
     """The layout a version record tells of."""
-    return int(record["layout_version"]["N"]) if "layout_version" in record else OLDEST_LAYOUT
+    return _told(record, "layout_version", OLDEST_LAYOUT)
 
 
 def minor_of(record: Item) -> int:
     """The minor a version record tells of."""
-    return int(record["layout_minor"]["N"]) if "layout_minor" in record else 0
+    return _told(record, "layout_minor", 0)
+
+
+def _told(record: Item, attribute: str, otherwise: int) -> int:
+    try:
+        return number_in(record[attribute], 0) if attribute in record else otherwise
+    except (LookupError, TypeError, ValueError) as error:
+        raise VersionError(f"the version record of this table cannot be read ({error!r})") from error
 
 
 def lags_behind(record: Item) -> bool:

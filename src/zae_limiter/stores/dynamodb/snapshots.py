@@ -26,9 +26,11 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from zae_limiter.models.moments import at, milliseconds_at
-from zae_limiter.naming import RESERVED_LIMIT_NAME, check_limit_name
-from zae_limiter.stores.dynamodb.keys import Key, gsi2_usage, gsi4, pk_entity, sk_usage
+from zae_limiter.naming import RESERVED_LIMIT_NAME, check_entity_id, check_limit_name, check_resource
+from zae_limiter.stores.dynamodb.items import LONGEST_MARK, decoder
+from zae_limiter.stores.dynamodb.keys import MOST_SHARDS, Key, gsi2_usage, gsi4, pk_entity, sk_usage
 from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.values import number_in
 from zae_limiter.stores.windows import DAYS_KEPT, Counters, HourOfUse
 
 WINDOW = "hourly"
@@ -43,14 +45,19 @@ SEQUENCE_DIGITS = 40
 LAST_HOUR = milliseconds_at(datetime.fromisoformat("9000-01-01T00:00Z"))
 """The last hour anybody may ask about."""
 
-_BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#([0-9]+)").fullmatch
+_BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#(0|[1-9][0-9]?)").fullmatch
 
 
 class Edge(NamedTuple):
-    """One end of a span: the change that is there, and the counters just outside of it."""
+    """One end of a span: the change that is there, and the counters just outside of it.
+
+    ``mark`` is that of the change's writer, as the bucket then has it in ``w0``: a bucket that still has it there was
+    not written to since. Only last edges have one.
+    """
 
     sequence: str
     counters: Counters
+    mark: str = ""
 
 
 class Life(NamedTuple):
@@ -98,7 +105,7 @@ def hour_text(hour: int) -> str:
 def sequence_key(sequence: str) -> str:
     """A sequence number as it is stored. Raises ``ValueError`` for anything that is none."""
     if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= SEQUENCE_DIGITS):
-        raise ValueError(f"not a sequence number: {sequence!r}")
+        raise ValueError(f"not a sequence number: {sequence[:SEQUENCE_DIGITS]!r}")
     return sequence.zfill(SEQUENCE_DIGITS)
 
 
@@ -109,20 +116,29 @@ def life_of(pk: str, image: Item) -> Life:
     """Whose life an image of a bucket shows. Raises ``KeyError`` or ``ValueError`` for anything that is none."""
     parts = _BUCKET_KEY(pk)
     entity_id, resource, inc = image["entity_id"]["S"], image["resource"]["S"], image["inc"]["S"]
-    if parts is None or parts.group(2, 3) != (entity_id, resource) or not inc or "#" in inc:
+    if parts is None or parts.group(2, 3) != (entity_id, resource):
         raise ValueError(f"{pk!r} is not the key of this bucket")
-    return Life(parts[1], entity_id, resource, int(parts[4]), inc)
+    return checked_life(parts[1], entity_id, resource, int(parts[4]), inc)
+
+
+def checked_life(ns: str, entity_id: str, resource: str, shard: int, inc: str) -> Life:
+    """A life that a snapshot can have in its key. Raises ``ValueError`` for any other."""
+    check_entity_id(entity_id)
+    check_resource(resource)
+    if shard >= MOST_SHARDS or not inc or "#" in inc or len(inc) > LONGEST_MARK:
+        raise ValueError(f"shard {shard} of the life {inc[:LONGEST_MARK]!r} is none")
+    return Life(ns, entity_id, resource, shard, inc)
 
 
 def counters_in(image: Item, hour: int | None = None) -> Counters:
     """What a bucket has counted, without its gauge of writes; also of limits that have ended in ``hour``, or later."""
-    milli = {} if hour is None or "eh" not in image or int(image["eh"]["N"]) < hour else _amounts(image, "e_")
+    milli = {} if hour is None or "eh" not in image or number_in(image["eh"]) < hour else _amounts(image, "e_")
     milli |= {
-        name: int(value["N"])
+        name: number_in(value)
         for attribute, value in image.items()
         if (name := _limit_counted_by(attribute)) is not None
     }
-    return Counters(int(image["ev"]["N"]), milli)
+    return Counters(number_in(image["ev"]), milli)
 
 
 @lru_cache(4096)
@@ -146,30 +162,43 @@ def first_attributes(edge: Edge) -> dict[str, Any]:
 def last_attributes(edge: Edge) -> dict[str, Any]:
     """The last edge as attributes."""
     ended = {f"tc_{name}": milli for name, milli in edge.counters.milli.items()}
-    return {"ls": edge.sequence, "ev": edge.counters.events, **ended}
+    mark = {"lw": edge.mark} if edge.mark else {}
+    return {"ls": edge.sequence, "ev": edge.counters.events, **ended, **mark}
 
 
 def first_edge(item: Item) -> Edge:
     """The first edge of a snapshot."""
-    return Edge(item["fs"]["S"], Counters(int(item["ev_st"]["N"]), _amounts(item, "st_")))
+    return Edge(_sequence_in(item["fs"]), Counters(number_in(item["ev_st"]), _amounts(item, "st_")))
 
 
 def last_edge(item: Item) -> Edge:
     """The last edge of a snapshot."""
-    return Edge(item["ls"]["S"], Counters(int(item["ev"]["N"]), _amounts(item, "tc_")))
+    counters = Counters(number_in(item["ev"]), _amounts(item, "tc_"))
+    return Edge(_sequence_in(item["ls"]), counters, item["lw"]["S"] if "lw" in item else "")
+
+
+def _sequence_in(attribute: Item) -> str:
+    sequence: str = attribute["S"]
+    if sequence != sequence_key(sequence):
+        raise ValueError(f"not a sequence number: {sequence[:SEQUENCE_DIGITS]!r}")
+    return sequence
 
 
 def _amounts(item: Item, prefix: str) -> dict[str, int]:
-    return {name[len(prefix) :]: int(value["N"]) for name, value in item.items() if name.startswith(prefix)}
+    return {name[len(prefix) :]: number_in(value) for name, value in item.items() if name.startswith(prefix)}
 
 
+@decoder("a usage snapshot")
 def span_of(item: Item) -> Span:
-    """A span from its snapshot."""
-    ns, _, _ = item["PK"]["S"].partition("/")
-    _, _, resource, _, start, shard, inc = item["SK"]["S"].split("#")
+    """A span from its snapshot. Raises ``BrokenItem``."""
+    pk, sk = item["PK"]["S"], item["SK"]["S"]
+    _, _, resource, _, start, shard, inc = sk.split("#")
     hour = milliseconds_at(datetime.fromisoformat(f"{start}:00Z"))
-    life = Life(ns, item["entity_id"]["S"], resource, int(shard), inc)
-    return Span(life, hour, first_edge(item), last_edge(item))
+    life = checked_life(pk.partition("/")[0], item["entity_id"]["S"], resource, int(shard), inc)
+    span = Span(life, hour, first_edge(item), last_edge(item))
+    if span.key != (pk, sk):
+        raise ValueError("it has the key of another one")
+    return span
 
 
 # Reading

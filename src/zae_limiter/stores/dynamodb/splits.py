@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.items import RING, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.updates import Update
-from zae_limiter.stores.dynamodb.values import encode_item
+from zae_limiter.stores.dynamodb.values import encode_item, number_in
 from zae_limiter.stores.dynamodb.writes import FULL_BY, demand_same_resting
 
 _CARRIED = ("cv", "rv", "cascade", "parent_id", "entity_id", "resource")
@@ -38,6 +38,14 @@ def ancestor_of(shard: int) -> int:
 def top_bit(shard: int) -> int:
     """The number of shards there were when ``shard`` was made."""
     return 1 << (shard.bit_length() - 1)
+
+
+def full_by_in(item: Item) -> int | None:
+    """When a shard is surely full, in seconds since the epoch, if it says so: the next draw tells it anew."""
+    try:
+        return number_in(item.get("ttl") or item[FULL_BY])
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
 def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key, dict[str, Any]]:
@@ -84,10 +92,10 @@ def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key,
     write.set("shard_count", 2 * shards)
     write.set(GAUGE_TK, image.gauge_burst - WRITE)
     write.remove("ttl")
-    full_by = item.get("ttl") or item.get(FULL_BY)
+    full_by = full_by_in(item)
     if full_by is not None:
-        new[FULL_BY] = int(full_by["N"])
-        write.set(FULL_BY, new[FULL_BY])
+        new[FULL_BY] = full_by
+        write.set(FULL_BY, full_by)
     carried: Mapping[str, Any] = {
         name: value
         for name, value in item.items()

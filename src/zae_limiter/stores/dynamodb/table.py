@@ -15,6 +15,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.keys import INDEXES, version_key
 from zae_limiter.stores.dynamodb.layout import (
+    LAYOUT,
     MINOR,
     VERSION_KEYS,
     check_layout,
@@ -177,7 +178,7 @@ class TableVerbs(RegistryVerbs):
         check_layout(table, record)
         if lags_behind(record):
             told = {"layout_minor": MINOR, "library_version": __version__}
-            as_it_was = {"layout_version": int(record["layout_version"]["N"])}
+            as_it_was = {"layout_version": LAYOUT}
             yield from commit(self.asking, [update(table, key, as_it_was, sets=told)], until)
         return None
 

@@ -1,9 +1,23 @@
-"""DynamoDB's typed JSON. Only the types we store: strings, whole numbers, booleans, nothing, lists, maps."""
+"""DynamoDB's typed JSON. Only the types we store: strings, whole numbers, booleans, nothing, lists, maps.
+
+What is read may have been written by anybody with access to the table. Numbers are bounded here, where they are read:
+DynamoDB's may have 126 digits, and a loop or a sum over one of those would cost its reader dearly.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from zae_limiter.bucket import MOST_STORED
+
+
+def number_in(attribute: Mapping[str, Any], least: int = -MOST_STORED, most: int = MOST_STORED) -> int:
+    """A whole number as Python has it. Raises ``KeyError`` or ``ValueError`` if it is none, or out of bounds."""
+    number = int(attribute["N"])
+    if not least <= number <= most:
+        raise ValueError(f"a number of {len(str(number))} digits is out of bounds")
+    return number
 
 
 def encode(value: Any) -> dict[str, Any]:
@@ -30,7 +44,7 @@ def decode(value: Mapping[str, Any]) -> Any:
     """A value as Python has it."""
     ((kind, content),) = value.items()
     if kind == "N":
-        return int(content)
+        return number_in(value)
     if kind in ("S", "BOOL"):
         return content
     if kind == "NULL":

@@ -93,4 +93,4 @@ def _is_nowhere_behind(my_way: Sequence[str], their_way: Sequence[str]) -> bool:
 
 
 def _counters(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdigit()] or [0]
+    return [int(part) for part in version.split(".") if part.isdecimal()] or [0]

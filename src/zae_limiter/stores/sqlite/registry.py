@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from zae_limiter.exceptions import NamespaceNotFoundError
-from zae_limiter.models.moments import at
 from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.refusals import not_deleted_yet
 from zae_limiter.stores.sqlite.bites import KEYS, bite
+from zae_limiter.stores.sqlite.rows import decoder, moment, text
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import Read, Write
 
@@ -95,9 +95,11 @@ def _registered(connection: Connection, name: str) -> NamespaceInfo:
     return info
 
 
+@decoder("a namespace")
 def _info(row: tuple[Any, ...]) -> NamespaceInfo:
     id_, name, created_ms, deleted_ms = row
-    return NamespaceInfo(name, f"ns{id_}", at(created_ms), None if deleted_ms is None else at(deleted_ms))
+    deleted_at = None if deleted_ms is None else moment(deleted_ms)
+    return NamespaceInfo(text(name), f"ns{id_}", moment(created_ms), deleted_at)
 
 
 def _audit(connection: Connection, name: str, action: str, principal: str | None, now: int) -> None:

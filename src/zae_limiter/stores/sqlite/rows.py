@@ -1,21 +1,74 @@
-"""How things look in a row."""
+"""How things look in a row.
+
+A file may have been changed by any program that can write to it. Whatever a row says that cannot be, is told by
+``VersionError`` where the row is read.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
-from zae_limiter.bucket import Balance, Bucket
+from zae_limiter.bucket import MOST_STORED, Balance, Bucket
+from zae_limiter.exceptions import VersionError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
-from zae_limiter.models.moments import at, milliseconds_at
+from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.embedded.tables import UsageRow
 from zae_limiter.stores.protocol import Config
 from zae_limiter.stores.windows import Counters
+
+Stored = TypeVar("Stored")
+Decoded = TypeVar("Decoded")
+
+LONGEST_NUMBER = len(str(-MOST_STORED)) - 1
+LAST_INTEGER = 2**63 - 1
+
+
+def decoder(what: str) -> Callable[[Callable[[Stored], Decoded]], Callable[[Stored], Decoded]]:
+    """Makes a function that reads what is stored raise ``VersionError``, and nothing else, for what is no ``what``."""
+
+    def made(decode: Callable[[Stored], Decoded]) -> Callable[[Stored], Decoded]:
+        @wraps(decode)
+        def decode_or_tell(stored: Stored) -> Decoded:
+            try:
+                return decode(stored)
+            except VersionError:
+                raise
+            except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
+                said = f"{type(error).__name__}: {error}"[:200]
+                hint = "another program has changed the file: restore it from a backup, or move it away to start anew"
+                raise VersionError(f"{what} cannot be read ({said}); {hint}") from error
+
+        return decode_or_tell
+
+    return made
+
+
+def whole(value: object, least: int = -LAST_INTEGER, most: int = LAST_INTEGER) -> int:
+    """A whole number within bounds."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError("not a number, or out of bounds")
+    return value
+
+
+def text(value: object) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """What has names."""
+    if not isinstance(value, dict):
+        raise TypeError("not a mapping")
+    return value
 
 
 def to_json(value: object) -> str:
@@ -28,8 +81,12 @@ def limits_to_text(limits: tuple[Limit, ...]) -> str:
 
 
 @lru_cache(4096)
+@decoder("a set of limits")
 def limits_from_text(text: str) -> tuple[Limit, ...]:
-    return tuple(Limit(*fields) for fields in json.loads(text))
+    limits = tuple(Limit(*fields) for fields in json.loads(text))
+    if len({limit.name for limit in limits}) < len(limits):
+        raise ValueError("a limit is there twice")
+    return limits
 
 
 def entity_to_row(entity: Entity) -> tuple[Any, ...]:
@@ -38,16 +95,29 @@ def entity_to_row(entity: Entity) -> tuple[Any, ...]:
     return (entity.id, entity.name, entity.parent_id, entity.cascade, metadata, entity.version, created)
 
 
+@decoder("an entity")
 def entity_from_row(row: Sequence[Any]) -> Entity:
     id_, name, parent_id, cascade, metadata, version, created = row
-    created_at = None if created is None else at(created)
-    return Entity(id_, name, parent_id, bool(cascade), json.loads(metadata), version, created_at)
+    created_at = None if created is None else moment(created)
+    name, parent_id = (None if value is None else text(value) for value in (name, parent_id))
+    return Entity(text(id_), name, parent_id, bool(cascade), mapping(json.loads(metadata)), whole(version), created_at)
 
 
+def moment(stored: object) -> datetime:
+    """A moment of a row."""
+    return at(whole(stored, 0, LAST_MOMENT_MS))
+
+
+@decoder("a level's limits")
 def config_from_row(row: Sequence[Any]) -> Config:
     limits, on_unavailable, version = row
     policy = None if on_unavailable is None else OnUnavailable(on_unavailable)
-    return Config(limits_from_text(limits), policy, version)
+    return Config(limits_from_text(text(limits)), policy, whole(version, 0))
+
+
+@decoder("the epoch of a namespace")
+def next_epoch(stored: Any) -> int:
+    return whole(stored, 0, LAST_INTEGER - 1) + 1
 
 
 def terms_to_text(bucket: Bucket) -> str:
@@ -68,13 +138,17 @@ def tokens_to_text(bucket: Bucket) -> str:
     return " ".join([f"{balance.tk} {balance.tc}" for balance in balances])
 
 
+@decoder("a bucket")
 def bucket_from_row(row: Sequence[Any]) -> Bucket:
     entity_id, resource, rf, events, hour, terms, tokens, carried = row
-    bucket = Bucket(entity_id, resource, rf)
-    bucket.events = events
-    bucket.hour = hour
+    bucket = Bucket(entity_id, resource, whole(rf, 0, LAST_MOMENT_MS))
+    bucket.events = whole(events)
+    bucket.hour = whole(hour, 0, LAST_MOMENT_MS)
     in_force, _, resting = terms.partition("\n")
-    numbers = [int(number) for number in tokens.split()]
+    words = tokens.split()
+    if max(map(len, words), default=0) > LONGEST_NUMBER:
+        raise ValueError("a balance or a counter is out of bounds")
+    numbers = [int(word) for word in words]
     bucket.limits = limits_from_text(in_force)
     bucket.stored_terms = terms
     bucket.balances = tuple(
@@ -88,8 +162,13 @@ def bucket_from_row(row: Sequence[Any]) -> Bucket:
             for place, limit in enumerate(limits_from_text(resting))
         }
     if carried != "{}":
-        bucket.carried = json.loads(carried)
+        bucket.carried = amounts(json.loads(carried))
     return bucket
+
+
+def amounts(stored: object) -> dict[str, int]:
+    """Millitokens by limit."""
+    return {name: whole(milli, -MOST_STORED, MOST_STORED) for name, milli in mapping(stored).items()}
 
 
 def counters_to_text(counters: Counters) -> str:
@@ -98,16 +177,19 @@ def counters_to_text(counters: Counters) -> str:
 
 def counters_from_text(text: str) -> Counters:
     events, milli = json.loads(text)
-    return Counters(events, milli)
+    return Counters(whole(events), amounts(milli))
 
 
+@decoder("an hour of usage")
 def usage_from_row(row: Sequence[Any]) -> UsageRow:
     entity_id, resource, hour, start, end = row
-    return UsageRow(
-        entity_id, resource, hour, counters_from_text(start), None if end is None else counters_from_text(end)
-    )
+    began, ended = counters_from_text(start), None if end is None else counters_from_text(end)
+    return UsageRow(text(entity_id), text(resource), whole(hour, 0, LAST_MOMENT_MS), began, ended)
 
 
+@decoder("an audit event")
 def audit_from_row(row: Sequence[Any]) -> AuditEvent:
     event_id, at_ms, action, subject, resource, principal, details = row
-    return AuditEvent(event_id, at(at_ms), action, subject, resource, principal, json.loads(details))
+    resource, principal = (None if value is None else text(value) for value in (resource, principal))
+    told = mapping(json.loads(details))
+    return AuditEvent(text(event_id), moment(at_ms), text(action), text(subject), resource, principal, told)

@@ -24,6 +24,7 @@ from zae_limiter.stores.sqlite.rows import (
     entity_to_row,
     limits_from_text,
     limits_to_text,
+    next_epoch,
     terms_to_text,
     to_json,
     tokens_to_text,
@@ -71,7 +72,7 @@ class SqliteTables:
         return self._epoch
 
     def advance_epoch(self) -> None:
-        self._epoch += 1
+        self._epoch = next_epoch(self._epoch)
         self.connection.execute("UPDATE namespaces SET epoch = ? WHERE id = ?", (self._epoch, self.ns))
 
     # Entities

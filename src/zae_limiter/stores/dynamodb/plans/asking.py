@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from zae_limiter.running.plan import CutShort, Plan
 from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
 from zae_limiter.stores.dynamodb.items import address, key_of
-from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.keys import Key, is_filed_rightly, is_of
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.requests import (
     KEY_THROTTLED,
@@ -25,6 +26,8 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
     Reply,
 )
+
+logger = logging.getLogger("zae_limiter")
 
 TTL_MARGIN_S = 3_600
 """How long a bucket that is surely full again is kept before it may expire."""
@@ -70,6 +73,7 @@ class Asking:
         self.marks = marks
         self.ttl_margin_s = ttl_margin_s
         self.wcu = wcu
+        self.misfiled = 0  # rows of indexes that were left out, because they are not what they are filed as
         self._moments = count(1)
 
     def moment(self) -> int:
@@ -177,8 +181,13 @@ class Asking:
         limit: int | None = None,
         newest_first: bool = False,
         consistent: bool | None = None,
+        any_kind: bool = False,
     ) -> Plan[Found]:
-        """One page of a partition, of the table or of an index, in the order of its sort key."""
+        """One page of a partition, of the table or of an index, in the order of its sort key.
+
+        Rows of an index that are not what they are filed as are left out; with ``any_kind``, only those of another
+        namespace are. So whatever an index brings may be read by its key.
+        """
         hash_key, sort_key = ("PK", "SK") if index is None else (f"{index}PK", f"{index}SK")
         params: dict[str, Any] = {
             "TableName": self.table,
@@ -204,7 +213,32 @@ class Asking:
         if limit is not None:
             params["Limit"] = limit
         reply = yield from self.ask("Query", params, until, repeatable=True)
-        return Found(reply.get("Items", ()), reply.get("LastEvaluatedKey"))
+        items: Sequence[Item] = reply.get("Items", ())
+        if index is not None:
+            items = self._rightly_filed(index, pk, items, any_kind)
+        return Found(items, reply.get("LastEvaluatedKey"))
+
+    def _rightly_filed(self, index: str, pk: str, rows: Sequence[Item], any_kind: bool) -> Sequence[Item]:
+        """Those of the rows that are of the namespace and kind they are filed under; the others are counted."""
+        ns = pk.partition("/")[0]
+
+        def is_right(row: Item) -> bool:
+            if any_kind:
+                return is_of(ns, key_of(row))
+            return is_filed_rightly(index, Key(pk, row[f"{index}SK"]["S"]), key_of(row))
+
+        right = [row for row in rows if is_right(row)]
+        if len(right) < len(rows):
+            self.misfiled += len(rows) - len(right)
+            logger.warning(
+                "left out %d misfiled rows of %s under %r, as %r: they are not what they are filed as (%d so far)",
+                len(rows) - len(right),
+                index,
+                pk,
+                next(row["PK"]["S"] for row in rows if not is_right(row)),
+                self.misfiled,
+            )
+        return right
 
     def query_all(
         self,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from zae_limiter.models.moments import at
+from zae_limiter.models.moments import LAST_MOMENT_MS, at
 from zae_limiter.models.reports import AuditEvent, Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
+from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.keys import Key, gsi4, pk_audit, sk_audit
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.plans.base import SpaceBase
@@ -23,14 +25,14 @@ from zae_limiter.stores.dynamodb.plans.listing import (
     whole_namespace,
 )
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.values import decode_item
+from zae_limiter.stores.dynamodb.values import number_in
 from zae_limiter.stores.ulid import ulid
 from zae_limiter.stores.windows import DAYS_KEPT
 
 RETENTION_S = DAYS_KEPT * 86_400
 """How long an event is kept, by the machine's clock: DynamoDB's expiry knows no other."""
 
-LAST_MOMENT_MS = 2**48 - 1
+LAST_ULID_MS = 2**48 - 1
 LAST_DISTINCT = 2**80 - 1
 
 
@@ -104,22 +106,32 @@ class AuditVerbs(SpaceBase):
 
 def ids_between(start_ms: int | None, end_ms: int | None) -> tuple[str, str]:
     """The least and the greatest id of events from ``start_ms`` on and before ``end_ms``."""
-    first = 0 if start_ms is None else min(start_ms, LAST_MOMENT_MS)
-    last = LAST_MOMENT_MS if end_ms is None else min(end_ms - 1, LAST_MOMENT_MS)
+    first = 0 if start_ms is None else min(start_ms, LAST_ULID_MS)
+    last = LAST_ULID_MS if end_ms is None else min(end_ms - 1, LAST_ULID_MS)
     if last < 0:
         return ulid(1, 0), ulid(0, 0)
     return ulid(first, 0), ulid(last, LAST_DISTINCT)
 
 
+@decoder("an audit event")
 def event_of(item: Item) -> AuditEvent:
-    """An event from its item."""
-    fields = decode_item(item)
+    """An event from its item. Raises ``BrokenItem``."""
+    subject = item["entity_id"]["S"]
+    if item["PK"]["S"].partition("/")[2] != f"AUDIT#{subject}" or not is_event_key(item["SK"]["S"]):
+        raise ValueError("it has the key of another one")
+    details = json.loads(item["details"]["S"])
+    if not isinstance(details, dict):
+        raise ValueError("its details are none")
     return AuditEvent(
-        event_id=fields["SK"].removeprefix(sk_audit("")),
-        timestamp=at(fields["timestamp"]),
-        action=fields["action"],
-        entity_id=fields["entity_id"],
-        resource=fields.get("resource"),
-        principal=fields.get("principal"),
-        details=json.loads(fields["details"]),
+        event_id=item["SK"]["S"].removeprefix(sk_audit("")),
+        timestamp=at(number_in(item["timestamp"], 0, LAST_MOMENT_MS)),
+        action=item["action"]["S"],
+        entity_id=subject,
+        resource=item["resource"]["S"] if "resource" in item else None,
+        principal=item["principal"]["S"] if "principal" in item else None,
+        details=details,
     )
+
+
+is_event_key = re.compile(rf"{sk_audit('')}[0-9A-HJKMNP-TV-Z]{{26}}").fullmatch
+"""Whether a sort key is that of an event."""

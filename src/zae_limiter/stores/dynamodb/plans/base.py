@@ -5,6 +5,7 @@ from __future__ import annotations
 from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.images import Images
+from zae_limiter.stores.dynamodb.items import ns_in
 from zae_limiter.stores.dynamodb.keys import namespace_key, version_key
 from zae_limiter.stores.dynamodb.layout import check_layout
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
@@ -47,7 +48,7 @@ class SpaceBase:
         if item is None or "deleted_at" in item:
             self.forget_everything()
             raise NamespaceNotFoundError(self.namespace, deleted=item is not None)
-        ns: str = item["ns"]["S"]
+        ns = ns_in(item)
         if ns != self._ns:
             self.forget_everything()
             self._ns = ns

@@ -16,7 +16,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.auditing import limits_told
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import config_attributes, config_of
+from zae_limiter.stores.dynamodb.items import config_attributes, config_of, decoder
 from zae_limiter.stores.dynamodb.keys import GSI3, Key, config_key, gsi3_config, gsi4
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.audit import Trace, traced
@@ -100,7 +100,7 @@ class ConfigVerbs(RewritingPlans):
         """Resources that have limits of their own."""
         ns = yield from self.checked_ns()
         names = whole_namespace(self.asking, ns, between=names_after("RESOURCE#", position(cursor)))
-        rows = yield from fetched_rows_of(self.asking, names, limit, lambda item: named_if_limited(item, "resource"))
+        rows = yield from fetched_rows_of(self.asking, names, limit, resource_if_limited)
         return page_of(rows, limit, lambda name: (name,))
 
     @verb
@@ -109,7 +109,7 @@ class ConfigVerbs(RewritingPlans):
         ns = yield from self.checked_ns()
         pk = gsi3_config(ns, resource, "")["GSI3PK"]
         names = partition(self.asking, pk, names_after("", position(cursor)), index=GSI3)
-        rows = yield from fetched_rows_of(self.asking, names, limit, lambda item: named_if_limited(item, "entity_id"))
+        rows = yield from fetched_rows_of(self.asking, names, limit, entity_if_limited)
         return page_of(rows, limit, lambda name: (name,))
 
     def _config(self, ns: str, scope: Scope, until: Window) -> Plan[Config]:
@@ -157,9 +157,13 @@ def _filed_as(scope: Scope, config: Config) -> str:
     return "SYSTEM" if scope.resource is None else f"RESOURCE#{scope.resource}"
 
 
-def named_if_limited(item: Item, attribute: str) -> str | None:
-    """The name in a config's item, if it has limits."""
-    if not config_of(item).limits:
-        return None
-    name: str = item[attribute]["S"]
-    return name
+@decoder("a config")
+def resource_if_limited(item: Item) -> str | None:
+    """The resource that a config is of, if it has limits."""
+    return item["resource"]["S"] if config_of(item).limits else None
+
+
+@decoder("a config")
+def entity_if_limited(item: Item) -> str | None:
+    """The entity that a config is of, if it has limits."""
+    return item["entity_id"]["S"] if config_of(item).limits else None

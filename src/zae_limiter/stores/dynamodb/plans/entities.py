@@ -18,13 +18,13 @@ from typing import Any
 
 from zae_limiter.exceptions import EntityChangedError, EntityExistsError, EntityNotFoundError, ValidationError
 from zae_limiter.models.entity import Entity
-from zae_limiter.models.moments import at, milliseconds_at
+from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.auditing import description
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import config_of, key_of
+from zae_limiter.stores.dynamodb.items import config_of, decoder, key_of, unless_broken, version_in
 from zae_limiter.stores.dynamodb.keys import GSI1, GSI3, gsi1, gsi4, meta_key, pk_entity, sk_config
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.audit import Trace, as_json, traced
@@ -56,7 +56,7 @@ from zae_limiter.stores.dynamodb.plans.listing import (
 )
 from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.values import decode_item
+from zae_limiter.stores.dynamodb.values import decode, number_in
 from zae_limiter.stores.protocol import Config, EntityChange, Scope
 from zae_limiter.stores.refusals import has_children, own_ancestor
 
@@ -153,7 +153,7 @@ class EntityVerbs(RewritingPlans):
             raise own_ancestor(entity.id, entity.id)
         if parent is not None and not is_live(found.get(parent)):
             raise EntityNotFoundError(str(entity.parent_id))
-        version = 0 if item is None else int(item["config_version"]["N"])
+        version = 0 if item is None else config_version_of(item)
         expected = NEW if item is None else {"config_version": version, "deleted": True}
         trace = Trace(entity.id, "entity_created", None, principal, description(entity))
         writes = [
@@ -172,7 +172,7 @@ class EntityVerbs(RewritingPlans):
         if change.expected_version not in (None, before.version):
             raise EntityChangedError(entity_id, change.expected_version, before.version)
         after = replace(before, **change.fields, version=before.version + 1)
-        expected = {"version": before.version, "config_version": int(item["config_version"]["N"]), "deleted": ABSENT}
+        expected = {"version": before.version, "config_version": config_version_of(item), "deleted": ABSENT}
         sets = {**description(after), **filing(ns, after), "version": after.version}
         adds = {"config_version": 1} if another_route(before, after) else {}
         trace = Trace(entity_id, "entity_updated", None, principal, change.fields)
@@ -213,7 +213,7 @@ class EntityVerbs(RewritingPlans):
                 reason = f"has {MOST_ANCESTORS} ancestors or more, too many to move under it at once"
                 raise ValidationError("parent_id", entity.parent_id, reason)
             item = yield from self._existing(ns, ancestor, until)
-            walked[ancestor] = {"config_version": int(item["config_version"]["N"]), "deleted": ABSENT}
+            walked[ancestor] = {"config_version": config_version_of(item), "deleted": ABSENT}
             ancestor = entity_of(item).parent_id
         return walked
 
@@ -228,9 +228,9 @@ class EntityVerbs(RewritingPlans):
             raise EntityNotFoundError(entity_id)
         writes = [traced(self.asking, ns, trace, now, until)]
         if item is not None and entity is not None:
-            if int(item["children"]["N"]) > 0:
+            if children_of(item) > 0:
                 raise has_children(entity_id)
-            version = int(item["config_version"]["N"])
+            version = config_version_of(item)
             expected = {"version": entity.version, "config_version": version, "deleted": ABSENT, "children": 0}
             grave = {"entity_id": entity_id, "deleted": True, "config_version": version + 1}
             writes.append(put(self.asking.table, own, grave | gsi4(ns, own.pk, TOMBSTONE), expected))
@@ -268,9 +268,9 @@ class EntityVerbs(RewritingPlans):
         configs: dict[Scope, Config] = {}
         while found := (yield from items.take(LOOKED_AT_ONCE)):
             for item in found:
-                config = config_of(item)
-                if says_something(config):
-                    configs[Scope(entity_id, item["resource"]["S"])] = config
+                config = unless_broken(config_of, item)
+                if config is not None and says_something(config):
+                    configs[Scope(entity_id, item["SK"]["S"].removeprefix(sk_config("")))] = config
         return configs
 
     def _count_buckets(self, ns: str, entity_id: str) -> Plan[int]:
@@ -279,7 +279,7 @@ class EntityVerbs(RewritingPlans):
         resources: set[str] = set()
         while found := (yield from keys.take(LOOKED_AT_ONCE)):
             items = yield from fetch(self.asking, [key_of(item) for item in found])
-            resources.update(item["resource"]["S"] for item in items.values())
+            resources.update(key.pk.split("#")[2] for key in items)
         return len(resources)
 
 
@@ -293,19 +293,39 @@ def live_entity(item: Item) -> Entity | None:
     return entity_of(item) if is_live(item) else None
 
 
+@decoder("an entity")
 def entity_of(item: Item) -> Entity:
-    """An entity from its item."""
-    fields = decode_item(item)
-    created_ms = fields.get("created_at")
+    """An entity from its item. Raises ``BrokenItem``."""
+    entity_id = item["entity_id"]["S"]
+    if item["PK"]["S"].partition("/")[2] != f"ENTITY#{entity_id}":
+        raise ValueError("it has the key of another one")
+    created = item.get("created_at")
     return Entity(
-        id=fields["entity_id"],
-        name=fields.get("name"),
-        parent_id=fields.get("parent_id"),
-        cascade=fields["cascade"],
-        metadata=fields["metadata"],
-        version=fields["version"],
-        created_at=None if created_ms is None else at(created_ms),
+        id=entity_id,
+        name=text_in(item, "name"),
+        parent_id=text_in(item, "parent_id"),
+        cascade=item["cascade"]["BOOL"],
+        metadata=decode({"M": item["metadata"]["M"]}),
+        version=version_in(item, "version"),
+        created_at=None if created is None else at(number_in(created, 0, LAST_MOMENT_MS)),
     )
+
+
+def text_in(item: Item, attribute: str) -> str | None:
+    """A text, if there is one."""
+    return item[attribute]["S"] if attribute in item else None
+
+
+@decoder("an entity")
+def config_version_of(item: Item) -> int:
+    """The counter of an entity, or of its tombstone, that its buckets carry."""
+    return version_in(item, "config_version")
+
+
+@decoder("an entity")
+def children_of(item: Item) -> int:
+    """How many entities it is the parent of."""
+    return number_in(item["children"])
 
 
 def new_entity_attributes(ns: str, entity: Entity, config_version: int) -> Mapping[str, Any]:

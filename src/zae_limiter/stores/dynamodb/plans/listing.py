@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after
-from zae_limiter.stores.dynamodb.items import key_of
+from zae_limiter.stores.dynamodb.items import key_of, unless_broken
 from zae_limiter.stores.dynamodb.keys import GSI4, SPREAD, Key, gsi4_pk
 from zae_limiter.stores.dynamodb.plans.asking import BATCH_GET, Asking, Window
 from zae_limiter.stores.dynamodb.requests import Backoff, Call, Item, Together
@@ -66,6 +66,7 @@ class Strand:
         prefix: str | None = None,
         between: tuple[str, str] | None = None,
         newest_first: bool = False,
+        any_kind: bool = False,
     ) -> None:
         self.ahead: deque[Item] = deque()
         self.over = False
@@ -77,6 +78,7 @@ class Strand:
             "prefix": prefix,
             "between": between,
             "newest_first": newest_first,
+            "any_kind": any_kind,
         }
         self._next_key: Item | None = None
 
@@ -137,22 +139,33 @@ def whole_namespace(
     between: tuple[str, str] | None = None,
     newest_first: bool = False,
 ) -> Merged:
-    """All items of a namespace of one kind (or of every kind) as a list of keys."""
+    """All items of a namespace of one kind (or of every kind, and of none) as a list of keys."""
     strands = [
-        Strand(asking, gsi4_pk(ns, slot), index=GSI4, prefix=prefix, between=between, newest_first=newest_first)
+        Strand(
+            asking,
+            gsi4_pk(ns, slot),
+            index=GSI4,
+            prefix=prefix,
+            between=between,
+            newest_first=newest_first,
+            any_kind=prefix is None and between is None,
+        )
         for slot in range(SPREAD)
     ]
     return Merged(asking, strands, newest_first=newest_first)
 
 
 def rows_of(items: Merged, limit: int, row_of: Callable[[Item], Row | None]) -> Plan[list[Row]]:
-    """One more row than ``limit``, if there are so many. ``row_of`` answers ``None`` for what does not belong."""
+    """One more row than ``limit``, if there are so many. ``row_of`` answers ``None`` for what does not belong.
+
+    Broken items are left out.
+    """
     rows: list[Row] = []
     while len(rows) <= limit:
         found = yield from items.take(limit + 1 - len(rows))
         if not found:
             break
-        rows.extend(row for item in found if (row := row_of(item)) is not None)
+        rows.extend(row for item in found if (row := unless_broken(row_of, item)) is not None)
     return rows
 
 
@@ -164,7 +177,7 @@ def fetched_rows_of(asking: Asking, keys: Merged, limit: int, row_of: Callable[[
         if not found:
             break
         items = yield from fetch(asking, found)
-        rows.extend(row for key in found if key in items and (row := row_of(items[key])) is not None)
+        rows.extend(row for key in found if key in items and (row := unless_broken(row_of, items[key])) is not None)
     return rows
 
 

@@ -12,7 +12,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.dynamodb.adopting import adopted
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import Image, image_of, key_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, Image, image_of, key_of, logger, unless_broken
 from zae_limiter.stores.dynamodb.keys import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.legs import over_shards
 from zae_limiter.stores.dynamodb.plans.asking import Window
@@ -86,7 +86,7 @@ class LookingPlans(DrawingPlans):
             page = yield from self.asking.query(
                 pk_resource(ns, resource), until, index=GSI2, prefix="BUCKET#", start=start, limit=KEYS_PER_PAGE
             )
-            images |= yield from self._images_at([key_of(item) for item in page.items], now, until)
+            images |= yield from self._images_at([key_of(item) for item in page.items], now, until, reporting=True)
             start = page.next_key
             *whole_buckets, last = by_bucket(images.values()) or [[]]
             if start is None and last:
@@ -116,27 +116,32 @@ class LookingPlans(DrawingPlans):
     def buckets_of(
         self, ns: str, entity_id: str, resource: str | None, now: int, until: Window
     ) -> Plan[dict[Key, Image]]:
-        """The live buckets of an entity, on one resource or on all."""
+        """The live buckets of an entity, on one resource or on all; broken ones are left out."""
         if resource is not None:
-            return (yield from self._shards_at([bucket_key(ns, entity_id, resource)], now, until))
+            return (yield from self._shards_at([bucket_key(ns, entity_id, resource)], now, until, reporting=True))
         items = yield from self.asking.query_all(pk_entity(ns, entity_id), until, index=GSI3, prefix="BUCKET#")
-        return (yield from self._images_at(map(key_of, items), now, until))
+        return (yield from self._images_at(map(key_of, items), now, until, reporting=True))
 
     def _families_at(self, firsts: Sequence[Key], now: int, until: Window) -> Plan[dict[Key, list[Image]]]:
         """The shards of each bucket, by the key of its first one."""
         images = yield from self._shards_at(firsts, now, until)
         return {first: [images[key] for key in self.images.shards_of(first) if key in images] for first in firsts}
 
-    def _shards_at(self, firsts: Sequence[Key], now: int, until: Window) -> Plan[dict[Key, Image]]:
+    def _shards_at(
+        self, firsts: Sequence[Key], now: int, until: Window, *, reporting: bool = False
+    ) -> Plan[dict[Key, Image]]:
         """All shards of these buckets. How many there are is learned from the first ones."""
-        images = yield from self._images_at(firsts, now, until)
+        images = yield from self._images_at(firsts, now, until, reporting=reporting)
         for first in firsts:
             if first not in images:
                 self.images.forget(first)
         others = [key for first in firsts for key in self.images.shards_of(first)[1:]]
-        return images | (yield from self._images_at(others, now, until))
+        return images | (yield from self._images_at(others, now, until, reporting=reporting))
 
-    def _images_at(self, keys: Iterable[Key], now: int, until: Window) -> Plan[dict[Key, Image]]:
+    def _images_at(
+        self, keys: Iterable[Key], now: int, until: Window, *, reporting: bool = False
+    ) -> Plan[dict[Key, Image]]:
+        """The buckets that exist. A broken one is an error, unless it is for a report of several: those go without."""
         wanted = list(keys)
         if not wanted:
             return {}
@@ -144,14 +149,20 @@ class LookingPlans(DrawingPlans):
         images = {}
         for key in wanted:
             if key in items:
-                images[key] = yield from self.see(key, image_of(items[key]), now)
+                image = unless_broken(image_of, items[key]) if reporting else image_of(items[key])
+                if image is not None:
+                    images[key] = yield from self.see(key, image, now)
         return images
 
     def _terms_of_bucket(self, image: Image, until: Window) -> Plan[Terms]:
         """What a bucket obeys: what is configured, or what it was last told."""
-        standing = yield from self.whole_standing(image.entity_id, image.resource, until, fresh=False)
-        if standing.cv != image.cv and not standing.is_of(until):
-            standing = yield from self.whole_standing(image.entity_id, image.resource, until, fresh=True)
+        try:
+            standing = yield from self.whole_standing(image.entity_id, image.resource, until, fresh=False)
+            if standing.cv != image.cv and not standing.is_of(until):
+                standing = yield from self.whole_standing(image.entity_id, image.resource, until, fresh=True)
+        except BrokenItem as error:
+            logger.warning("by its own terms, %s on %s: %s", image.entity_id, image.resource, error)
+            return terms_in(image)
         return standing.terms() or terms_in(image)
 
 

@@ -8,16 +8,17 @@ namespace deleted. Purging says first that it has begun, so that nobody recovers
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
-from zae_limiter.models.moments import at
+from zae_limiter.models.moments import LAST_MOMENT_MS, at
 from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import key_of
+from zae_limiter.stores.dynamodb.items import decoder, key_of
 from zae_limiter.stores.dynamodb.keys import (
     REGISTRY,
     Key,
@@ -52,7 +53,7 @@ from zae_limiter.stores.dynamodb.plans.listing import (
     whole_namespace,
 )
 from zae_limiter.stores.dynamodb.requests import Item, Refused
-from zae_limiter.stores.dynamodb.values import decode_item
+from zae_limiter.stores.dynamodb.values import encode_item, number_in
 from zae_limiter.stores.dynamodb.versions import FENCED
 from zae_limiter.stores.refusals import not_deleted_yet
 
@@ -85,7 +86,7 @@ class RegistryVerbs:
     def list_namespaces(self, limit: int, cursor: str | None) -> Plan[Page[NamespaceInfo]]:
         """All namespaces by name, deleted ones too."""
         records = partition(self.asking, pk_system(REGISTRY), names_after(sk_namespace(""), position(cursor)))
-        rows = yield from rows_of(records, limit, lambda item: info_of(decode_item(item)))
+        rows = yield from rows_of(records, limit, info_of)
         return page_of(rows, limit, lambda info: (info.name,))
 
     @verb
@@ -119,9 +120,9 @@ class RegistryVerbs:
         """The existing namespace, or a new one. The one that is there from the beginning leaves no trace."""
         item = yield from self.asking.get(namespace_key(name), until)
         if item is not None:
-            return info_of(decode_item(item))
+            return info_of(item)
         fields = {"name": name, "ns": self.asking.marks.incarnation(), "created_at": now}
-        info = info_of(fields)
+        info = info_of(encode_item(fields))
         writes = [put(self.asking.table, key, fields, NEW) for key in places_of(info)]
         if trace is not None:
             writes.append(traced(self.asking, info.id, trace, now, until))
@@ -154,7 +155,7 @@ class RegistryVerbs:
             traced(self.asking, info.id, trace, now, until),
         ]
         yield from commit(self.asking, writes, until)
-        return info_of({**record, "deleted_at": None})
+        return replace(info, deleted_at=None)
 
     def _begin_purge(self, name: str, until: Window) -> Plan[NamespaceInfo]:
         record = yield from self._record(name, until)
@@ -167,15 +168,15 @@ class RegistryVerbs:
 
     def _forget(self, info: NamespaceInfo, until: Window) -> Plan[None]:
         item = yield from self.asking.get(namespace_key(info.name), until)
-        if item is not None and item["ns"]["S"] == info.id:
+        if item is not None and info_of(item).id == info.id:
             writes = [delete(self.asking.table, key, {"ns": info.id}) for key in places_of(info)]
             yield from commit(self.asking, writes, until)
 
-    def _record(self, name: str, until: Window) -> Plan[Mapping[str, Any]]:
+    def _record(self, name: str, until: Window) -> Plan[Item]:
         item = yield from self.asking.get(namespace_key(name), until)
         if item is None:
             raise NamespaceNotFoundError(name)
-        return decode_item(item)
+        return item
 
     def _updates(self, record: Mapping[str, Any], sets: Mapping[str, Any], expected: Expected) -> list[Write]:
         """A change of a namespace as it is: ``changes`` counts them, so that none is done late, after others."""
@@ -236,14 +237,15 @@ def places_of(info: NamespaceInfo) -> tuple[Key, Key]:
     return namespace_key(info.name), namespace_id_key(info.id)
 
 
-def info_of(record: Mapping[str, Any]) -> NamespaceInfo:
-    """A namespace from its record."""
-    deleted_ms = record.get("deleted_at")
+@decoder("a namespace")
+def info_of(record: Item) -> NamespaceInfo:
+    """A namespace from its record. Raises ``BrokenItem``."""
+    deleted = record.get("deleted_at")
     return NamespaceInfo(
-        name=record["name"],
-        id=record["ns"],
-        created_at=at(record["created_at"]),
-        deleted_at=None if deleted_ms is None else at(deleted_ms),
+        name=record["name"]["S"],
+        id=record["ns"]["S"],
+        created_at=at(number_in(record["created_at"], 0, LAST_MOMENT_MS)),
+        deleted_at=None if deleted is None else at(number_in(deleted, 0, LAST_MOMENT_MS)),
     )
 
 

@@ -16,12 +16,11 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
 from zae_limiter.running.plan import Bell, Plan
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import config_of
+from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, config_key, meta_key, namespace_id_key
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.plans.base import SpaceBase
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
-from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.dynamodb.versions import Versions, of_call
 from zae_limiter.stores.dynamodb.writes import Terms
 from zae_limiter.stores.judging import check_names, no_limits
@@ -256,8 +255,8 @@ class ResolvingPlans(SpaceBase):
             ),
             None,
         )
-        entity = decode_item(items[meta]) if meta in items else {}
-        meta_version = entity.get("config_version", 0)
+        route = route_of(items[meta]) if meta in items else NO_ROUTE
+        meta_version = route.version
         own, default, on_resource, system = (config.version for config in found)
         versions = Versions(system, on_resource, default, own, meta_version)
         standing = Standing(
@@ -267,8 +266,8 @@ class ResolvingPlans(SpaceBase):
             str(versions),
             meta_version,
             versions.passed_by,
-            entity.get("parent_id"),
-            entity.get("cascade", False),
+            route.parent_id,
+            route.cascade,
             found[-1].on_unavailable,
             read_at,
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, key_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, key_of, route_of, unless_broken
 from zae_limiter.stores.dynamodb.keys import (
     GSI1,
     GSI2,
@@ -36,7 +36,6 @@ from zae_limiter.stores.dynamodb.plans.posting import PostingPlans
 from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import Update
-from zae_limiter.stores.dynamodb.values import decode_item
 from zae_limiter.stores.dynamodb.versions import may_follow
 from zae_limiter.stores.dynamodb.writes import Terms, Wish, restamp, update
 from zae_limiter.stores.protocol import Scope
@@ -117,23 +116,22 @@ class RewritingPlans(PostingPlans):
     ) -> Plan[list[str]]:
         """Let the buckets of those that cascade follow. Returns which of them may have none, and lead on."""
         items = yield from fetch(self.asking, metas)
-        entities = [decode_item(item) for item in items.values() if "deleted" not in item]
+        found = [unless_broken(route_of, item) for item in items.values() if "deleted" not in item]
         names = [
-            str(fields["entity_id"])
-            for fields in entities
-            if fields.get("parent_id") == parent_id and fields.get("cascade")
+            route.entity_id for route in found if route is not None and route.parent_id == parent_id and route.cascade
         ]
         if resource is None:
             queries = [self.asking.query_all(pk_entity(ns, name), index=GSI3, prefix="BUCKET#") for name in names]
-            found = yield from some_at_once(queries)
-            yield from self._follow([key_of(item) for items in found for item in items], now, following)
+            listed = yield from some_at_once(queries)
+            yield from self._follow([key_of(item) for page in listed for item in page], now, following)
         else:
             yield from self._follow([bucket_key(ns, name, resource) for name in names], now, following)
         limited = set()
         for level in {resource or DEFAULT_RESOURCE, DEFAULT_RESOURCE}:
             places = {config_key(ns, name, level): name for name in names}
             configs = yield from fetch(self.asking, list(places))
-            limited |= {places[key] for key, item in configs.items() if config_of(item).limits}
+            found_configs = {places[key]: unless_broken(config_of, item) for key, item in configs.items()}
+            limited |= {name for name, config in found_configs.items() if config is not None and config.limits}
         return [name for name in names if name not in limited]
 
     def _any_has_limits(self, ns: str, scopes: Iterable[Scope]) -> Plan[bool]:
@@ -217,6 +215,9 @@ class RewritingPlans(PostingPlans):
         self.images.learn_shards(key, image)
         try:
             return (yield from self._follow_one(key, image, now, following.since)) or image
+        except BrokenItem as broken:
+            logger.warning("left as it is: %s", broken)
+            return image
         except (Refused, NoAnswer) as failure:
             if not _may_pass(failure):
                 raise

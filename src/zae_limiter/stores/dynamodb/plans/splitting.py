@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.gauge import MOST_SHARDS, may_split
+from zae_limiter.stores.dynamodb.gauge import may_split
 from zae_limiter.stores.dynamodb.items import Image, address, image_of
-from zae_limiter.stores.dynamodb.keys import Key, shard_key, shard_of
+from zae_limiter.stores.dynamodb.keys import MOST_SHARDS, Key, shard_key, shard_of
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.splits import ancestor_of, divided, top_bit

@@ -8,13 +8,15 @@ there.
 
 from __future__ import annotations
 
+from zae_limiter.bucket import MOST_STORED
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.items import BrokenItem, image_of, key_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, decoder, image_of, key_of, logger, ns_in, unless_broken
 from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system, shard_key, shard_of, sk_namespace_id
 from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.changes import NEW, delete
+from zae_limiter.stores.dynamodb.plans.changes import ABSENT, NEW, Expected, delete
 from zae_limiter.stores.dynamodb.plans.listing import whole_namespace
 from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.values import number_in
 from zae_limiter.stores.dynamodb.writes import FULL_BY
 
 KEYS_AT_ONCE = 500
@@ -24,7 +26,9 @@ def sweep_table(asking: Asking) -> Plan[int]:
     """Remove the divided buckets of all namespaces that are idle; how many there were."""
     swept = 0
     for item in (yield from asking.query_all(pk_system(REGISTRY), prefix=sk_namespace_id(""))):
-        swept += yield from sweep(asking, item["ns"]["S"])
+        ns = unless_broken(ns_in, item)
+        if ns is not None:
+            swept += yield from sweep(asking, ns)
     return swept
 
 
@@ -43,28 +47,29 @@ def sweep(asking: Asking, ns: str) -> Plan[int]:
 def _sweep_one(asking: Asking, first: Key) -> Plan[bool]:
     until = yield from asking.window()
     item = yield from asking.get(first, until)
-    if item is None or not is_idle(item, until.epoch_s):
-        return False
     try:
+        if item is None or not full_by(item) < until.epoch_s:
+            return False
         shards = image_of(item).shards
-    except BrokenItem:
+        keys = [shard_key(first, shard) for shard in range(shards)]
+        found = yield from asking.get_all(keys, until)
+        if not all(full_by(item) < until.epoch_s for item in found.values()):
+            return False
+        writes = [delete(asking.table, key, _as_it_is(found[key]) if key in found else NEW) for key in keys]
+    except BrokenItem as error:
+        logger.warning("not swept: %s", error)
         return False
-    keys = [shard_key(first, shard) for shard in range(shards)]
-    found = yield from asking.get_all(keys, until)
-    if not all(is_idle(item, until.epoch_s) for item in found.values()):
-        return False
-    unchanged = ("inc", "rf", "shard_count", "w0")
-    writes = [
-        delete(asking.table, key, {name: _value(found[key][name]) for name in unchanged} if key in found else NEW)
-        for key in keys
-    ]
     return not (yield from asking.transact(writes, until))
 
 
-def is_idle(item: Item, epoch_s: int) -> bool:
-    """Whether a shard has been surely full for as long as an undivided bucket is kept."""
-    return FULL_BY in item and int(item[FULL_BY]["N"]) < epoch_s
+@decoder("a bucket")
+def full_by(item: Item) -> int:
+    """When a shard has been surely full for as long as an undivided bucket is kept, in seconds since the epoch."""
+    return number_in(item[FULL_BY]) if FULL_BY in item else MOST_STORED
 
 
-def _value(attribute: Item) -> int | str:
-    return int(attribute["N"]) if "N" in attribute else str(attribute["S"])
+def _as_it_is(item: Item) -> Expected:
+    """What changes with every write to a shard."""
+    image = image_of(item)
+    mark = image.ring[0] if image.ring else ABSENT
+    return {"inc": image.inc, "rf": image.rf, "shard_count": image.shards, "w0": mark}

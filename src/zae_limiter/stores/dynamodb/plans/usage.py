@@ -18,6 +18,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import Key as Place
 from zae_limiter.stores.cursors import decode_cursor, page_of
 from zae_limiter.stores.dynamodb.errors import verb
+from zae_limiter.stores.dynamodb.items import unless_broken
 from zae_limiter.stores.dynamodb.keys import GSI2, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.plans.listing import LAST, side_by_side
@@ -195,7 +196,8 @@ def hours_read(asking: Asking, ns: str, entity_id: str, resource: str, start: in
     if between is None:
         return []
     items = yield from asking.query_all(pk_entity(ns, entity_id), between=between)
-    return [hour for hour in used_by_hour(map(span_of, items)) if start <= hour.hour < end]
+    spans = [span for item in items if (span := unless_broken(span_of, item)) is not None]
+    return [hour for hour in used_by_hour(spans) if start <= hour.hour < end]
 
 
 def keys_between(prefix: str, start: int, end: int) -> tuple[str, str] | None:
