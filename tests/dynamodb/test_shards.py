@@ -276,6 +276,36 @@ def test_a_change_of_limits_reaches_every_shard(stage: Stage, limiter: SyncRateL
     assert limiter.available("key", "gpt") == {"rpm": 0, "rph": 99}
 
 
+@pytest.mark.parametrize("stranger", [False, True], ids=["known", "stranger"])
+@pytest.mark.parametrize("why", ["limits given with a call", "raised without propagation"])
+def test_a_shard_on_older_terms_does_not_refuse_for_ever(stage: Stage, why: str, stranger: bool) -> None:
+    """Less accrues by its terms, and its ceiling is lower: the others can never make up for it."""
+    small, large = Limit.per_minute("rpm", 13), Limit.per_minute("rpm", 30, burst=60)
+    limiter = stage.client(config_cache_ttl=0.0)
+    limiter.set_limits("key", [large if why.startswith("limits given") else small], resource="gpt")
+    stage.divide(limiter, 2)
+    if why.startswith("limits given"):
+        with limiter.acquire("key", "gpt", {"rpm": 1}, limits=[small]):
+            pass
+    else:
+        limiter.set_limits("key", [large], resource="gpt", propagate=False)
+        with limiter.acquire("key", "gpt", {"rpm": 1}):
+            pass
+    stage.clock.advance(3_600)
+    assert len({item["cv"] for item in stage.items().values()}) == 2, "one shard only has other terms"
+    asking = stage.client() if stranger else limiter
+    with pytest.raises(RateLimitExceeded) as denied:
+        asking.acquire("key", "gpt", {"rpm": 60}).__enter__()
+    assert denied.value.violations[0].available < 60, "a raised burst mints nothing"
+    assert len({item["cv"] for item in stage.items().values()}) == 1
+    stage.clock.advance(milliseconds=round((denied.value.retry_after_seconds or 0) * 1000) - 1)
+    with pytest.raises(RateLimitExceeded):
+        stage.client().acquire("key", "gpt", {"rpm": 60}).__enter__()
+    stage.clock.advance(milliseconds=1)
+    with stage.client().acquire("key", "gpt", {"rpm": 60}):
+        pass
+
+
 def test_capacity_adds_up_over_shards(stage: Stage, limiter: SyncRateLimiter) -> None:
     with limiter.acquire("key", "gpt", {"rpm": 20}), limiter.acquire("other", "gpt", {"rpm": 4}):
         pass
