@@ -274,6 +274,8 @@ class PostingPlans(WritingPlans):
             return NeverTold(str(silence))
         for booking in lot.bookings:
             booking.begin_anew(self.marks.nonce(booking.now))
+            if whole.untold:
+                booking.let_credits_go()
         return Seen(whole.image, done)
 
 
