@@ -7,7 +7,7 @@ from scripted_plans import Script
 from scripted_tables import LIMITS, RESOURCE, Client, Table
 from test_plans_every_fault import HIGHER, hierarchy, warm
 
-from zae_limiter import Limit, ValidationError
+from zae_limiter import Limit, RateLimitExceeded, ValidationError
 from zae_limiter.bucket import MILLI
 from zae_limiter.stores.dynamodb.images import LONGEST_DENIAL_MS
 from zae_limiter.stores.dynamodb.versions import FENCED, Versions, may_follow, of_call
@@ -290,6 +290,22 @@ def test_a_change_of_an_ancestor_that_has_limits_does_not_touch_the_buckets_belo
         )
         assert ended.error is None
         assert "Query" not in ended.operations
+
+
+def test_a_denial_is_told_by_the_limits_that_hold_now_of_a_parent_too() -> None:
+    """The child lacks, and its parent was raised meanwhile, unseen by who remembers the old limits."""
+    table = hierarchy(2)
+    client = warm(table)
+    for entity in ("key", "team"):
+        table.spoil(entity, "b_rpd_tk", {"N": "0"})
+    assert not client.takes()
+    table.now += LONGEST_DENIAL_MS
+    raised = Limit.per_day("rpd", 86_400)
+    operator = table.operator
+    Script(table).run(operator.space.set_config(Scope("team", RESOURCE), (raised,), None, None, True, table.now))
+    with pytest.raises(RateLimitExceeded) as denied:
+        client.take()
+    assert [status.limit for status in denied.value.violations if status.entity_id == "team"] == [raised]
 
 
 # Fences

@@ -29,7 +29,7 @@ from zae_limiter.running.clocks import machine_clock, machine_timer
 from zae_limiter.running.plan import Request
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.keys import bucket_key, shard_key
-from zae_limiter.stores.dynamodb.plans.splitting import make_shard, split_first
+from zae_limiter.stores.dynamodb.plans.splitting import make_shard, split, split_first
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, Call, Refused
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.values import decode_item
@@ -234,6 +234,91 @@ def test_debts_of_a_divided_bucket_are_repaid(stage: Stage, limiter: SyncRateLim
     assert levels(limiter)[0]["tpm"] == 6_400
 
 
+def granted(stage: Stage, tries: int = 12) -> int:
+    """How many of so many clients are granted something, if only that the bucket is not in debt."""
+    grants = 0
+    for _ in range(tries):
+        with suppress(RateLimitExceeded), stage.client().acquire("key", "gpt", {"rpm": 1}):
+            grants += 1
+    return grants
+
+
+def owed(stage: Stage) -> list[int]:
+    """What each shard holds of tpm, by its stored numbers."""
+    return [
+        item["b_tpm_tk"]
+        + share(stage.clock() * item["b_tpm_ra"] // item["b_tpm_rp"], shard, item["shard_count"])
+        - share(item["rf"] * item["b_tpm_ra"] // item["b_tpm_rp"], shard, item["shard_count"])
+        for shard, item in stage.items().items()
+    ]
+
+
+@pytest.mark.parametrize("also", [{}, {"rpm": -5}], ids=["debit", "debit and a credit that no longer fits"])
+def test_a_debt_is_that_of_every_shard(stage: Stage, limiter: SyncRateLimiter, also: dict[str, int]) -> None:
+    with limiter.acquire("key", "gpt", {"rpm": 10}) as lease:
+        stage.clock.advance(60)  # rpm is full again
+        lease.adjust(tpm=6_400 + 800, **also)
+    assert levels(limiter)[0]["tpm"] == -800
+    assert owed(stage) == [-200_000] * 4
+    assert granted(stage) == 0
+    stage.clock.advance(7.4)
+    assert granted(stage) == 0
+    stage.clock.advance(0.1)  # all of it has accrued
+    assert granted(stage) == 12
+
+
+def test_a_debt_that_others_came_before_is_that_of_every_shard(stage: Stage, limiter: SyncRateLimiter) -> None:
+    """By what the client remembers its shard holds what is settled, but others have drawn it meanwhile."""
+    other = stage.client()
+    with limiter.acquire("key", "gpt", {"rpm": 1}) as lease:
+        for _ in range(2):
+            with other.acquire("key", "gpt", {"tpm": 3_000}):
+                pass
+        lease.adjust(tpm=1_200)
+    assert levels(limiter)[0]["tpm"] == -800
+    assert owed(stage) == [-200_000] * 4
+    assert granted(stage) == 0
+
+
+def test_what_comes_back_to_a_bucket_in_debt_comes_back_to_every_shard(stage: Stage, limiter: SyncRateLimiter) -> None:
+    returning = limiter.acquire("key", "gpt", {"tpm": 1_000})
+    returning.__enter__()
+    with limiter.acquire("key", "gpt", {"rpm": 1}) as lease:
+        lease.adjust(tpm=5_400 + 1_600)
+    assert owed(stage) == [-400_000] * 4
+    returning.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert levels(limiter)[0]["tpm"] == -600
+    assert owed(stage) == [-150_000] * 4
+    assert granted(stage) == 0
+
+
+def test_what_brings_a_bucket_out_of_debt_leaves_no_shard_in_it(stage: Stage, limiter: SyncRateLimiter) -> None:
+    returning = limiter.acquire("key", "gpt", {"tpm": 1_000})
+    returning.__enter__()
+    with limiter.acquire("key", "gpt", {"rpm": 1}) as lease:
+        lease.adjust(tpm=5_400 + 400)
+    returning.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert levels(limiter)[0]["tpm"] == 600
+    assert min(owed(stage)) >= 0
+    assert granted(stage) == 12
+
+
+def test_a_debt_that_a_division_did_not_see_is_halved_all_the_same(stage: Stage) -> None:
+    """Who divides has read a bucket that was just drained; until it writes, the bucket is in debt."""
+    limiter = stage.client()
+    with limiter.acquire("key", "gpt", {"tpm": 6_400}) as lease:
+        store = stage.opened[0]
+        driver = SyncDriver(machine_clock, store.perform)
+        key = bucket_key(driver.run(store.space("default").ns()), "key", "gpt")
+        until = driver.run(store.asking.window())
+        seen = driver.run(store.asking.get(key, until))
+        assert seen is not None
+        lease.settle(tpm=6_400 + 800)
+    assert driver.run(split(store.asking, key, seen, stage.clock(), until))
+    assert owed(stage) == [-400_000] * 2
+    assert granted(stage) == 0
+
+
 def test_reset_fills_every_shard(stage: Stage, limiter: SyncRateLimiter) -> None:
     with limiter.acquire("key", "gpt", {"rpm": 64, "tpm": 6_400}):
         pass
@@ -274,6 +359,36 @@ def test_a_change_of_limits_reaches_every_shard(stage: Stage, limiter: SyncRateL
     with pytest.raises(RateLimitExceeded):
         other.acquire("key", "gpt", {"rpm": 1}).__enter__()
     assert limiter.available("key", "gpt") == {"rpm": 0, "rph": 99}
+
+
+@pytest.mark.parametrize("stranger", [False, True], ids=["known", "stranger"])
+@pytest.mark.parametrize("why", ["limits given with a call", "raised without propagation"])
+def test_a_shard_on_older_terms_does_not_refuse_for_ever(stage: Stage, why: str, stranger: bool) -> None:
+    """Less accrues by its terms, and its ceiling is lower: the others can never make up for it."""
+    small, large = Limit.per_minute("rpm", 13), Limit.per_minute("rpm", 30, burst=60)
+    limiter = stage.client(config_cache_ttl=0.0)
+    limiter.set_limits("key", [large if why.startswith("limits given") else small], resource="gpt")
+    stage.divide(limiter, 2)
+    if why.startswith("limits given"):
+        with limiter.acquire("key", "gpt", {"rpm": 1}, limits=[small]):
+            pass
+    else:
+        limiter.set_limits("key", [large], resource="gpt", propagate=False)
+        with limiter.acquire("key", "gpt", {"rpm": 1}):
+            pass
+    stage.clock.advance(3_600)
+    assert len({item["cv"] for item in stage.items().values()}) == 2, "one shard only has other terms"
+    asking = stage.client() if stranger else limiter
+    with pytest.raises(RateLimitExceeded) as denied:
+        asking.acquire("key", "gpt", {"rpm": 60}).__enter__()
+    assert denied.value.violations[0].available < 60, "a raised burst mints nothing"
+    assert len({item["cv"] for item in stage.items().values()}) == 1
+    stage.clock.advance(milliseconds=round((denied.value.retry_after_seconds or 0) * 1000) - 1)
+    with pytest.raises(RateLimitExceeded):
+        stage.client().acquire("key", "gpt", {"rpm": 60}).__enter__()
+    stage.clock.advance(milliseconds=1)
+    with stage.client().acquire("key", "gpt", {"rpm": 60}):
+        pass
 
 
 def test_capacity_adds_up_over_shards(stage: Stage, limiter: SyncRateLimiter) -> None:

@@ -26,6 +26,7 @@ from simulation.violations import (
     NEWEST,
     ONCE,
     OVERDRAFT,
+    SOLVENT,
     WINDOW,
     Place,
     Verb,
@@ -57,6 +58,9 @@ class Oracle:
         self._read: dict[Place, tuple[Any, Bucket]] = {}
         self._windows: dict[Place, dict[str, Window]] = {}
         self._windows_of_all: dict[Owner, dict[str, WindowOfAll]] = {}
+        self._latest: dict[Owner, int] = {}
+        self._uneven: set[tuple[Owner, str]] = set()
+        """Limits of divided buckets whose terms changed, or were filled, shard by shard, while they were in debt."""
         self._marks: dict[Place, set[str]] = {}
         self._names: set[str] = set()
         self._versions: dict[Place, int] = {}
@@ -181,6 +185,7 @@ class Oracle:
         if not same or not before.limits.keys() == after.limits.keys() == half.limits.keys():
             raise Violation(CONSERVED, place, f"{before} was divided into {after} and {half}")
         self.families.divided(place, other, before.shards, t=t, at=at)
+        self._note_moment(place, t)
         reference = self.references[place]
         for name, was in before.limits.items():
             mine, theirs = after.limits[name], half.limits[name]
@@ -245,6 +250,8 @@ class Oracle:
             if was is None:
                 reference.begin(name, held.terms, t, delta)
             else:
+                if (fills or was.terms != held.terms) and after.shards > 1 and reference.level(name, t) < 0:
+                    self._uneven.add((owner_of(place), name))
                 if rebased:
                     reference.change(name, held.terms, t)
                 if fills:
@@ -268,6 +275,9 @@ class Oracle:
         for name, delta in deltas.items():
             owed = debts.get(name, 0)
             self._check_window(place, name, after.limits[name].terms, t, delta, draws=granted > 0, owed=owed)
+        self._note_moment(place, t)
+        if granted > 0 and after.shards > 1:
+            self._check_debts(place, [name for name, held in after.limits.items() if held.active])
         if not idle:
             self._check_once(place, mark)
         if granted > 0:
@@ -309,13 +319,35 @@ class Oracle:
         for name, (tk, _, terms, active) in bucket.limits.items():
             base = terms.accrued(rf)
             held = tk + terms.accrued(t) - base
-            if active and held < 0 and name in asked and held < -debts.get(name, 0):
+            owed = debts.get(name, 0) if bucket.shards == 1 else 0
+            if active and held < 0 and name in asked and held < -owed:
                 raise Violation(OVERDRAFT, place, f"a draw at {t} left {name} at {held}")
             if name in touched and held > terms.bx:
                 raise Violation(CEILING, place, f"{name} is at {held} of {terms.bx} after a write at {t}")
             exact = reference.level(name, rf)
             if min(tk, terms.bx) != exact:
                 raise Violation(EXACT, place, f"{name} has tk={tk}, the exact bucket {exact}, after a write at {t}")
+
+    def _note_moment(self, place: Place, t: int) -> None:
+        owner = owner_of(place)
+        self._latest[owner] = max(self._latest.get(owner, 0), t)
+
+    def _check_debts(self, place: Place, names: Iterable[str]) -> None:
+        """What all shards hold together once one of them has granted. Each has its own rounding."""
+        owner = owner_of(place)
+        latest = self._latest[owner]
+        family = [self.references[shard] for shard in self.families.places(place)]
+        for name in names:
+            parts = [reference for reference in family if name in reference.terms]
+            levels = [reference.level(name, latest) for reference in parts]
+            if (owner, name) in self._uneven:
+                if min(levels) < 0:
+                    continue
+                self._uneven.discard((owner, name))
+            if len({reference.terms[name].whole for reference in parts}) > 1:
+                continue  # some shards do not know the new terms yet
+            if sum(levels) < -2 * len(levels):
+                raise Violation(SOLVENT, place, f"{name} was at {sum(levels)} over all shards after a grant: {levels}")
 
     def _check_window(
         self, place: Place, name: str, terms: Terms, t: int, delta: int, *, draws: bool, owed: int = 0

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, force_consume, rebase, refill_bucket
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.writes import Terms
+from zae_limiter.stores.protocol import Leg
 
 NEVER_MS = 10**12
 
@@ -72,6 +73,13 @@ def after_taking(
         ended=image.ended,
         eh=image.eh,
     )
+
+
+def after_settling(image: Image, deltas: Mapping[str, int], now: int, nonce: str, *, grants: int) -> Image:
+    """Likewise, of a transaction that settled by the terms the bucket has."""
+    limits = tuple(balance.limit for name, balance in image.balances.items() if name not in image.resting)
+    terms = Terms(Leg(image.entity_id, image.resource, limits, "call"), image.cv)
+    return after_taking(image, terms, deltas, now, nonce, grants=grants)
 
 
 def needed_of(terms: Terms, wanted: Mapping[str, int], reserved: Mapping[str, int]) -> dict[str, int]:

@@ -39,6 +39,8 @@ class Booking:
     done = False
     doubtful = False
     """It may have been done: an answer was lost."""
+    untold = False
+    """Nobody can tell any more whether a lost try of it was done."""
     anchor: str | None = None
     """A mark that was in the ring before it can have been done."""
     tries = 0

@@ -58,8 +58,12 @@ class LegUnderWay(Booking):
 
     @property
     def is_stale(self) -> bool:
-        """Whether its bucket obeys another version than ours."""
+        """Whether its shard obeys another version than ours."""
         return self.image is not None and self.image.cv != self.terms.cv
+
+    def is_stale_anywhere(self, images: Images) -> bool:
+        """Whether any shard of its bucket, as they are remembered, does."""
+        return self.is_stale or any(image.cv != self.terms.cv for image in images.family(self.first))
 
     def lacks(self, now: int) -> bool:
         """Whether, by the image, its shard does not hold what is needed."""

@@ -6,14 +6,17 @@ fit into the whole bucket is lost, as it would be if the bucket were not divided
 
 What is taken without asking is taken from the shard that paid, as far as it holds it, then from those that hold most.
 Only when all of them together do not hold it is there a debt, and then it is everybody's: each shard owes by its share
-of the refill, so that none goes on granting while the whole bucket is in debt, and all are out of it at once.
+of the refill, so that none goes on granting while the whole bucket is in debt, and all are out of it at once. While
+there is a debt, what comes back is shared likewise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
+from zae_limiter.bucket import Balance, share
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.keys import Key
 from zae_limiter.stores.protocol import Leg
@@ -43,63 +46,89 @@ def shared_out(leg: Leg, owed: Mapping[str, int]) -> Iterator[tuple[int, Leg, Ma
             yield shard, replace(leg, paid=((shard, deltas),)), deltas
 
 
-def has_room(image: Image, deltas: Mapping[str, int], now: int) -> bool:
-    """Whether all that comes back fits into a shard."""
-    return all(_room(image, name, now) >= -delta for name, delta in deltas.items() if delta < 0)
+class Placed(NamedTuple):
+    """What each shard bears of what is owed at one of them, by limit: taken if positive, given back if negative.
+
+    ``in_debt`` names the limits of which the whole bucket is in debt, before or after. Of those every shard has a
+    part, if only of nothing, and all parts must be written at once: one shard after the other, some would grant
+    meanwhile.
+    """
+
+    parts: Mapping[Key, Mapping[str, int]]
+    in_debt: frozenset[str]
 
 
-def placed(home: Key, deltas: Mapping[str, int], family: Mapping[Key, Image], now: int) -> dict[Key, dict[str, int]]:
-    """What each shard gets of what is owed at ``home``: there as much as fits, the rest where most room is."""
+def fits(image: Image, deltas: Mapping[str, int], now: int) -> bool:
+    """Whether a shard can bear it alone: it holds what is taken, and has room for what comes back and no debt."""
+    for name, delta in deltas.items():
+        balance = image.balances.get(name)
+        if balance is not None:
+            level = balance.level(max(now, image.rf))
+            if level < max(delta, 0) or (delta < 0 and balance.bx - level < -delta):
+                return False
+    return True
+
+
+def placed(home: Key, deltas: Mapping[str, int], family: Mapping[Key, Image], now: int) -> Placed:
+    """What each shard bears of what is owed at ``home``."""
+    in_debt = set()
     parts: dict[Key, dict[str, int]] = {home: {}}
     for name, delta in deltas.items():
-        rest = delta
-        rooms = {key: _room(image, name, now) for key, image in family.items()}
-        for key in sorted(rooms, key=lambda key: (key != home, -rooms[key])):
-            part = max(rest, -rooms[key]) if rest < 0 else 0
-            if part:
-                parts.setdefault(key, {})[name] = part
-                rest -= part
-        if rest:
-            parts[home][name] = parts[home].get(name, 0) + rest
-    return parts
+        held = {key: image.balances[name] for key, image in family.items() if name in image.balances}
+        levels = {key: balance.level(max(now, family[key].rf)) for key, balance in held.items()}
+        if home not in levels:
+            parts[home][name] = delta  # its shard has no such limit, and will not count it
+            continue
+        whole = sum(levels.values())
+        if min(whole, whole - delta) < 0:
+            in_debt.add(name)
+            shares = _as_debt(home, delta, held, levels)
+        elif delta > 0:
+            shares = _taken(home, delta, levels)
+        else:
+            shares = _given_back(home, delta, held, levels)
+        for key, part in shares.items():
+            parts.setdefault(key, {})[name] = part
+    return Placed(parts, frozenset(in_debt))
 
 
-def holds(image: Image, deltas: Mapping[str, int], now: int) -> bool:
-    """Whether a shard holds all that is taken from it."""
-    return all(
-        _level(image, name, now) >= delta for name, delta in deltas.items() if delta > 0 and name in image.balances
-    )
-
-
-def shared_debts(
-    home: Key, deltas: Mapping[str, int], family: Mapping[Key, Image], now: int
-) -> dict[Key, dict[str, int]]:
-    """What each shard bears of what is taken at ``home``; what comes back there stays there."""
-    parts: dict[Key, dict[str, int]] = {home: {}}
-    for name, delta in deltas.items():
-        held = {key: max(_level(image, name, now), 0) for key, image in family.items() if name in image.balances}
-        rest = delta
-        for key in sorted(held, key=lambda key: (key != home, -held[key])):
-            part = min(rest, held[key])
-            if part > 0:
-                parts.setdefault(key, {})[name] = part
-                rest -= part
-        debt = max(rest, 0)
-        for key in held if debt else ():
-            part = debt // family[key].shards
-            bears = parts.setdefault(key, {})
-            bears[name] = bears.get(name, 0) + part
+def _taken(home: Key, delta: int, levels: Mapping[Key, int]) -> dict[Key, int]:
+    """From its shard as much as it holds, then from those that hold most. Together they hold it."""
+    shares: dict[Key, int] = {}
+    rest = delta
+    for key in sorted(levels, key=lambda key: (key != home, -levels[key])):
+        part = min(rest, max(levels[key], 0))
+        if part:
+            shares[key] = part
             rest -= part
-        if rest:
-            parts[home][name] = parts[home].get(name, 0) + rest
-    return parts
+    return shares
 
 
-def _level(image: Image, name: str, now: int) -> int:
-    balance = image.balances.get(name)
-    return 0 if balance is None else balance.level(max(now, image.rf))
+def _given_back(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapping[Key, int]) -> dict[Key, int]:
+    """To its shard as much as fits, the rest where most room is; what fits nowhere is lost at its ceiling."""
+    shares: dict[Key, int] = {}
+    rest = delta
+    rooms = {key: max(balance.bx - levels[key], 0) for key, balance in held.items()}
+    for key in sorted(rooms, key=lambda key: (key != home, -rooms[key])):
+        part = max(rest, -rooms[key])
+        if part:
+            shares[key] = part
+            rest -= part
+    if rest:
+        shares[home] = shares.get(home, 0) + rest
+    return shares
 
 
-def _room(image: Image, name: str, now: int) -> int:
-    balance = image.balances.get(name)
-    return 0 if balance is None else max(balance.bx - balance.level(max(now, image.rf)), 0)
+def _as_debt(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapping[Key, int]) -> dict[Key, int]:
+    """So that every shard owes its share of what the whole bucket owes then, or nothing if that is nothing."""
+    after = sum(levels.values()) - delta
+    owed = {key: share(max(-after, 0), balance.shard, balance.shards) for key, balance in held.items()}
+    shares = {key: levels[key] + owed[key] for key in held}
+    rest = delta - sum(shares.values())
+    if rest < 0:  # out of debt, and more comes back
+        cleared = {key: level - shares[key] for key, level in levels.items()}
+        for key, part in _given_back(home, rest, held, cleared).items():
+            shares[key] += part
+    elif rest:  # of shards that are lost
+        shares[home] += rest
+    return shares

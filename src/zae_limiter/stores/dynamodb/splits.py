@@ -5,7 +5,8 @@ add up to what the one had, so the rate is conserved by arithmetic; the tokens a
 gives the new shard half of what the old one holds and takes exactly that from it. Both begin at the same baseline.
 
 Below the ceiling the half is a literal, and what others take meanwhile is taken from the old shard's half; at the
-ceiling both are set full. As with every write the two conditions exclude each other.
+ceiling both are set full. As with every write the two conditions exclude each other. Of a debt each
+owes one half, which it does only if it is the debt that was seen: else one would grant what the other owes.
 
 Only a shard's ancestor can make it, and only while it is divided too little: so the new one cannot have lived before.
 A shard that is missing although its ancestor is divided enough was lost, and nobody makes it again.
@@ -81,10 +82,12 @@ def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key,
             write.set(tk, share(burst, shard, 2 * shards))
             new[tk] = share(burst, shard + shards, 2 * shards)
         else:
-            half = (balance.tk + a) // 2
-            write.demand(tk, "<=", share(burst, shard, 2 * shards) + half - a)
+            half = min((balance.tk + a) // 2, share(burst, shard + shards, 2 * shards))
             if half > 0:
+                write.demand(tk, "<=", share(burst, shard, 2 * shards) + half - a)
                 write.demand(tk, ">=", half - a)
+            else:
+                write.demand(tk, "=", balance.tk)
             write.add(tk, a - half)
             new[tk] = half
         new[f"b_{name}_tc"] = 0

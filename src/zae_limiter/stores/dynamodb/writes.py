@@ -19,7 +19,9 @@ brings the image for the right one.
 A *rebase* moves the baseline to ``now`` and sets new terms: then ``C = min(old bx, new bx) - a`` and everything
 shifts by ``a``; otherwise ``shift`` is 0. The ``floor`` is what makes it a *draw* (the tokens must be there, for
 limits that are not named at least no debt), and for a *settlement* it only bounds how deep the debt can be, so that
-the expiry time written along cannot forgive any. A pure credit has no floor and leaves the expiry time alone.
+the expiry time written along cannot forgive any. A pure credit has no floor and leaves the expiry time alone. A shard
+of a divided bucket settles only what it holds, and gets nothing back while it is in debt (``held``): a debt is that of
+all shards, and is written to all of them at once, each ``exactly`` as it was seen.
 
 **Guards.** Every write also demands the baseline, the config version and the number of shards it was computed for,
 and that its own mark is not among those of the last four writers: what is applied once is not applied twice.
@@ -72,7 +74,9 @@ class Wish(NamedTuple):
     ``rebase``: to those it has, so that nothing computed for the old baseline can be done any more.
     ``fill``: fill every limit. ``grants`` is added to the count of grants.
 
-    ``partly``: this shard pays only for the limits it is asked for, and nothing is demanded of its others.
+    ``partly``: this shard pays only for the limits it is asked for; its others must not be deeper in debt than seen.
+    ``held``: what is taken must be there, and nothing comes back to a limit in debt, though it is no draw.
+    ``exactly``: these limits must hold what they were seen to hold.
     ``unmarked``: this mark must not be in the ring.
     ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full, to rest.
     """
@@ -84,6 +88,8 @@ class Wish(NamedTuple):
     fill: bool = False
     rebase: bool = False
     partly: bool = False
+    held: bool = False
+    exactly: frozenset[str] = frozenset()
     unmarked: str | None = None
     owed: tuple[Limit, ...] = ()
 
@@ -189,9 +195,20 @@ def _move(
         return 0
     delta = wish.deltas.get(balance.name, 0)
     up, down = max(-delta, 0), max(delta, 0)
+    if balance.name in wish.exactly:
+        level = balance.level(now)
+        write.demand(tk, "=", balance.tk)
+        write.set(tk, level - delta - a + shift)
+        write.add(f"b_{balance.name}_tc", delta)
+        return _time_to_fill(limit, burst - level + delta, balance.shards)
     floor: int | None = None
-    if wish.needed is not None and active and not (wish.partly and balance.name not in wish.needed):
-        floor = wish.needed.get(balance.name, 0) - a
+    if wish.needed is not None and active:
+        if wish.partly and balance.name not in wish.needed:
+            floor = min(-a, balance.tk)
+        else:
+            floor = wish.needed.get(balance.name, 0) - a
+    elif wish.held and delta:
+        floor = down - a
     elif bounded:
         floor = min(balance.tk, balance.bx - a) - balance.bx
     if guess > ceiling - up and (delta or rebased) and (floor is None or floor <= ceiling):

@@ -12,10 +12,11 @@ from contextlib import suppress
 
 from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.running.plan import Interrupted, Plan
+from zae_limiter.stores.dynamodb.adopting import after_settling
 from zae_limiter.stores.dynamodb.bookings import Booking, Seen, answers_of
 from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, shard_key
-from zae_limiter.stores.dynamodb.payments import has_room, holds, placed, shared_debts, shared_out
+from zae_limiter.stores.dynamodb.payments import fits, placed, shared_out
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
 from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
@@ -70,12 +71,17 @@ class BookingPlans(RewritingPlans):
             for booking in [booking for booking in pending if booking.image is None]:
                 terms = rebuilt[booking.key] = yield from self._terms_to_rebuild(booking.leg, until)
                 failure = (yield from self._rebuild(booking, terms, now, until)) or failure
-            for booking in list(pending):
+            alone = [booking for booking in pending if booking.image is not None and not booking.inc]
+            for booking in list(alone):
                 if booking.image is not None and booking.image.shards > 1:
-                    others = yield from self._on_other_shards(booking, booking.image, now, until)
-                    bookings.extend(others)
-                    pending.extend(others)
-            written = [booking for booking in pending if booking.image is not None and not booking.inc]
+                    others = yield from self._share_out(booking, booking.image, now, until)
+                    if others is None:
+                        alone.remove(booking)
+                    elif others:
+                        bookings.extend(others)
+                        pending.extend(others)
+                        alone.extend(others)
+            written = [booking for booking in alone if not booking.done]
             if written:
                 yield from self.post(written, lambda booking: self._params(booking, now, until), now, until)
             for booking in written:
@@ -85,28 +91,92 @@ class BookingPlans(RewritingPlans):
             if pending and tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, failure or NoAnswer("too many others", sent=False))
 
-    def _on_other_shards(self, booking: Booking, image: Image, now: int, until: Window) -> Plan[list[Booking]]:
-        """Bookings on other shards: of what would be lost at the ceiling of its own, or is more than that holds."""
-        overflows = booking.gives_back and not has_room(image, booking.deltas, now)
-        lacks = not booking.tries and not holds(image, booking.deltas, now)
-        if booking.doubtful or booking.inc or not (overflows or lacks):
+    def _share_out(self, booking: Booking, image: Image, now: int, until: Window) -> Plan[list[Booking] | None]:
+        """Let other shards bear what its own cannot: by bookings of their own, or, if it is a debt, with it at once.
+
+        Nothing (``None``): it was written, or is to be looked at again.
+        """
+        if fits(image, booking.deltas, now):
             return []
-        keys = self.images.shards_of(shard_key(booking.key, 0))
-        unknown = [key for key in keys if self.images.get(key) is None]
-        found = (yield from self.asking.get_all(unknown, until)) if unknown else {}
-        for key, item in found.items():
-            yield from self.see(key, image_of(item), now)
-        family = {key: memory.image for key in keys if (memory := self.images.get(key)) is not None}
-        place = placed if overflows else shared_debts
-        parts = place(booking.key, booking.deltas, {**family, booking.key: image}, now)
+        if booking.doubtful:
+            yield from self._make_sure(booking, now, until)
+            return None
+        family, placed_by = {}, self.images.shards_of(shard_key(booking.key, 0))
+        if not booking.tries:
+            family = {key: memory.image for key in placed_by if (memory := self.images.get(key)) is not None}
+        if len(family) < len(placed_by) or placed(booking.key, booking.deltas, family, now).in_debt:
+            family = yield from self._look_at_family(booking.key, now, until)
+            if booking.key not in family:
+                booking.image = None  # it is gone: the first speaks for it
+                return None
+        parts, in_debt = placed(booking.key, booking.deltas, family, now)
+        if in_debt:
+            yield from self._write_together(booking, family, now, until)
+            return None
         others = []
         for key, deltas in parts.items():
             if key != booking.key:
                 other = Booking(key, booking.leg, deltas)
-                other.nonce, other.image, other.tries = self.marks.nonce(now), family[key], 1  # placed once
+                other.nonce, other.image = self.marks.nonce(now), family[key]
                 others.append(other)
-        booking.deltas = parts[booking.key]
+        booking.deltas, booking.image = parts[booking.key], family[booking.key]
+        booking.done = not booking.deltas and not booking.grants
         return others
+
+    def _look_at_family(self, key: Key, now: int, until: Window) -> Plan[dict[Key, Image]]:
+        """All shards of a bucket that are there, as they are."""
+        first = shard_key(key, 0)
+        family: dict[Key, Image] = {}
+        seen: set[Key] = set()
+        while unseen := [shard for shard in self.images.shards_of(first) if shard not in seen]:
+            found = yield from self.asking.get_all(unseen, until)
+            seen.update(unseen)
+            for shard, item in found.items():
+                family[shard] = yield from self.see(shard, image_of(item), now)
+        return family
+
+    def _write_together(self, booking: Booking, family: Mapping[Key, Image], now: int, until: Window) -> Plan[None]:
+        """Write to all shards at once what makes a debt of the whole bucket, or changes it.
+
+        All are computed for one moment, and each must be as it was seen: so each owes its share, and all are out of
+        debt at the same time.
+        """
+        moment = max(now, *(image.rf for image in family.values()))
+        parts, in_debt = placed(booking.key, booking.deltas, family, moment)
+        booking.image = family[booking.key]
+        booking.begin_anew(self.marks.nonce(moment))
+        booking.drop_anchor()
+        writes = []
+        for key, deltas in parts.items():
+            grants, owed = (booking.grants, booking.leg.limits) if key == booking.key else (0, ())
+            wish = Wish(deltas, grants=grants, held=True, exactly=in_debt, owed=owed)
+            writes.append({"Update": dict(self.params(key, family[key], wish, moment, booking.nonce, until))})
+        doubts: list[NoAnswer] = []
+        try:
+            reasons = yield from self.asking.transact(writes, until, doubts)
+        except (Refused, NoAnswer):
+            booking.doubtful = bool(doubts)
+            raise
+        except BaseException:
+            booking.doubtful = True
+            raise
+        booking.tries += 1
+        if reasons:
+            booking.doubtful = bool(doubts)
+            booking.image = None
+            return
+        booking.done = True
+        for key, deltas in parts.items():
+            grants = booking.grants if key == booking.key else 0
+            self.images.see(key, after_settling(family[key], deltas, moment, booking.nonce, grants=grants), now)
+            if (memory := self.images.get(key)) is not None:
+                memory.took(deltas)
+
+    def _make_sure(self, booking: Booking, now: int, until: Window) -> Plan[None]:
+        """Its shard cannot bear it alone, and a lost try of it may have been done: find out before it is shared."""
+        booking.done = yield from self.void(booking, now, until)
+        if not booking.done and booking.untold:
+            booking.let_credits_go()
 
     def _params(self, booking: Booking, now: int, until: Window) -> UpdateParams:
         image = booking.image
@@ -118,7 +188,7 @@ class BookingPlans(RewritingPlans):
         return self.params(
             booking.key,
             image,
-            Wish(booking.deltas, grants=booking.grants, rebase=sure, owed=booking.leg.limits),
+            Wish(booking.deltas, grants=booking.grants, rebase=sure, held=image.shards > 1, owed=booking.leg.limits),
             max(now, image.rf + 1) if sure else now,
             booking.nonce,
             until,

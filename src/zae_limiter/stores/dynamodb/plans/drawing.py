@@ -32,11 +32,13 @@ from zae_limiter.stores.dynamodb.plans.sharing import (
     divide,
     look_at_all,
     look_elsewhere,
+    meets_newer_terms,
     relieve_hot,
 )
 from zae_limiter.stores.dynamodb.plans.taking import Taking
 from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, READ_MACHINE_TIME, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.versions import FENCED
 from zae_limiter.stores.judging import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome
 
@@ -231,7 +233,7 @@ class DrawUnderWay(Taking):
         """What was refused a moment ago is refused again without asking."""
         for leg in self.legs:
             memory = self.space.images.get(leg.first)
-            if memory is None or not memory.denied or leg.is_stale:
+            if memory is None or not memory.denied or leg.is_stale_anywhere(self.space.images):
                 continue
             if any(
                 memory.still_denies(balance.name, leg.needed.get(balance.name, 0), self.now)
@@ -243,13 +245,19 @@ class DrawUnderWay(Taking):
         return None if any(leg.image is None for leg in self.legs) else self._denial()
 
     def _deny(self) -> Plan[Denial | None]:
-        """Give back, look at every leg, and say what lacks. ``None``: by now nothing does."""
+        """Give back, look at every leg, and say what lacks. ``None``: by now nothing does, or other terms hold."""
         yield from self.undo(self.whole)
         with suppress(Refused, NoAnswer):  # it lacks all the same; the others are told as they were last seen
             yield from self._look_at([leg for leg in self.legs if not leg.fresh])
         for leg in self.legs:
-            if leg.is_stale and self._may_write(leg) and self._short(leg):
-                # New terms are kept even if the draw is denied: a raised burst must not stay refused.
+            if self._short(leg) and meets_newer_terms(self, leg):
+                assert leg.image is not None
+                if leg.image.cv != FENCED:  # which is being removed
+                    return None  # what lacks by our terms may be there by those: they are resolved again
+        for leg in self.legs:
+            if leg.is_stale_anywhere(self.space.images) and self._short(leg):
+                # New terms reach every shard even if the draw is denied: a raised burst must not stay refused, and
+                # the wait that is told is that of shards which all obey them.
                 with suppress(Refused, NoAnswer):  # it lacks all the same; the next draw writes them
                     yield from adopt_all(self, leg)
         if not any(self._short(leg) for leg in self.legs):

@@ -280,6 +280,8 @@ class PostingPlans(WritingPlans):
             if not sure:
                 booking.let_credits_go()
             booking.begin_anew(self.marks.nonce(booking.now))
+            if whole.untold:
+                booking.let_credits_go()
         return Seen(whole.image, done)
 
 

@@ -180,7 +180,7 @@ def _draw_from_all(taking: Taking, leg: LegUnderWay) -> Plan[bool]:
         if leg.all_seen and space.images.get(leg.first) is None:
             leg.move_to(leg.first, None, fresh=True)  # it is gone, with all its shards
             return True
-        if _meets_newer_terms(taking, leg):
+        if meets_newer_terms(taking, leg):
             return True
         if lacking(leg.whole(space.images, taking.now), leg.needed, taking.now):
             return False
@@ -204,7 +204,7 @@ def _draw_from_all(taking: Taking, leg: LegUnderWay) -> Plan[bool]:
     raise NoAnswer("too many others at this bucket", sent=False)
 
 
-def _meets_newer_terms(taking: Taking, leg: LegUnderWay) -> bool:
+def meets_newer_terms(taking: Taking, leg: LegUnderWay) -> bool:
     """Whether some shard obeys what may be newer than ours; it is moved there, to be noticed."""
     images = taking.space.images
     for key in images.shards_of(leg.first):

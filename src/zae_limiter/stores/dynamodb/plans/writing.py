@@ -150,18 +150,19 @@ class WritingPlans(ResolvingPlans):
         done; if the ring has moved on since, nobody can tell.
         """
         booking.void_mark = booking.void_mark or self.marks.nonce(now)
+        booking.untold = False
         tries = 0
         while True:
             if booking.image is None:
                 yield from self._look_at([booking], now, until)
             image = booking.image
             if image is None:
-                self.unresolved += booking.weight  # a bucket that is not there cannot keep a mark
+                booking.untold = True  # a bucket that is not there cannot keep a mark
                 break
             if booking.is_in(image):
                 return True
             if booking.void_mark in image.ring:
-                self.unresolved += booking.weight * (booking.anchor not in image.ring)
+                booking.untold = booking.anchor not in image.ring
                 break
             rebased = Wish({}, rebase=True, unmarked=booking.nonce)
             moment = max(now, image.rf + 1)
@@ -170,7 +171,7 @@ class WritingPlans(ResolvingPlans):
             (answer,) = yield from self.ask_together([call])
             if not isinstance(answer, (Refused, NoAnswer)):
                 booking.image = yield from self.see(booking.key, image_of(answer["Attributes"]), now)
-                self.unresolved += booking.weight * (booking.anchor not in booking.image.ring)
+                booking.untold = booking.anchor not in booking.image.ring
                 break
             if isinstance(answer, NoAnswer) and answer.final:
                 raise answer
@@ -182,6 +183,7 @@ class WritingPlans(ResolvingPlans):
             tries += 1
             if tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, answer)
+        self.unresolved += booking.weight * booking.untold
         booking.begin_anew(self.marks.nonce(now))
         return False
 

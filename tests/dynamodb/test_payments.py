@@ -1,0 +1,74 @@
+"""What each shard of a divided bucket bears of what is settled on one of them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from zae_limiter.bucket import Balance, share
+from zae_limiter.models.limit import Limit
+from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.keys import Key, bucket_key
+from zae_limiter.stores.dynamodb.payments import fits, placed
+
+NOW = 1_700_000_000_000
+LIMIT = Limit.per_minute("tpm", 60)
+TREES = ((2, 2), (4, 4, 4, 4), (4, 2, 4), (8, 4, 4, 4, 8))
+"""By how many each shard of a bucket is divided."""
+
+
+def shard_of(shard: int, shards: int, level: int) -> Image:
+    balance = Balance(LIMIT, NOW, tk=level, shard=shard, shards=shards)
+    return Image("key", "gpt", rf=NOW, cv="1", inc="1", balances={"tpm": balance}, shard=shard, shards=shards)
+
+
+@some.composite
+def families(draw: some.DrawFn) -> dict[Key, Image]:
+    """A bucket of which all shards hold something, or all owe their share."""
+    tree = draw(some.sampled_from(TREES))
+    debt = draw(some.one_of(some.just(0), some.integers(1, 200_000)))
+    family = {}
+    for shard, shards in enumerate(tree):
+        most = share(LIMIT.burst * 1000, shard, shards)
+        level = -share(debt, shard, shards) if debt else draw(some.integers(0, most))
+        family[bucket_key("ns", "key", "gpt", shard)] = shard_of(shard, shards, level)
+    return family
+
+
+@given(families(), some.integers(-200_000, 200_000), some.integers(0, 1))
+def test_all_of_it_is_borne_and_a_debt_by_every_shard(family: dict[Key, Image], delta: int, at: int) -> None:
+    home = bucket_key("ns", "key", "gpt", at)
+    before = {key: image.balances["tpm"].level(NOW) for key, image in family.items()}
+    whole = sum(before.values())
+    parts, in_debt = placed(home, {"tpm": delta}, family, NOW)
+    borne = {key: part["tpm"] for key, part in parts.items() if "tpm" in part}
+    after = {key: level - borne.get(key, 0) for key, level in before.items()}
+    assert sum(borne.values()) == delta
+    assert bool(in_debt) == (min(whole, whole - delta) < 0)
+    if in_debt:
+        assert borne.keys() == family.keys(), "each must be as it was seen"
+    if whole < delta:
+        assert after == {key: -share(delta - whole, image.shard, image.shards) for key, image in family.items()}, (
+            "each owes its share"
+        )
+    else:
+        assert min(after.values()) >= 0
+    if delta < 0 and whole - delta <= LIMIT.burst * 1000:
+        assert all(after[key] <= image.balances["tpm"].bx for key, image in family.items()), "nothing is lost"
+
+
+@given(families(), some.integers(-200_000, 200_000))
+def test_a_shard_that_can_bear_it_bears_it_alone(family: dict[Key, Image], delta: int) -> None:
+    home = bucket_key("ns", "key", "gpt", 0)
+    if fits(family[home], {"tpm": delta}, NOW):
+        parts, in_debt = placed(home, {"tpm": delta}, family, NOW)
+        assert not in_debt
+        assert {key: part for key, part in parts.items() if part} == ({home: {"tpm": delta}} if delta else {})
+
+
+def test_shards_that_are_lost_owe_at_home() -> None:
+    home, other = (bucket_key("ns", "key", "gpt", shard) for shard in (0, 1))
+    family = {home: shard_of(0, 4, 0), other: shard_of(1, 4, 0)}
+    parts, in_debt = placed(home, {"tpm": 1_000}, family, NOW)
+    assert in_debt == {"tpm"}
+    assert parts == {home: {"tpm": 750}, other: {"tpm": 250}}
