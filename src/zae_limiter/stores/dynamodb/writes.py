@@ -112,10 +112,7 @@ def update(
     for name, balance in image.balances.items():
         limit = kept.get(name)
         if rebased and name in image.resting:
-            # Its terms are its own, not those of the version: they may have changed within the baseline's millisecond.
-            for field, value in terms_of(balance.limit).items():
-                if field != "cp":
-                    write.demand(f"b_{name}_{field}", "=", value)
+            _demand_terms(write, balance)
         longest = max(
             longest,
             _move(
@@ -144,6 +141,14 @@ def update(
     if bounded:
         write.set("ttl" if image.shards == 1 else FULL_BY, epoch_s + -(-(longest + late) // MILLI) + ttl_margin_s)
     return write
+
+
+def _demand_terms(write: Update, balance: Balance) -> None:
+    """The terms of a limit that rests are its own, not those of the version: they may have changed within the
+    baseline's millisecond."""
+    for field, value in terms_of(balance.limit).items():
+        if field != "cp":
+            write.demand(f"b_{balance.name}_{field}", "=", value)
 
 
 def _move(
@@ -231,6 +236,38 @@ def _write_version(write: Update, image: Image, terms: Terms) -> None:
         write.remove("parent_id")
     else:
         write.set("parent_id", terms.parent_id)
+
+
+def brought_back(image: Image, *, ahead: int, now: int, mark: str) -> Update:
+    """A bucket that was written by a clock that is wrong goes on from ``now``, with what it held at ``ahead``.
+
+    A rebase, but for two things. What accrued is counted up to ``ahead``, the latest moment it was written for:
+    what was above the ceiling then is forgotten, and only that moment tells how much. And the baseline moves back.
+    """
+    write = Update()
+    write.demand("rf", "=", image.rf)
+    write.demand("cv", "=", image.cv)
+    write.demand("shard_count", "=", image.shards)
+    write.push_mark(mark, None)
+    wish = Wish({}, rebase=True)
+    for name, balance in image.balances.items():
+        resting = name in image.resting
+        if resting:
+            _demand_terms(write, balance)
+        _move(
+            write,
+            balance,
+            wish,
+            balance.limit,
+            now=ahead,
+            guess=balance.tk,
+            rebased=True,
+            active=not resting,
+            bounded=False,
+        )
+    write.set("rf", now if now != image.rf else now + 1)
+    write.set(GAUGE_TK, image.gauge_burst - WRITE)
+    return write
 
 
 def restamp(image: Image, cv: str, *, nonce: str) -> Update:

@@ -28,7 +28,8 @@ class SettlingPlans(LookingPlans):
         bookings = []
         try:
             bookings = self.bookings((yield from self.ns(until)), postings)
-            yield from self.book(bookings, self.images.corrected(now), until)
+            now, until = yield from self.checked_time(now, until)
+            yield from self.book(bookings, now, until)
         except Exception as failure:
             if isinstance(failure, (Refused, NoAnswer)):
                 error = unavailable(failure)
@@ -45,10 +46,11 @@ class SettlingPlans(LookingPlans):
     def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
         until = yield from self.asking.window()
         ns = yield from self.checked_ns(until)
+        now, until = yield from self.checked_time(now, until)
         images = yield from self.buckets_of(ns, entity_id, resource, now, until)
         count = len(by_bucket(images.values()))
         for key, image in images.items():
-            yield from self.fill(key, image, self.images.corrected(now), until)
+            yield from self.fill(key, image, now, until)
         self.images.forget_denials()
         trace = Trace(entity_id, "buckets_reset", resource, principal, {"buckets": count})
         yield from commit(self.asking, [traced(self.asking, ns, trace, now, until)], until)
