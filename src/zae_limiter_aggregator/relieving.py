@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.gauge import may_split
+from zae_limiter.stores.dynamodb.images import FURTHEST_AHEAD_MS
 from zae_limiter.stores.dynamodb.items import image_of
 from zae_limiter.stores.dynamodb.keys import bucket_key, shard_key
 from zae_limiter.stores.dynamodb.plans.asking import Asking
@@ -29,6 +30,8 @@ class Relief:
         """Divide the bucket that a shard under load is of; whether it was. May raise ``Refused`` and ``NoAnswer``."""
         life, now = load.life, load.written_ms
         until = yield from self._asking.window()
+        if now > until.epoch_s * 1000 + FURTHEST_AHEAD_MS:
+            return False  # the clock it was written by is wrong
         first = bucket_key(life.ns, life.entity_id, life.resource)
         item = yield from self._asking.get(first, until)
         if item is None:

@@ -205,7 +205,7 @@ class Client:
             config_ttl_ms=60_000,
         )
         if thinks_twice:
-            self.space.leg_at_hand = lambda draw, until: None  # type: ignore[method-assign]
+            self.space.leg_at_hand = lambda draw, now, until: None  # type: ignore[method-assign]
 
     def first_call(self, draw: Draw, now: int) -> tuple[Plan[Any], Any]:
         """What a draw asks of DynamoDB first; or what it comes to without asking."""

@@ -13,6 +13,8 @@ from test_plans_every_fault import denial_after_a_change, drain, hierarchy, warm
 
 from zae_limiter import RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import MILLI, calculate_due
+from zae_limiter.running.clocks import machine_clock, machine_timer
+from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.breaker import SILENCES_TO_OPEN
 from zae_limiter.stores.dynamodb.images import LONGEST_DENIAL_MS, SHORTEST_DENIAL_MS
 from zae_limiter.stores.dynamodb.requests import (
@@ -297,17 +299,20 @@ def test_a_clock_of_the_caller_is_not_corrected() -> None:
 def test_a_namespace_that_is_opened_later_knows_how_wrong_the_clock_is() -> None:
     table = hierarchy(1)
     store = ModelStore(table)
-    first = store.space("default", corrected=True)
-    store._correct_clocks(10_000)
-    second = store.space("another", corrected=True)
-    assert first.images.corrected(table.now) == second.images.corrected(table.now) == table.now + 10_000
+    store._clock.hear(10_000, machine_clock(), machine_timer())
+    for namespace in ("default", "another"):
+        space = store.space(namespace, corrected=True)
+        until = space.asking.window_from(store.attempt(READ_MACHINE_TIME))
+        assert SyncDriver(machine_clock, store.perform).run(space.checked_time(table.now, until))[0] == (
+            table.now + 10_000
+        )
 
 
 def test_expiry_goes_by_the_corrected_clock_of_the_machine() -> None:
     """A machine that is hours late would let buckets expire hours too early."""
     store = ModelStore(hierarchy(1))
     before = store.attempt(READ_MACHINE_TIME).epoch_s
-    store._correct_clocks(3 * 3_600_000)
+    store._clock.hear(3 * 3_600_000, machine_clock(), machine_timer())
     assert store.attempt(READ_MACHINE_TIME).epoch_s - before >= 3 * 3_600
 
 

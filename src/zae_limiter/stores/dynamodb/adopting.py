@@ -29,6 +29,34 @@ def adopted(image: Image | None, terms: Terms, now: int) -> tuple[Balance, ...]:
     )
 
 
+def as_brought_back(image: Image, ahead: int, now: int) -> Image:
+    """A bucket that was written by a clock that is wrong, as it is once it goes on from ``now``."""
+    balances = {
+        name: Balance(
+            balance.limit, now, tk=balance.level(ahead), tc=balance.tc, shard=image.shard, shards=image.shards
+        )
+        for name, balance in image.balances.items()
+    }
+    return Image(
+        image.entity_id,
+        image.resource,
+        rf=now,
+        cv=image.cv,
+        inc=image.inc,
+        balances=balances,
+        resting=image.resting,
+        ev=image.ev,
+        ring=image.ring,
+        gauge=image.gauge_burst,
+        gauge_burst=image.gauge_burst,
+        shard=image.shard,
+        shards=image.shards,
+        rv=image.rv,
+        ended=image.ended,
+        eh=image.eh,
+    )
+
+
 def after_taking(
     image: Image, terms: Terms, deltas: Mapping[str, int], now: int, nonce: str, *, grants: int = 1
 ) -> Image:

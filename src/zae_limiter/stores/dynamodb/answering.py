@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from zae_limiter.running.clocks import machine_timer
+from zae_limiter.running.clocks import machine_clock, machine_timer
 from zae_limiter.running.plan import NOT_YET, Request
 from zae_limiter.stores.dynamodb.calling import Calls
+from zae_limiter.stores.dynamodb.checked_clock import CheckedClock
 from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S, Asking
@@ -66,13 +67,13 @@ class AnsweringTable:
         self.asking = Asking(
             table, deadline_ms=round(deadline * 1000), marks=marks or Marks(), ttl_margin_s=ttl_margin_s, wcu=wcu
         )
-        self._clock_error_ms = 0
+        self._clock = CheckedClock()
         self._calls = Calls(
             transports_for(target, how),
             transport=transport,
             async_transport=async_transport,
             probe=("DescribeTable", {"TableName": table}, deadline),
-            on_clock_error=self._correct_clocks,
+            clock=self._clock,
         )
         self._workers: tuple[int, ThreadPoolExecutor | None] = (0, None)  # threads do not survive a fork
 
@@ -82,7 +83,9 @@ class AnsweringTable:
         return self._machine_time() if isinstance(request, ReadMachineTime) else NOT_YET
 
     def _machine_time(self) -> MachineTime:
-        return MachineTime(machine_timer(), int(time.time() + self._clock_error_ms / 1000))
+        wall, timer = machine_clock(), machine_timer()
+        error, checked = self._clock.correction(wall, timer)
+        return MachineTime(timer, (wall + error) // 1000, error, checked)
 
     def perform(self, request: Request[Any], /) -> Any:
         if isinstance(request, Call):
@@ -138,9 +141,6 @@ class AnsweringTable:
     async def aclose(self) -> None:
         await self._calls.aclose()
         self.close()
-
-    def _correct_clocks(self, error_ms: int) -> None:
-        self._clock_error_ms = error_ms
 
 
 def _pause(backoff: Backoff) -> float:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
-from zae_limiter.running.clocks import machine_timer
+from zae_limiter.running.clocks import machine_clock, machine_timer
 from zae_limiter.stores.dynamodb.breaker import Breaker, Passage
+from zae_limiter.stores.dynamodb.checked_clock import CheckedClock
 from zae_limiter.stores.dynamodb.requests import Call, DeadlineOver, NoAnswer, NobodyThere, Refused, Reply
 from zae_limiter.stores.dynamodb.transport.choosing import Transports
 from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Transport
@@ -20,9 +20,6 @@ from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Trans
 logger = logging.getLogger("zae_limiter")
 
 LONGEST_CALL_S = 3_600.0
-
-LARGEST_CLOCK_ERROR_S = 2.0
-"""A machine's clock that is off by more, as DynamoDB's replies show it, is corrected."""
 
 
 class Calls:
@@ -35,9 +32,9 @@ class Calls:
         transport: Transport | None = None,
         async_transport: AsyncTransport | None = None,
         probe: tuple[str, dict[str, Any], float],
-        on_clock_error: Callable[[int], None],
+        clock: CheckedClock,
     ) -> None:
-        """``probe`` is the call that finds out whether anybody is there; ``on_clock_error`` is told milliseconds."""
+        """``probe`` is the call that finds out whether anybody is there; ``clock`` is told what replies are dated."""
         self._make = make
         self._transport = transport
         self._async_transport = async_transport
@@ -45,8 +42,8 @@ class Calls:
         self._breaker = Breaker()
         self._silence = ""
         self._probing: set[Any] = set()
-        self._on_clock_error = on_clock_error
-        self._clock_error_s = 0.0
+        self._clock = clock
+        self._last_skew_s: float | None = None
 
     def call(self, call: Call) -> Reply:
         """The reply, for a thread that waits for it."""
@@ -57,7 +54,7 @@ class Calls:
         try:
             reply = transport.call(call.operation, call.params, seconds)
         except (NoAnswer, Refused) as failure:
-            self._note(failure)
+            self._note(failure, transport)
             raise
         self._breaker.answered()
         self._compare_clocks(transport)
@@ -72,7 +69,7 @@ class Calls:
         try:
             reply = await transport.call(call.operation, call.params, seconds)
         except (NoAnswer, Refused) as failure:
-            self._note(failure)
+            self._note(failure, transport)
             raise
         self._breaker.answered()
         self._compare_clocks(transport)
@@ -90,12 +87,13 @@ class Calls:
             self._breaker.answered()
             self._compare_clocks(self._async_transport)
         else:
-            self._note(failure)
+            self._note(failure, self._async_transport)
 
-    def _note(self, failure: NoAnswer | Refused) -> None:
+    def _note(self, failure: NoAnswer | Refused, transport: Any) -> None:
         """Tell the breaker: a refusal is an answer too."""
         if isinstance(failure, Refused):
             self._breaker.answered()
+            self._compare_clocks(transport)
         else:
             self._silence = str(failure)
             self._breaker.silent(machine_timer())
@@ -136,13 +134,16 @@ class Calls:
         task.add_done_callback(self._probing.discard)
 
     def _compare_clocks(self, transport: Any) -> None:
-        """Replies carry the time. A machine's clock that is far off is reported once, and corrected."""
-        error = getattr(transport, "last_date_skew_s", None) or 0.0
-        if -LARGEST_CLOCK_ERROR_S <= error - self._clock_error_s <= LARGEST_CLOCK_ERROR_S:
+        """Replies carry the time, to the second. A machine's clock that is far off is reported once, and corrected."""
+        skew = getattr(transport, "last_date_skew_s", None)
+        if skew is not None and skew is self._last_skew_s:  # the reply is of the second that was looked at last
             return
-        self._clock_error_s = error if abs(error) > LARGEST_CLOCK_ERROR_S else 0.0
-        logger.warning("this machine's clock is %.0f s off by DynamoDB's; correcting it for the buckets", error)
-        self._on_clock_error(round(self._clock_error_s * 1000))
+        self._last_skew_s = skew
+        error = self._clock.hear(None if skew is None else round(skew * 1000), machine_clock(), machine_timer())
+        if error is not None:
+            logger.warning(
+                "this machine's clock is %.0f s off by DynamoDB's; correcting it for the buckets", error / 1000
+            )
 
     def transport(self) -> Transport:
         """The transport for threads."""

@@ -17,11 +17,14 @@ from typing import NamedTuple
 from zae_limiter.bucket import MILLI, accrued_in_a_second
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.keys import Key, shard_key
-from zae_limiter.stores.dynamodb.marks import nonce_time
+from zae_limiter.stores.dynamodb.marks import BROUGHT_BACK, nonce_time
 
 MAX_BUCKETS = 50_000
 
 MAX_DIVIDED = 1_000
+
+LONGEST_AVOIDED_MS = 60_000
+"""Nothing is left alone for longer; what says so was noted by a clock that was set back since."""
 
 MEASURED_OVER_MS = 100
 """The least time between two images that says something about the rate of others."""
@@ -37,6 +40,10 @@ SHORTEST_DENIAL_MS, LONGEST_DENIAL_MS = 250, 5_000
 
 FASTEST_CLOCK_MS = 4_000
 """How far ahead of ours the clocks of others are followed."""
+
+
+FURTHEST_AHEAD_MS = 60_000
+"""A bucket that was written further ahead of our clock than this was written by a clock that is wrong."""
 
 
 class Denied(NamedTuple):
@@ -149,7 +156,17 @@ class Memory:
 class Images:
     """All buckets this client remembers, and how far its clock is behind the others'."""
 
-    __slots__ = ("_avoided", "_behind", "_behind_at", "_corrected", "_divided", "_homes", "_known", "clock_error_ms")
+    __slots__ = (
+        "_avoided",
+        "_behind",
+        "_behind_at",
+        "_brought_back",
+        "_clock_error_ms",
+        "_corrected",
+        "_divided",
+        "_homes",
+        "_known",
+    )
 
     def __init__(self, *, corrected: bool) -> None:
         """``corrected``: follow the clocks of others that are ahead of ours."""
@@ -158,7 +175,8 @@ class Images:
         self._avoided: dict[Key, int] = {}
         self._homes: dict[Key, tuple[Key, int]] = {}
         self._corrected = corrected
-        self.clock_error_ms = 0  # by how much the machine's clock is late, as replies show it
+        self._clock_error_ms = 0
+        self._brought_back: dict[Key, int] = {}
         self._behind = 0
         self._behind_at = 0
 
@@ -228,7 +246,7 @@ class Images:
 
     def is_avoided(self, key: Key, now: int) -> bool:
         """Whether somebody said to leave it alone."""
-        return bool(self._avoided) and self._avoided.get(key, 0) > now
+        return bool(self._avoided) and 0 < self._avoided.get(key, 0) - now <= LONGEST_AVOIDED_MS
 
     def is_shut(self, key: Key, throttles: int, now: int) -> bool:
         """Whether it is to be left alone, and took no write for more than so many tries."""
@@ -255,9 +273,34 @@ class Images:
 
     # Clocks
 
+    def may_bring_back(self, key: Key, now: int) -> bool:
+        """Whether this client has not brought that bucket back for a while: it may be our clock that is wrong."""
+        last = self._brought_back.get(key)
+        return last is None or abs(now - last) >= FURTHEST_AHEAD_MS
+
+    def brought_back(self, key: Key, now: int) -> None:
+        """This client brought a bucket back."""
+        if len(self._brought_back) >= MAX_DIVIDED:
+            self._brought_back.clear()
+        self._brought_back[key] = now
+
+    def back_again_at(self, key: Key) -> int:
+        """When this client may bring that bucket back again."""
+        return self._brought_back.get(key, 0) + FURTHEST_AHEAD_MS
+
+    @property
+    def uses_machine_clock(self) -> bool:
+        """Whether bucket time is the machine's, and corrected; else it is the caller's."""
+        return self._corrected
+
+    def correct_by(self, error_ms: int) -> None:
+        """By how much the machine's clock is late, as replies show it."""
+        if self._corrected:
+            self._clock_error_ms = error_ms
+
     def corrected(self, clock: int) -> int:
         """Our clock, moved towards the fastest one seen."""
-        clock += self.clock_error_ms
+        clock += self._clock_error_ms
         return clock + self._lag(clock) if self._behind else clock
 
     def is_ahead(self, image: Image, now: int) -> bool:
@@ -266,8 +309,10 @@ class Images:
 
     def compare_clocks(self, image: Image, clock: int) -> None:
         """Learn from the last writer's mark how far ours is behind; ``clock`` is what ours says now."""
-        clock += self.clock_error_ms
+        clock += self._clock_error_ms
         ahead = newest(image) - clock
+        if ahead > FURTHEST_AHEAD_MS:  # that is no clock to follow
+            ahead = 0
         self._behind = min(max(ahead, self._lag(clock), 0), FASTEST_CLOCK_MS)
         self._behind_at = clock
 
@@ -278,7 +323,19 @@ class Images:
 
 def newest(image: Image) -> int:
     """The latest moment that any of the last writers, or the baseline, stands for."""
-    return max(image.rf, *map(nonce_time, image.ring))
+    latest = image.rf
+    for mark in image.ring:
+        moment = nonce_time(mark)
+        if moment > latest:
+            latest = moment
+        if mark[-1:] == BROUGHT_BACK:
+            break
+    return latest
+
+
+def is_far_ahead(image: Image, now: int) -> bool:
+    """Whether a bucket was written by a clock that is wrong, if ours is right."""
+    return newest(image) > now + FURTHEST_AHEAD_MS
 
 
 def _rates_by_marks(image: Image, now: int) -> dict[str, tuple[int, int]]:

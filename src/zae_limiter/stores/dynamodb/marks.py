@@ -10,6 +10,9 @@ from weakref import WeakSet
 
 _ALL: WeakSet[Marks] = WeakSet()
 
+BROUGHT_BACK = "!"
+"""Ends the mark of a write that brought a bucket back from the future: what older marks say of the time is void."""
+
 
 class Marks:
     """One client's source of marks: a name of its own, and a count."""

@@ -191,7 +191,11 @@ class MachineTime(NamedTuple):
     timer_ms: int
     """Of a timer that only moves forward, for deadlines."""
     epoch_s: int
-    """Of the wall clock, as DynamoDB's expiry sees it."""
+    """Of the wall clock, as DynamoDB's expiry sees it: corrected."""
+    clock_error_ms: int = 0
+    """By how much the wall clock is late, as replies show it."""
+    checked: bool = True
+    """Whether a reply confirms that. Until one does, nothing is written that depends on the time."""
 
 
 class ReadMachineTime(Request[MachineTime]):

@@ -68,13 +68,6 @@ class DynamoStore(AnsweringTable, TableVerbs):
         space = self._spaces.get(place)
         if space is None:
             space = DynamoSpace(self.asking, namespace, corrected=corrected, config_ttl_ms=self._config_ttl_ms)
-            space.images.clock_error_ms = self._clock_error_ms if corrected else 0
             space.coalesce = self._coalesce
             space = self._spaces.setdefault(place, space)
         return space
-
-    def _correct_clocks(self, error_ms: int) -> None:
-        super()._correct_clocks(error_ms)
-        for (_, corrected), space in list(self._spaces.items()):
-            if corrected:
-                space.images.clock_error_ms = error_ms

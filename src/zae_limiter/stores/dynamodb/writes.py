@@ -365,6 +365,37 @@ def _write_version(write: Update, image: Image, terms: Terms) -> None:
         write.set("parent_id", terms.parent_id)
 
 
+def brought_back(image: Image, *, ahead: int, now: int, mark: str) -> Update:
+    """A bucket that was written by a clock that is wrong goes on from ``now``, with what it held at ``ahead``.
+
+    A rebase, but for two things. What accrued is counted up to ``ahead``, the latest moment it was written for:
+    what was above the ceiling then is forgotten, and only that moment tells how much. And the baseline moves back.
+    """
+    write = Update()
+    write.demand("rf", "=", image.rf)
+    write.demand("cv", "=", image.cv)
+    write.demand("shard_count", "=", image.shards)
+    write.push_mark(mark, None)
+    wish = Wish({}, rebase=True)
+    if image.resting:
+        demand_same_resting(write, image)
+    for name, balance in image.balances.items():
+        _move(
+            write,
+            balance,
+            wish,
+            balance.limit,
+            now=ahead,
+            guess=balance.tk,
+            rebased=True,
+            active=name not in image.resting,
+            bounded=False,
+        )
+    write.set("rf", now if now != image.rf else now + 1)
+    write.set(GAUGE_TK, image.gauge_burst - WRITE)
+    return write
+
+
 def restamp(image: Image, cv: str, *, nonce: str) -> Update:
     """Only another version: the bucket's limits are gone, and whoever knew them must notice."""
     write = Update()

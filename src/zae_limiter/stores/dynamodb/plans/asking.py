@@ -39,13 +39,16 @@ BATCH_WRITE = 25
 class Window(NamedTuple):
     """The time one verb (or one page of a long one) has: from when until when, and what the wall clock says.
 
-    ``moment`` is when it began among all that this client does (see :meth:`Asking.moment`).
+    ``moment`` is when it began among all that this client does (see :meth:`Asking.moment`). ``clock_error_ms`` and
+    ``checked`` are as in :class:`~zae_limiter.stores.dynamodb.requests.MachineTime`.
     """
 
     started: int
     give_up_at: int
     epoch_s: int
     moment: int
+    clock_error_ms: int = 0
+    checked: bool = True
 
 
 class Found(NamedTuple):
@@ -86,8 +89,8 @@ class Asking:
 
     def window_from(self, time: MachineTime) -> Window:
         """The same, for whoever has read the time."""
-        started, epoch_s = time
-        return Window(started, started + self.deadline_ms, epoch_s, next(self._moments))
+        started, epoch_s, error_ms, checked = time
+        return Window(started, started + self.deadline_ms, epoch_s, next(self._moments), error_ms, checked)
 
     def ask(
         self, operation: str, params: Mapping[str, Any], until: Window, *, repeatable: bool, patient: bool = True

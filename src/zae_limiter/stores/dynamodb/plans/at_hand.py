@@ -11,7 +11,7 @@ from __future__ import annotations
 from zae_limiter.bucket import MILLI
 from zae_limiter.stores.dynamodb.bookings import Seen
 from zae_limiter.stores.dynamodb.gauge import is_pressed
-from zae_limiter.stores.dynamodb.images import newest
+from zae_limiter.stores.dynamodb.images import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans.asking import Window
@@ -23,11 +23,11 @@ from zae_limiter.stores.protocol import Draw, Grant
 class DrawsAtHand(BookingPlans):
     """Legs that need no second thought."""
 
-    def leg_at_hand(self, draw: Draw, until: Window) -> LegUnderWay | None:
+    def leg_at_hand(self, draw: Draw, now: int, until: Window) -> LegUnderWay | None:
         """The only leg of a draw, if it can be written as it is.
 
-        Its terms and its bucket are remembered and of one version, the bucket is not divided, and nothing was refused
-        there of late.
+        Its terms and its bucket are remembered and of one version, the bucket is not divided, nothing was refused
+        there of late, and no clock that is wrong has written to it.
         """
         ns, entity_id, resource = self._ns, draw.entity_id, draw.resource
         standing = self._standings.peek((entity_id, resource), until.started)
@@ -45,6 +45,8 @@ class DrawsAtHand(BookingPlans):
         if memory is None or memory.denied or memory.throttled:
             return None
         image = memory.image
+        if is_far_ahead(image, now):
+            return None
         if image.cv != standing.cv or image.shards != 1 or (images.any_divided and len(images.shards_of(key)) > 1):
             return None
         if not own.names.issuperset(draw.wanted):

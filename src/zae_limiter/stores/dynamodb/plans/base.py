@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from zae_limiter.exceptions import NamespaceNotFoundError
-from zae_limiter.running.plan import Plan
+from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.images import Images
 from zae_limiter.stores.dynamodb.items import ns_in
 from zae_limiter.stores.dynamodb.keys import namespace_key, version_key
 from zae_limiter.stores.dynamodb.layout import check_layout
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
-from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Item
 
 
 class SpaceBase:
@@ -42,6 +42,23 @@ class SpaceBase:
         check_layout(self.asking.table, items.get(version_key()))
         self._layout_fits = True
         return self.live_ns(items.get(registered))
+
+    def checked_time(self, now: int, until: Window) -> Plan[tuple[int, Window]]:
+        """Bucket time for what was asked at ``now``, and the window, by a clock that a reply has confirmed.
+
+        Whoever asks has just read something. Most of the time the clock was confirmed before that; if not, time is
+        taken now. If even that reply said nothing new, because the clock was set since, one more is asked for.
+        """
+        if not until.checked:
+            time = yield from READ_MACHINE_TIME
+            if not time.checked:
+                yield from self.checked_ns(until)
+                time = yield from READ_MACHINE_TIME
+            until = until._replace(epoch_s=time.epoch_s, clock_error_ms=time.clock_error_ms, checked=True)
+            if self.images.uses_machine_clock:
+                now = yield from READ_CLOCK
+        self.images.correct_by(until.clock_error_ms)
+        return self.images.corrected(now), until
 
     def live_ns(self, item: Item | None) -> str:
         """The id in a namespace's record, unless there is none or it is deleted."""

@@ -14,6 +14,7 @@ from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.adopting import after_settling
 from zae_limiter.stores.dynamodb.bookings import Booking, Seen, answers_of
+from zae_limiter.stores.dynamodb.images import is_far_ahead
 from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.payments import fits, placed, shared_out
@@ -71,6 +72,9 @@ class BookingPlans(RewritingPlans):
             for booking in [booking for booking in pending if booking.image is None]:
                 terms = rebuilt[booking.key] = yield from self._terms_to_rebuild(booking.leg, until)
                 failure = (yield from self._rebuild(booking, terms, now, until)) or failure
+            for booking in pending:
+                if booking.image is not None and is_far_ahead(booking.image, now):
+                    booking.image = yield from self.bring_back(booking.key, booking.image, now, until)
             alone = [booking for booking in pending if booking.image is not None and not booking.inc]
             for booking in list(alone):
                 if booking.image is not None and booking.image.shards > 1:

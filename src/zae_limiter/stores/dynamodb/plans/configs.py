@@ -50,7 +50,9 @@ class ConfigVerbs(RewritingPlans):
         now: int,
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
-        ns = yield from self.checked_ns()
+        until = yield from self.asking.window()
+        ns = yield from self.checked_ns(until)
+        now, _ = yield from self.checked_time(now, until)
         told = limits_told(limits, on_unavailable)
         trace = Trace(scope.audited_as, "limits_set", scope.resource, principal, told)
         had_limits = True
@@ -79,7 +81,9 @@ class ConfigVerbs(RewritingPlans):
     @verb
     def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
         """Let one level say nothing."""
-        ns = yield from self.checked_ns()
+        until = yield from self.asking.window()
+        ns = yield from self.checked_ns(until)
+        now, _ = yield from self.checked_time(now, until)
         trace = Trace(scope.audited_as, "limits_deleted", scope.resource, principal, NOTHING)
 
         def attempt(until: Window) -> Plan[bool]:

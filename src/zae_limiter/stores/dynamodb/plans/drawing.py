@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from zae_limiter.bucket import Balance
+from zae_limiter.bucket import MILLI, Balance
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.adopting import adopted, due_at, lacking
 from zae_limiter.stores.dynamodb.bookings import answers_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.gauge import is_pressed
-from zae_limiter.stores.dynamodb.images import newest
+from zae_limiter.stores.dynamodb.images import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.items import image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
@@ -28,6 +28,7 @@ from zae_limiter.stores.dynamodb.plans.resolving import Glimpses
 from zae_limiter.stores.dynamodb.plans.sharing import (
     THROTTLES_BORNE,
     adopt_all,
+    bring_back,
     choose_shard,
     divide,
     look_at_all,
@@ -54,7 +55,7 @@ class DrawUnderWay(Taking):
     def run(self) -> Plan[Outcome]:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
         try:
-            leg = self.space.leg_at_hand(self.draw, self.until)
+            leg = self.space.leg_at_hand(self.draw, self.now, self.until)
             if leg is not None:
                 leg.nonce, self.legs = self.space.marks.nonce(self.now), [leg]
                 yield from self.space.post(self.legs, self.params_of, self.now, self.until)
@@ -117,6 +118,9 @@ class DrawUnderWay(Taking):
         glimpses: Glimpses = {}
         route = yield from space.terms_for(self.draw, self.until, fresh=fresh, glimpses=glimpses)
         ns = yield from space.ns(self.until)
+        if not self.until.checked:  # the first draw of its process: what it has just read tells the time
+            self.now, self.whole = yield from space.checked_time(self.now, self.until)
+            self.until = self.whole
         self.legs = [
             LegUnderWay(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
             for terms in route.terms
@@ -154,6 +158,9 @@ class DrawUnderWay(Taking):
                 return self._grant()
             if not all(self._may_write(leg) for leg in pending):
                 return None
+            astray = [leg for leg in pending if leg.image is not None and is_far_ahead(leg.image, self.now)]
+            if (yield from bring_back(self, astray)):
+                continue
             hopeless = [leg for leg in pending if not (leg.fresh or (leg.fits() and leg.fits_here()))]
             if hopeless:
                 yield from self._look_at(hopeless)
@@ -280,7 +287,21 @@ class DrawUnderWay(Taking):
     def _statuses(self) -> tuple[LimitStatus, ...]:
         legs = [leg.leg for leg in self.legs]
         balances = [leg.whole(self.space.images, self.now) for leg in self.legs]
-        return statuses_of(legs, balances, self.draw.wanted, self.draw.reserved, self.now)
+        statuses = statuses_of(legs, balances, self.draw.wanted, self.draw.reserved, self.now)
+        astray = {
+            leg.leg.entity_id: self.space.images.back_again_at(leg.key) - self.now
+            for leg in self.legs
+            if leg.image is not None and is_far_ahead(leg.image, self.now)
+        }
+        if not astray:
+            return statuses
+        # Refill goes on when the bucket is brought back, not when that clock's time has come.
+        return tuple(
+            status._replace(retry_after_seconds=min(status.retry_after_seconds, astray[status.entity_id] / MILLI))
+            if status.retry_after_seconds and status.entity_id in astray
+            else status
+            for status in statuses
+        )
 
     def _denial(self) -> Denial:
         return denial([leg.leg for leg in self.legs], self._statuses())
@@ -325,4 +346,9 @@ class DrawingPlans(DrawsAtHand):
     @verb
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         until = self.asking.window_from((yield READ_MACHINE_TIME))
-        return (yield from DrawUnderWay(self, draw, self.images.corrected(now), until).run())
+        if not until.checked and self._ns is not None:  # the clock was set
+            now, until = yield from self.checked_time(now, until)
+        elif until.checked:
+            self.images.correct_by(until.clock_error_ms)
+            now = self.images.corrected(now)
+        return (yield from DrawUnderWay(self, draw, now, until).run())

@@ -80,7 +80,9 @@ class EntityVerbs(RewritingPlans):
     @verb
     def create_entity(self, entity: Entity, principal: str | None, now: int) -> Plan[Entity]:
         """A new entity. One that was deleted lives again, as another."""
-        ns = yield from self.checked_ns()
+        until = yield from self.asking.window()
+        ns = yield from self.checked_ns(until)
+        now, _ = yield from self.checked_time(now, until)
         check_size(entity.metadata)
         yield from persist(self.asking, lambda until: self._create(ns, entity, principal, now, until))
         yield from self.rewrite_buckets_of(ns, entity.id, now)
@@ -96,7 +98,9 @@ class EntityVerbs(RewritingPlans):
     @verb
     def update_entity(self, entity_id: str, change: EntityChange, principal: str | None, now: int) -> Plan[Entity]:
         """Change some fields."""
-        ns = yield from self.checked_ns()
+        until = yield from self.asking.window()
+        ns = yield from self.checked_ns(until)
+        now, _ = yield from self.checked_time(now, until)
         check_size(change.fields.get("metadata", {}))
         before, after = yield from persist(
             self.asking, lambda until: self._update(ns, entity_id, change, principal, now, until)
@@ -109,7 +113,9 @@ class EntityVerbs(RewritingPlans):
     @verb
     def delete_entity(self, entity_id: str, principal: str | None, now: int) -> Plan[None]:
         """Remove the entity, its buckets and its limits."""
-        ns = yield from self.checked_ns()
+        until = yield from self.asking.window()
+        ns = yield from self.checked_ns(until)
+        now, _ = yield from self.checked_time(now, until)
         buckets = yield from self._count_buckets(ns, entity_id)
         trace = Trace(entity_id, "entity_deleted", None, principal, {"buckets": buckets})
         left = yield from persist(self.asking, lambda until: self._delete(ns, trace, now, until))

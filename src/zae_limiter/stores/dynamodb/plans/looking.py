@@ -10,8 +10,9 @@ from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.dynamodb.adopting import adopted
+from zae_limiter.stores.dynamodb.adopting import adopted, as_brought_back
 from zae_limiter.stores.dynamodb.errors import verb
+from zae_limiter.stores.dynamodb.images import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.items import BrokenItem, Image, image_of, key_of, logger, unless_broken
 from zae_limiter.stores.dynamodb.keys import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.legs import over_shards
@@ -38,7 +39,7 @@ class LookingPlans(DrawingPlans):
     ) -> Plan[Look]:
         until = yield from self.asking.window()
         ns = yield from self.checked_ns(until)
-        now = self.images.corrected(now)
+        now, until = yield from self.checked_time(now, until)
         draw = Draw(entity_id, resource, wanted, limits)
         route = yield from self.terms_for(draw, until, fresh=False)
         while True:
@@ -59,7 +60,7 @@ class LookingPlans(DrawingPlans):
     def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
         until = yield from self.asking.window()
         ns = yield from self.checked_ns(until)
-        now = self.images.corrected(now)
+        now, until = yield from self.checked_time(now, until)
         images = yield from self.buckets_of(ns, entity_id, resource, now, until)
         found = []
         for family in by_bucket(images.values()):
@@ -76,7 +77,7 @@ class LookingPlans(DrawingPlans):
         after = name_after(cursor)
         until = yield from self.asking.window()
         ns = yield from self.checked_ns(until)
-        now = self.images.corrected(now)
+        now, until = yield from self.checked_time(now, until)
         capacity = available = 0
         images: dict[Key, Image] = {}
         rows: list[EntityCapacity] = []
@@ -176,6 +177,7 @@ def by_bucket(images: Iterable[Image]) -> list[list[Image]]:
 
 def balances_of(family: Sequence[Image], terms: Terms, now: int) -> tuple[Balance, ...]:
     """The limits of ``terms`` as they stand on a bucket, whose shards these are (none: it is full)."""
+    family = [as_brought_back(image, newest(image), now) if is_far_ahead(image, now) else image for image in family]
     return over_shards(family, terms, now) if len(family) > 1 else adopted(next(iter(family), None), terms, now)
 
 

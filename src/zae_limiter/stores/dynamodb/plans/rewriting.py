@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.images import FURTHEST_AHEAD_MS, is_far_ahead, newest
 from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, key_of, route_of, unless_broken
 from zae_limiter.stores.dynamodb.keys import (
     GSI1,
@@ -21,6 +22,7 @@ from zae_limiter.stores.dynamodb.keys import (
     pk_resource,
     shard_key,
 )
+from zae_limiter.stores.dynamodb.marks import BROUGHT_BACK
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.dropping import drop_buckets
 from zae_limiter.stores.dynamodb.plans.listing import (
@@ -37,7 +39,7 @@ from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.versions import may_follow
-from zae_limiter.stores.dynamodb.writes import Terms, Wish, restamp, update
+from zae_limiter.stores.dynamodb.writes import Terms, Wish, brought_back, restamp, update
 from zae_limiter.stores.protocol import Scope
 
 logger = logging.getLogger("zae_limiter")
@@ -228,7 +230,7 @@ class RewritingPlans(PostingPlans):
         """Let one follow. The bucket as it is then, if it still is."""
         window = yield from self.asking.window()
         standing = yield from self.whole_standing(image.entity_id, image.resource, window, fresh=True, since=since)
-        seen: Image | None = image
+        seen = yield from self.bring_back(key, image, now, window)
         for _ in range(CHANGES_FOLLOWED):
             if seen is None or seen.cv == standing.cv:
                 break
@@ -263,6 +265,33 @@ class RewritingPlans(PostingPlans):
             return self._plain_update(seen, Wish({}, fill=True, rebase=True), max(now, seen.rf + 1), nonce, until)
 
         yield from self.write_until_done(key, image, filled, now, nonce, until, once=True)
+
+    def bring_back(self, key: Key, image: Image, now: int, until: Window) -> Plan[Image | None]:
+        """Let a bucket that was written by a clock that is wrong go on from ``now``. The bucket as it is then.
+
+        Not twice within a minute: where clocks do not agree at all, a bucket that is brought back every time would
+        be full every time for whoever is ahead.
+        """
+        if not is_far_ahead(image, now) or not self.images.may_bring_back(key, now):
+            return image
+        nonce, ahead = self.marks.nonce(now), newest(image)
+        mark = nonce + BROUGHT_BACK
+        logger.warning(
+            "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
+            *(image.entity_id, image.resource, (ahead - now) // 1000),
+        )
+
+        def moved(seen: Image) -> Update | None:
+            same_life = (seen.inc, seen.rf) == (image.inc, image.rf)
+            latest = max(newest(seen), ahead) if same_life else newest(seen)
+            if latest <= now + FURTHEST_AHEAD_MS:
+                return None  # another client has brought it back
+            return brought_back(seen, ahead=latest, now=now, mark=mark)
+
+        found = yield from self.write_until_done(key, image, moved, now, mark, until)
+        if found is not None and mark in found.ring:
+            self.images.brought_back(key, now)
+        return found
 
     def _restamp(self, key: Key, image: Image, cv: str, now: int, until: Window) -> Plan[Image]:
         """No limits hold any more: whoever knew the old ones must notice. The bucket as it was last seen."""

@@ -29,7 +29,8 @@ class SettlingPlans(LookingPlans):
         bookings = []
         try:
             bookings = self.bookings((yield from self.ns(until)), postings)
-            yield from self.book(bookings, self.images.corrected(now), until)
+            now, until = yield from self.checked_time(now, until)
+            yield from self.book(bookings, now, until)
         except Exception as failure:
             if isinstance(failure, (Refused, NoAnswer)):
                 error = unavailable(failure)
@@ -46,13 +47,14 @@ class SettlingPlans(LookingPlans):
     def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
         until = yield from self.asking.window()
         ns = yield from self.checked_ns(until)
+        now, until = yield from self.checked_time(now, until)
         images = yield from self.buckets_of(ns, entity_id, resource, now, until)
         count = len(by_bucket(images.values()))
         found = list(images.items())
         for start in range(0, len(found), AT_ONCE):
             until = yield from self.asking.window()
             some = found[start : start + AT_ONCE]
-            yield from side_by_side([self.fill(*one, self.images.corrected(now), until) for one in some])
+            yield from side_by_side([self.fill(*one, now, until) for one in some])
         self.images.forget_denials()
         until = yield from self.asking.window()
         trace = Trace(entity_id, "buckets_reset", resource, principal, {"buckets": count})

@@ -16,6 +16,7 @@ from zlib import crc32
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.adopting import adopted, after_taking, lacking
 from zae_limiter.stores.dynamodb.gauge import may_split
+from zae_limiter.stores.dynamodb.images import is_far_ahead
 from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import Key, shard_key
 from zae_limiter.stores.dynamodb.legs import SHARDS_TRIED, LegUnderWay
@@ -182,6 +183,7 @@ def _draw_from_all(taking: Taking, leg: LegUnderWay) -> Plan[bool]:
             return True
         if meets_newer_terms(taking, leg):
             return True
+        yield from _bring_back_all(taking, leg)
         if lacking(leg.whole(space.images, taking.now), leg.needed, taking.now):
             return False
         rooms = [
@@ -213,6 +215,27 @@ def meets_newer_terms(taking: Taking, leg: LegUnderWay) -> bool:
             leg.move_to(key, memory.image, fresh=True)
             return True
     return False
+
+
+def bring_back(taking: Taking, astray: Sequence[LegUnderWay]) -> Plan[bool]:
+    """Let the buckets of these legs, which a wrong clock has written to, go on from now. False: none was moved."""
+    space, moved = taking.space, False
+    for leg in astray:
+        if leg.image is not None and space.images.may_bring_back(leg.key, taking.now):
+            leg.image = yield from space.bring_back(leg.key, leg.image, taking.now, taking.until)
+            leg.fresh = moved = True
+    return moved
+
+
+def _bring_back_all(taking: Taking, leg: LegUnderWay) -> Plan[None]:
+    """The same for every shard of one bucket."""
+    space = taking.space
+    for key in space.images.shards_of(leg.first):
+        memory = space.images.get(key)
+        if memory is not None and is_far_ahead(memory.image, taking.now):
+            image = yield from space.bring_back(key, memory.image, taking.now, taking.until)
+            if key == leg.key:
+                leg.image = image
 
 
 def adopt_all(taking: Taking, leg: LegUnderWay) -> Plan[None]:
@@ -293,7 +316,7 @@ def divide(taking: Taking, leg: LegUnderWay) -> Plan[None]:
     asking = taking.space.asking
     memory = taking.space.images.get(leg.first)
     if memory is not None:
-        if taking.now < memory.split_again_at or not may_split(memory.image, taking.now):
+        if 0 < memory.split_again_at - taking.now <= SPLIT_PATIENCE_MS or not may_split(memory.image, taking.now):
             return
         memory.split_again_at = taking.now + SPLIT_PATIENCE_MS
     window = yield from asking.window()

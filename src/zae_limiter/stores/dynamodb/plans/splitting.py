@@ -6,6 +6,7 @@ from typing import Any
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.gauge import may_split
+from zae_limiter.stores.dynamodb.images import is_far_ahead
 from zae_limiter.stores.dynamodb.items import Image, address, image_of
 from zae_limiter.stores.dynamodb.keys import MOST_SHARDS, Key, shard_key, shard_of
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
@@ -18,10 +19,14 @@ TRIES = 3
 
 
 def split(asking: Asking, key: Key, item: Item, now: int, until: Window) -> Plan[bool]:
-    """Divide one shard, which ``item`` is, in two. False: somebody else was faster, or it was too busy."""
+    """Divide one shard, which ``item`` is, in two. False: somebody else was faster, or it was too busy.
+
+    Nor is a shard divided that a wrong clock has written to: its half would not tell.
+    """
     shards = image_of(item).shards
     for _ in range(TRIES):
-        if 2 * shards > MOST_SHARDS or image_of(item).cv == FENCED:
+        image = image_of(item)
+        if 2 * shards > MOST_SHARDS or image.cv == FENCED or is_far_ahead(image, now):
             return False
         nonce, inc = asking.marks.nonce(now), asking.marks.incarnation()
         write, new_key, new = divided(item, now=now, nonce=nonce, inc=inc)

@@ -126,21 +126,30 @@ class Line:
         return True
 
     def _note(self, date: bytes, sent_at: float | None) -> None:
-        """Compare clocks. The reply was dated at some moment since the call was sent, perhaps long before now."""
-        dated = seconds_of(date)
-        if dated is None:
-            return
-        now = time.time()
-        skew = dated + 0.5 - now
-        if skew < 0 and sent_at is not None:
-            skew = min(skew + max(now - sent_at, 0.0), 0.0)
-        self._date, self.date_skew_s = date, skew
+        skew = date_skew_s(date, sent_at)
+        if skew is not None:
+            self._date, self.date_skew_s = date, skew
 
 
 def encoded(params: Mapping[str, Any]) -> bytes:
     """A call's parameters as they are sent. Some know that themselves (see ``updates``)."""
     written: Callable[[], bytes] | None = getattr(params, "written", None)
     return _encode(params).encode() if written is None else written()
+
+
+def date_skew_s(date: bytes, sent_at: float | None) -> float | None:
+    """How far the date of a reply is ahead of the machine's clock; nothing, if it is none.
+
+    The reply was dated at some moment since the call was sent, perhaps long before now.
+    """
+    dated = seconds_of(date)
+    if dated is None:
+        return None
+    now = time.time()
+    skew = dated + 0.5 - now
+    if skew < 0 and sent_at is not None:
+        skew = min(skew + max(now - sent_at, 0.0), 0.0)
+    return skew
 
 
 def seconds_of(date: bytes) -> float | None:

@@ -9,6 +9,7 @@ may take the time for reading again and again.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
@@ -28,6 +29,7 @@ from zae_limiter.stores.dynamodb.transport.settings import (
     prepare,
     service_of,
 )
+from zae_limiter.stores.dynamodb.transport.wire import date_skew_s
 
 PATIENCES_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
@@ -44,10 +46,13 @@ class BotocoreTransport:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._clients = _Clients(target)
+        self.last_date_skew_s: float | None = None
+        """How far the ``Date`` of the last reply is ahead of this machine's clock."""
 
     def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
         """DynamoDB's reply, in its own JSON. Raises ``Refused``, or ``NoAnswer`` after about ``seconds``."""
         method = self._of_this_process().methods(service_of(operation), seconds)[operation]
+        sent_at = time.time()
         try:
             reply: Reply = method(**params)
         except Exception as error:
@@ -55,6 +60,8 @@ class BotocoreTransport:
             if failure is None or failure is error:
                 raise
             raise failure from error
+        date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+        self.last_date_skew_s = date_skew_s(date.encode(), sent_at)
         return reply
 
     def close(self) -> None:
@@ -75,6 +82,11 @@ class AsyncBotocoreTransport:
         self._transport = BotocoreTransport(target)
         self._pid = os.getpid()
         self._threads: ThreadPoolExecutor | None = None
+
+    @property
+    def last_date_skew_s(self) -> float | None:
+        """How far the ``Date`` of the last reply is ahead of this machine's clock."""
+        return self._transport.last_date_skew_s
 
     async def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
         """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""

@@ -1,0 +1,69 @@
+"""The machine's clock, checked against DynamoDB's by the ``Date`` of its replies. Pure: it is told both.
+
+A clock counts as checked from the first reply on, for as long as the wall clock keeps step with the timer. A wall
+clock that moved against the timer was set, or the machine was asleep while its timer stood still; only a reply tells
+which. Until then the time goes on along the timer, and nothing is to be written by it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LARGEST_CLOCK_ERROR_MS = 2_000
+"""A machine's clock that is off by more, as DynamoDB's replies show it, is corrected. So is one that moved by more
+against the machine's timer since the last reply."""
+
+
+class Correction(NamedTuple):
+    """What is to be added to a reading of the wall clock, and whether a reply confirms that."""
+
+    error_ms: int
+    checked: bool
+
+
+UNCHECKED = Correction(0, False)
+
+
+class _Heard(NamedTuple):
+    """What the last reply said, and how far the wall clock was ahead of the timer then."""
+
+    error_ms: int
+    lead_ms: int
+
+    def step(self, wall_ms: int, timer_ms: int) -> int:
+        """By how much the wall clock was set since; nothing, for what clocks drift."""
+        step = wall_ms - timer_ms - self.lead_ms
+        return step if abs(step) > LARGEST_CLOCK_ERROR_MS else 0
+
+
+class CheckedClock:
+    """How far one machine's clock is from DynamoDB's."""
+
+    __slots__ = ("_heard",)
+
+    def __init__(self) -> None:
+        self._heard: _Heard | None = None
+
+    def hear(self, skew_ms: int | None, wall_ms: int, timer_ms: int) -> int | None:
+        """A reply came whose ``Date`` is so far ahead of the wall clock (``None``: it has no date).
+
+        Returns the correction if it is another one from now on. A reply without a date confirms nothing, but there is
+        nothing better to wait for: then the clock is believed.
+        """
+        before = self._heard
+        known = 0 if before is None else before.error_ms - before.step(wall_ms, timer_ms)
+        error = skew_ms or 0
+        if skew_ms is not None and abs(error - known) <= LARGEST_CLOCK_ERROR_MS:
+            error = known
+        elif abs(error) <= LARGEST_CLOCK_ERROR_MS:
+            error = 0
+        self._heard = _Heard(error, wall_ms - timer_ms)
+        return None if error == (0 if before is None else before.error_ms) else error
+
+    def correction(self, wall_ms: int, timer_ms: int) -> Correction:
+        """What the clock is to be corrected by, at a reading of wall clock and timer."""
+        heard = self._heard
+        if heard is None:
+            return UNCHECKED
+        step = heard.step(wall_ms, timer_ms)
+        return Correction(heard.error_ms - step, not step)
