@@ -1,12 +1,14 @@
 """Reading an archive back: the audit events of one namespace, newest first, each once.
 
 The objects of an archive are in folders of days. A day is read as a whole, the newest first, so what is asked for at
-the end of a long trail never needs more than a day's events at a time.
+the end of a long trail never needs more than a day's events at a time. An object is unpacked line by line, and only up
+to what one of ours may hold.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator
@@ -17,9 +19,11 @@ from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter_aggregator.archiver import ENDING, PREFIX, day_folder
-from zae_limiter_aggregator.archives import Archive
+from zae_limiter_aggregator.archives import MOST_BYTES, Archive
 
 PARTS: Final = ("year", "month", "day")
+LONGEST_REASON: Final = 300
+UNREADABLE: Final = (LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 
 
 class Trail(NamedTuple):
@@ -70,18 +74,30 @@ def days_in(archive: Archive, trail: Trail) -> Iterator[str]:
 
 def _events_of(name: str, body: bytes, trail: Trail) -> Iterator[AuditEvent]:
     try:
-        for line in gzip.decompress(body).splitlines():
+        for line in _lines_of(body):
             document = json.loads(line)
             timestamp = datetime.fromisoformat(document["timestamp"]).astimezone(UTC)
             if trail.has(document, milliseconds_at(timestamp)):
-                yield AuditEvent(
-                    event_id=document["event_id"],
-                    timestamp=timestamp,
-                    action=document["action"],
-                    entity_id=document["entity_id"],
-                    resource=document["resource"],
-                    principal=document["principal"],
-                    details=document["details"],
-                )
-    except (EOFError, OSError, zlib.error, KeyError, TypeError, ValueError) as error:
-        raise ZAELimiterError(f"{name} in the archive cannot be read: {error}") from error
+                yield _event_of(document, timestamp)
+    except (*UNREADABLE, EOFError, OSError, zlib.error) as error:
+        raise ZAELimiterError(f"{name} in the archive cannot be read: {str(error)[:LONGEST_REASON]}") from error
+
+
+def _lines_of(body: bytes) -> Iterator[bytes]:
+    left = MOST_BYTES
+    with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
+        while line := file.readline(left + 1):
+            left -= len(line)
+            if left < 0:
+                raise ValueError(f"it has more than {MOST_BYTES:,} bytes in it")
+            yield line
+
+
+def _event_of(document: dict[str, Any], timestamp: datetime) -> AuditEvent:
+    words = [document[name] for name in ("event_id", "action", "entity_id", "resource", "principal")]
+    if not all(isinstance(word, str) or (word is None and place > 2) for place, word in enumerate(words)):
+        raise TypeError("an event has something else where words should be")
+    if not isinstance(document["details"], dict):
+        raise TypeError("an event has no details")
+    event_id, action, entity_id, resource, principal = words
+    return AuditEvent(event_id, timestamp, action, entity_id, resource, principal, document["details"])

@@ -6,6 +6,9 @@ of JSON, compressed. Its name is made of the first of its records and of what it
 but the records: a batch that comes again gives the same objects, in whatever order, and keeping them again changes
 nothing. A batch that is cut otherwise the next time gives objects beside the first ones, and never one that replaces
 a longer one. So an event may be archived twice; whoever reads tells by its id.
+
+The archive is also where poisonous records are put aside, so that they leave the stream at once: one that is reported
+to Lambda instead would hold up its shard until all tries are used up.
 """
 
 from __future__ import annotations
@@ -13,15 +16,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from zae_limiter.models.moments import at
+from zae_limiter.models.reports import AuditEvent
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.plans.audit import event_of
-from zae_limiter.stores.dynamodb.snapshots import sequence_key
+from zae_limiter.stores.dynamodb.plans.audit import event_of, is_event_key
+from zae_limiter.stores.dynamodb.snapshots import SEQUENCE_DIGITS, sequence_key
 from zae_limiter_aggregator.archives import ArchiveUnavailable, KeepObject
 from zae_limiter_aggregator.records import Failure, PoisonousRecord, Record
 
@@ -32,6 +36,11 @@ EXPIRY: Final = "dynamodb.amazonaws.com"
 
 COMPRESSION: Final = 9
 DIGEST: Final = 16
+
+POISON_PREFIX: Final = "aws/lambda/poisonous"
+"""Beside the records that Lambda itself has given up."""
+
+_is_audit_key = re.compile(r"[^/#]+/AUDIT#[^#]+").fullmatch
 
 
 class ArchiveObject(NamedTuple):
@@ -79,6 +88,34 @@ def archive(records: Iterable[Record]) -> Plan[Archived]:
     return Archived(events, objects, found.poisonous, tuple(unwritten))
 
 
+def put_aside(poisonous: Sequence[Failure]) -> Plan[bool]:
+    """Keep poisonous records in the archive, for an operator to look at; whether they are there now."""
+    wanted = poison_object(poisonous)
+    try:
+        yield from KeepObject(wanted.key, wanted.body)
+    except ArchiveUnavailable:
+        return False
+    return True
+
+
+def poison_object(poisonous: Sequence[Failure]) -> ArchiveObject:
+    """The object that poisonous records come to: a line for each, with why. The same ones give the same object."""
+    lines = {
+        json.dumps(
+            {"sequence": failure.sequence, "error": str(failure.error), "record": failure.record},
+            ensure_ascii=False,
+            sort_keys=True,
+            default=str,
+        ): failure.sequence
+        for failure in poisonous
+    }
+    text = "".join(f"{line}\n" for line in sorted(lines)).encode(errors="replace")
+    numbers = sorted(sequence for sequence in lines.values() if sequence.isascii() and sequence.isdigit())
+    first = f"{numbers[0]}-" if numbers else ""
+    name = f"{POISON_PREFIX}/{first[: SEQUENCE_DIGITS + 1]}{sha256(text).hexdigest()[:DIGEST]}.jsonl"
+    return ArchiveObject(name, text, tuple(lines.values()))
+
+
 class _Line(NamedTuple):
     """An event that expired: where in the stream, on which day it had happened, and how it is archived."""
 
@@ -96,7 +133,7 @@ def objects_of(records: Iterable[Record]) -> Findings:
         try:
             line = line_of(record)
         except PoisonousRecord as error:
-            poisonous.append(Failure(error.sequence, error))
+            poisonous.append(Failure(error.sequence, error, record))
             continue
         if line is not None:
             lines[line.place] = line
@@ -122,15 +159,15 @@ def line_of(record: Record) -> _Line | None:
         pk, sk = (change["Keys"].get(name, {}).get("S", "") for name in ("PK", "SK"))
         identity = record.get("userIdentity") or {}
         expired = record["eventName"] == "REMOVE" and identity.get("principalId") == EXPIRY
-        if not expired or "/AUDIT#" not in pk or not sk.startswith("#AUDIT#"):
+        if not expired or not _is_audit_key(pk) or not is_event_key(sk):
             return None
+        sequence = str(change.get("SequenceNumber", ""))
     except (KeyError, TypeError, AttributeError):
         return None
-    sequence = str(change.get("SequenceNumber", ""))
     try:
-        image = change["OldImage"]
-        text = json.dumps(document_of(pk, image), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        return _Line(sequence_key(sequence), sequence, day_folder(at(int(image["timestamp"]["N"]))), text)
+        event = event_of({**change["OldImage"], **change["Keys"]})
+        text = json.dumps(document_of(pk, event), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        return _Line(sequence_key(sequence), sequence, day_folder(event.timestamp), text)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise PoisonousRecord(sequence, f"{type(error).__name__}: {error}") from error
 
@@ -140,9 +177,8 @@ def day_folder(moment: datetime) -> str:
     return f"{PREFIX}/{moment:year=%Y/month=%m/day=%d}/"
 
 
-def document_of(pk: str, image: Mapping[str, Any]) -> dict[str, Any]:
+def document_of(pk: str, event: AuditEvent) -> dict[str, Any]:
     """An event as it is archived: what ``audit list`` shows, and whose it was."""
-    event = event_of(image)
     return {
         "event_id": event.event_id,
         "namespace_id": pk.partition("/")[0],

@@ -24,6 +24,10 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]").fullmatch
 _SHAPE: Final = "must be a folder, or s3://BUCKET, with ?region= and &endpoint_url= where needed"
 
 
+MOST_BYTES: Final = 64_000_000
+"""How large an object may be, and what is packed in it. Ours hold a batch of a stream: a few megabytes."""
+
+
 class ArchiveUnavailable(RateLimiterUnavailable):
     """An archive did not answer, or could not do what was asked."""
 
@@ -36,7 +40,7 @@ class Archive(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """What is kept under a name."""
+        """What is kept under a name, if it has at most :data:`MOST_BYTES`."""
         ...
 
     def inside(self, folder: str) -> list[str]:
@@ -88,7 +92,11 @@ class FolderArchive:
         self._do(write, name)
 
     def read(self, name: str) -> bytes:
-        return self._do((self._folder / name).read_bytes, name)
+        def start() -> bytes:
+            with (self._folder / name).open("rb") as file:
+                return file.read(MOST_BYTES + 1)
+
+        return within_bounds(name, self._do(start, name))
 
     def inside(self, folder: str) -> list[str]:
         def names() -> list[str]:
@@ -111,6 +119,13 @@ class FolderArchive:
             return work()
         except OSError as error:
             raise ArchiveUnavailable(f"{self._folder / name}: {error.strerror or error}") from error
+
+
+def within_bounds(name: str, body: bytes) -> bytes:
+    """An object, or the first bytes of it, unless it is larger than any of ours."""
+    if len(body) > MOST_BYTES:
+        raise ArchiveUnavailable(f"{name} has more than {MOST_BYTES:,} bytes: it is no object of an archive")
+    return body
 
 
 def open_archive(url: str) -> Archive:

@@ -14,7 +14,7 @@ Beside counting, a batch says which audit events have expired, for an archive, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import BrokenItem
@@ -32,7 +32,7 @@ from zae_limiter.stores.dynamodb.snapshots import (
     last_edge,
 )
 from zae_limiter.stores.dynamodb.updates import Update
-from zae_limiter_aggregator.archiver import NOTHING_ARCHIVED, archive
+from zae_limiter_aggregator.archiver import NOTHING_ARCHIVED, archive, put_aside
 from zae_limiter_aggregator.pressure import Load, highest, should_split
 from zae_limiter_aggregator.records import (
     Failure,
@@ -44,6 +44,14 @@ from zae_limiter_aggregator.records import (
 )
 
 SNAPSHOTS_AT_ONCE = 16
+
+
+NEVER_VALID: Final = "ValidationException"
+"""What DynamoDB calls a write that it will never do: one too large, for example."""
+
+
+class Uncountable(Exception):
+    """What a batch says about an hour cannot be written, now or later."""
 
 
 Relieve: TypeAlias = Callable[[Load], Plan[bool]]
@@ -61,8 +69,9 @@ class Processed(NamedTuple):
     """What became of a batch.
 
     ``records`` is how many of it counted, in ``snapshots`` hours of buckets. The ``poisonous`` ones will never count;
-    the ``unwritten`` ones will if they are processed again. ``archived`` is how many audit events are in the archive
-    now. ``loads`` has the highest load of every shard, ``splits`` says how many buckets were split for that, and
+    ``put_aside`` says that they are in the archive and need not be brought again. The ``unwritten`` ones will count if
+    they are processed again. ``archived`` is how many audit events are in the archive now. ``loads`` has the highest
+    load of every shard, ``splits`` says how many buckets were split for that, and
     ``unrelieved`` which could not be.
     """
 
@@ -74,6 +83,7 @@ class Processed(NamedTuple):
     loads: tuple[Load, ...] = ()
     splits: int = 0
     unrelieved: tuple[Unrelieved, ...] = ()
+    put_aside: bool = False
 
     @property
     def failures(self) -> tuple[Failure, ...]:
@@ -106,7 +116,7 @@ def read(records: Iterable[Record]) -> Reading:
         try:
             parsed = parse_record(record)
         except PoisonousRecord as error:
-            poisonous.append(Failure(error.sequence, error))
+            poisonous.append(Failure(error.sequence, error, record))
             continue
         if parsed is None:
             continue
@@ -148,19 +158,24 @@ class Processor:
             for finding, error in zip(some, errors, strict=True):
                 if error is None:
                     counted, snapshots = counted + len(finding.sequences), snapshots + 1
+                elif isinstance(error, Uncountable):
+                    poisonous += _poison(finding, error, records)
                 else:
                     unwritten += [Failure(sequence, error) for sequence in finding.sequences]
         archived = (yield from archive(records)) if self._archiving else NOTHING_ARCHIVED
+        poisonous += archived.poisonous
+        is_put_aside = self._archiving and bool(poisonous) and (yield from put_aside(poisonous))
         splits, unrelieved = yield from self._relieve_all(loads)
         return Processed(
             counted,
             snapshots,
-            (*poisonous, *archived.poisonous),
+            tuple(poisonous),
             (*unwritten, *archived.unwritten),
             archived.events,
             tuple(highest(loads)),
             splits,
             unrelieved,
+            is_put_aside,
         )
 
     def _relieve_all(self, loads: Sequence[Load]) -> Plan[tuple[int, tuple[Unrelieved, ...]]]:
@@ -181,7 +196,7 @@ class Processor:
                 failed.append(Unrelieved(load, error))
         return splits, tuple(failed)
 
-    def _count(self, finding: Finding) -> Plan[Refused | NoAnswer | None]:
+    def _count(self, finding: Finding) -> Plan[Refused | NoAnswer | Uncountable | None]:
         """Join a finding with its snapshot. Returns what kept it from that."""
         span = finding.span
         until = yield from self._asking.window()
@@ -194,12 +209,34 @@ class Processor:
                 reply = yield from self._asking.ask("UpdateItem", params, until, repeatable=True)
                 item = reply["Attributes"]
             except Refused as refusal:
+                if refusal.code == NEVER_VALID:
+                    return Uncountable(str(refusal))
                 if not refusal.by_condition:
                     return refusal
                 item = refusal.item
             except NoAnswer as silence:
                 return silence
-            write = begin(span, ttl) if item is None else what_is_left(span, item)
+            try:
+                write = begin(span, ttl) if item is None else what_is_left(span, item)
+            except (LookupError, TypeError, ValueError) as error:
+                return Uncountable(f"its snapshot cannot be read: {type(error).__name__}: {error}")
+        return None
+
+
+def _poison(finding: Finding, error: Uncountable, records: Sequence[Record]) -> list[Failure]:
+    """The records that say what no snapshot can hold."""
+    wanted = set(finding.sequences)
+    by_number = {str(record["dynamodb"]["SequenceNumber"]): record for record in records if _number(record) in wanted}
+    return [
+        Failure(sequence, PoisonousRecord(sequence, str(error)), by_number.get(sequence))
+        for sequence in finding.sequences
+    ]
+
+
+def _number(record: Record) -> str | None:
+    try:
+        return str(record["dynamodb"]["SequenceNumber"])
+    except (LookupError, TypeError, AttributeError):
         return None
 
 

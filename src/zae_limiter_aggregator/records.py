@@ -2,7 +2,7 @@
 
 A record counts if it is about a bucket and what the bucket has counted changed. Removed buckets took nothing, and
 everything else in the table is not about usage: such records are passed over. One under a bucket's key that does not
-make sense is *poisonous*: it is reported, because somebody should look at it, and never guessed at.
+make sense is *poisonous*: it is put aside, because an operator should look at it, and never guessed at.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from zae_limiter_aggregator.pressure import Load, pressure_of
 Record: TypeAlias = Mapping[str, Any]
 """One record, as GetRecords returns it and as Lambda is given it."""
 
+LONGEST_REASON = 300
+
 _MARK = re.compile(r"[0-9a-f]{1,12}\..+").fullmatch
 
 
@@ -36,14 +38,15 @@ class PoisonousRecord(Exception):
 
     def __init__(self, sequence: str, reason: str) -> None:
         self.sequence = sequence
-        super().__init__(f"record {sequence or 'without a number'}: {reason}")
+        super().__init__(f"record {sequence or 'without a number'}: {reason[:LONGEST_REASON]}")
 
 
 class Failure(NamedTuple):
-    """A record that was not dealt with: its sequence number as the stream has it, and why."""
+    """A record that was not dealt with: its sequence number as the stream has it, why, and (of poison) the record."""
 
     sequence: str
     error: Exception
+    record: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,8 @@ def parse_record(record: Record) -> ParsedBucketRecord | None:
         sequence = str(change.get("SequenceNumber", ""))
         keys = change["Keys"]
         pk = keys.get("PK", {}).get("S", "")
-        if keys.get("SK", {}).get("S") != SK_STATE or "/BUCKET#" not in pk or record["eventName"] == "REMOVE":
+        is_bucket = keys.get("SK", {}).get("S") == SK_STATE and pk.partition("/")[2].startswith("BUCKET#")
+        if not is_bucket or record["eventName"] == "REMOVE":
             return None
         return _parse(record["eventName"], sequence, pk, change)
     except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.transport.places import REGION_SHAPE, Place, St
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.settings import LOCAL_REGION
 from zae_limiter.stores.dynamodb.transport.signing import Asked, signed_headers
-from zae_limiter_aggregator.archives import ArchiveUnavailable
+from zae_limiter_aggregator.archives import MOST_BYTES, ArchiveUnavailable, within_bounds
 
 if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.transport.finding import Found
@@ -168,8 +168,8 @@ class S3Archive:
         request = Request(url, data=body or None, method=method, headers=dict(sent))
         try:
             with self._opener.open(request, timeout=SECONDS) as answer:
-                received: bytes = answer.read()
-                return received
+                received: bytes = answer.read(MOST_BYTES + 1)
+                return within_bounds(f"{self._named}/{key}", received)
         except HTTPError as error:
             with error:
                 raise self._refused(error.code, error.read(LONGEST_ERROR)) from None

@@ -34,11 +34,14 @@ HOT_TOLD: Final = 10
 
 
 def answer_of(processed: Processed) -> dict[str, list[dict[str, str]]]:
-    """What Lambda is answered: the records that were not counted, by their numbers.
+    """What Lambda is answered: the records that it should bring again, by their numbers.
 
-    One without a number cannot be named (an empty name would mean the whole batch); it is only logged.
+    Those are the ones that could not be written, and poisonous ones that could not be put aside: after all tries
+    Lambda puts them aside itself. One without a number cannot be named (an empty name would mean the whole batch); it
+    is only logged.
     """
-    sequences = dict.fromkeys(failure.sequence for failure in processed.failures if failure.sequence)
+    wanted = processed.unwritten if processed.put_aside else processed.failures
+    sequences = dict.fromkeys(failure.sequence for failure in wanted if failure.sequence)
     return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in sequences]}
 
 

@@ -49,6 +49,43 @@ def test_the_same_batch_gives_the_same_bytes_in_any_order_and_any_number_of_time
     assert wanted.objects[0].body[4:8] == bytes(4)
 
 
+LIKE_AN_EVENT = [
+    "n/BUCKET#key/AUDIT#key",
+    "n/BUCKET#key#gpt/AUDIT#key#0",
+    "n/ENTITY#key/AUDIT#key",
+    "n/AUDIT#",
+    "n/AUDIT#key#more",
+    "n/xAUDIT#key",
+    "/AUDIT#key",
+]
+
+
+@pytest.mark.parametrize("pk", LIKE_AN_EVENT)
+def test_what_has_a_key_like_that_of_an_event_is_not_archived_as_one(pk: str) -> None:
+    (forged, *_) = removals()
+    for image in (forged["dynamodb"]["Keys"], forged["dynamodb"]["OldImage"]):
+        image["PK"] = {"S": pk}
+    assert objects_of([forged]) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "sk", ["#AUDIT#", "#AUDIT#../../x", "#AUDIT#01", "x#AUDIT#01JZZZZZZZZZZZZZZZZZZZZZZZ", "#STATE"]
+)
+def test_an_event_has_the_id_of_one(sk: str) -> None:
+    (forged, *_) = removals()
+    for image in (forged["dynamodb"]["Keys"], forged["dynamodb"]["OldImage"]):
+        image["SK"] = {"S": sk}
+    assert objects_of([forged]) == ((), ())
+
+
+def test_an_event_that_tells_of_another_subject_than_its_key_is_poison() -> None:
+    (forged, *_) = removals()
+    forged["dynamodb"]["OldImage"]["entity_id"] = {"S": "another"}
+    found = objects_of([forged])
+    assert found.objects == ()
+    assert [failure.sequence for failure in found.poisonous] == ["98"]
+
+
 def test_a_batch_that_is_cut_otherwise_replaces_nothing() -> None:
     """The shorter batch begins with the same record: were it the name alone, the other event would be lost."""
     first, second = removals()

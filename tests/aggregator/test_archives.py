@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import http.client
+import json
 import os
 import string
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
 from pathlib import Path
@@ -22,11 +26,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.servers import HOST, Engine
-from zae_limiter.exceptions import ValidationError
+from zae_limiter.exceptions import ValidationError, ZAELimiterError
+from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials
 from zae_limiter.stores.dynamodb.transport.signing import Asked, BadCredentials, signed_headers
-from zae_limiter_aggregator import s3_archive
-from zae_limiter_aggregator.archives import Archive, ArchiveUnavailable, FolderArchive, open_archive
+from zae_limiter_aggregator import archives, s3_archive
+from zae_limiter_aggregator.archived_events import Trail, events_in
+from zae_limiter_aggregator.archives import MOST_BYTES, Archive, ArchiveUnavailable, FolderArchive, open_archive
 from zae_limiter_aggregator.s3_archive import S3Archive, escaped_query
 
 BUCKETS = count()
@@ -283,3 +289,93 @@ def test_a_signature_equals_botocores(
 def test_credentials_that_no_header_can_carry_are_refused() -> None:
     with pytest.raises(BadCredentials):
         signed_headers(Asked("GET", "host", "/", "", b""), "s3", "us-east-1", Credentials("A\n", "s"), 0)
+
+
+# What an archive may hold
+
+
+def events_of(archive: Archive) -> list[AuditEvent]:
+    return list(events_in(archive, Trail("n")))
+
+
+def packed(lines: bytes) -> bytes:
+    return gzip.compress(lines, 9)
+
+
+EVENT: dict[str, Any] = {
+    "event_id": "01JZZZZZZZZZZZZZZZZZZZZZZZ",
+    "namespace_id": "n",
+    "timestamp": "2026-01-31T00:00:00+00:00",
+    "action": "limits_set",
+    "entity_id": "key",
+    "resource": None,
+    "principal": None,
+    "details": {},
+}
+
+
+def test_an_event_is_read_from_its_line(tmp_path: Path) -> None:
+    archive = FolderArchive(tmp_path)
+    archive.keep(f"{DAY}1-x.jsonl.gz", packed(json.dumps(EVENT).encode() + b"\n"))
+    assert [event.event_id for event in events_of(archive)] == [EVENT["event_id"]]
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "zeros": lambda: packed(bytes(2 * MOST_BYTES)),
+    "empty lines": lambda: packed(b"\n" * (2 * MOST_BYTES)),
+    "many packed one after the other": lambda: packed(bytes(MOST_BYTES // 4)) * 8,
+    "events without end": lambda: packed((json.dumps(EVENT).encode() + b"\n") * 500_000),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_an_object_that_unpacks_to_more_than_any_of_ours_is_refused(tmp_path: Path, bomb: str) -> None:
+    archive = FolderArchive(tmp_path)
+    archive.keep(f"{DAY}1-x.jsonl.gz", BOMBS[bomb]())
+    tracemalloc.start()
+    try:
+        with pytest.raises(ZAELimiterError, match="cannot be read"):
+            events_of(archive)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * MOST_BYTES
+
+
+def test_an_object_that_is_larger_than_any_of_ours_is_not_read(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(s3_archive, "MOST_BYTES", 1_000)
+    archive.keep("audit/x", bytes(1_000))
+    assert archive.read("audit/x") == bytes(1_000)
+    archive.keep("audit/x", bytes(1_001))
+    with pytest.raises(ArchiveUnavailable, match="more than 1,000 bytes"):
+        archive.read("audit/x")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    change=st.dictionaries(
+        st.sampled_from(sorted(EVENT)),
+        st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=10), st.lists(st.integers(), max_size=2)),
+        max_size=3,
+    ),
+    raw=st.one_of(st.none(), st.binary(max_size=50), st.just(b"[" * 100_000), st.just(b"9" * 5_000)),
+)
+def test_whatever_an_object_says_it_is_read_or_refused_by_name(change: dict[str, Any], raw: bytes | None) -> None:
+    class OneObject(FolderArchive):
+        def __init__(self) -> None:
+            pass
+
+        def inside(self, folder: str) -> list[str]:
+            parts = ["year=2026/", "month=01/", "day=31/", "1-x.jsonl.gz"]
+            return [folder + parts[folder.count("/") - 1]]
+
+        def read(self, name: str) -> bytes:
+            return packed(json.dumps({**EVENT, **change}).encode() if raw is None else raw)
+
+    with suppress(ZAELimiterError):
+        for event in events_of(OneObject()):
+            assert isinstance(event.event_id, str)
+            assert isinstance(event.details, dict)

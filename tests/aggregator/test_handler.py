@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,67 @@ def test_poison_is_brought_again_alone_and_the_rest_counts(
     assert [line["level"] for line in lines] == ["ERROR", "ERROR", "INFO"]
     assert lines[0]["sequence"] == sequence
     assert lines[-1]["PoisonousRecords"] == 2
+
+
+@pytest.fixture
+def archived(deployed: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the function keeps what leaves the stream."""
+    folder = tmp_path / "archive"
+    monkeypatch.setenv("ZAEL_ARCHIVE", str(folder))
+    monkeypatch.setattr(entry, "_archives", {})
+    return folder
+
+
+NUMBERS = [record(number)["dynamodb"]["SequenceNumber"] for number in (7, 8, 9)]
+
+
+def poison() -> list[dict[str, Any]]:
+    """Records under keys that an acquire may write, of items that are no buckets, and one that tells nothing."""
+    broken, foreign, deep = record(7), record(8), record(9)
+    del broken["dynamodb"]["NewImage"]
+    foreign["dynamodb"]["Keys"]["PK"] = {"S": "n/BUCKET#" + "x" * 1_500 + "#gpt#0"}
+    deep["dynamodb"]["NewImage"]["inc"] = {"S": "i" * 2_000}
+    return [broken, foreign, deep, {"eventName": "MODIFY"}]
+
+
+def test_poison_leaves_the_stream_at_once_and_is_put_aside_once(
+    deployed: Deployed, archived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployed.take(2)
+    records = [*poison(), *deployed.records()]
+    for _ in range(3):
+        assert entry.handler({"Records": records}, None) == {"batchItemFailures": []}
+    assert deployed.usage() == (2, 4)
+    (kept,) = [path for path in archived.rglob("*") if path.is_file()]
+    assert kept.parent == archived / "aws" / "lambda" / "poisonous"
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert sorted(line["sequence"] for line in lines) == ["", *NUMBERS]
+    assert [line["record"] for line in lines if line["sequence"] == NUMBERS[0]] == [poison()[0]]
+    assert all(line["error"] for line in lines)
+    numbers = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "PoisonousRecords" in line]
+    assert [line["PoisonousRecords"] for line in numbers] == [4, 4, 4]
+
+
+def test_poison_that_cannot_be_put_aside_is_brought_again(deployed: Deployed, archived: Path) -> None:
+    archived.write_text("in the way")
+    answer = entry.handler({"Records": poison()}, None)
+    assert [failure["itemIdentifier"] for failure in answer["batchItemFailures"]] == NUMBERS
+    archived.unlink()
+    assert entry.handler({"Records": poison()}, None) == {"batchItemFailures": []}
+
+
+def test_what_no_snapshot_can_hold_is_put_aside_and_holds_up_nobody(deployed: Deployed, archived: Path) -> None:
+    """An item of almost 400 KB, most of it counters: the snapshot would have each of them twice."""
+    deployed.take(1)
+    huge = record(7)
+    counters = {f"b_{'x' * 50}{number}_tc": {"N": "1" + "0" * 20} for number in range(4_500)}
+    huge["dynamodb"]["NewImage"].update(counters)
+    records = [huge, *deployed.records()]
+    assert entry.handler({"Records": records}, None) == {"batchItemFailures": []}
+    assert deployed.usage() == (1, 2)
+    (kept,) = archived.rglob("*.jsonl")
+    (line,) = kept.read_text().splitlines()
+    assert json.loads(line)["sequence"] == NUMBERS[0]
 
 
 def test_an_empty_event_is_fine(deployed: Deployed) -> None:

@@ -160,7 +160,7 @@ def test_it_counts_what_is_taken_while_it_runs(deployed: Deployed) -> None:
     assert any(0 <= pressure < 80 for line in told for pressure in line.get("ShardPressure", ()))
 
 
-def test_it_archives_what_expires_and_names_what_makes_no_sense(deployed: Deployed) -> None:
+def test_it_archives_what_expires_and_puts_aside_what_makes_no_sense(deployed: Deployed) -> None:
     """Its records are made by hand: no engine tells its stream of an item that expired."""
     limiter = deployed.limiter
     for number in range(3):
@@ -171,7 +171,10 @@ def test_it_archives_what_expires_and_names_what_makes_no_sense(deployed: Deploy
     records = [expired(item, number) for number, item in enumerate(items, 100)]
     broken = expired({**items[0], "details": {"S": "{"}}, 999)
     for _ in range(2):
-        assert deployed.invoke([*records, broken]) == {"batchItemFailures": [{"itemIdentifier": "999"}]}
+        assert deployed.invoke([*records, broken]) == {"batchItemFailures": []}
+    (kept,) = deployed.archive.inside("aws/lambda/poisonous/")
+    (line,) = map(json.loads, deployed.archive.read(kept).splitlines())
+    assert (line["sequence"], line["record"]) == ("999", broken)
     namespace_id = limiter.repository.get_namespace("default").id
     archived = list(events_in(deployed.archive, Trail(namespace_id)))
     assert [event for event in archived if event in before] == before

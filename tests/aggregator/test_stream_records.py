@@ -105,6 +105,13 @@ def test_a_bucket_that_was_replaced_begins_a_life_of_its_own() -> None:
     assert (parsed.before.events, dict(parsed.before.milli), parsed.earlier_ms) == (0, {}, None)
 
 
+@pytest.mark.parametrize("pk", ["n/ENTITY#a/BUCKET#b#c#0", "BUCKET#a#b#0", "n/xBUCKET#a#b#0", "n/AUDIT#/BUCKET#a#b#0"])
+def test_what_has_a_key_like_that_of_a_bucket_is_passed_over(pk: str) -> None:
+    keys = {"PK": {"S": pk}, "SK": {"S": "#STATE"}}
+    change = {"Keys": keys, "NewImage": keys, "OldImage": keys, "SequenceNumber": "1"}
+    assert parse_record({"eventName": "MODIFY", "dynamodb": change}) is None
+
+
 # Poison
 
 

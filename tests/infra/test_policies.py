@@ -7,7 +7,7 @@ answers.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import pytest
@@ -17,10 +17,12 @@ from public_operations import (
     EVERYTHING,
     MANAGING,
     MANAGING_ALL,
+    OTHERS,
     READING,
     READING_ALL,
     World,
     asked_for_everything,
+    take,
 )
 from recorded_calls import Question, questions_of
 
@@ -28,7 +30,16 @@ from engines.servers import Engine
 from zae_limiter import SyncLease, SyncRateLimiter, SyncRepository
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.infra.policies import LEVELS, NAMESPACE_TAG, TAGGED, Level, policy_document
-from zae_limiter.stores.dynamodb.keys import INDEXES, bucket_key
+from zae_limiter.stores.dynamodb.keys import (
+    INDEXES,
+    bucket_key,
+    gsi1,
+    gsi2_bucket,
+    gsi2_usage,
+    gsi3_bucket,
+    gsi3_config,
+    gsi4,
+)
 
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/my-app"
 WRITES = {
@@ -219,6 +230,71 @@ def test_one_key_of_another_namespace_is_too_many(level: Level, asked: Asked) ->
     for question in own:
         stretched = question._replace(keys=question.keys | {f"{OTHER_NS}/BUCKET#key#gpt#0"})
         assert not allows(document, stretched)
+
+
+ATTACKED: Mapping[str, Callable[[SyncRateLimiter], object]] = {
+    "list_entities": lambda limiter: [entity.id for entity in limiter.list_entities().items],
+    "get_children": lambda limiter: [entity.id for entity in limiter.get_children("org").items],
+    "list_resources_with_defaults": lambda limiter: limiter.list_resources_with_defaults().items,
+    "list_entities_with_custom_limits": lambda limiter: limiter.list_entities_with_custom_limits("gpt").items,
+    "get_resource_capacity": lambda limiter: [
+        row.entity_id for row in limiter.get_resource_capacity("gpt", limit_name="rpm").entities.items
+    ],
+    "get_status": lambda limiter: [bucket.resource for bucket in limiter.get_status("key").buckets],
+    "get_usage_snapshots": lambda limiter: limiter.get_usage_snapshots(resource="gpt").items,
+    "verify_usage": lambda limiter: limiter.verify_usage("key"),
+    "get_audit_events": lambda limiter: len(limiter.get_audit_events(limit=1).items),
+    "set_resource_defaults": lambda limiter: limiter.set_resource_defaults("gpt", OTHERS),
+    "set_system_defaults": lambda limiter: limiter.set_system_defaults(OTHERS),
+    "reset": lambda limiter: limiter.reset("key"),
+    "delete_entity": lambda limiter: limiter.delete_entity("key"),
+}
+
+
+def test_whoever_may_acquire_in_one_namespace_leads_nobody_out_of_another(dynoxide: Engine) -> None:
+    """IAM looks at the key of the table and not at those of its indexes: a bucket may be filed anywhere.
+
+    What the attacker may write, by policy, is written; the operator of the other namespace then asks for nothing that
+    the policy for that namespace does not allow, and is told nothing else than before.
+    """
+    table = "attacked"
+    url = f"dynamodb://{table}?region={dynoxide.region}&endpoint_url={dynoxide.endpoint_url}"
+    with SyncRepository.open(url, create=True) as repository:
+        world = World(dynoxide.endpoint_url, table)
+        ns = world.prepare()
+        take(world.ground)
+        untouched = {name: ATTACKED[name](world.newcomer()) for name in READING.keys() & ATTACKED.keys()}
+        theirs = repository.register_namespace("attacker").id
+        may_acquire = policy_document("acquire", ARN, namespace_id=theirs)
+        for item in forged_items(theirs, ns):
+            (question,) = questions_of("PutItem", {"Item": item})
+            assert allows(may_acquire, question), "else it is no attack"
+            world.transport.call("PutItem", {"TableName": table, "Item": item}, 20.0)
+        may_all = policy_document("full", ARN, namespace_id=ns)
+        for name, perform in ATTACKED.items():
+            with world.recording.during(name):
+                told = perform(world.newcomer())
+            assert told == untouched.get(name, told), name
+            assert [asked for asked in world.recording.asked[name] if not allows(may_all, asked)] == [], name
+        world.close()
+        repository.delete_table()
+
+
+def forged_items(theirs: str, ns: str) -> Iterator[dict[str, dict[str, str]]]:
+    """Buckets of one namespace with index keys of another."""
+    filed = [
+        gsi1(ns, "org", "forged"),
+        gsi2_bucket(ns, "forged", "gpt", 0),
+        gsi2_usage(ns, "gpt", "hourly", "2026-01-01T00", "forged", 0),
+        gsi3_bucket(ns, "key", "forged", 0),
+        gsi3_config(ns, "gpt", "forged"),
+        *(gsi4(ns, f"{theirs}/BUCKET#{kind}", kind) for kind in ("BUCKET", "ENTITY#forged", "RESOURCE#forged")),
+        gsi4(ns, f"{theirs}/BUCKET#audit", "AUDIT#7ZZZZZZZZZZZZZZZZZZZZZZZZZ"),
+    ]
+    for number, keys in enumerate(filed):
+        for sk in ("#STATE", "#META", "#CONFIG"):
+            item = {"PK": f"{theirs}/BUCKET#forged{number}#gpt#0", "SK": sk, **keys}
+            yield {name: {"S": value} for name, value in item.items()}
 
 
 @pytest.mark.parametrize("level", LEVELS)

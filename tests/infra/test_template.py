@@ -253,6 +253,7 @@ def test_a_package_has_its_content_for_a_name() -> None:
 WATCHED = {
     "Errors",
     "OnFailureDestinationDeliveredEventCount",
+    "PoisonousRecords",
     "DroppedEventCount",
     "DestinationDeliveryFailures",
     "IteratorAge",

@@ -66,6 +66,16 @@ def test_usage_that_the_function_writes_does_not_come_back_to_it() -> None:
     assert not passes({"eventName": "MODIFY", "dynamodb": change}, FILTERS)
 
 
+def test_what_is_written_under_the_sort_key_of_an_audit_event_does_not_call_the_function() -> None:
+    """A client that may only write buckets may choose their sort keys, and write to them as often as it likes."""
+    keys = {"PK": {"S": "n/BUCKET#a#gpt#0"}, "SK": {"S": "#AUDIT#01JZZZZZZZZZZZZZZZZZZZZZZZ"}}
+    modified = {"eventName": "MODIFY", "dynamodb": {"Keys": keys, "NewImage": keys, "OldImage": keys}}
+    assert not passes(modified, FILTERS)
+    removed = as_if_expired({"eventName": "REMOVE", "dynamodb": {"Keys": keys, "OldImage": keys}})
+    assert passes(removed, FILTERS)
+    assert line_of(removed) is None
+
+
 # The filter's own rules
 
 

@@ -71,7 +71,7 @@ MS_PER_SNAPSHOT: Final = 6
 
 LOG_BYTES_PER_BATCH: Final = 700
 TABLE_ALARMS: Final = 4
-ALARMS: Final = TABLE_ALARMS + 7
+ALARMS: Final = TABLE_ALARMS + 8
 
 
 class Prices(NamedTuple):
