@@ -176,7 +176,7 @@ class Space(EntityVerbs, ConfigVerbs, AuditVerbs):
         return
         yield
 
-    def drop_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
+    def drop_buckets_of(self, ns: str, entity_id: str, now: int, configured: Sequence[str]) -> Plan[None]:
         self.done.append(("drop", ns, entity_id))
         return
         yield

@@ -264,6 +264,17 @@ def test_without_the_fence_a_busy_bucket_would_not_be_deleted(monkeypatch: pytes
         test_a_busy_bucket_is_deleted_all_the_same()
 
 
+def test_a_bucket_that_no_index_shows_yet_goes_with_its_entity_if_it_has_limits_of_its_own() -> None:
+    table = used_up()
+
+    def hear(call: Call) -> Any:
+        return {"Items": [], "Count": 0} if call.params.get("IndexName") else None
+
+    ended = run_hearing(ACTS["delete_entity"](table.client(), table), table, hear)
+    assert ended.error is None
+    assert table.buckets() == []
+
+
 # Namespaces
 
 

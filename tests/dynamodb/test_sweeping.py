@@ -116,3 +116,13 @@ def test_an_undivided_bucket_is_left_to_expire() -> None:
     pass_time(table, IDLE_MS)
     assert swept(client) == 0
     assert shards_there(table) == [0]
+
+
+def test_a_shard_that_a_client_knows_from_an_earlier_life_is_not_made() -> None:
+    """The first shard says how many there are: whoever sweeps or deletes a bucket looks for no others."""
+    table, client = divided(times=1)
+    until = client.run(client.store.asking.window())
+    for shard in (2, 3):
+        key = bucket_key(table.ns, "key", RESOURCE, shard)
+        assert client.run(make_shard(client.store.asking, key, table.now, until)) is None
+    assert shards_there(table) == [0, 1]

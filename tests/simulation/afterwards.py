@@ -28,6 +28,7 @@ def check_desks(fleet: Fleet) -> None:
 
 def check_everything_is_granted(fleet: Fleet, world: World) -> None:
     """After a quiet time everybody gets all there is, asked for at once."""
+    world.recover_namespace()
     rng = fleet.rng
     entity, resource = rng.choice(world.entities), rng.choice(world.resources)
     knowing = [client for client in fleet.clients if not client.vanished]

@@ -38,6 +38,10 @@ class Faults:
     """Clocks are wrong by up to so much, either way."""
     step_every: int = 0
     """The clock of some client is set to another skew, about so often."""
+    twice: float = 0.0
+    """A request of a setter is applied and answered, and arrives again later."""
+    index_lag: int = 0
+    """The indexes may not show an item for so long after it was made."""
     partition_wcu: int = 0
     """Writes per second one partition takes; 0: any number."""
     fastest_trip: int = 2

@@ -51,6 +51,7 @@ class Fleet:
         self.oracle = Oracle(
             fastest_clock_ms=faults.skew + (FASTEST_CLOCK_MS if faults.skew else 0),
             wcu=0 if faults.hides_load else wcu,
+            index_lag_ms=faults.index_lag,
         )
         self.books = Books()
         self.trace = Trace(START_MS)
@@ -65,6 +66,7 @@ class Fleet:
         self._order = 0
         self._born = 0
         self.items: Mapping[Place, Any] = {}
+        self._indexed_at: dict[Place, int] = {}
         self._create_table()
 
     @property
@@ -170,12 +172,20 @@ class Fleet:
             new = items.get(place)
             if new is not old:
                 changes.append((place, old, new))
+                if old is None and self.faults.index_lag:
+                    self._indexed_at[place] = self.now_us + int(self.rng.random() * self.faults.index_lag * 1000)
                 if place[1] == "#STATE":
                     self.trace.note(place, at, verb, call, "unanswered" if unanswered else "done", new)
         if changes:
             self._charge(places)
             self.oracle.happened(changes, verb, at, debts, together=call.operation == "TransactWriteItems")
+        if self._indexed_at and "IndexName" in params:
+            shown = [item for item in answer["Items"] if self._is_indexed(item)]
+            answer = {**answer, "Items": shown, "Count": len(shown)}
         return answer
+
+    def _is_indexed(self, item: Mapping[str, Any]) -> bool:
+        return self._indexed_at.get((item["PK"]["S"], item["SK"]["S"]), 0) <= self.now_us
 
     def note(self, call: Call, verb: Verb | None, refusal: Refused) -> None:
         """Remember that a write was refused."""

@@ -45,9 +45,14 @@ NOBODY: Debts = {}
 class Oracle:
     """Watches every bucket."""
 
-    def __init__(self, *, fastest_clock_ms: int = 0, wcu: int = 0) -> None:
-        """``fastest_clock_ms``: how far marks may be ahead of true time. ``wcu``: see ``Families``."""
+    def __init__(self, *, fastest_clock_ms: int = 0, wcu: int = 0, index_lag_ms: int = 0) -> None:
+        """``fastest_clock_ms``: how far marks may be ahead of true time. ``wcu``: see ``Families``.
+
+        ``index_lag_ms``: how long a new bucket may be unseen by setters that find buckets through an index.
+        """
         self.fastest_clock_ms = fastest_clock_ms
+        self.index_lag_ms = index_lag_ms
+        self._born_at: dict[Place, int] = {}
         self.families = Families(wcu=wcu)
         self.joined = 0
         self.references: dict[Place, Reference] = {}
@@ -64,7 +69,7 @@ class Oracle:
         self._marks: dict[Place, set[str]] = {}
         self._names: set[str] = set()
         self._versions: dict[Place, int] = {}
-        self._returned: dict[Place, list[tuple[int, int]]] = {}
+        self._returned: dict[Place, list[tuple[int, int, int]]] = {}
 
     # What happens
 
@@ -126,13 +131,14 @@ class Oracle:
     def returned(self, verb: Verb, at: int) -> None:
         """A setter has returned: from now on what it committed is obeyed."""
         for place, version in verb.committed.items():
-            self._returned.setdefault(place, []).append((at, version))
+            self._returned.setdefault(place, []).append((at, version, verb.started))
 
     # What must be true
 
     def _born(self, place: Place, item: Any, verb: Verb | None, at: int) -> None:
         bucket = read_bucket(item)
         self._read[place] = (item, bucket)
+        self._born_at[place] = at
         self._check_clock(place, bucket, at)
         self._check_expiry(place, bucket)
         self.families.born(place, bucket.shards)
@@ -200,6 +206,7 @@ class Oracle:
                 raise Violation(CONSERVED, place, f"{name} had counted {was.tc}, then {mine.tc} and {theirs.tc}")
         self.references[other] = reference.divide(t, {name: held.tk for name, held in after.limits.items()})
         self._windows[place], self._windows[other] = {}, {}
+        self._born_at[other] = self._born_at[place]
         if place in self.stale_births:
             self.stale_births.add(other)
 
@@ -214,6 +221,9 @@ class Oracle:
         *,
         partly: bool,
     ) -> None:
+        if {**old, "cv": new["cv"]} == new and new["cv"]["S"] == FENCED:
+            self._read.pop(place, None)
+            return  # its namespace was deleted: a fence leaves no mark
         known = self._read.get(place)
         before = known[1] if known is not None and known[0] is old else read_bucket(old)
         after = read_bucket(new)
@@ -405,14 +415,24 @@ class Oracle:
         if verb is None:
             return
         for source, version in _sources(place, bucket.cv):
-            for at, least in reversed(self._returned.get(source, ())):
+            for at, least, asked_at in reversed(self._returned.get(source, ())):
                 if at < verb.started and version < least:
-                    if place in self.stale_births:
+                    if place in self.stale_births or self._was_unseen(place, source, asked_at):
                         self.excused += 1
                         break
                     raise Violation(
                         NEWEST, place, f"granted at version {bucket.cv}; {source} was set to {least} before"
                     )
+
+    def born_at(self, place: Place) -> int | None:
+        """When a bucket that is there began its life."""
+        return self._born_at.get(place) if place in self.references else None
+
+    def _was_unseen(self, place: Place, source: Place, asked_at: int) -> bool:
+        """Whether a setter that finds buckets through an index may have missed it. Those of one entity and resource
+        are addressed by their key."""
+        resource = owner_of(place)[1]
+        return source[1] != f"#CONFIG#{resource}" and self._born_at[place] + self.index_lag_ms > asked_at
 
     def _total(self, place: Place, bucket: Bucket) -> Counter[str]:
         owner = owner_of(place)

@@ -13,7 +13,16 @@ from zae_limiter.stores.dynamodb.adopting import adopted
 from zae_limiter.stores.dynamodb.bookings import Seen
 from zae_limiter.stores.dynamodb.images import Images
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
-from zae_limiter.stores.dynamodb.plans import booking, drawing, dropping, posting, rewriting, sharing, splitting
+from zae_limiter.stores.dynamodb.plans import (
+    booking,
+    drawing,
+    dropping,
+    posting,
+    registry,
+    rewriting,
+    sharing,
+    splitting,
+)
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.writes import Wish
 from zae_limiter.stores.protocol import Leg
@@ -126,6 +135,13 @@ def a_reset_leaves_the_baseline(patch: pytest.MonkeyPatch) -> None:
         return original(image, wish._replace(rebase=False) if wish.fill else wish, **named)
 
     patch.setattr(rewriting, "update", update)
+
+
+def a_namespace_is_deleted_without_fences(patch: pytest.MonkeyPatch) -> None:
+    def fence(self: Any, ns: str) -> Iterator[Any]:
+        yield from ()
+
+    patch.setattr(registry.RegistryVerbs, "_fence", fence)
 
 
 # Coalescing

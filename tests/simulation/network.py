@@ -48,6 +48,11 @@ class Flight:
         self.debts = task.client.debts()
         self.unanswered = False
 
+    @property
+    def is_setters(self) -> bool:
+        """Whether it is of a verb that changes what holds."""
+        return self.verb is not None and self.verb.kind not in ("draw", "settle")
+
 
 class Network:
     """Carries calls to the model and answers back."""
@@ -85,6 +90,11 @@ class Network:
         if not flight.unanswered and (fate == "unanswered" or fleet.now_us + trip >= give_up):
             self._leave_unanswered(flight, at_once=fate == "unanswered")
         fleet.after(trip, self._arrive, flight, fate)
+        if self.faults.twice and flight.is_setters and self.rng.random() < self.faults.twice:
+            self.fates["twice"] += 1
+            again = Flight(flight.task, flight.turn, flight.slot, call)
+            again.unanswered = True
+            fleet.after(trip + int(self.rng.expovariate(1 / 300_000)), self._arrive, again, None)
 
     def _trip(self) -> int:
         return self._fastest + int(self.rng.random() * self._spread)

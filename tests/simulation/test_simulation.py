@@ -43,6 +43,7 @@ SCHEDULES = {
     "shards": 50,
     "shards up a tree": 25,
     "operators": 40,
+    "namespaces": 40,
     "joined": 75,
     "crowded": 75,
     "everything": 75,
@@ -123,12 +124,8 @@ KEPT_SEEDS = [
     ("shards up a tree", 3226),
     # A joint write was refused because the limits had changed: those who wanted one that is gone broke it for all.
     ("shards", 20119),
-    # A client that knew of four shards from an earlier life of a bucket divided the second of two.
-    ("operators", 20029),
     # Nobody could tell whether a joint write was done, and what comes back in it came back twice.
-    ("operators", 21187),
-    # A creation arrived after the deletion, and was rebased to limits that were old as well: an imprecise oracle.
-    ("operators", 21145),
+    ("operators", 23040),
     # One shard kept the terms of a call that brought its own: the whole burst was refused for ever.
     ("everything", 770000451),
 ]

@@ -10,7 +10,7 @@ from simulation.fleet import Fleet
 from simulation.ledger import taken_by
 from simulation.violations import NOTICE, PROGRESS, Verb, Violation
 from simulation.world import World
-from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
+from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
 from zae_limiter.running.plan import READ_CLOCK, Interrupted, Pause, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
@@ -95,6 +95,10 @@ class Worker:
             if not self.world.limits_vary:
                 raise
             outcome = None
+        except NamespaceNotFoundError:
+            if not self.world.namespace_varies:
+                raise
+            outcome = None
         task.interruptible = False
         task.verb.over = True
         self._drawing = None
@@ -106,6 +110,7 @@ class Worker:
                 self.world.check_wait(draw, outcome, now)
         if isinstance(outcome, Grant):
             self.granted += 1
+            self.world.check_open(draw, outcome, task.verb.started)
             for owner, amounts in taken_by(outcome.legs, outcome.wanted):
                 fleet.books.know(owner, amounts)
         return outcome
@@ -195,6 +200,10 @@ class Setter:
             try:
                 yield from change.plan
             except change.expected:
+                continue
+            except NamespaceNotFoundError as error:
+                if not self.world.namespace_varies:
+                    raise Violation(NOTICE, None, f"{change.what} raised {error!r}") from error
                 continue
             except RateLimiterUnavailable as error:
                 if self.world.calm:

@@ -16,6 +16,7 @@ from zae_limiter.lease.ledger import Ledger
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.plans.registry import RegistryVerbs
 from zae_limiter.stores.dynamodb.store import DynamoSpace
 from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Leg, Scope
 
@@ -55,6 +56,7 @@ class Change(NamedTuple):
 
 
 NAMES = ("rps", "tpm", "day")
+REGISTERED = ("_/SYSTEM#", "#NAMESPACE#default")
 LARGEST = {"rps": 3, "tpm": 120, "day": 2}
 
 
@@ -85,6 +87,8 @@ class World:
         self.calm = calm
         self.lone = lone
         self.limits_vary = bool(habits.changes)
+        self.namespace_varies = "namespace" in habits.changes
+        self._closed: tuple[Any, int, int] | None = None
         self.resources = [f"r{number}" for number in range(habits.resources)]
         self.entities: list[str] = []
         self.parents: dict[str, str | None] = {}
@@ -173,7 +177,7 @@ class World:
         return ["rps"]
 
     def _ns(self) -> str:
-        return self.fleet.items[("_/SYSTEM#", "#NAMESPACE#default")]["ns"]["S"]  # type: ignore[no-any-return]
+        return self.fleet.items[REGISTERED]["ns"]["S"]  # type: ignore[no-any-return]
 
     def place_of(self, owner: tuple[str, str]) -> tuple[str, str]:
         """Where a bucket is."""
@@ -269,6 +273,8 @@ class World:
     def change(self, rng: random.Random, space: DynamoSpace, now: int) -> Change:
         """Something to change."""
         kind = rng.choice(self.habits.changes)
+        if kind == "namespace":
+            return self._change_of_namespace(space, now)
         entity = rng.choice(self.entities)
         resource = rng.choice(self.resources)
         scopes = {
@@ -295,6 +301,38 @@ class World:
         plan = space.create_entity(made, None, now)
         done = partial(self._add, made.id, made.parent_id)
         return Change("create", f"create {made.id}", plan, (EntityNotFoundError,), done)
+
+    def _change_of_namespace(self, space: DynamoSpace, now: int) -> Change:
+        """Delete the namespace, or bring it back."""
+        registry = RegistryVerbs()
+        registry.asking = space.asking
+        if "deleted_at" in self.fleet.items[REGISTERED]:
+            return Change("recover", "recover", registry.recover_namespace("default", None, now))
+        plan = registry.delete_namespace("default", None, now)
+        return Change("fence", "delete the namespace", plan, done=partial(self._note_closed, self.fleet.now))
+
+    def _note_closed(self, asked_at: int) -> None:
+        self._closed = (self.fleet.items[REGISTERED], asked_at, self.fleet.now)
+
+    def check_open(self, draw: Draw, grant: Grant, started: int) -> None:
+        """Nothing is granted in a namespace that was deleted before and is deleted still, up to index lag."""
+        if self._closed is None:
+            return
+        record, asked_at, closed_at = self._closed
+        if "deleted_at" not in record or record is not self.fleet.items[REGISTERED] or started <= closed_at:
+            return
+        oracle = self.fleet.oracle
+        for leg in grant.legs:
+            born_at = oracle.born_at(self.place_of((leg.entity_id, leg.resource)))
+            if born_at is not None and born_at + oracle.index_lag_ms <= asked_at:
+                raise Violation(NOTICE, None, f"{draw} was granted in a namespace that was deleted at {closed_at}")
+
+    def recover_namespace(self) -> None:
+        """Let the namespace be used again, if it is deleted."""
+        if self.namespace_varies:
+            registry = RegistryVerbs()
+            registry.asking = self.fleet.client().space.asking
+            self.fleet.at_once(registry.recover_namespace("default", None, self.fleet.now))
 
     def _reparent(self, rng: random.Random, space: DynamoSpace, entity: str, now: int) -> Change:
         parent = rng.choice((None, *(other for other in self.entities if other != entity)))

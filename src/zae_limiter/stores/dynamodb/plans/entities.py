@@ -20,6 +20,7 @@ from zae_limiter.exceptions import EntityChangedError, EntityExistsError, Entity
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import Page
+from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.auditing import description
 from zae_limiter.stores.cursors import page_of
@@ -118,11 +119,11 @@ class EntityVerbs(RewritingPlans):
         now, _ = yield from self.checked_time(now, until)
         buckets = yield from self._count_buckets(ns, entity_id)
         trace = Trace(entity_id, "entity_deleted", None, principal, {"buckets": buckets})
-        left = yield from persist(self.asking, lambda until: self._delete(ns, trace, now, until))
-        for start in range(0, len(left), GRAVES_AT_ONCE):
-            scopes = left[start : start + GRAVES_AT_ONCE]
-            yield from persist(self.asking, partial(self._bury, ns, scopes))
-        yield from self.drop_buckets_of(ns, entity_id, now)
+        scopes = yield from persist(self.asking, lambda until: self._delete(ns, trace, now, until))
+        for start in range(GRAVES_AT_ONCE, len(scopes), GRAVES_AT_ONCE):
+            yield from persist(self.asking, partial(self._bury, ns, scopes[start : start + GRAVES_AT_ONCE]))
+        configured = [scope.resource for scope in scopes if scope.resource not in (None, DEFAULT_RESOURCE)]
+        yield from self.drop_buckets_of(ns, entity_id, now, configured)
 
     @verb
     def children(self, parent_id: str, limit: int, cursor: str | None) -> Plan[Page[Entity]]:
@@ -224,7 +225,7 @@ class EntityVerbs(RewritingPlans):
         return walked
 
     def _delete(self, ns: str, trace: Trace, now: int, until: Window) -> Plan[list[Scope]]:
-        """Delete the entity and bury its first configs; the others it had."""
+        """Delete the entity and bury its first configs; all it had."""
         entity_id = trace.subject
         own = meta_key(ns, entity_id)
         item = yield from self.asking.get(own, until)
@@ -246,7 +247,7 @@ class EntityVerbs(RewritingPlans):
         scopes = list(configs)
         writes += [self._grave(ns, scope, configs[scope]) for scope in scopes[:GRAVES_AT_ONCE]]
         yield from commit(self.asking, writes, until)
-        return scopes[GRAVES_AT_ONCE:]
+        return scopes
 
     def _bury(self, ns: str, scopes: list[Scope], until: Window) -> Plan[None]:
         """Bury those of the configs that are still there."""

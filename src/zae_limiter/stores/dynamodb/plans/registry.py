@@ -60,6 +60,8 @@ from zae_limiter.stores.refusals import not_deleted_yet
 FENCED_AT_ONCE = 50
 PURGED_AT_ONCE = 200
 
+MOST_CHANGES = 10**12
+
 MOST_PASSES = 100
 """How often a purge looks for what was written meanwhile before it gives up."""
 
@@ -178,12 +180,12 @@ class RegistryVerbs:
             raise NamespaceNotFoundError(name)
         return item
 
-    def _updates(self, record: Mapping[str, Any], sets: Mapping[str, Any], expected: Expected) -> list[Write]:
+    def _updates(self, record: Item, sets: Mapping[str, Any], expected: Expected) -> list[Write]:
         """A change of a namespace as it is: ``changes`` counts them, so that none is done late, after others."""
-        changes = record.get("changes", 0)
-        expected = {"ns": record["ns"], "changes": changes or ABSENT, **expected}
+        info, changes = info_of(record), changes_of(record)
+        expected = {"ns": info.id, "changes": changes or ABSENT, **expected}
         sets = {**sets, "changes": changes + 1}
-        return [update(self.asking.table, key, expected, sets=sets) for key in places_of(info_of(record))]
+        return [update(self.asking.table, key, expected, sets=sets) for key in places_of(info)]
 
     # A page at a time
 
@@ -247,6 +249,12 @@ def info_of(record: Item) -> NamespaceInfo:
         created_at=at(number_in(record["created_at"], 0, LAST_MOMENT_MS)),
         deleted_at=None if deleted is None else at(number_in(deleted, 0, LAST_MOMENT_MS)),
     )
+
+
+@decoder("a namespace")
+def changes_of(record: Item) -> int:
+    """How often a namespace was deleted, recovered, or begun to be purged. Raises ``BrokenItem``."""
+    return number_in(record["changes"], 0, MOST_CHANGES) if "changes" in record else 0
 
 
 def live(info: NamespaceInfo) -> NamespaceInfo:

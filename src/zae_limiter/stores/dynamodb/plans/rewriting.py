@@ -142,11 +142,12 @@ class RewritingPlans(PostingPlans):
         found = yield from self.asking.get_all(keys, until)
         return any(config_of(item).limits for item in found.values())
 
-    def drop_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
-        """Remove every bucket of an entity."""
+    def drop_buckets_of(self, ns: str, entity_id: str, now: int, configured: Sequence[str]) -> Plan[None]:
+        """Remove every bucket of an entity, those on ``configured`` resources whether an index knows them or not."""
         self.invalidate_config_cache()
         items = yield from self.asking.query_all(pk_entity(ns, entity_id), index=GSI3, prefix="BUCKET#")
-        found = [key_of(item) for item in items]
+        known = [bucket_key(ns, entity_id, resource) for resource in configured]
+        found = list(dict.fromkeys([*map(key_of, items), *known]))
         for start in range(0, len(found), KEYS_PER_PAGE):
             keys = found[start : start + KEYS_PER_PAGE]
             yield from drop_buckets(self.asking, keys, now, (yield from self.asking.window()))
