@@ -18,7 +18,7 @@ from zae_limiter.naming import NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import decoder, key_of
+from zae_limiter.stores.dynamodb.items import decoder, key_of, version_in
 from zae_limiter.stores.dynamodb.keys import (
     REGISTRY,
     Key,
@@ -178,12 +178,12 @@ class RegistryVerbs:
             raise NamespaceNotFoundError(name)
         return item
 
-    def _updates(self, record: Mapping[str, Any], sets: Mapping[str, Any], expected: Expected) -> list[Write]:
+    def _updates(self, record: Item, sets: Mapping[str, Any], expected: Expected) -> list[Write]:
         """A change of a namespace as it is: ``changes`` counts them, so that none is done late, after others."""
-        changes = record.get("changes", 0)
-        expected = {"ns": record["ns"], "changes": changes or ABSENT, **expected}
+        info, changes = info_of(record), changes_of(record)
+        expected = {"ns": info.id, "changes": changes or ABSENT, **expected}
         sets = {**sets, "changes": changes + 1}
-        return [update(self.asking.table, key, expected, sets=sets) for key in places_of(info_of(record))]
+        return [update(self.asking.table, key, expected, sets=sets) for key in places_of(info)]
 
     # A page at a time
 
@@ -247,6 +247,12 @@ def info_of(record: Item) -> NamespaceInfo:
         created_at=at(number_in(record["created_at"], 0, LAST_MOMENT_MS)),
         deleted_at=None if deleted is None else at(number_in(deleted, 0, LAST_MOMENT_MS)),
     )
+
+
+@decoder("a namespace")
+def changes_of(record: Item) -> int:
+    """How often the record of a namespace was changed."""
+    return version_in(record, "changes") if "changes" in record else 0
 
 
 def live(info: NamespaceInfo) -> NamespaceInfo:
