@@ -18,7 +18,7 @@ from zae_limiter.naming import NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import decoder, key_of
+from zae_limiter.stores.dynamodb.items import decoder, key_of, version_in
 from zae_limiter.stores.dynamodb.keys import (
     REGISTRY,
     Key,
@@ -59,8 +59,6 @@ from zae_limiter.stores.refusals import not_deleted_yet
 
 FENCED_AT_ONCE = 50
 PURGED_AT_ONCE = 200
-
-MOST_CHANGES = 10**12
 
 MOST_PASSES = 100
 """How often a purge looks for what was written meanwhile before it gives up."""
@@ -253,8 +251,8 @@ def info_of(record: Item) -> NamespaceInfo:
 
 @decoder("a namespace")
 def changes_of(record: Item) -> int:
-    """How often a namespace was deleted, recovered, or begun to be purged. Raises ``BrokenItem``."""
-    return number_in(record["changes"], 0, MOST_CHANGES) if "changes" in record else 0
+    """How often the record of a namespace was changed."""
+    return version_in(record, "changes") if "changes" in record else 0
 
 
 def live(info: NamespaceInfo) -> NamespaceInfo:
