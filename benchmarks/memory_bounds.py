@@ -18,6 +18,7 @@ from zae_limiter.config_cache import MAX_ENTRIES
 from zae_limiter.stores.dynamodb.images import MAX_BUCKETS, MAX_DIVIDED
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, USAGE_RETENTION_MS
+from zae_limiter.stores.memory.tables import MAX_USAGE_ROWS
 from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN
 
 DAY_MS = 86_400_000
@@ -48,7 +49,7 @@ DATA = (
     ("memory: shortcuts", "one for each live bucket", "stores/memory/tables.py", "each goes with its bucket"),
     (
         "memory: usage rows",
-        f"an hour each, for {USAGE_RETENTION_MS // DAY_MS} days",
+        f"an hour each, for {USAGE_RETENTION_MS // DAY_MS} days, {MAX_USAGE_ROWS:,} in a namespace",
         "stores/memory/tables.py",
         "the oldest go",
     ),

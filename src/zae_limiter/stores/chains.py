@@ -46,16 +46,32 @@ class Joint(NamedTuple):
 
 
 def chains_of(
-    whose: Whose, joints: Sequence[Joint], hours: int, live: Counters | None, now: int
+    whose: Whose,
+    joints: Sequence[Joint],
+    hours: int,
+    live: Counters | None,
+    now: int,
+    *,
+    beginnings_lost: bool = False,
 ) -> Iterable[UsageChain]:
-    """The chain of every limit, the grants first. ``live`` is what the bucket has counted, unless it is gone."""
+    """The chain of every limit, the grants first. ``live`` is what the bucket has counted, unless it is gone.
+
+    ``beginnings_lost``: the oldest hours are dropped before they are old.
+    """
+    old_ms = 0 if beginnings_lost else OLD_MS
     counted = [joint.begun for joint in joints] + [joint.ended for joint in joints] + ([] if live is None else [live])
     names = sorted({name for _, milli in counted for name in milli})
-    return [_chain(whose, name, joints, hours, live, now) for name in (None, *names)]
+    return [_chain(whose, name, joints, hours, live, now, old_ms) for name in (None, *names)]
 
 
 def _chain(
-    whose: Whose, name: str | None, joints: Sequence[Joint], hours: int, live: Counters | None, now: int
+    whose: Whose,
+    name: str | None,
+    joints: Sequence[Joint],
+    hours: int,
+    live: Counters | None,
+    now: int,
+    old_ms: int,
 ) -> UsageChain:
     gaps = []
     expired = lost = 0
@@ -63,7 +79,7 @@ def _chain(
         missing = _amount(joint.begun, name) - _amount(joint.ended, name)
         lost += missing
         ended = None not in (joint.after, joint.before, name) and name not in joint.begun.milli
-        if missing and joint.after is None and joint.before is not None and now - joint.before >= OLD_MS:
+        if missing and joint.after is None and joint.before is not None and now - joint.before >= old_ms:
             expired = missing
         elif missing and not ended:
             gaps.append(UsageGap(_moment(joint.after), _moment(joint.before), _tokens(missing, name)))

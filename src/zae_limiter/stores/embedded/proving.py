@@ -27,7 +27,8 @@ def chains_in(tables: Tables, entity_id: str, resource: str | None, now: int) ->
             bucket = live.get(name)
             has_counted = None if bucket is None else counted(bucket)
             joints = joints_of(rows, has_counted, None if bucket is None else bucket.hour)
-            yield from chains_of(Whose(name), joints, len(rows), has_counted, now)
+            lost = tables.usage_dropped > 0
+            yield from chains_of(Whose(name), joints, len(rows), has_counted, now, beginnings_lost=lost)
 
 
 def joints_of(rows: Sequence[UsageRow], bucket: Counters | None, hour: int | None) -> list[Joint]:

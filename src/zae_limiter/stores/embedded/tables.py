@@ -48,6 +48,9 @@ class Tables(Protocol):
     routes: Routes
     """What was resolved from these tables; kept between transactions, and checked by the epoch."""
 
+    usage_dropped: int
+    """How many rows of usage were dropped before their time, to keep within a bound."""
+
     def epoch(self) -> int:
         """Grows whenever an entity or a limit changes: what was resolved under another epoch is stale."""
 

@@ -1,11 +1,13 @@
 """A namespace's data in dicts.
 
 Nothing grows without bound: a bucket that is full again is the same as no bucket, so each new bucket looks
-at a few old ones and drops those; usage and audit rows leave when they are older than their retention.
+at a few old ones and drops those; usage and audit rows leave when they are older than their retention, and
+of the usage rows only the newest are kept, so that ids that come once do not fill the memory for that long.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,12 @@ from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.ulid import ulid
 from zae_limiter.stores.windows import Counters, counted
 
+logger = logging.getLogger("zae_limiter")
+
 LOOKED_AT_PER_NEW_BUCKET = 4
+
+MAX_USAGE_ROWS = 100_000
+"""So many hours of use are kept in a namespace, each of one entity on one resource: about as many kilobytes."""
 
 
 Name = TypeVar("Name", str, tuple[str, str])
@@ -124,6 +131,7 @@ class MemoryTables:
         self._usage: dict[tuple[str, str], list[UsageRow]] = {}
         self._usage_pairs: InOrder[tuple[str, str]] = InOrder()
         self._oldest_usage: deque[tuple[int, tuple[str, str]]] = deque()
+        self.usage_dropped = 0
         self._audit: list[AuditEvent] = []
         self._audit_serial = 0
 
@@ -267,6 +275,11 @@ class MemoryTables:
         rows.append(UsageRow(*key, hour, begin_hour(bucket, start), None))
         self._oldest_usage.append((hour, key))
         while self._oldest_usage[0][0] < hour - USAGE_RETENTION_MS:
+            self._drop_oldest_usage_of(self._oldest_usage.popleft()[1])
+        if len(self._oldest_usage) > MAX_USAGE_ROWS:
+            if not self.usage_dropped:
+                logger.warning("more than %s rows of usage in memory: the oldest are dropped", f"{MAX_USAGE_ROWS:,}")
+            self.usage_dropped += 1
             self._drop_oldest_usage_of(self._oldest_usage.popleft()[1])
         return hour
 
