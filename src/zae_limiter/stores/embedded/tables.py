@@ -48,6 +48,9 @@ class Tables(Protocol):
     routes: Routes
     """What was resolved from these tables; kept between transactions, and checked by the epoch."""
 
+    in_place: bool
+    """Whether the buckets it gives are the data itself, so that they are stored when they are changed."""
+
     def epoch(self) -> int:
         """Grows whenever an entity or a limit changes: what was resolved under another epoch is stale."""
 

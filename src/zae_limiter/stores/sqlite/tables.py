@@ -53,6 +53,8 @@ class Connection(sqlite3.Connection):
 class SqliteTables:
     """One namespace through one connection."""
 
+    in_place = False
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.routes = Routes()
         self.known: Recent[tuple[str, str], KnownBucket] = Recent(MAX_KNOWN)
