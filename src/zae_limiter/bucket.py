@@ -300,12 +300,18 @@ class Bucket:
     def settle(self, deltas: Mapping[str, int], now: int) -> None:
         """Book millitokens after the fact: positive ones are taken, into debt if need be, negative ones
         come back up to the ceiling. A limit that is gone is still counted."""
+        for balance, tk, tc in self.settled(deltas, now):
+            balance.tk, balance.tc = tk, tc
+
+    def settled(self, deltas: Mapping[str, int], now: int) -> list[tuple[Balance, int, int]]:
+        """What :meth:`settle` changes: which balances, and their new ``tk`` and ``tc``."""
+        changes: list[tuple[Balance, int, int]] = []
         for balance in (*self.balances, *self.retired.values()):
             delta = deltas.get(balance.name, 0)
-            if delta > 0:
-                balance.tk, balance.tc = force_consume(balance, delta, now), balance.tc + delta
-            elif delta < 0:
-                balance.tk, balance.tc = give_back(balance, -delta, now), balance.tc + delta
+            if delta:
+                tk = force_consume(balance, delta, now) if delta > 0 else give_back(balance, -delta, now)
+                changes.append((balance, tk, balance.tc + delta))
+        return changes
 
     def refill(self, now: int) -> None:
         """Full again, the limits that rest too."""
@@ -329,9 +335,28 @@ class Bucket:
 def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> list[int] | None:
     """Take whole tokens from all of ``balances`` or from none: the new ``tk`` of each, or ``None``.
 
+    An interrupt that lands in the middle takes nothing.
+    """
+    taken = would_take(balances, wanted, now)
+    if taken is None:
+        return None
+    left, amounts = taken
+    done = 0
+    try:
+        for balance, tk, amount in zip(balances, left, amounts):  # noqa: B905 (they have one length)
+            balance.tk, balance.tc, done = tk, balance.tc + amount, done + 1
+        return left
+    except BaseException:
+        untake(balances[:done], wanted, now)
+        raise
+
+
+def would_take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> tuple[list[int], list[int]] | None:
+    """What :func:`take` would leave in each of ``balances``, and take from it in millitokens; ``None``: one lacks.
+
     The single-limit functions above, written out for the undivided buckets of the embedded stores: this is
     the hottest loop of the library. Names that ``wanted`` lacks count as 0 and stay as they are; an amount
-    that is no amount is never granted. An interrupt that lands in the middle takes nothing.
+    that is no amount is never granted.
     """
     left = []
     amounts = []
@@ -356,14 +381,7 @@ def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> li
             return None
         left.append(tk)
         amounts.append(amount)
-    done = 0
-    try:
-        for balance, tk, amount in zip(balances, left, amounts):  # noqa: B905 (they have one length)
-            balance.tk, balance.tc, done = tk, balance.tc + amount, done + 1
-        return left
-    except BaseException:
-        untake(balances[:done], wanted, now)
-        raise
+    return left, amounts
 
 
 def untake(balances: Iterable[Balance], wanted: Mapping[str, int], now: int) -> None:

@@ -30,7 +30,7 @@ class Ask(NamedTuple):
     legs: tuple[Leg, ...] | None = None
 
 
-def admit(core: Core, ask: Ask, receipt: Receipt | None = None) -> Plan[Grant | None]:
+def admit(core: Core, ask: Ask, receipt: Receipt) -> Plan[Grant | None]:
     """The grant; ``None`` when the store is unavailable and the policy is to allow.
 
     Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait). The grant is
@@ -39,14 +39,10 @@ def admit(core: Core, ask: Ask, receipt: Receipt | None = None) -> Plan[Grant | 
     waited = 0
     try:
         now = yield from READ_CLOCK
-        outcome = yield from _attempt(core, ask, None, now)
-        if receipt is not None and outcome.__class__ is Grant:
-            receipt._grant = outcome
+        outcome = yield from _attempt(core, ask, None, now, receipt)
         if ask.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
             started = yield from READ_TIMER
-            outcome = yield from _wait_in_line(core, ask, outcome, now, started + ask.timeout_ms)
-            if receipt is not None and outcome.__class__ is Grant:
-                receipt._grant = outcome
+            outcome = yield from _wait_in_line(core, ask, outcome, now, started + ask.timeout_ms, receipt)
             if core.observer is not None:
                 waited = (yield from READ_TIMER) - started
     except RateLimiterUnavailable as error:
@@ -70,14 +66,30 @@ def refusal(denial: Denial) -> RateLimitExceeded:
     return (RequestExceedsBurst if denial.wait_ms is None else RateLimitExceeded)(denial.statuses)
 
 
-def _attempt(core: Core, ask: Ask, ticket: Ticket | None, now: int) -> Plan[Outcome]:
+def _attempt(core: Core, ask: Ask, ticket: Ticket | None, now: int, receipt: Receipt) -> Plan[Outcome]:
     """One try, at one moment, leaving to those ahead in line what they wait for."""
     ahead = core.lines.waited_for(ask.resource, ticket) if core.lines else {}
     draw = Draw(ask.entity_id, ask.resource, ask.wanted, ask.limits, ahead, ask.legs)
-    return (yield from core.call("draw", core.space.draw(draw, now)))
+    plan = core.space.draw(draw, now)
+    if core.observer is not None:
+        return (yield from core.call("draw", _noted(plan, receipt)))
+    outcome = yield from plan
+    if outcome.__class__ is Grant:
+        receipt._grant = outcome
+    return outcome
 
 
-def _wait_in_line(core: Core, ask: Ask, denial: Denial, denied_at: int, give_up_at: int) -> Plan[Outcome]:
+def _noted(draw: Plan[Outcome], receipt: Receipt) -> Plan[Outcome]:
+    """The same, noted before anything is told."""
+    outcome = yield from draw
+    if outcome.__class__ is Grant:
+        receipt._grant = outcome
+    return outcome
+
+
+def _wait_in_line(
+    core: Core, ask: Ask, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
+) -> Plan[Outcome]:
     """Stand at the first bucket that lacks until its turn comes and its tokens are due.
 
     They are due so long after the moment the denial was computed for, however long it took to come.
@@ -97,7 +109,7 @@ def _wait_in_line(core: Core, ask: Ask, denial: Denial, denied_at: int, give_up_
             if due > 0:
                 yield from AwaitBell(ticket.bell, min(due, patience))
             denied_at = yield from READ_CLOCK
-            outcome = yield from _attempt(core, ask, ticket, denied_at)
+            outcome = yield from _attempt(core, ask, ticket, denied_at, receipt)
             if isinstance(outcome, Grant) or outcome.wait_ms is None:
                 return outcome
             denial = outcome

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.admission import Ask, admit
-from zae_limiter.lease.ledger import Ledger, debits_of, paid_by_both, postings
+from zae_limiter.lease.ledger import Closing, Ledger, Owing, Taking, debits_of, paid_by_both, postings
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Settled
 from zae_limiter.models.limit import Limit, check_limits
@@ -16,7 +16,7 @@ from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import check_amount, check_delta, check_entity_id, check_limit_name, check_resource
 from zae_limiter.repository.arguments import check_consume, check_seconds
 from zae_limiter.repository.core import Core
-from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
+from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, CutShort, Pause, Plan
 from zae_limiter.stores.protocol import Folded, Grant, Posting
 
 logger = logging.getLogger("zae_limiter")
@@ -26,6 +26,8 @@ FLUSH_AFTER_MS = 5_000
 
 SETTLE_PAUSES_MS = (20, 100)
 """Between the tries to write what a finished lease owes."""
+
+PAUSES_MS = (0, *SETTLE_PAUSES_MS)
 
 SETTLE_PATIENCE_MS = 1_000
 """No further try after this long: the caller's work is done, and they want to go on."""
@@ -128,7 +130,7 @@ class LeaseBase:
         books = self._books(deltas)
         for name, delta in deltas.items():
             check_delta(delta, name)
-        timer = yield from READ_TIMER
+        timer = yield READ_TIMER
         books.adjust(deltas, timer)
         yield from self._flush_if_old(books, timer)
 
@@ -137,7 +139,7 @@ class LeaseBase:
         books = self._books(actual)
         for name, amount in actual.items():
             check_amount(amount, name)
-        timer = yield from READ_TIMER
+        timer = yield READ_TIMER
         books.settle(actual, timer)
         yield from self._flush_if_old(books, timer)
 
@@ -146,7 +148,7 @@ class LeaseBase:
         books = self._books(amounts)
         for name, amount in amounts.items():
             check_amount(amount, name)
-        timer = yield from READ_TIMER
+        timer = yield READ_TIMER
         books.adjust({name: -amount for name, amount in amounts.items()}, timer)
         yield from self._flush_if_old(books, timer)
 
@@ -166,29 +168,25 @@ class LeaseBase:
             self._options.on_unavailable,
             grant.legs,
         )
-        more_granted = yield from admit(self._core, ask)
-        if more_granted is not None:
-            books.took_by(more_granted.legs, wanted, grant.legs)
-            if any(leg.paid for leg in (*grant.legs, *more_granted.legs)):
-                self._grant = grant._replace(legs=paid_by_both(grant.legs, grant.wanted, more_granted.legs, wanted))
+        taking = books.taking = Taking()
+        try:
+            yield from admit(self._core, ask, taking)
+        finally:
+            self._note_taken(books, taking)
 
     def _flush(self) -> Plan[None]:
         """Write pending adjustments now. Raises ``RateLimiterUnavailable`` and keeps them if it cannot."""
         books = self._books({})
         owed = books.owed()
-        pending = self._to_book(books, owed)
-        if pending:
-            try:
-                yield from self._book(owed, pending)
-            except BaseException as error:
-                remaining: Sequence[Posting] | None = getattr(error, "remaining", None)
-                if remaining is not None:
-                    books.booked_but(owed, remaining)
-                elif getattr(error, "ambiguous", not isinstance(error, Exception)):
-                    # What may have come back must not come back again: that would mint.
-                    self._core.unresolved += books.assume_given_back()
-                raise
-        books.booked(owed)
+        flushing = books.flushing = Closing(owed, self._to_book(books, owed))
+        try:
+            if flushing.postings:
+                yield from self._book(flushing)
+                self._tell_booked(flushing)
+            books.booked(owed)
+        except BaseException as error:
+            self._note_flushed(books, error)
+            raise
 
     def _commit(self) -> Plan[None]:
         """Keep everything taken and adjusted so far, whatever happens to the body."""
@@ -215,45 +213,66 @@ class LeaseBase:
 
     def _end(self, failed: bool) -> Plan[None]:
         """Write what the lease owes. Never raises: the work is done, or its own error matters more."""
-        self._open = False
         grant = self._granted
         if grant is None:
+            self._open = False
             return
-        books = self._ledger or Ledger(grant.wanted)
-        keep = books.keep or self._options.on_error is OnError.KEEP
-        owed = books.owed_on_failure() if failed and not keep else books.owed()
-        self._ledger = books
+        books = self._ledger
+        if books is None:
+            books = self._ledger = Ledger(grant.wanted)
+        closing = books.closing or self._begin_to_close(books, failed)
+        self._open = False
+        if closing.over or not closing.whole:
+            closing.over = True
+            books.is_closed()
+            return
+        if closing.doubtful:  # this was interrupted, and even the store cannot know how far it got
+            self._core.unresolved += 1
+            closing.postings, closing.doubtful = debits_of(closing.postings), False
         failure: Exception | None = None
-        pending = self._to_book(books, owed)
-        started = yield from READ_TIMER
-        for pause in (0, *SETTLE_PAUSES_MS):
-            if not pending or (pause and (yield from READ_TIMER) - started > SETTLE_PATIENCE_MS):
+        started = yield READ_TIMER
+        for pause in PAUSES_MS:
+            if not closing.postings or (pause and (yield from READ_TIMER) - started > SETTLE_PATIENCE_MS):
                 break
             if pause:
                 yield from Pause(pause)
             try:
-                yield from self._book(owed, pending)
-            except Exception as error:
-                failure = error
-                pending = self._to_repeat(pending, error)
-            else:
+                yield from self._book(closing)
                 failure = None
-                pending = []
-                books.booked(owed)
-        if pending:
+            except Exception as error:
+                failure = error if closing.postings else None  # it may be booked all the same
+                self._leave_to_repeat(closing, error)
+        if closing.postings:
             self._core.unresolved += 1
-        if failure is not None:
-            logger.error("could not settle %s of %s on %s: %s", owed, self._entity_id, self._resource, failure)
+        elif failure is None and (self._core.in_line or self._core.observer is not None):
+            self._tell_booked(closing)
+        closing.over = True
+        books.is_closed()
+        if failure is None:
+            books.closed(closing.owed)
+        else:
+            logger.error("could not settle %s of %s on %s: %s", closing.owed, self._entity_id, self._resource, failure)
 
-    def _to_repeat(self, pending: list[Posting], error: Exception) -> list[Posting]:
-        """What to book again: never a credit that may have been booked, for that would mint."""
+    def _begin_to_close(self, books: Ledger, failed: bool) -> Closing:
+        if books.taking is not None:
+            self._note_taken(books, books.taking)
+        if books.flushing is not None:
+            self._note_flushed(books, None)
+        keep = books.keep or self._options.on_error is OnError.KEEP
+        owed = books.owed_on_failure() if failed and not keep else books.owed()
+        closing = books.closing = Closing(owed, self._to_book(books, owed))
+        return closing
+
+    def _leave_to_repeat(self, closing: Closing, error: Exception) -> None:
+        """Leave what is to be booked again: never a credit that may have been booked, for that would mint."""
         remaining: Sequence[Posting] | None = getattr(error, "remaining", None)
         if remaining is not None:
-            return list(remaining)
-        if not getattr(error, "ambiguous", False):
-            return pending
-        self._core.unresolved += any(delta < 0 for posting in pending for delta in posting.deltas_milli.values())
-        return debits_of(pending)
+            closing.postings = list(remaining)
+        elif is_ambiguous(error, closing):
+            gives_back = any(delta < 0 for _, deltas in closing.postings for delta in deltas.values())
+            self._core.unresolved += gives_back
+            closing.postings = debits_of(closing.postings)
+        closing.doubtful = False
 
     # Within
 
@@ -273,6 +292,8 @@ class LeaseBase:
                 raise ValidationError(name, named[name], f"is not a limit of this lease; those are {known}")
         if self._ledger is None:
             self._ledger = Ledger(grant.wanted)
+            owing = self._ledger.owing = Owing()
+            owing.counting = self._core
         return self._ledger
 
     def _flush_if_old(self, books: Ledger, timer: int) -> Plan[None]:
@@ -288,24 +309,65 @@ class LeaseBase:
         grant = self._granted
         return [] if grant is None else books.shared_out(owed, postings(grant.legs, owed), grant.legs)
 
-    def _book(self, owed: Mapping[str, int], pending: Sequence[Posting]) -> Plan[None]:
+    def _book(self, closing: Closing) -> Plan[None]:
         core = self._core
-        now = yield from READ_CLOCK
-        failure: BaseException | None = None
+        now = yield READ_CLOCK
         try:
-            yield from core.call("settle", core.space.settle(pending, now))
-        except BaseException as error:
-            failure = error
+            yield from core.call("settle", core.space.settle(closing.postings, now, closing))
+        except Exception as error:
+            if closing.postings and core.observer is not None:
+                core.tell(Settled(self._entity_id, self._resource, closing.owed, error))
             raise
-        finally:
-            if core.observer is not None:
-                core.tell(Settled(self._entity_id, self._resource, owed, failure))
-        if core.lines and any(delta < 0 for delta in owed.values()):
-            core.lines.ring((leg.entity_id, leg.resource) for leg, _ in pending)
+        closing.postings = ()
+
+    def _tell_booked(self, closing: Closing) -> None:
+        """Tell the observer, and those in line for what came back; once."""
+        core = self._core
+        if closing.told:
+            return
+        closing.told = True
+        if core.lines and any(delta < 0 for delta in closing.owed.values()):
+            core.lines.ring((leg.entity_id, leg.resource) for leg, _ in closing.whole)
+        if closing.whole and core.observer is not None:
+            core.tell(Settled(self._entity_id, self._resource, closing.owed, None))
+
+    def _note_flushed(self, books: Ledger, error: BaseException | None) -> None:
+        """Note what is known to be booked of what was being flushed when an error or an interrupt came."""
+        flushing = books.flushing
+        if flushing is None:
+            return
+        remaining: Sequence[Posting] = getattr(error, "remaining", flushing.postings)
+        if is_ambiguous(error, flushing) and remaining is flushing.whole:
+            # What may have come back must not come back again: that would mint.
+            self._core.unresolved += books.assume_given_back()
+        elif remaining is flushing.whole and remaining:
+            books.flushing = None
+        else:
+            books.booked_but(flushing.owed, remaining)
+
+    def _note_taken(self, books: Ledger, taking: Taking) -> None:
+        """Note what was taken while the lease was open, once."""
+        before, more = self._granted, taking._grant
+        if not isinstance(more, Grant) or before is None or books.taking is not taking:
+            books.taking = None
+            return
+        also = []
+        if any(leg.paid for leg in (*before.legs, *more.legs)):
+            legs = paid_by_both(before.legs, before.wanted, more.legs, more.wanted)
+            also.append((self, "_grant", before._replace(legs=legs)))
+        books.took_by(more.legs, more.wanted, before.legs, also)
 
     def __repr__(self) -> str:
         state = "open" if self._open else "degraded" if self.degraded else "closed"
         return f"<{type(self).__name__} {self._entity_id!r} on {self._resource!r}: {state}>"
+
+
+def is_ambiguous(error: BaseException | None, closing: Closing) -> bool:
+    """Whether what is left may have been booked."""
+    if error is None or isinstance(error, CutShort):
+        return closing.doubtful
+    ambiguous: bool = getattr(error, "ambiguous", closing.doubtful)
+    return ambiguous
 
 
 def lease_options(

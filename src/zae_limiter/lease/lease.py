@@ -38,13 +38,26 @@ class Lease(LeaseBase):
                 return self
             if drawn:
                 raise refusal(drawn)
-        await self._driver.run(self._begin())
+        try:
+            await self._driver.run(self._begin())
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if self._grant is not None:
+                await self._driver.run(self._end(failed=True), to_the_end=True)
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self._ledger is None:
-            self._open = False
-        else:
-            await self._driver.run(self._end(failed=kind is not None), to_the_end=True)
+        try:
+            if kind is None and self._ledger is None:
+                self._open = False
+            else:
+                await self._driver.run(self._end(failed=kind is not None), to_the_end=True)
+        except GeneratorExit:
+            raise  # the loop is gone: nothing can be awaited any more
+        except BaseException:
+            await self._driver.run(self._end(failed=kind is not None), to_the_end=True)  # what is left of it
+            raise

@@ -10,22 +10,102 @@ they got or lost while the lease was open, and ``arrears`` what single legs are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any, Protocol
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.stores.protocol import Leg, Posting
+from zae_limiter.running.plan import assign
+from zae_limiter.stores.protocol import Folded, Grant, Leg, Posting, Settlement
 
 Amounts = Mapping[str, int]
+
+
+class Closing(Settlement):
+    """What a lease is to book, in its end or meanwhile: ``owed`` by every leg, of which the ``postings`` are left."""
+
+    __slots__ = ("over", "owed", "told", "whole")
+
+    def __init__(self, owed: Amounts, postings: Sequence[Posting]) -> None:
+        self.owed = owed
+        self.postings = self.whole = postings
+        self.doubtful = self.told = self.over = False
+
+
+class Counting(Protocol):
+    """Counts what cannot be resolved."""
+
+    unresolved: int
+
+
+class Owing:
+    """Stands for what a lease has yet to book. If it is dropped before that, it counts as unresolved.
+
+    An interrupt may come at the very first instruction of ``__exit__``, before anything can be done about it.
+    """
+
+    __slots__ = ("counting",)
+
+    counting: Counting
+
+    def is_booked(self) -> None:
+        """Make it an object without ``__del__``: one that runs swallows an interrupt that comes just then."""
+        self.__class__ = Booked  # type: ignore[assignment]
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it was interrupted before it stood for anything
+            self.counting.unresolved += 1
+
+
+class Booked:
+    """What is no longer owing."""
+
+    __slots__ = ("counting",)
+
+    def is_booked(self) -> None:
+        """It is."""
+
+
+class Taking:
+    """Where the grant is noted that a lease gets while it is open."""
+
+    __slots__ = ("_grant",)
+
+    def __init__(self) -> None:
+        self._grant: Grant | Folded | None = None
 
 
 class Ledger:
     """The books of one lease."""
 
-    __slots__ = ("apart", "arrears", "keep", "pending", "pending_since", "settled", "written")
+    __slots__ = (
+        "apart",
+        "arrears",
+        "closing",
+        "flushing",
+        "keep",
+        "owing",
+        "pending",
+        "pending_since",
+        "settled",
+        "taking",
+        "written",
+    )
+
+    closing: Closing | None
+    """The end of the lease, once it has begun."""
+
+    flushing: Closing | None
+    """What is being booked meanwhile; until it is noted here."""
+
+    taking: Taking | None
+    """What is being taken meanwhile; until it is noted here."""
 
     def __init__(self, taken: Amounts) -> None:
+        self.owing: Owing | None = None
+        self.closing = self.flushing = self.taking = None
         self.written = dict(taken)
         self.pending: dict[str, int] = {}
         self.pending_since: int | None = None
@@ -40,35 +120,33 @@ class Ledger:
 
     def adjust(self, deltas: Amounts, timer: int) -> None:
         """Add to or take off what was consumed; all of it or, if one is wrong, nothing."""
-        for name, delta in deltas.items():
-            if self._total(name) + delta < 0:
-                raise ValidationError(
-                    name, delta, f"gives back more than this lease took, which is {self._total(name)}"
-                )
-        for name, delta in deltas.items():
-            self.pending[name] = self.pending.get(name, 0) + delta
-        if self.pending_since is None:
-            self.pending_since = timer
+        self._adjust(deltas, timer, self.settled)
 
     def settle(self, actual: Amounts, timer: int) -> None:
         """Replace what was consumed by what was really used; this part survives errors."""
-        self.adjust({name: amount - self._total(name) for name, amount in actual.items()}, timer)
-        self.settled.update(actual)
+        deltas = {name: amount - self._total(name) for name, amount in actual.items()}
+        self._adjust(deltas, timer, {**self.settled, **actual})
 
     def took(self, more: Amounts) -> None:
         """The store has booked more."""
-        for name, amount in more.items():
-            self.written[name] = self.written.get(name, 0) + amount
+        self.written = self._written_with(more)
 
-    def took_by(self, legs: Sequence[Leg], more: Amounts, before: Sequence[Leg]) -> None:
-        """The store has booked more, by the limits that ``legs`` have now; ``before`` is how the lease knows them."""
+    def took_by(
+        self, legs: Sequence[Leg], more: Amounts, before: Sequence[Leg], also: Iterable[tuple[Any, str, Any]] = ()
+    ) -> None:
+        """The store has booked more, by the limits that ``legs`` have now; ``before`` is how the lease knows them.
+
+        From then on nothing is being taken. What changes ``also`` does so in the same step.
+        """
+        apart = self.apart.copy()
         for leg, known in zip(legs, before, strict=True):
             for name, amount in more.items():
                 place, has, had = (leg.entity_id, name), name in leg.names, name in known.names
-                if has != had or place in self.apart:
-                    paid = self.apart.get(place, self.written.get(name, 0) if had else 0)
-                    self.apart[place] = paid + (amount if has else 0)
-        self.took(more)
+                if has != had or place in apart:
+                    paid = apart.get(place, self.written.get(name, 0) if had else 0)
+                    apart[place] = paid + (amount if has else 0)
+        changes = ((self, "apart", apart), (self, "written", self._written_with(more)), (self, "taking", None), *also)
+        assign(*zip(*changes))  # noqa: B905 (they have one length)
 
     def owed(self) -> dict[str, int]:
         """What must still be booked if the work succeeds."""
@@ -102,32 +180,68 @@ class Ledger:
 
     def booked(self, deltas: Amounts) -> None:
         """The store has booked these, and nothing is pending any more."""
-        self._note(deltas)
-        self.pending.clear()
-        self.pending_since = None
-        self.arrears = []
+        if self.apart or self.arrears:
+            self.booked_but(deltas, ())
+        else:
+            pending: dict[str, int] = {}
+            written = self._written_with(deltas)
+            # No signal comes between these: nothing is called.
+            self.written, self.pending, self.pending_since, self.flushing = written, pending, None, None
+
+    def is_closed(self) -> None:
+        """What could be booked is, and the rest is counted: nothing is owing any more."""
+        if self.owing is not None:
+            self.owing.is_booked()
+
+    def closed(self, deltas: Amounts) -> None:
+        """The store has booked these in the end: nothing will ever be asked of this ledger but what was consumed."""
+        written = self.written
+        for name, amount in deltas.items():
+            written[name] = written.get(name, 0) + amount
+        self.pending = {}
 
     def booked_but(self, deltas: Amounts, remaining: Sequence[Posting]) -> None:
         """The store has booked these, except for what remains to be booked on single legs."""
-        since = self.pending_since
-        self.booked(deltas)
-        if remaining:
-            self.arrears, self.pending_since = list(remaining), since
+        written, apart = self._written_with(deltas), self._apart_with(deltas)
+        since, arrears = self.pending_since if remaining else None, list(remaining)
+        pending: dict[str, int] = {}
+        # No signal comes between these: nothing is called.
+        self.written, self.apart, self.arrears, self.flushing = written, apart, arrears, None
+        self.pending, self.pending_since = pending, since
 
     def assume_given_back(self) -> bool:
         """The store may have booked what is pending: take every credit for booked. Whether there was one."""
         returned = {name: delta for name, delta in self.pending.items() if delta < 0}
-        self._note(returned)
-        for name in returned:
-            del self.pending[name]
         in_arrears = any(delta < 0 for _, deltas in self.arrears for delta in deltas.values())
-        self.arrears = debits_of(self.arrears)
+        pending = {name: delta for name, delta in self.pending.items() if delta >= 0}
+        written, apart, arrears = self._written_with(returned), self._apart_with(returned), debits_of(self.arrears)
+        # No signal comes between these: nothing is called.
+        self.written, self.apart, self.arrears, self.flushing, self.pending = written, apart, arrears, None, pending
         return bool(returned) or in_arrears
 
-    def _note(self, deltas: Amounts) -> None:
-        self.took(deltas)
-        for place, paid in self.apart.items():
-            self.apart[place] = paid + max(deltas.get(place[1], 0), -paid)
+    def _adjust(self, deltas: Amounts, timer: int, settled: dict[str, int]) -> None:
+        for name, delta in deltas.items():
+            if self._total(name) + delta < 0:
+                raise ValidationError(
+                    name, delta, f"gives back more than this lease took, which is {self._total(name)}"
+                )
+        pending = self.pending.copy()
+        for name, delta in deltas.items():
+            pending[name] = pending.get(name, 0) + delta
+        since = timer if self.pending_since is None else self.pending_since
+        # No signal comes between these: nothing is called.
+        self.pending, self.pending_since, self.settled = pending, since, settled
+
+    def _written_with(self, deltas: Amounts) -> dict[str, int]:
+        written = self.written.copy()
+        for name, amount in deltas.items():
+            written[name] = written.get(name, 0) + amount
+        return written
+
+    def _apart_with(self, deltas: Amounts) -> dict[tuple[str, str], int]:
+        if not self.apart:
+            return self.apart
+        return {place: paid + max(deltas.get(place[1], 0), -paid) for place, paid in self.apart.items()}
 
     def _total(self, name: str) -> int:
         return self.written.get(name, 0) + self.pending.get(name, 0)

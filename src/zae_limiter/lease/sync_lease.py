@@ -43,13 +43,17 @@ class SyncLease(LeaseBase):
             return self
         except BaseException:
             if self._grant is not None:
-                self._driver.run(self._end(failed=True), to_the_end=True)
+                self._driver.run_sheltered(self._end(failed=True))
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self._ledger is None:
-            self._open = False
-        else:
-            self._driver.run(self._end(failed=kind is not None), to_the_end=True)
+        try:
+            if kind is None and self._ledger is None:
+                self._open = False
+            else:
+                self._driver.run(self._end(failed=kind is not None), to_the_end=True)
+        except BaseException:
+            self._driver.run_sheltered(self._end(failed=kind is not None))  # what is left of it
+            raise

@@ -60,14 +60,14 @@ class LimiterVerbs(Generic[SomeLease]):
         if limits is not None or timeout != 0 or on_unavailable is not None or on_error is not REFUND:
             options = lease_options(limits, timeout, on_unavailable, on_error)
         lease: SomeLease = new_object(self._lease_type)  # what a call of the type would do, in half the time
+        lease._open = False
+        lease._ledger = None
         lease._limiter = self
         lease._entity_id = entity_id
         lease._resource = resource
         lease._consume = consume
         lease._options = options
         lease._grant = None
-        lease._ledger = None
-        lease._open = False
         return lease
 
     def _available(

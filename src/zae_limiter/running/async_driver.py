@@ -67,7 +67,7 @@ class AsyncDriver:
         its compensation runs to the end, absorbing further cancels. With ``to_the_end`` the plan is not
         interrupted at all. In both cases the cancellation is raised when the plan is done.
         """
-        cancel: asyncio.CancelledError | None = None
+        cancel: BaseException | None = None
         at_once = 0
         step: Any = plan.send
         argument: Any = None
@@ -103,6 +103,14 @@ class AsyncDriver:
                         reply = await task
                 except Exception as failure:
                     step, argument = plan.throw, failure
+                    continue
+                except Interrupted as stop:
+                    # A signal, in a loop that lets it come anywhere; the store knows how far it got.
+                    if to_the_end:
+                        cancel = cancel or stop.cause
+                        step, argument = plan.send, stop.reply
+                    else:
+                        step, argument = plan.throw, stop
                     continue
                 except asyncio.CancelledError as caught:
                     if task is None:

@@ -13,7 +13,7 @@ comes with the exception. Synchronously nobody can know how far it got: the repl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 Reply = TypeVar("Reply")
@@ -121,6 +121,14 @@ class Performer(Protocol):
     """Does what a store's own requests ask. A store has one for each world."""
 
     def __call__(self, request: Request[Reply], /) -> Reply: ...
+
+
+def assign(objects: Iterable[object], names: Iterable[str], values: Iterable[object]) -> None:
+    """Set attributes of plain objects, all of them or none, whatever interrupts.
+
+    CPython runs signal handlers between instructions of Python code, and there are none here between two attributes.
+    """
+    any(map(setattr, objects, names, values))  # what setattr returns is never true
 
 
 def is_over(plan: Plan[Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from zae_limiter.running.clocks import Clock, WaitingClock, timer_of
@@ -45,22 +46,20 @@ class SyncDriver:
         reply: Any = None
         error: BaseException | None = None
         request: Request[Any] | None = None
-        answered: Request[Any] | None = None
         while True:
             try:
                 while True:
-                    request = plan.send(reply) if error is None else plan.throw(error)
+                    # What the plan asks next may never get here: nothing must look like the answer to it.
+                    sent, reply, request = reply, UNKNOWN, None
+                    request = plan.send(sent) if error is None else plan.throw(error)
                     error = None
                     reply = self._answer(request) if interrupt is None else self._answer_sheltered(request)
-                    answered = request
             except StopIteration as finished:
                 if interrupt is not None:
                     raise interrupt from None
                 result: Result = finished.value
                 return result
             except BaseException as caught:
-                if answered is not request:
-                    reply = UNKNOWN  # what is there answers an earlier request
                 if is_over(plan):
                     cause = caught.cause if isinstance(caught, Interrupted) else caught
                     raise (interrupt or cause) from cause.__cause__
@@ -108,27 +107,36 @@ class SyncDriver:
             bell.rung = False
 
     def _answer_sheltered(self, request: Request[Any]) -> Any:
-        """Answer where no interrupt can reach: signals are delivered to the main thread only."""
-        outcome: list[Any] = []
+        return sheltered(lambda: self._answer(request))
 
-        def work() -> None:
-            try:
-                outcome.extend((True, self._answer(request)))
-            except BaseException as error:
-                outcome.extend((False, error))
+    def run_sheltered(self, plan: Plan[Result]) -> Result:
+        """The plan's result, after an interrupt: run where no further one can reach."""
+        return sheltered(lambda: self.run(plan))
 
-        thread = threading.Thread(target=work, name="zae-limiter-compensation", daemon=True)
-        while not thread.ident:
-            try:
-                thread.start()
-            except KeyboardInterrupt:
-                continue
-        while thread.is_alive():
-            try:
-                thread.join()
-            except KeyboardInterrupt:
-                continue
-        succeeded, value = outcome
-        if succeeded:
-            return value
-        raise value
+
+def sheltered(work: Callable[[], Result]) -> Result:
+    """Do it where no interrupt can reach: signals are delivered to the main thread only."""
+    outcome: list[Any] = []
+
+    def do() -> None:
+        try:
+            outcome.extend((True, work()))
+        except BaseException as error:
+            outcome.extend((False, error))
+
+    thread = threading.Thread(target=do, name="zae-limiter-compensation", daemon=True)
+    while not thread.ident:
+        try:
+            thread.start()
+        except KeyboardInterrupt:
+            continue
+    while thread.is_alive():
+        try:
+            thread.join()
+        except KeyboardInterrupt:
+            continue
+    succeeded, value = outcome
+    if succeeded:
+        result: Result = value
+        return result
+    raise value

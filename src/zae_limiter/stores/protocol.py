@@ -199,6 +199,20 @@ class Posting(NamedTuple):
     deltas_milli: Mapping[str, int]
 
 
+class Settlement:
+    """What is to be booked, until it is: ``postings`` has what is left of it.
+
+    A store notes here what it books, in the step that books: whoever was interrupted asks again for what is left, and
+    all of it is booked once. A store that cannot know what became of a step says that what is left is ``doubtful``.
+    """
+
+    __slots__ = ("doubtful", "postings")
+
+    def __init__(self, postings: Sequence[Posting]) -> None:
+        self.postings = postings
+        self.doubtful = False
+
+
 class Look(NamedTuple):
     """What a draw would meet: its legs, and every status for the amounts asked."""
 
@@ -240,8 +254,11 @@ class Space(Protocol):
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """Take all or nothing. An interrupted draw takes nothing."""
 
-    def settle(self, postings: Sequence[Posting], now: int) -> Plan[None]:
-        """Book after the fact. Never refuses; a bucket that is gone is rebuilt full first."""
+    def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
+        """Book after the fact. Never refuses; a bucket that is gone is rebuilt full first.
+
+        What of it was booked is noted in the ``settlement``, also when the caller is interrupted and hears nothing.
+        """
 
     def look(
         self,

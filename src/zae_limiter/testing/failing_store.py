@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Pause, Plan
-from zae_limiter.stores.protocol import Grant, Shortcut, Space, Store
+from zae_limiter.stores.protocol import Grant, Posting, Settlement, Shortcut, Space, Store
 
 
 @dataclass(slots=True)
@@ -134,6 +134,14 @@ class FailingSpace:
     @property
     def unresolved(self) -> int:
         return self._space.unresolved
+
+    def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
+        """Only the reply tells the caller that it was booked, and a reply can be lost."""
+        if settlement is not None:
+            settlement.doubtful = True
+        yield from self._store._troubled(self._space, "settle")(postings, now)
+        if settlement is not None:
+            settlement.postings, settlement.doubtful = (), False
 
     shortcuts: Mapping[tuple[str, str], Shortcut] = {}  # none: everything goes the way that can fail
 

@@ -8,15 +8,15 @@ from itertools import chain
 from zae_limiter.bucket import (
     MILLI,
     Bucket,
-    take,
-    untake,
     would_refill_satisfy,
+    would_take,
 )
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus
+from zae_limiter.running.plan import assign
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, writes
 from zae_limiter.stores.judging import check_names, denial, limit_level, statuses_of
-from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting
+from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
 
 
@@ -29,7 +29,10 @@ class DrawVerbs(Transacting):
     def draw(self, tables: Tables, draw: Draw, now: int) -> Outcome:
         return self._draw(tables, draw, now)[0]
 
-    def _draw(self, tables: Tables, draw: Draw, now: int) -> tuple[Outcome, list[Bucket]]:
+    def _draw(
+        self, tables: Tables, draw: Draw, now: int, receipt: Receipt | None = None
+    ) -> tuple[Outcome, list[Bucket]]:
+        """The outcome, and the buckets. A grant is noted on the receipt in the step that takes."""
         legs = legs_of(tables, draw)
         check_names(legs[0], draw.wanted)
         buckets = []
@@ -42,37 +45,57 @@ class DrawVerbs(Transacting):
         balances = tuple(chain.from_iterable(bucket.balances for bucket in buckets))
         before = [counters_if_new_hour(bucket, now) for bucket in buckets]
         spoken_for = draw.reserved and not leaves_reserve(legs, buckets, draw, now)
-        left = None if spoken_for else take(balances, draw.wanted, now)
-        if left is None:
+        taken = None if spoken_for else would_take(balances, draw.wanted, now)
+        if taken is None:
             held = [bucket.balances for bucket in buckets]
             return denial(legs, statuses_of(legs, held, draw.wanted, draw.reserved, now)), buckets
-        try:
-            for bucket, counters in zip(buckets, before, strict=True):
-                bucket.events += 1
+        left, amounts = taken
+        grant = Grant(legs, draw.wanted, balances, left, now)
+        changed: list[object] = []
+        values: list[object] = []
+        for balance, tk, amount in zip(balances, left, amounts):  # noqa: B905 (they have one length)
+            changed += (balance, balance)
+            values += (tk, balance.tc + amount)
+        names = ["tk", "tc"] * len(balances)
+        for bucket, counters in zip(buckets, before):  # noqa: B905 (they have one length)
+            if counters is not None:
                 note_hour(tables, bucket, counters, now)
-                tables.put_bucket(bucket)
-            return Grant(legs, draw.wanted, balances, left, now), buckets
-        except BaseException:
-            untake(balances, draw.wanted, now)  # an interrupt: where nothing rolls back, this does
-            raise
+            changed.append(bucket)
+            names.append("events")
+            values.append(bucket.events + 1)
+        if receipt is not None:
+            changed.append(receipt)
+            names.append("_grant")
+            values.append(grant)
+        change_at_once(tables, buckets, changed, names, values)
+        return grant, buckets
 
-    @writes
-    def settle(self, tables: Tables, postings: Sequence[Posting], now: int) -> None:
-        self._settle(tables, postings, now)
-
-    def _settle(self, tables: Tables, postings: Sequence[Posting], now: int) -> None:
+    def _settle(
+        self, tables: Tables, postings: Sequence[Posting], now: int, settlement: Settlement | None = None
+    ) -> None:
+        """Book all of it at once, and note that in the settlement."""
+        changed: list[object] = []
+        values: list[object] = []
+        buckets = []
         for leg, deltas in postings:
             bucket = tables.bucket(leg.entity_id, leg.resource)
             if bucket is None:
                 current = tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
                 bucket = new_bucket(tables, current, now)
                 bucket.adopt(current.limits, now)
-            counters = counters_if_new_hour(bucket, now)
+            note_hour(tables, bucket, counters_if_new_hour(bucket, now), now)
             if leg.limits != bucket.limits:
                 bucket.bring_back(leg.limits, deltas)
-            bucket.settle(deltas, now)
-            note_hour(tables, bucket, counters, now)
-            tables.put_bucket(bucket)
+            for balance, tk, tc in bucket.settled(deltas, now):
+                changed += (balance, balance)
+                values += (tk, tc)
+            buckets.append(bucket)
+        names = ["tk", "tc"] * (len(changed) // 2)
+        if settlement is not None:
+            changed.append(settlement)
+            names.append("postings")
+            values.append(())
+        change_at_once(tables, buckets, changed, names, values)
 
     @reads
     def look(
@@ -109,6 +132,19 @@ class DrawVerbs(Transacting):
             tables.put_bucket(bucket)
         tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
         return len(buckets)
+
+
+def change_at_once(
+    tables: Tables, buckets: Sequence[Bucket], changed: list[object], names: list[str], values: list[object]
+) -> None:
+    """Set these attributes, or none if an interrupt comes; the buckets they are about are in the tables then."""
+    if tables.in_place:  # a new bucket is full, and the same as none
+        for bucket in buckets:
+            tables.put_bucket(bucket)
+    assign(changed, names, values)
+    if not tables.in_place:
+        for bucket in buckets:
+            tables.put_bucket(bucket)
 
 
 def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:

@@ -50,6 +50,8 @@ class Tables(Protocol):
 
     usage_dropped: int
     """How many rows of usage were dropped before their time, to keep within a bound."""
+    in_place: bool
+    """Whether the buckets it gives are the data itself, so that they are stored when they are changed."""
 
     def epoch(self) -> int:
         """Grows whenever an entity or a limit changes: what was resolved under another epoch is stale."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar
@@ -23,13 +23,22 @@ from zae_limiter.stores.embedded.reports import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.memory.shortcut import shortcut
 from zae_limiter.stores.memory.tables import InOrder, MemoryTables
-from zae_limiter.stores.protocol import Draw, Grant, Outcome, Shortcut
+from zae_limiter.stores.protocol import Draw, Folded, Grant, Outcome, Posting, Settlement, Shortcut
 from zae_limiter.stores.refusals import not_deleted_yet
 
 Result = TypeVar("Result")
 
 
 _SERIALS = count()
+
+
+class Drawn:
+    """Where a grant is noted until it has left the store."""
+
+    __slots__ = ("_grant",)
+
+    def __init__(self) -> None:
+        self._grant: Grant | Folded | None = None
 
 
 class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
@@ -46,12 +55,11 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         return self._tables.routes.on_unavailable
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        granted: list[Grant] = []
+        drawn = Drawn()
 
         def work(tables: Tables) -> Outcome:
-            outcome, buckets = self._draw(tables, draw, now)
+            outcome, buckets = self._draw(tables, draw, now, drawn)
             if isinstance(outcome, Grant):
-                granted.append(outcome)
                 for bucket in buckets:
                     bucket.advance(now)
                 left = [balance.tk for balance in outcome.balances]
@@ -66,10 +74,14 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         try:
             return (yield from self._write(work))
         except BaseException:
-            for grant in granted:  # an interrupt on the way out
+            grant = drawn._grant
+            if isinstance(grant, Grant):  # an interrupt on the way out
                 with self._lock:
                     untake(grant.balances, grant.wanted, now)
             raise
+
+    def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
+        return self._write(lambda tables: self._settle(tables, postings, now, settlement))
 
     def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]:
         with self._lock:

@@ -111,6 +111,8 @@ class MemoryTables:
     ``shortcuts`` are forgotten when a bucket that they lead to goes, and all of them when the configuration changes.
     """
 
+    in_place = True
+
     def __init__(self, shortcuts: dict[tuple[str, str], Any]) -> None:
         self.routes = Routes()
         self._shortcuts = shortcuts
@@ -218,10 +220,17 @@ class MemoryTables:
         key = (bucket.entity_id, bucket.resource)
         if key in self._buckets:
             return
+        try:
+            self._list_bucket(key, bucket)
+        except BaseException:
+            self._list_bucket(key, bucket)  # an interrupt: every list has it, or it would never be found again
+            raise
+
+    def _list_bucket(self, key: tuple[str, str], bucket: Bucket) -> None:
         self._buckets[key] = bucket
         self._bucket_keys.add(key)
         others = self._resources_by_entity.get(bucket.entity_id, ())
-        self._resources_by_entity[bucket.entity_id] = tuple(sorted((*others, bucket.resource)))
+        self._resources_by_entity[bucket.entity_id] = tuple(sorted({*others, bucket.resource}))
         self._entities_by_resource.add(bucket.resource, bucket.entity_id)
         self._oldest_buckets.append(key)
         if len(self._oldest_buckets) > 2 * len(self._buckets) + SPARE:  # buckets that are deleted and made again

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError, ZAELimiterError
@@ -27,7 +27,7 @@ from zae_limiter.stores.embedded.recent import Recent
 from zae_limiter.stores.embedded.reports import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, Receipt, Shortcut
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, Posting, Receipt, Settlement, Shortcut
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
 from zae_limiter.stores.sqlite.gate import Gate
@@ -110,6 +110,11 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
 
     def _settle_request(self, grant: Grant, now: int) -> Write[None]:
         return Write(lambda connection: self._settle(self._begin(connection), grant.give_back(), now), now)
+
+    def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
+        return iter(
+            Write(lambda connection: self._settle(self._begin(connection), postings, now), settlement=settlement)
+        )
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return None if self._used_last is None else self._used_last.routes.on_unavailable

@@ -54,6 +54,7 @@ class SqliteTables:
     """One namespace through one connection."""
 
     usage_dropped = 0  # there is room on a disk
+    in_place = False
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.routes = Routes()

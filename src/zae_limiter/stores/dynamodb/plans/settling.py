@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.bookings import Booking
 from zae_limiter.stores.dynamodb.errors import unavailable, verb
 from zae_limiter.stores.dynamodb.keys import shard_key
 from zae_limiter.stores.dynamodb.plans.audit import Trace, traced
@@ -13,13 +14,18 @@ from zae_limiter.stores.dynamodb.plans.changes import commit
 from zae_limiter.stores.dynamodb.plans.listing import AT_ONCE, side_by_side
 from zae_limiter.stores.dynamodb.plans.looking import LookingPlans, by_bucket
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
-from zae_limiter.stores.protocol import Posting
+from zae_limiter.stores.protocol import Posting, Settlement
+
+
+def left_of(bookings: Sequence[Booking]) -> list[Posting]:
+    """What is to be booked again."""
+    return [Posting(booking.leg, left) for booking in bookings if (left := booking.left())]
 
 
 class SettlingPlans(LookingPlans):
     """The verbs that change buckets without asking whether they may."""
 
-    def settle(self, postings: Sequence[Posting], now: int) -> Plan[None]:
+    def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact, on every leg at once.
 
         When time runs out, the error says whether any of it may have been booked: then a credit must not be
@@ -39,8 +45,13 @@ class SettlingPlans(LookingPlans):
             error.ambiguous = any(booking.done or booking.doubtful for booking in bookings)
             self.unresolved += any(booking.doubtful and not booking.done for booking in bookings)
             if bookings:
-                error.remaining = [Posting(booking.leg, left) for booking in bookings if (left := booking.left())]
+                error.remaining = left_of(bookings)
             raise error from (failure.__cause__ or failure)
+        except BaseException:  # an interrupt between two calls, or in one
+            if settlement is not None and bookings:
+                self.unresolved += any(booking.doubtful and not booking.done for booking in bookings)
+                settlement.postings = left_of(bookings)
+            raise
         self.images.forget_denials(shard_key(booking.key, 0) for booking in bookings if booking.gives_back)
 
     @verb
