@@ -147,15 +147,18 @@ def test_a_caller_who_gives_up_early_does_not_stop_the_client_from_being_made(
     engine: Engine, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began: list[Target] = []
+    given_up = threading.Event()
 
     def counted(target: Target) -> Any:
         began.append(target)
+        assert given_up.wait(20)
         return make_session(target)
 
     async def main() -> None:
         transport = AsyncBotocoreTransport(target_of(engine))
         with pytest.raises(NoAnswer):
             await transport.call("GetItem", get(table, "a"), 0.001)
+        given_up.set()
         await transport.call("GetItem", get(table, "a"), SECONDS)
         await transport.close()
 
