@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.bucket import MILLI, MOST_STORED, Balance
 from zae_limiter.models.choices import OnUnavailable
-from zae_limiter.models.limit import Limit
+from zae_limiter.models.limit import MAX_ENDED, Limit
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.keys import MOST_SHARDS, Key
@@ -299,8 +299,11 @@ def _image_of(item: Item) -> Image:
         raise ValueError("it has the key of another bucket")
     if MOST_SHARDS % shards or not 0 <= shard < shards:
         raise ValueError(f"it cannot be shard {shard} of {shards}")
-    if len(inc) > LONGEST_MARK or len(cv) > LONGEST_VERSION:
+    rv = item["rv"]["S"] if "rv" in item else ""
+    if max(len(inc), len(rv)) > LONGEST_MARK or len(cv) > LONGEST_VERSION:
         raise ValueError("its life or its version has no such length")
+    if len(ended) > MAX_ENDED:
+        raise ValueError(f"it counts {len(ended)} limits that have ended")
     gauge = fields.pop(RESERVED_LIMIT_NAME, {})
     if gauge.get("bx", 0) < 0:
         raise ValueError("its gauge has no ceiling")
@@ -325,7 +328,7 @@ def _image_of(item: Item) -> Image:
         gauge_burst=gauge.get("bx", 0),
         shard=shard,
         shards=shards,
-        rv=item["rv"]["S"] if "rv" in item else "",
+        rv=rv,
         ended=ended or NOTHING_ENDED,
         eh=number_in(item["eh"]) if "eh" in item else 0,
     )
