@@ -55,6 +55,38 @@ def test_leaving_rings_every_head_on_the_resource() -> None:
     assert rung(first, second, third, neighbour, stranger) == [False, True, False, True, False]
 
 
+def test_what_comes_back_to_a_bucket_wakes_the_heads_of_other_lines_for_which_it_lacks() -> None:
+    """One waiter stands at its own bucket, and its parent lacks as well."""
+    parent: BucketKey = ("org", "gpt-4")
+    lines = Lines()
+    head, behind, other = lines.join(KEY, {"rpm": 1}), lines.join(KEY, {"rpm": 1}), lines.join(OTHER, {"rpm": 1})
+    for ticket in (head, behind):
+        lines.lacks(ticket, [KEY[0], parent[0]])
+    lines.lacks(other, [OTHER[0]])
+    lines.ring([parent])
+    assert rung(head, behind, other) == [True, False, False]
+
+
+def test_a_bucket_that_lacks_no_longer_wakes_no_one_else() -> None:
+    parent: BucketKey = ("org", "gpt-4")
+    lines = Lines()
+    moved, served, left = (lines.join((f"key-{number}", "gpt-4"), {"rpm": 1}) for number in range(3))
+    for ticket in (moved, served, left):
+        lines.lacks(ticket, [ticket.key[0], parent[0]])
+    lines.lacks(served, [served.key[0]])
+    lines.leave(left)
+    lines.move(moved, parent)
+    lines.lacks(moved, [parent[0]])
+    for ticket in (moved, served, left):
+        ticket.bell.rung = False
+    lines.ring([parent])
+    assert rung(moved, served, left) == [True, False, False], "it stands there"
+    lines.leave(moved)
+    lines.leave(served)
+    assert not lines
+    assert not lines._also
+
+
 def test_giving_up_in_the_middle_of_a_line_lets_the_head_try_again() -> None:
     """What it waited for is no longer spoken for."""
     lines = Lines()

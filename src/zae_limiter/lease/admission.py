@@ -98,6 +98,7 @@ def _wait_in_line(
     ticket = lines.join((denial.lacking.entity_id, ask.resource), ask.wanted)
     try:
         while True:
+            lines.lacks(ticket, (status.entity_id for status in denial.statuses if status.exceeded))
             timer = yield from READ_TIMER
             patience = give_up_at - timer
             if patience <= 0:

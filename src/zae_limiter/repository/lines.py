@@ -26,10 +26,12 @@ BucketKey = tuple[str, str]
 class Ticket:
     """A place in a line."""
 
-    __slots__ = ("amounts", "arrival", "bell", "key")
+    __slots__ = ("also", "amounts", "arrival", "bell", "key")
 
     def __init__(self, key: BucketKey, amounts: Mapping[str, int], arrival: int) -> None:
         self.key = key
+        self.also: frozenset[BucketKey] = frozenset()
+        """Other buckets that lack for it as well."""
         self.amounts = amounts
         self.arrival = arrival
         self.bell = Bell()
@@ -38,12 +40,13 @@ class Ticket:
 class Lines:
     """The lines at all buckets of one namespace. False while nobody waits anywhere."""
 
-    __slots__ = ("__weakref__", "_arrivals", "_lock", "by_bucket")
+    __slots__ = ("__weakref__", "_also", "_arrivals", "_lock", "by_bucket")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._arrivals = 0
         self.by_bucket: dict[BucketKey, list[Ticket]] = {}
+        self._also: dict[BucketKey, dict[Ticket, None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.by_bucket)
@@ -64,11 +67,30 @@ class Lines:
             self._stand(ticket)
         self._ring_heads(key[1])
 
+    def lacks(self, ticket: Ticket, entities: Iterable[str]) -> None:
+        """Whose buckets lack for it: it stands at one of them, and what comes back to the others concerns it too."""
+        also = frozenset((entity_id, ticket.key[1]) for entity_id in entities) - {ticket.key}
+        if also == ticket.also:
+            return
+        with self._lock:
+            self._note_also(ticket, also)
+
     def leave(self, ticket: Ticket) -> None:
         """Step out. What it waited for is free: every head on this resource may try."""
         with self._lock:
+            self._note_also(ticket, frozenset())
             self._step_out(ticket)
         self._ring_heads(ticket.key[1])
+
+    def _note_also(self, ticket: Ticket, also: frozenset[BucketKey]) -> None:
+        for key in ticket.also:
+            tickets = self._also[key]
+            del tickets[ticket]
+            if not tickets:
+                del self._also[key]
+        ticket.also = also
+        for key in also:
+            self._also.setdefault(key, {})[ticket] = None
 
     def _stand(self, ticket: Ticket) -> None:
         insort(self.by_bucket.setdefault(ticket.key, []), ticket, key=lambda other: other.arrival)
@@ -110,9 +132,15 @@ class Lines:
         return sums
 
     def ring(self, keys: Iterable[BucketKey]) -> None:
-        """Something came back to these buckets: their heads may try."""
+        """Something came back to these buckets: their heads may try, and those of other lines for whom they lack."""
+        heads: dict[Ticket, None] = {}
         with self._lock:
-            heads = [line[0] for key in keys if (line := self.by_bucket.get(key))]
+            for key in keys:
+                if line := self.by_bucket.get(key):
+                    heads[line[0]] = None
+                for ticket in self._also.get(key, ()):
+                    if self.by_bucket[ticket.key][0] is ticket:
+                        heads[ticket] = None
         for head in heads:
             head.bell.ring()
 
@@ -126,6 +154,7 @@ class Lines:
         """In a forked child: those who wait stayed behind."""
         self._lock = threading.Lock()
         self.by_bucket.clear()
+        self._also.clear()
 
 
 _LINES: WeakValueDictionary[Hashable, Lines] = WeakValueDictionary()

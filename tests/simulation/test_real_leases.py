@@ -1,0 +1,77 @@
+"""Real limiters, leases and waiting lines in simulated time, over every store.
+
+More of them: ``ZAEL_SIM_SCHEDULES=2000`` (per profile), from another seed: ``ZAEL_SIM_SEED=7``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from simulation.real_leases import PROFILES, World
+
+SEED = int(os.environ.get("ZAEL_SIM_SEED", "20000"))
+EACH = int(os.environ.get("ZAEL_SIM_SCHEDULES", "0"))
+
+RUNS = {"memory": 40, "sqlite": 10, "dynamodb": 12}
+"""How many of each profile, by the store."""
+
+MUST_HAPPEN = {"granted", "served", "denied", "timed out", "failed", "refused more"}
+"""A profile in which one of these never happens shows nothing about it."""
+
+DIVIDED_DEBT = pytest.mark.xfail(
+    reason="a divided bucket in debt as a whole still grants from one shard", strict=False
+)
+
+IN_DEBT = "dynamodb, throttled in debt"
+
+KEPT_SEEDS = [
+    # A waiter at its own bucket, whose parent lacked too, was not woken by what came back to the parent.
+    ("memory, observed", 20018),
+    # Throttled buckets are divided, and one shard granted what the other owed.
+    *(pytest.param(IN_DEBT, seed, marks=DIVIDED_DEBT) for seed in (20048, 20091, 20129, 20138, 20179)),
+]
+
+
+def played(profile: str, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    folder.mkdir(exist_ok=True)
+    world = World(profile, seed, folder)
+    with monkeypatch.context() as patched:
+        for module, name, value in world.patches():
+            patched.setattr(module, name, value)
+        try:
+            world.play()
+        except BaseException as error:
+            error.add_note(f"profile {profile!r}, seed {seed}")
+            raise
+    return world
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name != IN_DEBT])
+def test_no_limit_is_exceeded_and_nothing_is_lost(
+    profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: Counter[str] = Counter()
+    for seed in range(SEED, SEED + (EACH or RUNS[PROFILES[profile].store])):
+        happened += played(profile, seed, tmp_path / str(seed), monkeypatch).happened
+    missing = MUST_HAPPEN - happened.keys()
+    assert not missing, happened
+    assert bool(happened["cancelled"]) == bool(PROFILES[profile].cancels)
+    if PROFILES[profile].store != "dynamodb":
+        assert happened["waited"]
+        assert not happened["unresolved"]
+
+
+@pytest.mark.parametrize(("profile", "seed"), KEPT_SEEDS)
+def test_a_seed_that_failed_once(profile: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played(profile, seed, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("profile", ["memory, cancelled", "sqlite, cancelled", "dynamodb, losses"])
+def test_a_seed_is_a_run(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (played(profile, 7, tmp_path / name, monkeypatch).log for name in ("first", "second"))
+    assert first == second
+    assert first != played(profile, 8, tmp_path / "other", monkeypatch).log
