@@ -207,3 +207,22 @@ def test_a_list_that_cannot_be_read_is_told_with_what_is_stored() -> None:
     crowd.change(Scope(None, RESOURCE))
     assert isinstance(crowd.ended[-1], RateLimiterUnavailable)
     assert "is stored" in str(crowd.ended[-1])
+
+
+def test_an_entity_of_many_buckets_is_deleted_with_all_of_them_once() -> None:
+    """The shards of one are on two pages, and it is in use: it is deleted once, and begins a new life."""
+    crowd = Crowd(KEYS_PER_PAGE + 20, divided=1, resources=2)
+    fleet = crowd.fleet
+    (split,) = {place[0].split("#")[2] for place in crowd.places if place[0].endswith("#1")}
+    user = fleet.client()
+    lives = {place: fleet.items[place]["inc"] for place in crowd.places}
+
+    def life(task: Task) -> Plan[None]:
+        for _ in range(60):
+            yield from user.space.draw(Draw("org", split, {"rpm": 1}), fleet.now)
+
+    user.start(life)
+    crowd.run(crowd.setter.space.delete_entity("org", None, fleet.now))
+    assert not isinstance(crowd.ended[-1], Exception)
+    assert {place[0].split("#")[2] for place in crowd.places} <= {split}
+    assert not [place for place in crowd.places if fleet.items[place]["inc"] == lives.get(place)]

@@ -147,9 +147,12 @@ class RewritingPlans(PostingPlans):
         self.invalidate_config_cache()
         items = yield from self.asking.query_all(pk_entity(ns, entity_id), index=GSI3, prefix="BUCKET#")
         known = [bucket_key(ns, entity_id, resource) for resource in configured]
-        found = list(dict.fromkeys([*map(key_of, items), *known]))
+        families: dict[Key, list[Key]] = {}  # no bucket is on two pages: it may begin a new life in between
+        for key in (*map(key_of, items), *known):
+            families.setdefault(shard_key(key, 0), []).append(key)
+        found = list(families.values())
         for start in range(0, len(found), KEYS_PER_PAGE):
-            keys = found[start : start + KEYS_PER_PAGE]
+            keys = [key for family in found[start : start + KEYS_PER_PAGE] for key in family]
             yield from drop_buckets(self.asking, keys, now, (yield from self.asking.window()))
             for key in keys:
                 self.images.forget(key)
