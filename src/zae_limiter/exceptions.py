@@ -131,11 +131,16 @@ class RateLimitExceeded(ZAELimiterError):
     """At least one limit of one leg lacks tokens. Nothing was taken anywhere.
 
     ``statuses`` has every limit of every leg (the entity first, then its ancestors), so that a handler can
-    show all of them; ``violations`` those that lack, ``passed`` the others.
+    show all of them; ``violations`` those that lack, ``passed`` the others. All three are empty if the store was under
+    so much load that it could not even say which limits hold; ``retry_after_seconds`` says when to ask again.
     """
 
-    def __init__(self, statuses: Iterable[LimitStatus]) -> None:
+    unread_wait_seconds = 0.0
+
+    def __init__(self, statuses: Iterable[LimitStatus], *, unread_wait_seconds: float = 0.0) -> None:
         self.statuses = tuple(statuses)
+        if unread_wait_seconds:
+            self.unread_wait_seconds = unread_wait_seconds
         super().__init__(self.statuses)
 
     @property
@@ -150,7 +155,10 @@ class RateLimitExceeded(ZAELimiterError):
 
     @property
     def primary_violation(self) -> LimitStatus:
-        """The violation with the longest wait; one that can never be met counts as the longest."""
+        """The violation with the longest wait; one that can never be met counts as the longest.
+
+        ``ValueError`` if there is none: see ``statuses``.
+        """
         forever = float("inf")
         return max(
             self.violations,
@@ -159,8 +167,11 @@ class RateLimitExceeded(ZAELimiterError):
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """Seconds until the same request would be granted if nobody else asks; ``None``: never. 0 if nothing lacks."""
-        return self.primary_violation.retry_after_seconds if self.violations else 0.0
+        """Seconds until the same request would be granted if nobody else asks; ``None``: never. 0 if nothing lacks.
+
+        Without statuses: until it is worth asking again.
+        """
+        return self.primary_violation.retry_after_seconds if self.violations else self.unread_wait_seconds
 
     @property
     def retry_after_header(self) -> str:
@@ -180,6 +191,8 @@ class RateLimitExceeded(ZAELimiterError):
 
     def __str__(self) -> str:
         if not self.violations:
+            if self.unread_wait_seconds:
+                return f"the store is under too much load; retry in {self.unread_wait_seconds:.3f} s"
             return "rate limit exceeded"
         primary = self.primary_violation
         wait = primary.retry_after_seconds

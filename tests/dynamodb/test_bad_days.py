@@ -1,5 +1,6 @@
-"""What callers see when DynamoDB is away, overloaded, misconfigured or lost: a named error with its cause and a hint,
-within the deadline; or, under ``allow``, a lease that says it is degraded."""
+"""What callers see when DynamoDB is away, misconfigured or lost: a named error with its cause and a hint, within the
+deadline; or, under ``allow``, a lease that says it is degraded. And when it is overloaded: a denial, under ``allow``
+too."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from zae_limiter import (
     NamespaceNotFoundError,
     RateLimiter,
     RateLimiterUnavailable,
+    RateLimitExceeded,
     SyncRateLimiter,
 )
 from zae_limiter.stores.dynamodb.breaker import REST_MS, SILENCE_TO_OPEN_MS, SILENCES_TO_OPEN, Breaker, Passage
@@ -23,8 +25,11 @@ from zae_limiter.stores.dynamodb.breaker import REST_MS, SILENCE_TO_OPEN_MS, SIL
 Where = Callable[[], AbstractContextManager[str]]
 
 DEADLINE_S = 0.5
-SLACK_S = 1.5
-"""For starting a client on a busy machine, not for a second deadline of ten."""
+SLACK_S = 8.0
+"""For starting a client on a busy machine; less than twenty deadlines."""
+
+LOADED_DEADLINE_S = 2.0
+"""Long enough for the first refusal to arrive on a busy machine: who never heard one cannot know of load."""
 
 BAD_DAYS: dict[str, tuple[Where, str, str | None]] = {
     "nobody listens": (nobody, "did not answer", None),
@@ -32,12 +37,6 @@ BAD_DAYS: dict[str, tuple[Where, str, str | None]] = {
     "no TLS": (no_tls, "did not answer", None),
     "500": (lambda: server(refusing(500, "InternalServerError")), "did not answer", None),
     "503": (lambda: server(refusing(503, "ServiceUnavailable")), "did not answer", None),
-    "account throttled": (lambda: server(refusing(400, "ThrottlingException")), "refused", "too much load"),
-    "table throttled": (
-        lambda: server(refusing(400, "ProvisionedThroughputExceededException")),
-        "refused",
-        "too much load",
-    ),
     "expired credentials": (lambda: server(refusing(400, "ExpiredTokenException")), "refused", "expired"),
     "unknown credentials": (lambda: server(refusing(400, "UnrecognizedClientException")), "refused", "not valid"),
     "no permission": (lambda: server(refusing(400, "AccessDeniedException")), "refused", "permission"),
@@ -46,6 +45,13 @@ BAD_DAYS: dict[str, tuple[Where, str, str | None]] = {
         "refused",
         "region",
     ),
+}
+
+
+LOADS: dict[str, Where] = {
+    "account throttled": lambda: server(refusing(400, "ThrottlingException")),
+    "table throttled": lambda: server(refusing(400, "ProvisionedThroughputExceededException")),
+    "transactions in the way": lambda: server(refusing(400, "TransactionConflictException")),
 }
 
 
@@ -91,6 +97,42 @@ def test_tasks_get_a_named_error_in_time(day: str) -> None:
 
     with where() as endpoint:
         asyncio.run(asking(endpoint))
+
+
+@pytest.mark.parametrize("policy", ["block", "allow"])
+@pytest.mark.parametrize("day", LOADS)
+def test_load_denies_threads_whatever_the_policy(day: str, policy: str) -> None:
+    """Not even the limits can be read: the denial has no statuses."""
+    with LOADS[day]() as endpoint, SyncRateLimiter.open(url_of(endpoint), deadline=LOADED_DEADLINE_S) as limiter:
+        with pytest.raises(RateLimitExceeded, match="too much load") as denied:
+            limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable=policy).__enter__()
+        assert denied.value.statuses == denied.value.violations == ()
+        assert denied.value.retry_after_seconds == 0.1
+        assert denied.value.as_dict()["violations"] == []
+
+
+def test_reads_under_load_say_so() -> None:
+    with (
+        LOADS["account throttled"]() as endpoint,
+        SyncRateLimiter.open(url_of(endpoint), deadline=LOADED_DEADLINE_S) as limiter,
+        pytest.raises(RateLimiterUnavailable, match=r"refused.*too much load") as caught,
+    ):
+        limiter.available("key", "gpt")
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("day", LOADS)
+def test_load_denies_all_tasks_that_wait_for_one_reading(day: str) -> None:
+    async def asking(endpoint: str) -> list[BaseException | None]:
+        async def one() -> None:
+            async with limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable="allow"):
+                pass
+
+        async with await RateLimiter.open(url_of(endpoint), deadline=LOADED_DEADLINE_S) as limiter:
+            return await asyncio.gather(*(one() for _ in range(8)), return_exceptions=True)
+
+    with LOADS[day]() as endpoint:
+        assert {type(outcome) for outcome in asyncio.run(asking(endpoint))} == {RateLimitExceeded}
 
 
 def test_a_missing_namespace_is_no_outage(engine: Engine) -> None:

@@ -40,11 +40,14 @@ RPM, TPM = Limit.per_minute("rpm", 64), Limit.per_minute("tpm", 6_400)
 
 
 class Throttling(Watched):
-    """Refuses writes to the shards it is told to."""
+    """Refuses writes to the shards it is told to, and lets others be faster than its transactions."""
 
     hot: frozenset[int] = frozenset()
+    faster: Iterator[None] = iter(())
 
     def perform(self, request: Request[Any], /) -> Any:
+        if isinstance(request, Call) and request.operation == "TransactWriteItems":
+            next(self.faster, None)
         if isinstance(request, Call) and request.operation == "UpdateItem":
             shard = int(request.params["Key"]["PK"]["S"].rpartition("#")[2])
             if shard in self.hot:
@@ -181,6 +184,60 @@ def test_a_request_larger_than_a_share_is_paid_by_several_shards(stage: Stage, l
     assert levels(limiter)[0] == {"rpm": 14, "tpm": 400}
     with pytest.raises(RequestExceedsBurst):
         limiter.acquire("key", "gpt", {"rpm": 65}).__enter__()
+
+
+def others(stage: Stage, times: int) -> Iterator[None]:
+    """Take a thousandth of a token from every shard, so often."""
+    other = stage.client()
+    with other.acquire("key", "gpt", {"rpm": 0}):
+        pass
+    ns = stage.items()[0]["PK"].partition("/")[0]
+    for _ in range(times):
+        for shard in range(4):
+            key = bucket_key(ns, "key", "gpt", shard)
+            params = {
+                "TableName": stage.table,
+                "Key": {"PK": {"S": key.pk}, "SK": {"S": key.sk}},
+                "UpdateExpression": "ADD b_rpm_tk :less",
+                "ExpressionAttributeValues": {":less": {"N": "-1"}},
+            }
+            stage.opened[0].perform(Call("UpdateItem", params, machine_timer() + 20_000))
+        yield
+
+
+def drained_to(stage: Stage, limiter: SyncRateLimiter, rpm: int) -> None:
+    """Leave so much in a bucket of 64, and no shard at its ceiling."""
+    with limiter.acquire("key", "gpt", {"rpm": 64}) as lease:
+        lease.release(rpm=rpm)
+
+
+def test_a_draw_that_others_are_faster_than_is_tried_until_it_is_granted(
+    stage: Stage, limiter: SyncRateLimiter
+) -> None:
+    drained_to(stage, limiter, 40)
+    asking = stage.client()
+    store = stage.opened[-1]
+    store.faster = others(stage, 9)
+    with asking.acquire("key", "gpt", {"rpm": 38}):
+        pass
+    assert store.calls["TransactWriteItems"] == 10
+
+
+@pytest.mark.parametrize("policy", ["block", "allow"])
+def test_a_draw_that_others_are_faster_than_until_its_deadline_is_denied(
+    stage: Stage, limiter: SyncRateLimiter, policy: str
+) -> None:
+    drained_to(stage, limiter, 40)
+    asking = stage.client(deadline=1.0)
+    asking.available("key", "gpt")
+    store = stage.opened[-1]
+    store.faster = others(stage, 1_000)
+    with pytest.raises(RateLimitExceeded) as denied:
+        asking.acquire("key", "gpt", {"rpm": 38}, on_unavailable=policy).__enter__()
+    assert denied.value.retry_after_seconds == pytest.approx(0.1)
+    assert store.calls["TransactWriteItems"] > 4
+    assert levels(limiter)[1]["rpm"] == 24
+    assert asking.repository.unresolved == 0
 
 
 def test_what_several_shards_paid_comes_back_to_all_of_them(stage: Stage, limiter: SyncRateLimiter) -> None:

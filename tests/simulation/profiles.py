@@ -26,19 +26,27 @@ class Profile:
     deadline_ms: int = 2_000
     ttl_margin_s: int = 15
     wcu: int = PARTITION_WCU
+    hurried: bool = False
+    """The deadline is too short for what so many do at one bucket."""
 
     @property
     def calm(self) -> bool:
         """Whether nothing can go wrong, so that everything must go well."""
         faults = self.faults
         return not (
-            faults.loses_answers
+            self.hurried
+            or faults.loses_answers
             or faults.throttled
             or faults.conflict
             or faults.interrupted
             or faults.partition_wcu
             or faults.unprocessed
         )
+
+    @property
+    def answered(self) -> bool:
+        """Whether every call is answered, if only by a refusal: then nobody may find DynamoDB unavailable."""
+        return not (self.faults.loses_answers or self.faults.interrupted)
 
 
 TWO_SPEEDS = (Limit.per_second("rps", 1), Limit.per_day("day", 50))
@@ -69,6 +77,10 @@ WIDE = {"system": _WIDE, "level0": _WIDE}
 
 _TIGHT = (Limit.per_minute("tpm", 1_000, burst=200),)
 TIGHT = {"system": _TIGHT, "level0": _TIGHT}
+
+_SMALL = (Limit.per_second("rps", 24),)
+SMALL = {"system": _SMALL, "level0": _SMALL}
+"""Shards have a token or two: most draws are paid by several."""
 
 PROFILES = {
     profile.name: profile
@@ -101,6 +113,25 @@ PROFILES = {
             Faults(throttled=0.05, conflict=0.05, unprocessed=0.1, partition_wcu=60),
             clients=6,
             rounds=5,
+        ),
+        Profile(
+            "overload",
+            Habits(tree=(1, 2), idle=10),
+            Faults(throttled=0.5, conflict=0.2, unprocessed=0.5, partition_wcu=30),
+            clients=4,
+            tasks=2,
+            rounds=4,
+            deadline_ms=300,
+            wcu=20,
+        ),
+        Profile(
+            "crush",
+            Habits(idle=5, hold=5, limits=SMALL),
+            clients=16,
+            rounds=20,
+            deadline_ms=200,
+            hurried=True,
+            wcu=5,
         ),
         Profile("interrupts", Habits(tree=TREE, idle=20), Faults(interrupted=0.1, conflict=0.02), clients=4, rounds=8),
         Profile("crashes", Habits(tree=TREE, idle=20), Faults(crash=0.03), clients=5, rounds=6),

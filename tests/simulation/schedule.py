@@ -52,7 +52,7 @@ class Schedule:
             wcu=profile.wcu,
         )
         lone = profile.calm and profile.clients * profile.tasks == 1 and not profile.setters
-        self.world = World(self.fleet, profile.habits, calm=profile.calm, lone=lone)
+        self.world = World(self.fleet, profile.habits, calm=profile.calm, lone=lone, answered=profile.answered)
         self.workers: list[Worker] = []
         self._at_work: dict[Client, list[Worker | Setter]] = {}
         self.fleet.replace = self._replace

@@ -33,6 +33,8 @@ SCHEDULES = {
     "storm": 60,
     "losses up a tree": 100,
     "load": 75,
+    "overload": 50,
+    "crush": 25,
     "interrupts": 100,
     "crashes": 50,
     "expiry": 75,
@@ -50,7 +52,7 @@ SCHEDULES = {
 }
 """How many of each fit into two minutes."""
 
-DIVIDED = {"lone over shards", "spread", "shards", "shards up a tree", "load", "operators", "everything"}
+DIVIDED = {"lone over shards", "spread", "crush", "shards", "shards up a tree", "load", "operators", "everything"}
 JOINED = {"joined", "crowded", "shards", "everything"}
 """Profiles in which buckets must really be divided, and writes really be joined."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from simulation.clients import Client, Task
 from simulation.fleet import Fleet
 from simulation.ledger import taken_by
-from simulation.violations import NOTICE, PROGRESS, Verb, Violation
+from simulation.violations import GATE, NOTICE, PROGRESS, Verb, Violation
 from simulation.world import World
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
@@ -87,8 +87,10 @@ class Worker:
         except RateLimiterUnavailable as error:
             outcome = None
             self.unavailable += 1
-            if self.world.calm:
-                raise Violation(PROGRESS, None, f"a draw was unavailable without any fault: {error}") from error
+            if self.world.answered:
+                raise Violation(
+                    GATE, None, f"a draw was unavailable though every call was answered: {error}"
+                ) from error
             if error.ambiguous:
                 self._doubt_draw(draw)
         except ValidationError:

@@ -80,12 +80,18 @@ def some_limits(rng: random.Random) -> tuple[Limit, ...]:
 class World:
     """Who there is, what holds, and what they do."""
 
-    def __init__(self, fleet: Fleet, habits: Habits, *, calm: bool, lone: bool = False) -> None:
-        """``calm``: nothing goes wrong, so nobody may be unlucky. ``lone``: there is nobody else."""
+    def __init__(
+        self, fleet: Fleet, habits: Habits, *, calm: bool, lone: bool = False, answered: bool = False
+    ) -> None:
+        """``calm``: nothing goes wrong, so nobody may be unlucky. ``lone``: there is nobody else.
+
+        ``answered``: every call is, so that load and contention are all there can be.
+        """
         self.fleet = fleet
         self.habits = habits
         self.calm = calm
         self.lone = lone
+        self.answered = answered
         self.limits_vary = bool(habits.changes)
         self.namespace_varies = "namespace" in habits.changes
         self._closed: tuple[Any, int, int] | None = None

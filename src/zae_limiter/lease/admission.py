@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded, RequestExceedsBurst
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
@@ -63,7 +64,9 @@ def admit(core: Core, ask: Ask, receipt: Receipt) -> Plan[Grant | None]:
 
 def refusal(denial: Denial) -> RateLimitExceeded:
     """The error a denial becomes."""
-    return (RequestExceedsBurst if denial.wait_ms is None else RateLimitExceeded)(denial.statuses)
+    if denial.wait_ms is None:
+        return RequestExceedsBurst(denial.statuses)
+    return RateLimitExceeded(denial.statuses, unread_wait_seconds=denial.unread_wait_ms / MILLI)
 
 
 def _attempt(core: Core, ask: Ask, ticket: Ticket | None, now: int, receipt: Receipt) -> Plan[Outcome]:

@@ -163,16 +163,23 @@ Folded: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Something lacks, and nothing was taken. ``lacking`` is the first leg that lacks."""
+    """Something lacks, and nothing was taken. ``lacking`` is the first leg that lacks.
+
+    A store under so much load that not even the limits could be read denies without statuses, and says after how many
+    milliseconds to ask again: ``unread_wait_ms``.
+    """
 
     statuses: tuple[LimitStatus, ...]
     lacking: Leg
+    unread_wait_ms: int = 0
 
     @property
     def wait_ms(self) -> int | None:
         """Milliseconds until the same draw would be granted; ``None``: never."""
         waits = [status.retry_after_seconds for status in self.statuses if status.exceeded]
-        return None if None in waits else max(round((wait or 0) * MILLI) for wait in waits)
+        return (
+            None if None in waits else max((round((wait or 0) * MILLI) for wait in waits), default=self.unread_wait_ms)
+        )
 
 
 Outcome: TypeAlias = Grant | Denial

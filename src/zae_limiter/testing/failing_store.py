@@ -8,7 +8,9 @@ from typing import Any
 
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Pause, Plan
-from zae_limiter.stores.protocol import Grant, Posting, Settlement, Shortcut, Space, Store
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Posting, Settlement, Shortcut, Space, Store
+
+OVERLOADED_WAIT_MS = 100
 
 
 @dataclass(slots=True)
@@ -18,6 +20,7 @@ class Trouble:
     verb: str | None
     times: int | None
     error: Exception | None = None
+    overloaded: bool = False
     applied: bool = False
     milliseconds_before: int = 0
     milliseconds_after: int = 0
@@ -30,6 +33,7 @@ class FailingStore:
     >>> store = FailingStore(MemoryStore())
     >>> store.fail("draw", times=2)                 # the next two acquires find the store unavailable
     >>> store.fail("settle", applied=True)          # booked, but the reply is lost
+    >>> store.overload(times=1)                     # the next acquire is denied, and not even its limits are known
     >>> store.delay(0.5)                            # everything takes half a second longer
     >>> store.heal()
 
@@ -55,6 +59,13 @@ class FailingStore:
         With ``applied=True`` the store does what it was asked, and only the reply is lost.
         """
         self._troubles.append(Trouble(verb, times, error or _lost(applied), applied))
+
+    def overload(self, *, times: int | None = None) -> None:
+        """Let acquires be denied because of load, a number of times (or until :meth:`heal`).
+
+        They are denied without statuses, as by a store that cannot even say which limits hold.
+        """
+        self._troubles.append(Trouble("draw", times, overloaded=True))
 
     def delay(self, seconds: float, verb: str | None = None, *, times: int | None = None, after: bool = False) -> None:
         """Let a verb (or all) take longer: before it is done, or before its reply comes.
@@ -92,6 +103,9 @@ class FailingStore:
         trouble = self._next_trouble(verb)
         if trouble is None:
             return (yield from plan)
+        if trouble.overloaded:
+            draw: Draw = args[0]
+            return Denial((), Leg(draw.entity_id, draw.resource, (), "system"), OVERLOADED_WAIT_MS)
         if trouble.milliseconds_before >= self._deadline_ms:
             yield from Pause(self._deadline_ms)
             raise _lost(False)

@@ -93,6 +93,11 @@ class Refused(Exception):
         return self.code in THROTTLED or any(reason.code in THROTTLED_IN_TRANSACTION for reason in self.reasons)
 
     @property
+    def by_load(self) -> bool:
+        """Whether others were in the way: too much at once, or another transaction."""
+        return self.by_throttling or self.by_conflict
+
+    @property
     def by_conflict(self) -> bool:
         """Whether another transaction was at one of the items; the same again may succeed."""
         return self.code == TRANSACTION_CONFLICT or any(
@@ -111,6 +116,13 @@ class NoAnswer(Exception):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         self.sent = sent
         super().__init__(message)
+
+
+class Contended(NoAnswer):
+    """DynamoDB answers, but others were faster at every try until the deadline. Nothing was done."""
+
+    def __init__(self, message: str = "too many others write to this bucket") -> None:
+        super().__init__(message, sent=False)
 
 
 class DeadlineOver(NoAnswer):

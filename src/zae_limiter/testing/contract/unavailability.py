@@ -64,6 +64,45 @@ async def allow_does_not_let_through_what_is_denied(world: World) -> None:
             pass
 
 
+@case("A store under too much load denies, without statuses if it cannot say more: allow does not open the gate")
+async def load_denies_whatever_the_policy(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM], on_unavailable="allow")
+    limiter = world.failing_limiter
+    async with limiter.acquire("key", "gpt", {"rpm": 1}):
+        pass
+    world.store.overload()
+    for policy in (None, "block", "allow"):
+        with world.raises(RateLimitExceeded) as caught:
+            async with limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable=policy):
+                raise AssertionError("the body must not run")
+        error = caught.value
+        assert error.statuses == error.violations == error.passed == ()
+        assert error.retry_after_seconds == 0.1
+        assert error.retry_after_header == "1"
+        assert error.as_dict()["retry_after_seconds"] == 0.1
+        assert "too much load" in str(error)
+    world.store.heal()
+    assert await world.limiter.available("key", "gpt") == {"rpm": 9}
+
+
+@case("Who may wait is not sent away by load: it asks again after the wait")
+async def whoever_waits_asks_again_after_load(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM])
+    limiter = world.failing_limiter
+    world.store.overload(times=1)
+
+    async def acquiring() -> None:
+        async with limiter.acquire("key", "gpt", {"rpm": 1}, timeout=5) as lease:
+            assert lease.consumed == {"rpm": 1}
+
+    async def time() -> None:
+        await world.until_waiting(1)
+        world.clock.advance(0.1)
+
+    assert await world.concurrently(acquiring(), time()) == [None, None]
+    assert await world.limiter.available("key", "gpt") == {"rpm": 9}
+
+
 @case("A store slower than the deadline is unavailable when the deadline has passed")
 async def a_hanging_store_costs_one_deadline(world: World) -> None:
     await world.limiter.set_system_defaults([RPM])

@@ -19,6 +19,8 @@ from zae_limiter.stores.dynamodb.requests import (
     TRANSACTION_IN_PROGRESS,
     Backoff,
     Call,
+    Contended,
+    DeadlineOver,
     Item,
     MachineTime,
     NoAnswer,
@@ -78,6 +80,8 @@ class Asking:
         self.wcu = wcu
         self.misfiled = 0  # rows of indexes that were left out, because they are not what they are filed as
         self._moments = count(1)
+        self.loaded_at = 0
+        """The moment at which a call of this client was last refused because of load."""
 
     def moment(self) -> int:
         """A number that tells what came first of two things this client does, however fast they follow."""
@@ -99,10 +103,13 @@ class Asking:
         throttles and conflicts out."""
         tries = 0
         failure: Refused | NoAnswer
+        load: Refused | None = None
         while True:
             try:
                 return (yield from Call(operation, params, until.give_up_at))
             except Refused as refusal:
+                if refusal.by_load:
+                    load = self.note_load(refusal)
                 under_way = refusal.code == TRANSACTION_IN_PROGRESS  # our own, sent before
                 if not (under_way or (patient and (refusal.by_throttling or refusal.by_conflict))):
                     raise
@@ -112,19 +119,31 @@ class Asking:
                 if not repeatable:
                     raise failure from cut
             except NoAnswer as silence:
+                if load is not None and isinstance(silence, DeadlineOver):
+                    raise load from None  # that is why there is no time left
                 if silence.final or (silence.sent and not repeatable):
                     raise
                 failure = silence
             tries += 1
-            yield from self.pause(tries, until, failure)
+            yield from self.pause(tries, until, load or failure)
+
+    def note_load(self, refusal: Refused) -> Refused:
+        """A call was refused because of load."""
+        self.loaded_at = self.moment()
+        return refusal
 
     def pause(self, tries: int, until: Window, failure: Refused | NoAnswer) -> Plan[None]:
-        """Wait before the next try; raise ``failure`` if there is no time left for one, or no use in it."""
+        """Wait before the next try; raise ``failure`` if there is no time left for one, or no use in it.
+
+        A condition that failed was only a guess: that there is no time left for a better one is for others' sake.
+        """
         if isinstance(failure, NoAnswer) and failure.final:
             raise failure
         try:
             yield from Backoff(tries, until.give_up_at)
         except NoAnswer:
+            if isinstance(failure, Refused) and failure.by_condition:
+                raise Contended from failure
             raise failure from None
 
     # Reading

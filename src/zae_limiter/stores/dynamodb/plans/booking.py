@@ -21,7 +21,7 @@ from zae_limiter.stores.dynamodb.payments import fits, placed, shared_out
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
 from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
-from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.requests import Call, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import UpdateParams
 from zae_limiter.stores.dynamodb.writes import Terms, Wish, new_item
 from zae_limiter.stores.protocol import Leg
@@ -93,7 +93,7 @@ class BookingPlans(RewritingPlans):
             pending = [booking for booking in pending if not booking.done]
             tries = max((booking.tries for booking in pending), default=0)
             if pending and tries >= TRIES_AT_ONCE:
-                yield from self.asking.pause(tries - 1, until, failure or NoAnswer("too many others", sent=False))
+                yield from self.asking.pause(tries - 1, until, failure or Contended())
 
     def _share_out(self, booking: Booking, image: Image, now: int, until: Window) -> Plan[list[Booking] | None]:
         """Let other shards bear what its own cannot: by bookings of their own, or, if it is a debt, with it at once.

@@ -38,10 +38,10 @@ from zae_limiter.stores.dynamodb.plans.sharing import (
 )
 from zae_limiter.stores.dynamodb.plans.taking import Taking
 from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
-from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, READ_MACHINE_TIME, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.versions import FENCED
 from zae_limiter.stores.judging import denial, statuses_of
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -91,15 +91,30 @@ class DrawUnderWay(Taking):
                 self.seen_before = self._versions_seen()
                 fresh = True
         except (Refused, NoAnswer) as failure:
+            undone = True
             try:
                 yield from self.undo(self.whole)
             except (Refused, NoAnswer):
+                undone = False
+            if self._is_load(failure):
+                self.space.unresolved += not undone
+                return self._denial_under_load()
+            if not undone:
                 raise NoAnswer(str(failure)) from failure
-            if isinstance(failure, Refused) and failure.code == KEY_THROTTLED and self.legs:
-                return (yield from self._deny_under_load())
             if isinstance(failure, NoAnswer):
                 raise NoAnswer(str(failure), sent=False) from failure
             raise
+
+    def _is_load(self, failure: Refused | NoAnswer) -> bool:
+        """Whether a draw failed because of others, who write to the same bucket or use up what the table can take.
+
+        Then DynamoDB is there, and the draw is not let through, even if in the end an answer was missing, or if it
+        only waited for another draw of this client, which met load.
+        """
+        if isinstance(failure, Refused):
+            return failure.by_load
+        loaded = self.space.asking.loaded_at > self.whole.moment
+        return loaded or isinstance(failure, Contended) or self.overtaken > TRIES_AT_ONCE
 
     def _versions_seen(self) -> dict[Key, str]:
         """What every bucket, with all its shards, is known to obey."""
@@ -192,8 +207,7 @@ class DrawUnderWay(Taking):
                 yield from self._write(pending if healthy else pending[:1])
             tries += 1
             if tries >= TRIES_AT_ONCE and any(not leg.done for leg in self.legs):
-                failure = self.failure or NoAnswer("too many others at this bucket", sent=False)
-                yield from space.asking.pause(tries - 1, self.until, failure)
+                yield from space.asking.pause(tries - 1, self.until, self.failure or Contended())
 
     def _may_write(self, leg: LegUnderWay) -> bool:
         return leg.image is None or self.may_follow(leg, leg.key, leg.image.cv)
@@ -309,6 +323,13 @@ class DrawUnderWay(Taking):
     def _deny_under_load(self) -> Plan[Denial]:
         """The bucket's own key takes no more writes for now."""
         yield from self.undo(self.whole)
+        return self._denial_under_load()
+
+    def _denial_under_load(self) -> Denial:
+        """Not now, whatever the bucket holds. If not even the limits could be read, it has no statuses."""
+        if not self.legs:
+            unread = Leg(self.draw.entity_id, self.draw.resource, (), "system")
+            return Denial((), unread, round(THROTTLED_WAIT_S * MILLI))
         throttled = [leg for leg in self.legs if leg.throttled > THROTTLES_BORNE] or self.legs
         hot = {leg.leg.entity_id for leg in throttled}
         return denial(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from zlib import crc32
 
 from zae_limiter.running.plan import Plan
@@ -22,7 +23,8 @@ from zae_limiter.stores.dynamodb.keys import Key, shard_key
 from zae_limiter.stores.dynamodb.legs import SHARDS_TRIED, LegUnderWay
 from zae_limiter.stores.dynamodb.plans.splitting import make_shard, split_first
 from zae_limiter.stores.dynamodb.plans.taking import Taking
-from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
+from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
+from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.writes import Wish
 
 THROTTLES_BORNE = 2
@@ -42,9 +44,6 @@ HOME_MS = 100
 
 LOST_MS = 60_000
 """For how long nobody looks for a shard that is lost."""
-
-DRAWS_FROM_SEVERAL = 4
-"""So often several shards are asked to pay together before the draw is tried anew."""
 
 
 def choose_shard(taking: Taking, leg: LegUnderWay) -> Plan[None]:
@@ -175,9 +174,9 @@ def look_elsewhere(taking: Taking, leg: LegUnderWay) -> Plan[bool]:
 
 
 def _draw_from_all(taking: Taking, leg: LegUnderWay) -> Plan[bool]:
-    """Draw from the shard that has enough, or from several."""
+    """Draw from the shard that has enough, or from several; until the deadline, if others are faster every time."""
     space = taking.space
-    for _ in range(DRAWS_FROM_SEVERAL):
+    for tries in count(1):
         if leg.all_seen and space.images.get(leg.first) is None:
             leg.move_to(leg.first, None, fresh=True)  # it is gone, with all its shards
             return True
@@ -197,13 +196,16 @@ def _draw_from_all(taking: Taking, leg: LegUnderWay) -> Plan[bool]:
             _, key, image = max(roomy, key=lambda one: one[0])
             leg.move_to(key, image, fresh=True)
             return True
-        if any(memory_image.cv != leg.terms.cv for _, _, memory_image in rooms):
+        if any(image.cv != leg.terms.cv for _, _, image in rooms):
             yield from adopt_all(taking, leg)
-        if (yield from _draw_from_several(taking, leg, [(key, image) for _, key, image in rooms])):
+        elif (yield from _draw_from_several(taking, leg, [(key, image) for _, key, image in rooms])):
             return True
+        taking.overtaken += 1
+        if tries >= TRIES_AT_ONCE:
+            yield from space.asking.pause(tries - 1, taking.until, Contended())
         yield from look_at_all(taking, leg)
         leg.tried.clear()
-    raise NoAnswer("too many others at this bucket", sent=False)
+    raise AssertionError("counting has no end")
 
 
 def meets_newer_terms(taking: Taking, leg: LegUnderWay) -> bool:

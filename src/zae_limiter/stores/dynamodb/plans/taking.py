@@ -14,7 +14,7 @@ from zae_limiter.stores.dynamodb.keys import Key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.at_hand import DrawsAtHand
-from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, Contended, DeadlineOver, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import UpdateParams
 from zae_limiter.stores.dynamodb.versions import may_follow
 from zae_limiter.stores.dynamodb.writes import Wish
@@ -32,6 +32,8 @@ class Taking:
         self.legs: list[LegUnderWay] = []
         self.flight: Sequence[LegUnderWay] = ()
         self.failure: Refused | NoAnswer | None = None
+        self.overtaken = 0
+        """So often others were faster."""
         self.seen_before: dict[Key, str] = {}
         self.backs: list[Booking] = []
 
@@ -67,8 +69,10 @@ class Taking:
     def hear(self, leg: LegUnderWay, verdict: Verdict) -> None:
         """Note what became of a leg."""
         if isinstance(verdict, NoAnswer):
-            if verdict.final:
+            if isinstance(verdict, DeadlineOver):
                 raise self.failure or verdict
+            if verdict.final:
+                raise verdict
             self.failure = verdict
         elif isinstance(verdict, Refused):
             self.failure = verdict
@@ -78,6 +82,9 @@ class Taking:
             elif not (verdict.by_throttling or verdict.by_conflict):
                 raise verdict
         else:
+            if not verdict.done:
+                self.failure = Contended()
+                self.overtaken += 1
             leg.fresh, leg.image = leg.fresh or not verdict.done, verdict.image
             leg.granted_at = max(leg.now, self.now)
             if leg.image is not None and not leg.done:

@@ -110,6 +110,8 @@ class WritingPlans(ResolvingPlans):
         memory = self.images.get(key)
         before = None if memory is None else memory.image
         if not answer.by_condition:
+            if answer.by_load:
+                self.asking.note_load(answer)
             return answer
         if answer.item is None:
             self.images.forget(key)
