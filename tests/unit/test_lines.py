@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zae_limiter.repository.lines import BucketKey, Lines, Ticket
+from zae_limiter.repository.lines import GRACE_MS, BucketKey, Lines, Patience, Ticket
 
 KEY: BucketKey = ("key-1", "gpt-4")
 OTHER: BucketKey = ("key-2", "gpt-4")
@@ -195,3 +195,22 @@ def test_lines_behave_like_plain_queues(moves: list[tuple[BucketKey, dict[str, i
                 name: sum(other.amounts.get(name, 0) for other in before)
                 for name in {name for other in before for name in other.amounts}
             }
+
+
+# Abandoned places
+
+
+def test_a_waiter_that_never_came_back_holds_up_no_one_and_wakes_no_one() -> None:
+    def timer() -> int:
+        return 0
+
+    lines = Lines()
+    gone = lines.join(KEY, {"rpm": 1}, Patience(1_000, timer))
+    stays = lines.join(KEY, {"rpm": 1}, Patience(60_000, timer))
+    lines.lacks(gone, ["key-1", "key-2"])
+    lines.drop_abandoned(timer, 1_000 + GRACE_MS)
+    assert not lines.is_head(stays), "it may only be late"
+    lines.drop_abandoned(timer, 1_001 + GRACE_MS)
+    assert (lines.is_head(stays), rung(stays)) == (True, [True])
+    lines.ring([OTHER])  # where it lacked as well
+    assert lines.waited_for("gpt-4") == {"key-1": {"rpm": 1}}

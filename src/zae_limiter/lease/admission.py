@@ -12,7 +12,8 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
 from zae_limiter.repository.core import Core
-from zae_limiter.repository.lines import Ticket
+from zae_limiter.repository.lines import Patience, Ticket
+from zae_limiter.running.clocks import timer_of
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitBell, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
 
@@ -71,7 +72,10 @@ def refusal(denial: Denial) -> RateLimitExceeded:
 
 def _attempt(core: Core, ask: Ask, ticket: Ticket | None, now: int, receipt: Receipt) -> Plan[Outcome]:
     """One try, at one moment, leaving to those ahead in line what they wait for."""
-    ahead = core.lines.waited_for(ask.resource, ticket) if core.lines else {}
+    ahead: Mapping[str, Mapping[str, int]] = {}
+    if core.lines:
+        core.lines.drop_abandoned(timer_of(core.clock), (yield READ_TIMER))
+        ahead = core.lines.waited_for(ask.resource, ticket)
     draw = Draw(ask.entity_id, ask.resource, ask.wanted, ask.limits, ahead, ask.legs)
     plan = core.space.draw(draw, now)
     if core.observer is not None:
@@ -98,7 +102,9 @@ def _wait_in_line(
     They are due so long after the moment the denial was computed for, however long it took to come.
     """
     lines = core.lines
-    ticket = lines.join((denial.lacking.entity_id, ask.resource), ask.wanted)
+    ticket = lines.join(
+        (denial.lacking.entity_id, ask.resource), ask.wanted, Patience(give_up_at, timer_of(core.clock))
+    )
     try:
         while True:
             lines.lacks(ticket, (status.entity_id for status in denial.statuses if status.exceeded))
@@ -106,10 +112,13 @@ def _wait_in_line(
             patience = give_up_at - timer
             if patience <= 0:
                 return denial
-            # Whoever is not the head waits to be rung; the head also knows when its tokens are due.
+            # All but the head wait to be rung, or until the head should have left; it knows when its tokens are due.
+            head = lines.head_before(ticket)
             due = patience
-            if lines.is_head(ticket):
+            if head is None:
                 due = denied_at + max(denial.wait_ms or 1, 1) - (yield from READ_CLOCK)
+            elif (left_at := head.left_at(timer_of(core.clock))) is not None:
+                due = left_at + 1 - timer
             if due > 0:
                 yield from AwaitBell(ticket.bell, min(due, patience))
             denied_at = yield from READ_CLOCK

@@ -336,7 +336,8 @@ class LeaseBase:
         flushing = books.flushing
         if flushing is None:
             return
-        remaining: Sequence[Posting] = getattr(error, "remaining", flushing.postings)
+        told: Sequence[Posting] | None = getattr(error, "remaining", None)
+        remaining = flushing.postings if told is None else told
         if is_ambiguous(error, flushing) and remaining is flushing.whole:
             # What may have come back must not come back again: that would mint.
             self._core.unresolved += books.assume_given_back()

@@ -7,6 +7,9 @@ bucket what those who came earlier wait for there (see ``Draw.reserved``), and w
 Earlier means earlier over all lines, by one count of arrivals that a ticket keeps when it moves to another
 bucket. So the oldest of all yields to nobody, and two who wait at different buckets of one hierarchy cannot
 wait for each other for ever.
+
+A task may stand in line when its event loop is stopped, and never leave. So a place in line ends: at once if the loop
+is closed, else a moment after the time for which it was to be held.
 """
 
 from __future__ import annotations
@@ -15,26 +18,45 @@ import os
 import threading
 from bisect import insort
 from collections.abc import Hashable, Iterable, Mapping
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from zae_limiter.running.clocks import Clock
 from zae_limiter.running.plan import Bell
+
+GRACE_MS = 1_000
+"""How long after its time one who waits is taken for gone: on a busy machine it may only be late."""
 
 BucketKey = tuple[str, str]
 """Entity and resource."""
 
 
+class Patience(NamedTuple):
+    """Until when one stands in line, and by which timer."""
+
+    give_up_at: int
+    timer: Clock
+
+
 class Ticket:
     """A place in a line."""
 
-    __slots__ = ("also", "amounts", "arrival", "bell", "key")
+    __slots__ = ("also", "amounts", "arrival", "bell", "key", "patience")
 
-    def __init__(self, key: BucketKey, amounts: Mapping[str, int], arrival: int) -> None:
+    def __init__(self, key: BucketKey, amounts: Mapping[str, int], arrival: int, patience: Patience | None) -> None:
         self.key = key
         self.also: frozenset[BucketKey] = frozenset()
         """Other buckets that lack for it as well."""
         self.amounts = amounts
         self.arrival = arrival
+        self.patience = patience
         self.bell = Bell()
+
+    def left_at(self, timer: Clock) -> int | None:
+        """When it has surely left by itself if it can, by this timer; ``None``: nobody knows."""
+        if self.patience is None or self.patience.timer is not timer:
+            return None
+        return self.patience.give_up_at + GRACE_MS
 
 
 class Lines:
@@ -51,13 +73,25 @@ class Lines:
     def __bool__(self) -> bool:
         return bool(self.by_bucket)
 
-    def join(self, key: BucketKey, amounts: Mapping[str, int]) -> Ticket:
-        """Stand at the end of a line."""
+    def join(self, key: BucketKey, amounts: Mapping[str, int], patience: Patience | None = None) -> Ticket:
+        """Stand at the end of a line, for so long at most."""
         with self._lock:
             self._arrivals += 1
-            ticket = Ticket(key, amounts, self._arrivals)
+            ticket = Ticket(key, amounts, self._arrivals, patience)
             self._stand(ticket)
         return ticket
+
+    def drop_abandoned(self, timer: Clock, now: int) -> None:
+        """Drop those who can never leave by themselves: their event loop is closed, or was stopped until their time
+        was over. They wait for nothing any more, and hold up nobody."""
+        with self._lock:
+            tickets = [ticket for line in self.by_bucket.values() for ticket in line]
+            gone = [one for one in tickets if one.bell.unheard or ((left := one.left_at(timer)) and left < now)]
+            for ticket in gone:
+                self._note_also(ticket, frozenset())
+                self._step_out(ticket)
+        for resource in {ticket.key[1] for ticket in gone}:
+            self._ring_heads(resource)
 
     def move(self, ticket: Ticket, key: BucketKey) -> None:
         """Go to another line, before those who arrived later."""
@@ -96,20 +130,26 @@ class Lines:
         insort(self.by_bucket.setdefault(ticket.key, []), ticket, key=lambda other: other.arrival)
 
     def _step_out(self, ticket: Ticket) -> None:
-        line = self.by_bucket[ticket.key]
-        line.remove(ticket)
-        if not line:
-            del self.by_bucket[ticket.key]
+        line = self.by_bucket.get(ticket.key, [])
+        if ticket in line:  # else it was taken for gone
+            line.remove(ticket)
+            if not line:
+                del self.by_bucket[ticket.key]
 
     def _ring_heads(self, resource: str) -> None:
         with self._lock:
             keys = [key for key in self.by_bucket if key[1] == resource]
         self.ring(keys)
 
+    def head_before(self, ticket: Ticket) -> Ticket | None:
+        """Whose turn it is before this one's; ``None``: it is this one's turn."""
+        with self._lock:
+            line = self.by_bucket.get(ticket.key)
+            return None if not line or line[0] is ticket or ticket not in line else line[0]
+
     def is_head(self, ticket: Ticket) -> bool:
         """Whether it is this one's turn."""
-        with self._lock:
-            return self.by_bucket[ticket.key][0] is ticket
+        return self.head_before(ticket) is None
 
     def waited_for(self, resource: str, by: Ticket | None = None) -> dict[str, dict[str, int]]:
         """What those who came earlier wait for on a resource: entity → limit → tokens.
@@ -139,7 +179,7 @@ class Lines:
                 if line := self.by_bucket.get(key):
                     heads[line[0]] = None
                 for ticket in self._also.get(key, ()):
-                    if self.by_bucket[ticket.key][0] is ticket:
+                    if (there := self.by_bucket.get(ticket.key)) and there[0] is ticket:
                         heads[ticket] = None
         for head in heads:
             head.bell.ring()

@@ -129,6 +129,9 @@ class AsyncDriver:
                         await (task if kind is AwaitBell or kind is Pause else asyncio.shield(task))
                     except asyncio.CancelledError as caught:
                         interrupted_here = cancel = caught
+                    except GeneratorExit:  # the loop is closed, and the task that ran this is dropped
+                        plan.close()
+                        raise
                     except BaseException:
                         pass  # the task has it
             while not task.done():
@@ -164,7 +167,7 @@ class AsyncDriver:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(event.set)
 
-        bell.listen(ring)
+        bell.listen(ring, loop.is_closed)
         try:
             if isinstance(self._clock, WaitingClock):
                 call_off = self._clock.call_later(milliseconds, ring)

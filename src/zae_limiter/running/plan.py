@@ -58,11 +58,12 @@ class Pause(Request[None]):
 class Bell:
     """Something to wait for that somebody else may ring, from any thread, before or after."""
 
-    __slots__ = ("_wake", "rung")
+    __slots__ = ("_is_gone", "_wake", "rung")
 
     def __init__(self) -> None:
         self.rung = False
         self._wake: Callable[[], object] | None = None
+        self._is_gone: Callable[[], bool] | None = None
 
     def ring(self) -> None:
         """Wake whoever waits, or whoever waits next."""
@@ -71,8 +72,15 @@ class Bell:
         if wake is not None:
             wake()
 
-    def listen(self, wake: Callable[[], object] | None) -> None:
-        """Call ``wake`` when the bell rings; at once if it has."""
+    @property
+    def unheard(self) -> bool:
+        """Whether whoever listened can never wake up: its event loop is closed."""
+        is_gone = self._is_gone
+        return is_gone is not None and is_gone()
+
+    def listen(self, wake: Callable[[], object] | None, is_gone: Callable[[], bool] | None = None) -> None:
+        """Call ``wake`` when the bell rings; at once if it has. ``is_gone``: whether that is of no use any more."""
+        self._is_gone = is_gone
         self._wake = wake
         if wake is not None and self.rung:
             wake()

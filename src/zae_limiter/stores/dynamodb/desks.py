@@ -27,11 +27,12 @@ GRACE_MS = 1_000
 class Desk:
     """One bucket that is being written to, and those who wait for that."""
 
-    __slots__ = ("line", "over_at")
+    __slots__ = ("line", "over_at", "seen")
 
-    def __init__(self, over_at: int) -> None:
+    def __init__(self, over_at: int, seen: int) -> None:
         self.line: deque[Booking] = deque()
         self.over_at = over_at
+        self.seen = seen  # the latest time at which a caller came
 
 
 class Desks:
@@ -51,8 +52,9 @@ class Desks:
         with self._lock:
             desk = self._desks.get(booking.key)
             if desk is not None and now <= desk.over_at + GRACE_MS:
+                desk.seen = max(desk.seen, now)
                 return False
-            mine = self._desks[booking.key] = Desk(give_up_at)
+            mine = self._desks[booking.key] = Desk(give_up_at, now)
             if desk is not None:  # whoever leads there has no company any more, should it come back
                 mine.line, desk.line = desk.line, deque()
             booking.desk = mine
@@ -90,6 +92,9 @@ class Desks:
             if not desk.line:
                 del self._desks[booking.key]
                 return
+            # Whoever has been given up by now is in an event loop that was stopped: it must not lead.
+            alive = deque(one for one in desk.line if one.give_up_at + GRACE_MS >= desk.seen)
+            desk.line = alive or desk.line
             following = desk.line.popleft()
             following.desk, desk.over_at = desk, max(desk.over_at, following.give_up_at)
         if following.bell is not None:

@@ -84,7 +84,7 @@ class PostingPlans(WritingPlans):
                 return
             booking.image = image
             company: list[Booking] = []
-            if booking.may_join(image):
+            if booking.desk is not None and booking.may_join(image):
                 company = self.desks.company(booking, lambda other: other.may_join(image))
             if company:
                 yield from self._write_for_all([booking, *company], image, until)
@@ -94,13 +94,18 @@ class PostingPlans(WritingPlans):
             self.desks.leave(booking)
 
     def _wait_in_line(self, booking: Booking, until: Window) -> Plan[bool]:
-        """Until it is its turn (then it leads) or somebody has written for it."""
+        """Until it is its turn (then it leads) or another caller has written for it.
+
+        The event loop of a leader may have been stopped. So when a quarter of its time is left it waits no longer, and
+        writes alone without a desk: its write is as conditional as any.
+        """
         bell, stop = booking.bell, None
         assert bell is not None
-        rounds = 0
+        rounds = -1
+        patient_until = until.give_up_at - (until.give_up_at - until.started) // 4
         while booking.desk is None and booking.verdict is None:
             try:
-                yield from AwaitNews(bell, until.give_up_at + rounds * GRACE_MS)
+                yield from AwaitNews(bell, patient_until if rounds < 0 else until.give_up_at + rounds * GRACE_MS)
                 rounds += 1
             except Interrupted as interrupt:
                 stop = interrupt
@@ -112,6 +117,8 @@ class PostingPlans(WritingPlans):
             if bell.rung:
                 continue
             if self.desks.withdraw(booking):
+                if rounds == 0 and stop is None:
+                    return True
                 booking.verdict = DeadlineOver()
             elif rounds > LONGEST_WRITE_ROUNDS and booking.desk is None and booking.verdict is None:
                 booking.verdict, booking.doubtful = NeverTold("whoever wrote for all never came back"), True

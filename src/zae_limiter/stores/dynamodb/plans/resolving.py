@@ -100,13 +100,23 @@ Glimpses = dict[Key, Item | None]
 """Buckets as they were when their limits were read, by the same call. ``None``: it was not there."""
 
 
+class Reading:
+    """Limits that are being read by one caller, and those who wait for it until it is ``over_at``, machine time."""
+
+    __slots__ = ("bells", "over_at")
+
+    def __init__(self, over_at: int) -> None:
+        self.bells: list[Bell] = []
+        self.over_at = over_at
+
+
 class ResolvingPlans(SpaceBase):
     """From an entity and a resource to terms."""
 
     def __init__(self, asking: Asking, namespace: str, *, corrected: bool, config_ttl_ms: int) -> None:
         super().__init__(asking, namespace, corrected=corrected)
         self._standings: ConfigCache[tuple[str, str], Standing] = ConfigCache(config_ttl_ms)
-        self._under_way: dict[tuple[int, str, str], list[Bell]] = {}
+        self._under_way: dict[tuple[int, str, str], Reading] = {}
         self._on_unavailable: OnUnavailable | None = None
 
     @verb
@@ -205,27 +215,36 @@ class ResolvingPlans(SpaceBase):
         if fresh or not self._standings.remembers:
             return (yield from self._read_standing(entity_id, resource, until, glimpses))
         place = (entity_id, resource)
-        reading = (os.getpid(), entity_id, resource)  # what a parent reads stays behind in a fork
-        bells: list[Bell] = []
+        key = (os.getpid(), entity_id, resource)  # what a parent reads stays behind in a fork
+        patience = (until.give_up_at - until.started) // 4
+        mine = Reading(until.started + patience)
         while True:
             known = self._standings.get(place, until.started)
             if known is not None:
                 return known
-            others = self._under_way.setdefault(reading, bells)
-            if others is bells:
+            other = self._under_way.setdefault(key, mine)
+            if other is mine:
                 break
-            bell = Bell()
-            others.append(bell)
-            if self._under_way.get(reading) is not others:
-                continue  # it has just ended
-            yield from AwaitNews(bell, until.give_up_at)
-            if self._under_way.get(reading) is others:
-                raise DeadlineOver("another caller is still reading the limits")
+            if until.started < other.over_at:
+                bell = Bell()
+                other.bells.append(bell)
+                if self._under_way.get(key) is not other:
+                    continue  # it has just ended
+                yield from AwaitNews(bell, min(other.over_at, until.give_up_at))
+                if self._under_way.get(key) is not other:
+                    continue
+                if other.over_at >= until.give_up_at:
+                    raise DeadlineOver("another caller is still reading the limits")
+                mine.over_at = other.over_at + patience
+            # Its event loop may have been stopped, and then it never ends: another reads instead.
+            self._under_way[key] = mine
+            break
         try:
             return (yield from self._read_standing(entity_id, resource, until, glimpses))
         finally:
-            self._under_way.pop(reading, None)
-            for bell in bells:
+            if self._under_way.get(key) is mine:
+                self._under_way.pop(key, None)
+            for bell in mine.bells:
                 bell.ring()
 
     def _read_standing(
