@@ -230,6 +230,20 @@ def test_what_came_back_and_left_the_stream_uncounted_is_a_break(world: World) -
     assert world.links()["rpd"].gaps == (UsageGap(start_of(world, 0), None, -5),)
 
 
+def test_a_limit_that_ended_in_the_bucket_is_no_break(world: World) -> None:
+    with world.limiter.acquire("a", "gpt", {"rpd": 2, "tpd": 30}):
+        pass
+    world.limiter.set_system_defaults([RPD])
+    world.clock.advance(25 * HOUR)
+    world.take(1)  # the limit that was removed is full by now, and ends
+    world.count()
+    proof = verified(world.limiter)
+    assert proof.holds, [chain for chain in proof.chains if chain.gaps]
+    assert world.links()["tpd"].counted == 30
+    spoil_last_hour(world, tc_rpd=530_000)
+    assert world.links()["rpd"].gaps == (UsageGap(start_of(world, 25), None, -527),)
+
+
 def test_a_bucket_that_was_created_again_is_not_compared_with_its_former_life(world: World) -> None:
     world.limiter.create_entity("a")
     world.take(9)

@@ -161,7 +161,10 @@ def composite_item(separate: Iterable[Item], existing: Item | None, at: int) -> 
             attributes |= _fields(there._replace(tk=level, tc=there.tc + balance.tc))
     prefix = "" if place.ns is None else f"{place.ns}/"
     sources = items if existing is None else [*items, existing]
-    expiries = [int(source["ttl"]["N"]) for source in sources if "N" in source.get("ttl", {})]
+    try:
+        expiries = [number_in(source["ttl"]) for source in sources if "N" in source.get("ttl", {})]
+    except ValueError as error:
+        raise Unreadable(f"{where(items[0])} has no expiry that can be read ({error!r})") from error
     attributes |= {
         "entity_id": place.entity_id,
         "resource": place.resource,

@@ -112,7 +112,10 @@ def entity_item(item: Item, ns: str, *, orphan: bool) -> Item:
     entity = old_entity(item)
     if orphan:
         entity = replace(entity, parent_id=None)
-    version = int(item.get("config_version", {"N": "0"})["N"]) + 1
+    try:
+        version = number_in(item.get("config_version", {"N": "0"}), 0, LAST_VERSION - 1) + 1
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unreadable(f"{where(item)} has no version that can be read ({error!r})") from error
     return address(meta_key(ns, entity.id)) | encode_item(new_entity_attributes(ns, entity, version))
 
 

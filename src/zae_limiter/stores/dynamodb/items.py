@@ -270,13 +270,21 @@ def _image_after(before: Image, item: Item) -> Image | None:
         return None
     return before.with_numbers(
         {
-            name: balance.with_tokens(number_in(item[f"b_{name}_tk"]), number_in(item[f"b_{name}_tc"]))
+            name: balance.with_tokens(_int_in(item[f"b_{name}_tk"]), _int_in(item[f"b_{name}_tc"]))
             for name, balance in before.balances.items()
         },
-        ev=number_in(item["ev"]),
+        ev=_int_in(item["ev"]),
         ring=_ring_of(item),
-        gauge=number_in(item[_GAUGE_TK]),
+        gauge=_int_in(item[_GAUGE_TK]),
     )
+
+
+def _int_in(attribute: Item) -> int:
+    """As :func:`number_in`, of a balance or a counter, and faster: it is short enough to be within bounds."""
+    digits = attribute["N"]
+    if len(digits) > LONGEST_VALUE:
+        raise ValueError("a number is out of bounds")
+    return int(digits)
 
 
 def _image_of(item: Item) -> Image:
@@ -288,10 +296,11 @@ def _image_of(item: Item) -> Image:
             held = fields.get(name)
             if held is None:
                 held = fields[name] = {}
-            held[attribute[-2:]] = number_in(value)
+            held[attribute[-2:]] = _int_in(value)
         elif attribute[:2] == "e_":
             ended[attribute[2:]] = number_in(value)
-    entity_id, resource, inc, cv = (item[name]["S"] for name in ("entity_id", "resource", "inc", "cv"))
+    entity_id, resource, inc, cv = item["entity_id"]["S"], item["resource"]["S"], item["inc"]["S"], item["cv"]["S"]
+    rv = item["rv"]["S"] if "rv" in item else ""
     place, _, shard_text = item["PK"]["S"].partition("/")[2].rpartition("#")
     rf = number_in(item["rf"], 0, LAST_MOMENT_MS)
     shard, shards = int(shard_text), number_in(item["shard_count"], 1, MOST_SHARDS)
@@ -299,8 +308,7 @@ def _image_of(item: Item) -> Image:
         raise ValueError("it has the key of another bucket")
     if MOST_SHARDS % shards or not 0 <= shard < shards:
         raise ValueError(f"it cannot be shard {shard} of {shards}")
-    rv = item["rv"]["S"] if "rv" in item else ""
-    if max(len(inc), len(rv)) > LONGEST_MARK or len(cv) > LONGEST_VERSION:
+    if len(inc) > LONGEST_MARK or len(rv) > LONGEST_MARK or len(cv) > LONGEST_VERSION:
         raise ValueError("its life or its version has no such length")
     if len(ended) > MAX_ENDED:
         raise ValueError(f"it counts {len(ended)} limits that have ended")
@@ -330,14 +338,15 @@ def _image_of(item: Item) -> Image:
         shards=shards,
         rv=rv,
         ended=ended or NOTHING_ENDED,
-        eh=number_in(item["eh"]) if "eh" in item else 0,
+        eh=number_in(item["eh"], 0, LAST_MOMENT_MS) if "eh" in item else 0,
     )
 
 
 def _ring_of(item: Item) -> tuple[str, ...]:
     ring = tuple([item[place]["S"] for place in RING if place in item])
-    if max(map(len, ring), default=0) > LONGEST_MARK:
-        raise ValueError("no writer has such a mark")
+    for mark in ring:
+        if len(mark) > LONGEST_MARK:
+            raise ValueError("no writer has such a mark")
     return ring
 
 

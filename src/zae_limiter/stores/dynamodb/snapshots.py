@@ -185,7 +185,12 @@ def _sequence_in(attribute: Item) -> str:
 
 
 def _amounts(item: Item, prefix: str) -> dict[str, int]:
-    return {name[len(prefix) :]: number_in(value) for name, value in item.items() if name.startswith(prefix)}
+    return {
+        _limit_named(name[len(prefix) :]): number_in(value) for name, value in item.items() if name.startswith(prefix)
+    }
+
+
+_limit_named = lru_cache(4096)(check_limit_name)
 
 
 @decoder("a usage snapshot")
