@@ -35,7 +35,7 @@ logger = logging.getLogger("zae_limiter")
 LOOKED_AT_PER_NEW_BUCKET = 4
 
 MAX_USAGE_ROWS = 100_000
-"""So many hours of use are kept in a namespace, each of one entity on one resource: about as many kilobytes."""
+"""So many hours of use are kept in a namespace, each of one entity on one resource: some 150 MB."""
 
 
 Name = TypeVar("Name", str, tuple[str, str])
