@@ -126,8 +126,6 @@ KEPT_SEEDS = [
     ("shards up a tree", 3226),
     # A joint write was refused because the limits had changed: those who wanted one that is gone broke it for all.
     ("shards", 20119),
-    # Nobody could tell whether a joint write was done, and what comes back in it came back twice.
-    ("operators", 23040),
     # One shard kept the terms of a call that brought its own: the whole burst was refused for ever.
     ("everything", 770000451),
 ]

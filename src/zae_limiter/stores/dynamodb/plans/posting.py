@@ -282,10 +282,7 @@ class PostingPlans(WritingPlans):
             done = yield from self.void(whole, now, until)
         except (Refused, NoAnswer):
             return NeverTold(str(silence))
-        sure = done or (whole.image is not None and whole.anchor in whole.image.ring)
         for booking in lot.bookings:
-            if not sure:
-                booking.let_credits_go()
             booking.begin_anew(self.marks.nonce(booking.now))
             if whole.untold:
                 booking.let_credits_go()
