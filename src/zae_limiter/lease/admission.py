@@ -105,7 +105,8 @@ def _wait_in_line(
             # Whoever is not the head waits to be rung; the head also knows when its tokens are due.
             due = patience
             if lines.is_head(ticket):
-                due = denied_at + max(denial.wait_ms or 1, 1) - (yield from READ_CLOCK)
+                wait = max(denial.wait_ms or 1, 1)
+                due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
             if due > 0:
                 yield from AwaitBell(ticket.bell, min(due, patience))
             denied_at = yield from READ_CLOCK
