@@ -132,7 +132,7 @@ def terms_to_text(bucket: Bucket) -> str:
 
 def numbers_to_text(numbers: Iterable[tuple[int, int]], latest: int) -> str:
     """Balances and counters, then the latest moment the row was written for (earlier versions had none)."""
-    return " ".join([*[f"{tk} {tc}" for tk, tc in numbers], str(latest)])
+    return f"{' '.join([f'{tk} {tc}' for tk, tc in numbers])} {latest}"
 
 
 def tokens_to_text(bucket: Bucket) -> str:

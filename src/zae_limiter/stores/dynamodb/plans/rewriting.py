@@ -281,10 +281,6 @@ class RewritingPlans(PostingPlans):
         if ahead <= now + FURTHEST_AHEAD_MS:
             return image
         mark = self.marks.nonce(now) + BROUGHT_BACK
-        logger.warning(
-            "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
-            *(image.entity_id, image.resource, (ahead - now) // 1000),
-        )
 
         def moved(seen: Image) -> Update | None:
             same_life = (seen.inc, seen.rf) == (image.inc, image.rf)
@@ -296,6 +292,10 @@ class RewritingPlans(PostingPlans):
         found = yield from self.write_until_done(key, image, moved, now, mark, until)
         if found is not None and mark in found.ring:
             self.images.brought_back(key, now)
+            logger.warning(
+                "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
+                *(image.entity_id, image.resource, (ahead - now) // 1000),
+            )
         return found
 
     def _restamp(self, key: Key, image: Image, cv: str, now: int, until: Window) -> Plan[Image]:
