@@ -45,6 +45,9 @@ MOST_STORED = 10**36
 """No balance and no counter comes near that, and every store can add to what is below: DynamoDB is exact up to 38
 digits. What a store reads that is beyond is none of ours."""
 
+FURTHEST_AHEAD_MS = 60_000
+"""A bucket that was written further ahead of ``now`` than this was written by a clock that was wrong."""
+
 
 def share(x: int, shard: int, shards: int) -> int:
     """What shard number ``shard`` of ``shards`` has of ``x``. Over all shards this adds up to ``x``."""
@@ -216,8 +219,9 @@ class Bucket:
     comparing it by identity tells whether what one knows about the bucket still holds. A limit that was
     taken away rests in ``retired`` and goes on from there if it comes back, so that taking limits away and
     adding them again mints nothing. It rests until a change finds it full: one that is full and one that was
-    never there are the same. ``hour`` is the usage window that is being counted, and ``carried`` has the
-    counters of limits that ended in it, or with an earlier life of this bucket, so that they go on where they ended.
+    never there are the same. ``hour`` is the usage window that is being counted, ``latest`` the latest moment it
+    was written for, and ``carried`` has the counters of limits that ended in it, or with an earlier life of this
+    bucket, so that they go on where they ended.
     """
 
     __slots__ = (
@@ -226,6 +230,7 @@ class Bucket:
         "entity_id",
         "events",
         "hour",
+        "latest",
         "limits",
         "resource",
         "retired",
@@ -243,6 +248,7 @@ class Bucket:
         self.carried: dict[str, int] = {}
         self.events = 0
         self.hour = 0
+        self.latest = rf
         self.stored_terms: str | None = None  # how the store that keeps it has written its limits, if it has
 
     def adopt(self, limits: tuple[Limit, ...], now: int, *, bounded: bool = True) -> bool:
@@ -281,7 +287,7 @@ class Bucket:
     def advance(self, now: int) -> None:
         """Make ``now`` the baseline, if it is later: what accrued becomes tokens, and no level changes."""
         if now > self.rf:
-            for balance in self.balances:
+            for balance in (*self.balances, *self.retired.values()):
                 at_now = balance.accrued(now)
                 level = min(balance.tk + at_now - balance.at_rf, balance.bx)
                 balance.tk, balance.at_rf = level, at_now  # nothing can come between the two
@@ -296,6 +302,31 @@ class Bucket:
                     return
                 self.retired[limit.name] = Balance(limit, self.rf, tc=self.carried.pop(limit.name, 0))
                 self.stored_terms = None
+
+    def written(self, now: int) -> None:
+        """Something is written for ``now``: that is how a clock that was wrong is recognised later."""
+        if now > self.latest:
+            self.latest = now
+            if now > self.rf + FURTHEST_AHEAD_MS:
+                self.balances = (*self.balances,)  # what is known of it is to be looked at again
+
+    def is_far_ahead(self, now: int) -> bool:
+        """Whether it was written by a clock that was wrong, if ``now`` is right."""
+        furthest = now + FURTHEST_AHEAD_MS
+        return self.rf > furthest or self.latest > furthest
+
+    def go_on_from(self, now: int) -> None:
+        """Make ``now`` the baseline, although it is earlier: every limit goes on with what it held at the latest
+        moment the bucket was written for.
+
+        Limit by limit, so that an interrupt in between leaves none that is brought back twice.
+        """
+        self.advance(self.latest)
+        for balance in (*self.balances, *self.retired.values()):
+            at_now = balance.accrued(now)
+            if at_now < balance.at_rf:
+                balance.at_rf = at_now
+        self.rf = self.latest = now
 
     def settle(self, deltas: Mapping[str, int], now: int) -> None:
         """Book millitokens after the fact: positive ones are taken, into debt if need be, negative ones

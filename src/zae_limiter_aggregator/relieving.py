@@ -10,9 +10,9 @@ Shard 0 is divided, and then every other shard is, so that the new ones are ther
 
 from __future__ import annotations
 
+from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.gauge import may_split
-from zae_limiter.stores.dynamodb.images import FURTHEST_AHEAD_MS
 from zae_limiter.stores.dynamodb.items import image_of
 from zae_limiter.stores.dynamodb.keys import bucket_key, shard_key
 from zae_limiter.stores.dynamodb.plans.asking import Asking

@@ -11,8 +11,8 @@ from scripted_tables import RESOURCE, Client, Table
 from test_plans_every_fault import drain, hierarchy
 
 from zae_limiter import Limit, RateLimitExceeded
-from zae_limiter.bucket import MILLI
-from zae_limiter.stores.dynamodb.images import FURTHEST_AHEAD_MS, newest
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
+from zae_limiter.stores.dynamodb.images import newest
 from zae_limiter.stores.dynamodb.items import image_of
 from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.plans.splitting import split_first
@@ -197,7 +197,7 @@ def test_settlements_do_not_wash_the_traces_away(leases: int) -> None:
     table = hierarchy(1)
     client = known(table)
     grants = [client.take("key", ONE) for _ in range(leases)]
-    written_ahead(table)
+    written_ahead(table, 365 * DAY_MS)
     for lease in grants:
         client.run(lease._end(True), to_the_end=True)
     assert table.client().takes("key", ONE)

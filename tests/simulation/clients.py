@@ -27,6 +27,7 @@ from zae_limiter.running.plan import (
     ReadTimer,
 )
 from zae_limiter.stores.dynamodb.answering import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
+from zae_limiter.stores.dynamodb.checked_clock import CheckedClock
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.requests import (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 TABLE = "limits"
 WRITES = ("UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems")
+HOUR_MS = 3_600_000
 MOST_AT_ONCE = 1000
 """So many requests a plan may make without any that takes time."""
 
@@ -65,16 +67,47 @@ class Client:
         self.fleet = fleet
         self.name = f"{number:08x}"
         self.skew = 0
+        self.lead = 0
+        """How far its given clock is ahead; its machine's is not."""
+        faults = fleet.faults
+        self.has_given_clock = bool(faults.given_hours) and fleet.rng.random() < 1 / 3
+        self.checked = CheckedClock()
         self.is_async = fleet.rng.random() < 0.5
         self.tasks: list[Task] = []
         self.vanished: list[Task] = []
         """Those that stand still for ever, in the middle of something."""
         asking = Asking(TABLE, deadline_ms=deadline_ms, marks=Marks(self.name), ttl_margin_s=ttl_margin_s, wcu=wcu)
-        self.space = DynamoSpace(asking, "default", corrected=True, config_ttl_ms=config_ttl_ms)
+        corrected = not self.has_given_clock
+        self.space = DynamoSpace(asking, "default", corrected=corrected, config_ttl_ms=config_ttl_ms)
+        self.set_clock()
 
     def clock(self) -> int:
-        """What its wall clock says."""
-        return self.fleet.now_us // 1000 + self.skew
+        """What the clock of its buckets says."""
+        return self.fleet.now_us // 1000 + self.skew + self.lead
+
+    def set_clock(self) -> None:
+        """Set a clock that may be wrong by hours."""
+        rng, faults = self.fleet.rng, self.fleet.faults
+        if faults.hours:
+            self.skew = rng.choice((0, rng.randint(-faults.hours, faults.hours))) * HOUR_MS
+        if self.has_given_clock:
+            self.lead = rng.choice((0, rng.randint(1, faults.given_hours))) * HOUR_MS
+            if self.lead:
+                self.fleet.oracle.astray.add(self.name)
+
+    def machine_time(self) -> MachineTime:
+        """What its machine's clocks say, corrected by the dates of replies, if they have any."""
+        timer, wall = self.fleet.now_us // 1000, self.fleet.now_us // 1000 + self.skew
+        if not self.fleet.faults.hours:
+            return MachineTime(timer, wall // 1000)
+        error, checked = self.checked.correction(wall, timer)
+        return MachineTime(timer, (wall + error) // 1000, error, checked)
+
+    def hear(self) -> None:
+        """A reply came: it is dated, to the second."""
+        now = self.fleet.now_us // 1000
+        if self.fleet.faults.hours:
+            self.checked.hear(now // 1000 * 1000 + 500 - (now + self.skew), now + self.skew, now)
 
     def debts(self) -> Debts:
         """What its tasks are taking without asking: somebody may be writing for them."""
@@ -185,7 +218,7 @@ class Task:
                 self._ask([request], several=False)
                 return
             if kind is ReadMachineTime:
-                step, argument = send, MachineTime(fleet.now_us // 1000, self.client.clock() // 1000)
+                step, argument = send, self.client.machine_time()
             elif kind is ReadClock:
                 step, argument = send, self.client.clock()
             elif kind is ReadTimer:
@@ -269,6 +302,8 @@ class Task:
 
     def answered(self, flight: Flight, answer: Answer) -> None:
         """One of the answers it waits for; the last one lets it go on."""
+        if not isinstance(answer, NoAnswer):
+            self.client.hear()
         if not self.alive or self.turn != flight.turn:
             return
         self._answers[flight.slot] = answer

@@ -42,6 +42,12 @@ class Faults:
     """A request of a setter is applied and answered, and arrives again later."""
     index_lag: int = 0
     """The indexes may not show an item for so long after it was made."""
+    hours: int = 0
+    """Machines' clocks are wrong by up to so many hours, either way, and replies are dated."""
+    given_hours: int = 0
+    """One client in three has a clock of its own that jumps up to so many hours ahead, and back."""
+    jump_every: int = 0
+    """A clock that may be wrong by hours is set, about so often."""
     partition_wcu: int = 0
     """Writes per second one partition takes; 0: any number."""
     fastest_trip: int = 2
@@ -51,7 +57,15 @@ class Faults:
     @property
     def hides_load(self) -> bool:
         """Whether a shard may look busier than it is, or be divided because it was throttled."""
-        return bool(self.skew or self.throttled or self.partition_wcu or self.loses_answers or self.conflict)
+        return bool(
+            self.skew
+            or self.hours
+            or self.given_hours
+            or self.throttled
+            or self.partition_wcu
+            or self.loses_answers
+            or self.conflict
+        )
 
     @property
     def loses_answers(self) -> bool:

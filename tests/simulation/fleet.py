@@ -32,6 +32,16 @@ FASTEST_CLOCK_MS = 4_000
 """How far a client follows others whose clocks are ahead (see ``images``)."""
 
 
+CORRECTED_MS = 3_000
+"""How far a clock may be off that is corrected by dates, in whole seconds, when it is more than two seconds off."""
+
+
+def _fastest(faults: Faults) -> int:
+    """How far marks may be ahead of true time."""
+    off = max(faults.skew, CORRECTED_MS if faults.hours else 0)
+    return off + FASTEST_CLOCK_MS if off else 0
+
+
 class Fleet:
     """All clients, the model, and those who watch."""
 
@@ -49,7 +59,7 @@ class Fleet:
         self.now_us = START_MS * 1000
         self.model = Model()
         self.oracle = Oracle(
-            fastest_clock_ms=faults.skew + (FASTEST_CLOCK_MS if faults.skew else 0),
+            fastest_clock_ms=_fastest(faults),
             wcu=0 if faults.hides_load else wcu,
             index_lag_ms=faults.index_lag,
         )

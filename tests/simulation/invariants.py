@@ -23,6 +23,7 @@ from simulation.violations import (
     EXPIRY,
     KEPT,
     MEANT,
+    MENDED,
     NEWEST,
     ONCE,
     OVERDRAFT,
@@ -41,6 +42,11 @@ Debts = Mapping[Owner, Mapping[str, int]]
 
 NOBODY: Debts = {}
 
+BROUGHT_BACK = "!"
+TOLERATED_MS = 60_000
+CORRECTED_BY_MS = 10_000
+"""How far those who look may be ahead of true time themselves."""
+
 
 class Oracle:
     """Watches every bucket."""
@@ -55,6 +61,10 @@ class Oracle:
         self._born_at: dict[Place, int] = {}
         self.families = Families(wcu=wcu)
         self.joined = 0
+        self.mended = 0
+        self._furthest: dict[Place, int] = {}
+        self.astray: set[str] = set()
+        """Clients whose given clocks are wrong by hours."""
         self.references: dict[Place, Reference] = {}
         self.applied: dict[tuple[str, str], Counter[str]] = {}
         self.incomplete: set[tuple[tuple[str, str], str]] = set()
@@ -113,14 +123,18 @@ class Oracle:
     def _forget(self, place: Place) -> Reference | None:
         self._windows.pop(place, None)
         self._read.pop(place, None)
+        self._furthest.pop(place, None)
         self.families.gone(place)
         self._windows_of_all.pop(owner_of(place), None)  # its debts are gone with it
         return self.references.pop(place, None)
 
     def expired(self, place: Place, at: int) -> None:
         """A bucket's time was over: is it full?"""
+        far_ahead = self.is_far_ahead(place, at)
         reference = self._forget(place)
         assert reference is not None
+        if far_ahead:
+            return  # by the machine's time it was full; what a wrong clock took from the future is gone with it
         for name in reference.positions:
             full_at = reference.full_at(name)
             if full_at > at:
@@ -236,6 +250,9 @@ class Oracle:
             raise Violation(ONCE, place, f"the ring went from {before.ring} to {after.ring}")
         self._check_clock(place, after, at)
         self._check_expiry(place, after)
+        if mark.endswith(BROUGHT_BACK):
+            self._mended(place, before, after, at)
+            return
         t = max(stamp(mark), before.rf)
         if after.rf == before.rf + 1 > t:
             t = after.rf  # the smallest step, by a client whose now is not later: the baseline must move
@@ -292,6 +309,35 @@ class Oracle:
             self._check_once(place, mark)
         if granted > 0:
             self._check_versions(place, after, verb)
+
+    def is_far_ahead(self, place: Place, at: int) -> bool:
+        """Whether a clock that is wrong has written to a bucket, and nobody has brought it back yet."""
+        known = self._read.get(place)
+        return known is not None and latest(known[1]) > at + TOLERATED_MS - CORRECTED_BY_MS
+
+    def _mended(self, place: Place, before: Bucket, after: Bucket, at: int) -> None:
+        """A bucket was brought back: it goes on from now with what it held at a moment it was written for.
+
+        That was the latest when it was seen. A later one may have come since, or have left the ring: the bounds are
+        what the bucket holds now, and what it held at the latest moment of all since it was last brought back.
+        """
+        self.mended += 1
+        now, furthest = stamp(after.ring[0]), max(self._furthest[place], latest(before))
+        self._furthest[place] = after.rf
+        if furthest <= now + TOLERATED_MS:
+            raise Violation(MENDED, place, f"it was written for {furthest}, and brought back at {now}")
+        if after.rf not in (now, now + 1) or (after.ev, after.cv) != (before.ev, before.cv):
+            raise Violation(MENDED, place, f"{before} was brought back as {after}")
+        reference = self.references[place]
+        for name, held in after.limits.items():
+            was, least, most = before.limits[name], reference.level(name, now), reference.level(name, furthest)
+            if (held.tc, held.terms, held.active) != (was.tc, was.terms, was.active):
+                raise Violation(MENDED, place, f"{was} was brought back as {held}")
+            if not least <= held.tk <= most:
+                raise Violation(MENDED, place, f"{name} held {least} to {most}, and came back with {held.tk}")
+            reference.positions[name] = held.tk - held.terms.accrued(after.rf)
+        self._windows[place] = {}
+        self._windows_of_all.pop(owner_of(place), None)
 
     def _is_rebased(self, before: Bucket, after: Bucket, t: int) -> bool:
         """Whether the write set other terms, or the baseline. Another version alone, later than rf, is none."""
@@ -408,6 +454,11 @@ class Oracle:
 
     def _check_clock(self, place: Place, bucket: Bucket, at: int) -> None:
         ahead = stamp(bucket.ring[0]) - at
+        self._furthest[place] = max(self._furthest.get(place, 0), latest(bucket))
+        if self.astray and any(name in bucket.ring[0] for name in self.astray):
+            self._windows[place] = {}  # it takes from the future
+            self._windows_of_all.pop(owner_of(place), None)
+            return
         if ahead > self.fastest_clock_ms:
             raise Violation(CLOCKS, place, f"{bucket.ring[0]} is {ahead} ms ahead of true time")
 
@@ -446,6 +497,16 @@ class Oracle:
         """What is settled on a limit the bucket does not have (any more, or yet) is not counted."""
         if len(bucket.limits) < len(self._names):
             self.incomplete.update((owner_of(place), name) for name in self._names if name not in bucket.limits)
+
+
+def latest(bucket: Bucket) -> int:
+    """The latest moment a bucket was written for since it was last brought back."""
+    moments = [bucket.rf]
+    for mark in bucket.ring:
+        moments.append(stamp(mark))
+        if mark.endswith(BROUGHT_BACK):
+            break
+    return max(moments)
 
 
 def stamp(mark: str) -> int:

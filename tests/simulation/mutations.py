@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.stores.dynamodb import gauge, writes
+from zae_limiter.stores.dynamodb import gauge, images, writes
 from zae_limiter.stores.dynamodb.adopting import adopted
 from zae_limiter.stores.dynamodb.bookings import Seen
+from zae_limiter.stores.dynamodb.checked_clock import CheckedClock, Correction
 from zae_limiter.stores.dynamodb.images import Images
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans import (
@@ -219,3 +220,33 @@ def the_expiry_ignores_limits_that_rest(patch: pytest.MonkeyPatch) -> None:
         return longest if active else 0
 
     patch.setattr(writes, "_move", move)
+
+
+# Clocks
+
+
+def every_clock_is_believed(patch: pytest.MonkeyPatch) -> None:
+    """Writes go by a clock that no reply has confirmed: before the first one, and after it was set."""
+
+    def correction(self: CheckedClock, wall_ms: int, timer_ms: int) -> Correction:
+        heard = self._heard
+        return Correction(0 if heard is None else heard.error_ms, checked=True)
+
+    patch.setattr(CheckedClock, "correction", correction)
+
+
+def nothing_is_brought_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(images, "FURTHEST_AHEAD_MS", 10**15)
+
+
+def what_is_brought_back_is_full(patch: pytest.MonkeyPatch) -> None:
+    original = rewriting.brought_back
+
+    def full(image: Any, **named: Any) -> Any:
+        return original(image, **{**named, "ahead": named["ahead"] + 10**12})
+
+    patch.setattr(rewriting, "brought_back", full)
+
+
+def old_marks_tell_the_time_of_a_bucket_that_was_brought_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(images, "BROUGHT_BACK", "never")

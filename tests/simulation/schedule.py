@@ -66,6 +66,7 @@ class Schedule:
         self._every(faults.expire_every, self.fleet.expire)
         self._every(faults.delete_every, self._delete_a_bucket)
         self._every(faults.step_every, self._step_a_clock)
+        self._every(faults.jump_every, self._set_a_clock)
 
     def run(self, summary: Summary | None = None) -> Summary:
         """To the end. Raises :class:`FailedSchedule` at the first thing that is wrong."""
@@ -125,6 +126,9 @@ class Schedule:
     def _step_a_clock(self) -> None:
         skew = self.profile.faults.skew
         self.fleet.rng.choice(self.fleet.clients).skew = self.fleet.rng.randint(-skew, skew)
+
+    def _set_a_clock(self) -> None:
+        self.fleet.rng.choice(self.fleet.clients).set_clock()
 
     def _sum_up(self, summary: Summary) -> Summary:
         fleet = self.fleet

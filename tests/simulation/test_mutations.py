@@ -19,13 +19,17 @@ from simulation.mutations import (
     a_namespace_is_deleted_without_fences,
     a_reset_leaves_the_baseline,
     dividing_mints,
+    every_clock_is_believed,
     every_shard_is_asked_alone,
     every_write_is_told_in_full,
     everything_is_settled_on_the_first_shard,
+    nothing_is_brought_back,
+    old_marks_tell_the_time_of_a_bucket_that_was_brought_back,
     old_refusals_weigh_as_much_as_new_ones,
     only_the_old_shard_knows_of_the_division,
     the_gauge_does_not_refill,
     there_is_no_pause_between_splits,
+    what_is_brought_back_is_full,
     whoever_leads_never_leaves,
     whoever_was_left_out_is_told_it_was_done,
 )
@@ -194,6 +198,15 @@ MUTATIONS: list[tuple[str, Mutation, str, frozenset[str]]] = [
     ("joining", a_joint_draw_demands_only_what_the_largest_needs, "joined", frozenset({violations.OVERDRAFT})),
     ("joining", a_lost_joint_write_is_repeated_at_once, "crowded", frozenset({violations.BOOKS, violations.TOLD})),
     ("joining", whoever_leads_never_leaves, "joined", frozenset({violations.PROGRESS, violations.DESKS})),
+    ("clocks", every_clock_is_believed, "hours", frozenset({violations.CLOCKS})),
+    ("clocks", nothing_is_brought_back, "given clocks", frozenset({violations.NEVER_FOR_EVER})),
+    ("clocks", what_is_brought_back_is_full, "given clocks", frozenset({violations.MENDED})),
+    (
+        "clocks",
+        old_marks_tell_the_time_of_a_bucket_that_was_brought_back,
+        "given clocks",
+        frozenset({violations.MENDED}),
+    ),
 ]
 
 

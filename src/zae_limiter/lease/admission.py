@@ -116,7 +116,8 @@ def _wait_in_line(
             head = lines.head_before(ticket)
             due = patience
             if head is None:
-                due = denied_at + max(denial.wait_ms or 1, 1) - (yield from READ_CLOCK)
+                wait = max(denial.wait_ms or 1, 1)
+                due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
             elif (left_at := head.left_at(timer_of(core.clock))) is not None:
                 due = left_at + 1 - timer
             if due > 0:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from zae_limiter.bucket import MILLI, accrued_in_a_second
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, accrued_in_a_second
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.keys import Key, shard_key
 from zae_limiter.stores.dynamodb.marks import BROUGHT_BACK, nonce_time
@@ -40,10 +40,6 @@ SHORTEST_DENIAL_MS, LONGEST_DENIAL_MS = 250, 5_000
 
 FASTEST_CLOCK_MS = 4_000
 """How far ahead of ours the clocks of others are followed."""
-
-
-FURTHEST_AHEAD_MS = 60_000
-"""A bucket that was written further ahead of our clock than this was written by a clock that is wrong."""
 
 
 class Denied(NamedTuple):
@@ -275,8 +271,7 @@ class Images:
 
     def may_bring_back(self, key: Key, now: int) -> bool:
         """Whether this client has not brought that bucket back for a while: it may be our clock that is wrong."""
-        last = self._brought_back.get(key)
-        return last is None or abs(now - last) >= FURTHEST_AHEAD_MS
+        return self.back_again_in(key, now) is None
 
     def brought_back(self, key: Key, now: int) -> None:
         """This client brought a bucket back."""
@@ -284,9 +279,12 @@ class Images:
             self._brought_back.clear()
         self._brought_back[key] = now
 
-    def back_again_at(self, key: Key) -> int:
-        """When this client may bring that bucket back again."""
-        return self._brought_back.get(key, 0) + FURTHEST_AHEAD_MS
+    def back_again_in(self, key: Key, now: int) -> int | None:
+        """In how many milliseconds this client may bring that bucket back again; ``None`` if it may now."""
+        last = self._brought_back.get(key)
+        if last is None or abs(now - last) >= FURTHEST_AHEAD_MS:
+            return None
+        return last + FURTHEST_AHEAD_MS - now
 
     @property
     def uses_machine_clock(self) -> bool:

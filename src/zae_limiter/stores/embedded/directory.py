@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 from zae_limiter.exceptions import EntityChangedError, EntityExistsError, EntityNotFoundError, ValidationError
 from zae_limiter.models.choices import OnUnavailable
@@ -13,6 +14,7 @@ from zae_limiter.models.reports import CacheStats, Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.auditing import description, limits_told
 from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.embedded.draws import by_the_clock, mend_time
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans, writes
 from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
 from zae_limiter.stores.refusals import has_children, own_ancestor
@@ -138,13 +140,13 @@ class DirectoryVerbs(Transacting):
         """
         after: tuple[str, str] | None = None
         while True:
-            after = yield from self._propagate_page(scope, after, now)
+            after = yield from by_the_clock(partial(self._propagate_page, scope, after), now)
             if after is None:
                 return
 
     @writes
     def _propagate_page(
-        self, tables: Tables, scope: Scope, after: tuple[str, str] | None, now: int
+        self, tables: Tables, scope: Scope, after: tuple[str, str] | None, now: int, proven: int | None
     ) -> tuple[str, str] | None:
         if scope.entity_id is not None:
             buckets, more = tables.buckets_of(scope.entity_id), False
@@ -156,12 +158,13 @@ class DirectoryVerbs(Transacting):
             more = len(buckets) == BUCKETS_PER_PAGE
         for bucket in buckets:
             leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
+            mended = leg is not None and mend_time(tables, bucket, now, proven)
             try:
                 changed = leg is not None and bucket.adopt(leg.limits, now)
             except ValidationError as error:
                 logger.warning("a bucket keeps its old limits: %s", error)
-                continue
-            if changed:
+                changed = False
+            if changed or mended:
                 tables.put_bucket(bucket)
         return (buckets[-1].entity_id, buckets[-1].resource) if more else None
 

@@ -8,7 +8,7 @@ legs). A shortcut is that function, and what it works on.
 
 The buckets of the memory store live in memory only, so their baseline may move: the first draw of a
 millisecond makes it the baseline (:meth:`Bucket.advance`, written out as well), and for the others of that
-millisecond the tokens in the balance are its level.
+millisecond the tokens in the balance are its level. A baseline that a wrong clock has set is left to the long way.
 
 Straight-line code has a second virtue. CPython delivers interrupts at calls and at jumps backwards, so from
 the first write to the noted receipt nothing can come between: the tokens leave whole, or not at all.
@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from zae_limiter.bucket import MILLI, Bucket
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Bucket
 from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.stores.judging import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Folded, Grant, Leg, Shortcut
@@ -76,17 +76,21 @@ def make(lock):
 _ADVANCED = """\
                 if k{k}.balances is not h{k}:
                     return False
-                if now > k{k}.rf:
-                    if now - k{k}.hour >= {hour}:
+                if now != k{k}.rf:
+                    if now < k{k}.rf:
+                        if k{k}.rf - now > {furthest}:
+                            return False
+                    elif now - k{k}.hour >= {hour}:
                         return False
-{refilled}                    k{k}.rf = now
+                    else:
+{refilled}                        k{k}.rf = now
 """
 _REFILLED = """\
-                    at = now * b{n}.ra // b{n}.rp
-                    level = b{n}.tk + at - b{n}.at_rf
-                    if level > b{n}.bx:
-                        level = b{n}.bx
-                    b{n}.tk = level; b{n}.at_rf = at
+                        at = now * b{n}.ra // b{n}.rp
+                        level = b{n}.tk + at - b{n}.at_rf
+                        if level > b{n}.bx:
+                            level = b{n}.bx
+                        b{n}.tk = level; b{n}.at_rf = at
 """
 
 
@@ -144,6 +148,7 @@ def _maker(shape: tuple[tuple[str, ...], ...]) -> Callable[[Any], Callable[..., 
             _ADVANCED.format(
                 k=k,
                 hour=HOUR_MS,
+                furthest=FURTHEST_AHEAD_MS,
                 refilled="".join(_REFILLED.format(n=n) for n, (leg, _) in enumerate(names) if leg == k),
             )
             for k in legs

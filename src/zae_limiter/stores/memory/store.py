@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.directory import DirectoryVerbs
-from zae_limiter.stores.embedded.draws import DrawVerbs
+from zae_limiter.stores.embedded.draws import DrawVerbs, by_the_clock
 from zae_limiter.stores.embedded.reports import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.memory.shortcut import shortcut
@@ -55,10 +56,13 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         return self._tables.routes.on_unavailable
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
+        return by_the_clock(partial(self._draw_once, draw), now)
+
+    def _draw_once(self, draw: Draw, now: int, proven: int | None) -> Plan[Outcome]:
         drawn = Drawn()
 
         def work(tables: Tables) -> Outcome:
-            outcome, buckets = self._draw(tables, draw, now, drawn)
+            outcome, buckets = self._draw(tables, draw, now, drawn, proven)
             if isinstance(outcome, Grant):
                 for bucket in buckets:
                     bucket.advance(now)
@@ -81,7 +85,10 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
             raise
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
-        return self._write(lambda tables: self._settle(tables, postings, now, settlement))
+        def work(now: int, proven: int | None) -> Plan[None]:
+            return self._write(lambda tables: self._settle(tables, postings, now, settlement, proven))
+
+        return by_the_clock(work, now)
 
     def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]:
         with self._lock:

@@ -115,6 +115,7 @@ class MemoryTables:
 
     def __init__(self, shortcuts: dict[tuple[str, str], Any]) -> None:
         self.routes = Routes()
+        self.brought_back: dict[tuple[str, str], int] = {}
         self._shortcuts = shortcuts
         self._epoch = 0
         self._entities: dict[str, Entity] = {}

@@ -52,8 +52,8 @@ class KnownDraw(Write[Grant | None]):
                 bucket = tables.known[leg.entity_id, leg.resource]
             except KeyError:
                 return None
-            if now - bucket.hour >= HOUR_MS or bucket.limits != leg.limits:
-                return None  # a new hour is begun, and new terms are adopted, the long way
+            if now - bucket.hour >= HOUR_MS or bucket.limits != leg.limits or bucket.is_far_ahead(now):
+                return None  # a new hour is begun, new terms are adopted, a wrong time is mended the long way
             bucket.restore()
             buckets.append(bucket)
             balances += bucket.balances
@@ -72,7 +72,7 @@ class KnownDraw(Write[Grant | None]):
             before = connection.total_changes
             try:
                 # One statement, which is a transaction by itself.
-                return grant if buckets[0].write(connection, *self._where, grant.legs[0]) else None
+                return grant if buckets[0].write(connection, *self._where, grant.legs[0], self.now) else None
             except Exception:
                 raise
             except BaseException as interrupt:
@@ -83,7 +83,7 @@ class KnownDraw(Write[Grant | None]):
 
         def work(connection: Connection) -> Grant:
             for leg, bucket in zip(grant.legs, buckets, strict=True):
-                if not bucket.write(connection, *self._where, leg):
+                if not bucket.write(connection, *self._where, leg, self.now):
                     raise AnotherRow
             return grant
 

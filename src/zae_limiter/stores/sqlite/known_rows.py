@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 
-from zae_limiter.bucket import Bucket
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, Bucket
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS
 from zae_limiter.stores.protocol import Leg
+from zae_limiter.stores.sqlite.rows import numbers_to_text
 
 MAX_KNOWN = 20_000
 
@@ -30,7 +31,19 @@ _DRAW = (
 class KnownBucket:
     """A row of ``buckets`` as it was last written."""
 
-    __slots__ = ("balances", "events", "expires", "floors", "hour", "limits", "numbers", "rf", "terms", "tokens")
+    __slots__ = (
+        "balances",
+        "events",
+        "expires",
+        "floors",
+        "hour",
+        "latest",
+        "limits",
+        "numbers",
+        "rf",
+        "terms",
+        "tokens",
+    )
 
     def __init__(self, bucket: Bucket, terms: str, tokens: str, expires: int) -> None:
         self.limits = bucket.limits
@@ -44,6 +57,7 @@ class KnownBucket:
         self.events = bucket.events
         self.tokens = tokens
         self.rf = bucket.rf
+        self.latest = bucket.latest
         self.hour = bucket.hour
         self.terms = terms
         self.expires = expires
@@ -53,10 +67,16 @@ class KnownBucket:
         for balance, (tk, tc) in zip(self.balances, self.numbers):  # noqa: B905 (they have one length)
             balance.tk, balance.tc = tk, tc
 
-    def write(self, connection: sqlite3.Connection, ns: int, epoch: int, leg: Leg) -> bool:
-        """Write what the balances have now, if the row is as it is known. Then that is known."""
+    def is_far_ahead(self, now: int) -> bool:
+        """As :meth:`Bucket.is_far_ahead`."""
+        furthest = now + FURTHEST_AHEAD_MS
+        return self.rf > furthest or self.latest > furthest
+
+    def write(self, connection: sqlite3.Connection, ns: int, epoch: int, leg: Leg, now: int) -> bool:
+        """Write what the balances have at ``now``, if the row is as it is known. Then that is known."""
         numbers = [(balance.tk, balance.tc) for balance in self.balances]
-        tokens = " ".join([f"{tk} {tc}" for tk, tc in numbers])
+        latest = now if now > self.latest else self.latest
+        tokens = numbers_to_text(numbers, latest)
         events = self.events + 1
         changed = connection.execute(
             _DRAW,
@@ -68,5 +88,5 @@ class KnownBucket:
         )
         if changed.rowcount == 0:
             return False
-        self.events, self.tokens, self.numbers = events, tokens, numbers
+        self.events, self.tokens, self.numbers, self.latest = events, tokens, numbers, latest
         return True

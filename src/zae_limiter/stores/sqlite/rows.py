@@ -130,12 +130,17 @@ def terms_to_text(bucket: Bucket) -> str:
     return f"{limits_to_text(bucket.limits)}\n{limits_to_text(retired)}"
 
 
+def numbers_to_text(numbers: Iterable[tuple[int, int]], latest: int) -> str:
+    """Balances and counters, then the latest moment the row was written for (earlier versions had none)."""
+    return f"{' '.join([f'{tk} {tc}' for tk, tc in numbers])} {latest}"
+
+
 def tokens_to_text(bucket: Bucket) -> str:
     """The balance and counter of every limit, in the order of the terms."""
     balances: Iterable[Balance] = bucket.balances
     if bucket.retired:
         balances = (*bucket.balances, *bucket.retired.values())
-    return " ".join([f"{balance.tk} {balance.tc}" for balance in balances])
+    return numbers_to_text([(balance.tk, balance.tc) for balance in balances], bucket.latest)
 
 
 @decoder("a bucket")
@@ -149,6 +154,7 @@ def bucket_from_row(row: Sequence[Any]) -> Bucket:
     if max(map(len, words), default=0) > LONGEST_NUMBER:
         raise ValueError("a balance or a counter is out of bounds")
     numbers = [int(word) for word in words]
+    bucket.latest = whole(numbers[-1], 0, LAST_MOMENT_MS) if len(numbers) % 2 else bucket.rf
     bucket.limits = limits_from_text(in_force)
     bucket.stored_terms = terms
     bucket.balances = tuple(

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError, ZAELimiterError
@@ -22,7 +23,7 @@ from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
 from zae_limiter.stores.embedded.directory import DirectoryVerbs
-from zae_limiter.stores.embedded.draws import DrawVerbs
+from zae_limiter.stores.embedded.draws import LEFT_AS_IT_IS, DrawVerbs, WrittenAhead, by_the_clock
 from zae_limiter.stores.embedded.recent import Recent
 from zae_limiter.stores.embedded.reports import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
@@ -73,7 +74,7 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
             outcome = self._store._attempt(KnownDraw(self._namespace, where, legs, wanted, now), 0.0)
             if outcome is None:
                 outcome = self._store._attempt(self._draw_request(Draw(own.entity_id, own.resource, wanted), now), 0.0)
-        except ZAELimiterError:
+        except (ZAELimiterError, WrittenAhead):
             return False  # the other way says what is wrong
         except Interrupted as stop:
             if stop.reply.__class__ is Grant:
@@ -89,7 +90,10 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         return outcome if isinstance(outcome, Denial) else False
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        request = self._draw_request(draw, now)
+        return by_the_clock(partial(self._draw_once, draw), now)
+
+    def _draw_once(self, draw: Draw, now: int, proven: int | None) -> Plan[Outcome]:
+        request = self._draw_request(draw, now, proven)
         try:
             return (yield from request)
         except BaseException:
@@ -98,23 +102,30 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
                 yield from self._settle_request(done, now)
             raise
 
-    def _draw_request(self, draw: Draw, now: int) -> Write[Outcome]:
-        return Write(lambda connection: self._draw_in(self._begin(connection), draw, now), now)
+    def _draw_request(self, draw: Draw, now: int, proven: int | None = None) -> Write[Outcome]:
+        return Write(lambda connection: self._draw_in(self._begin(connection), draw, now, proven), now)
 
-    def _draw_in(self, tables: SqliteTables, draw: Draw, now: int) -> Outcome:
-        outcome, _ = self._draw(tables, draw, now)
+    def _draw_in(self, tables: SqliteTables, draw: Draw, now: int, proven: int | None) -> Outcome:
+        outcome, _ = self._draw(tables, draw, now, proven=proven)
         if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
             where = tables.ns, tables.epoch()
             self.shortcuts[draw.entity_id, draw.resource] = (self._draw_again, outcome.legs, where)
         return outcome
 
     def _settle_request(self, grant: Grant, now: int) -> Write[None]:
-        return Write(lambda connection: self._settle(self._begin(connection), grant.give_back(), now), now)
+        def work(connection: Connection) -> None:
+            self._settle(self._begin(connection), grant.give_back(), now, proven=LEFT_AS_IT_IS)
+
+        return Write(work, now)
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
-        return iter(
-            Write(lambda connection: self._settle(self._begin(connection), postings, now), settlement=settlement)
-        )
+        def work(now: int, proven: int | None) -> Plan[None]:
+            def book(connection: Connection) -> None:
+                self._settle(self._begin(connection), postings, now, proven=proven)
+
+            return iter(Write(book, settlement=settlement))
+
+        return by_the_clock(work, now)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return None if self._used_last is None else self._used_last.routes.on_unavailable

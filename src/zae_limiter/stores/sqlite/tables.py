@@ -58,6 +58,7 @@ class SqliteTables:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.routes = Routes()
+        self.brought_back: dict[tuple[str, str], int] = {}
         self.known: Recent[tuple[str, str], KnownBucket] = Recent(MAX_KNOWN)
         self.connection = connection
         self.ns = 0
@@ -68,6 +69,7 @@ class SqliteTables:
         if ns != self.ns:
             self.routes = Routes()
             self.known.clear()
+            self.brought_back.clear()
             self.ns = ns
         self._epoch = epoch
 

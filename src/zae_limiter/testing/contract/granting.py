@@ -140,6 +140,34 @@ async def a_clock_that_steps_back_mints_nothing(world: World) -> None:
     assert await world.limiter.available("key", "gpt") == {"rpm": 1}
 
 
+@case("A clock that jumps ahead and back loses nothing")
+async def a_clock_that_jumps_ahead_and_back_loses_nothing(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM])
+    async with world.limiter.acquire("key", "gpt", {"rpm": 4}):
+        pass
+    for days in (1, 365):
+        now = world.clock()
+        before = (await world.limiter.available("key", "gpt"))["rpm"]
+        world.clock.step_to(now + days * 86_400_000)
+        async with world.limiter.acquire("key", "gpt", {"rpm": 1}):
+            pass
+        world.clock.step_to(now)
+        left = (await world.limiter.available("key", "gpt"))["rpm"]
+        assert before - 1 <= left <= 9, "nothing is lost, and not more than a burst is there"
+        other = world.client()
+        async with other.acquire("key", "gpt", {"rpm": left}):
+            pass
+        with world.raises(RateLimitExceeded) as caught:
+            async with other.acquire("key", "gpt", {"rpm": 1}):
+                pass
+        wait = caught.value.retry_after_seconds or 0
+        assert 0 < wait <= 6, "what one token takes"
+        world.clock.advance(milliseconds=round(wait * 1000))
+        async with world.limiter.acquire("key", "gpt", {"rpm": 1}):
+            pass
+        world.clock.advance(120)
+
+
 @case("limits= overrides the stored limits of the called entity, for this call")
 async def limits_given_with_the_call_win(world: World) -> None:
     await world.limiter.set_system_defaults([RPM])

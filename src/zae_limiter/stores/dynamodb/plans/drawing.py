@@ -303,9 +303,10 @@ class DrawUnderWay(Taking):
         balances = [leg.whole(self.space.images, self.now) for leg in self.legs]
         statuses = statuses_of(legs, balances, self.draw.wanted, self.draw.reserved, self.now)
         astray = {
-            leg.leg.entity_id: self.space.images.back_again_at(leg.key) - self.now
+            leg.leg.entity_id: wait
             for leg in self.legs
             if leg.image is not None and is_far_ahead(leg.image, self.now)
+            if (wait := self.space.images.back_again_in(leg.key, self.now)) is not None
         }
         if not astray:
             return statuses

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
 from zae_limiter.naming import DEFAULT_RESOURCE
-from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.images import FURTHEST_AHEAD_MS, is_far_ahead, newest
+from zae_limiter.running.plan import READ_CLOCK, Plan
+from zae_limiter.stores.dynamodb.images import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, key_of, route_of, unless_broken
 from zae_limiter.stores.dynamodb.keys import (
     GSI1,
@@ -278,12 +279,11 @@ class RewritingPlans(PostingPlans):
         """
         if not is_far_ahead(image, now) or not self.images.may_bring_back(key, now):
             return image
-        nonce, ahead = self.marks.nonce(now), newest(image)
-        mark = nonce + BROUGHT_BACK
-        logger.warning(
-            "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
-            *(image.entity_id, image.resource, (ahead - now) // 1000),
-        )
+        ahead = newest(image)
+        now = self.images.corrected((yield from READ_CLOCK))  # whoever was held up since may be late itself
+        if ahead <= now + FURTHEST_AHEAD_MS:
+            return image
+        mark = self.marks.nonce(now) + BROUGHT_BACK
 
         def moved(seen: Image) -> Update | None:
             same_life = (seen.inc, seen.rf) == (image.inc, image.rf)
@@ -295,6 +295,10 @@ class RewritingPlans(PostingPlans):
         found = yield from self.write_until_done(key, image, moved, now, mark, until)
         if found is not None and mark in found.ring:
             self.images.brought_back(key, now)
+            logger.warning(
+                "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
+                *(image.entity_id, image.resource, (ahead - now) // 1000),
+            )
         return found
 
     def _restamp(self, key: Key, image: Image, cv: str, now: int, until: Window) -> Plan[Image]:

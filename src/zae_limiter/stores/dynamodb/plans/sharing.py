@@ -224,8 +224,9 @@ def bring_back(taking: Taking, astray: Sequence[LegUnderWay]) -> Plan[bool]:
     space, moved = taking.space, False
     for leg in astray:
         if leg.image is not None and space.images.may_bring_back(leg.key, taking.now):
-            leg.image = yield from space.bring_back(leg.key, leg.image, taking.now, taking.until)
-            leg.fresh = moved = True
+            image = yield from space.bring_back(leg.key, leg.image, taking.now, taking.until)
+            if image is not leg.image:
+                leg.image, leg.fresh, moved = image, True, True
     return moved
 
 
