@@ -22,17 +22,11 @@ RUNS = {"memory": 40, "sqlite": 10, "dynamodb": 12}
 MUST_HAPPEN = {"granted", "served", "denied", "timed out", "failed", "refused more"}
 """A profile in which one of these never happens shows nothing about it."""
 
-DIVIDED_DEBT = pytest.mark.xfail(
-    reason="a divided bucket in debt as a whole still grants from one shard", strict=False
-)
-
-IN_DEBT = "dynamodb, throttled in debt"
-
 KEPT_SEEDS = [
     # A waiter at its own bucket, whose parent lacked too, was not woken by what came back to the parent.
     ("memory, observed", 20018),
     # Throttled buckets are divided, and one shard granted what the other owed.
-    *(pytest.param(IN_DEBT, seed, marks=DIVIDED_DEBT) for seed in (20048, 20091, 20129, 20138, 20179)),
+    *(("dynamodb, throttled in debt", seed) for seed in (20048, 20091, 20129, 20138, 20179)),
 ]
 
 
@@ -50,7 +44,7 @@ def played(profile: str, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatc
     return world
 
 
-@pytest.mark.parametrize("profile", [name for name in PROFILES if name != IN_DEBT])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_no_limit_is_exceeded_and_nothing_is_lost(
     profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
