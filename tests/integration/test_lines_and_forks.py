@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -68,3 +71,45 @@ def test_a_forked_child_has_nobody_in_line(tmp_path: Path) -> None:
     thread.join(20)
     assert not thread.is_alive()
     limiter.close()
+
+
+def test_a_child_of_a_busy_process_uses_the_memory_store_at_once() -> None:
+    limiter = sync_memory_limiter([Limit.per_day("rpd", 10**9)])
+    over = threading.Event()
+
+    def hammer(place: int) -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            with limiter.acquire(f"key-{place}-{number % 50}", "gpt", {"rpd": 1}) as lease:
+                lease.adjust(rpd=1)
+
+    threads = [threading.Thread(target=hammer, args=(place,), daemon=True) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(12):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # a child that hangs dies
+                status = 1
+                try:
+                    with limiter.acquire("key-0-0", "gpt", {"rpd": 1}), limiter.acquire("new", "gpt", {"rpd": 1}):
+                        status = 0 if limiter.get_status("new").buckets else 2
+                finally:
+                    os._exit(status)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(20)
+    with limiter.acquire("key-0-0", "gpt", {"rpd": 1}):
+        pass
+
+
+def test_a_memory_store_is_collected_although_forks_know_it() -> None:
+    limiter = sync_memory_limiter(LIMITS)
+    store = weakref.ref(limiter._core.store)
+    del limiter
+    gc.collect()
+    assert store() is None

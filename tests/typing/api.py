@@ -57,6 +57,7 @@ from zae_limiter import (
     WindowType,
     ZAELimiterError,
     __version__,
+    renew_identity,
 )
 
 version: str = __version__
@@ -366,3 +367,7 @@ def use_sync_repository() -> None:
         assert_type(repository.delete_table(), None)
         entity: Entity = repository.get_entity("key-1")
     assert_type(repository.close(), None)
+
+
+def copies() -> None:
+    assert_type(renew_identity(), None)

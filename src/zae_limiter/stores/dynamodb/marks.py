@@ -1,4 +1,10 @@
-"""Marks that tell one write, one bucket's life, one client from another. Unique without asking anybody."""
+"""Marks that tell one write, one bucket's life, one client from another. Unique without asking anybody.
+
+A process that is copied would go on with the same name and the same count, and its copies would take each other's
+writes for their own. So a name is drawn anew in the child of a fork, when a runtime says that it was restored from a
+snapshot (:func:`renew_identity`), and when the wall clock has moved against the timer, as on a machine that was
+stopped and goes on later.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,11 @@ import os
 import secrets
 from functools import lru_cache
 from itertools import count
+from time import monotonic, time
 from weakref import WeakSet
+
+STEP_S = 1.0
+"""How far the wall clock moves against the timer before this may be a copy: more than it is ever slewed by."""
 
 _ALL: WeakSet[Marks] = WeakSet()
 
@@ -17,22 +27,31 @@ BROUGHT_BACK = "!"
 class Marks:
     """One client's source of marks: a name of its own, and a count."""
 
-    __slots__ = ("__weakref__", "_client", "_count")
+    __slots__ = ("__weakref__", "_client", "_count", "_stopped_for")
 
     def __init__(self, client: str | None = None) -> None:
         self._begin(client or secrets.token_hex(5))
         _ALL.add(self)
 
     def _begin(self, client: str) -> None:
+        self._stopped_for = time() - monotonic()
         self._client = client
         self._count = count(1)
 
+    def renew(self) -> None:
+        """Go on under another name."""
+        self._begin(secrets.token_hex(5))
+
     def nonce(self, now: int) -> str:
         """Of one write. It begins with the write's ``now``, by which other clients tell how late it is."""
+        if not -STEP_S < time() - monotonic() - self._stopped_for < STEP_S:
+            self.renew()
         return f"{now:x}.{self._client}{next(self._count):x}"
 
     def incarnation(self) -> str:
         """Of one life of a bucket."""
+        if not -STEP_S < time() - monotonic() - self._stopped_for < STEP_S:
+            self.renew()
         return f"{self._client}{next(self._count):x}"
 
     token = incarnation
@@ -40,6 +59,8 @@ class Marks:
 
     def number(self) -> int:
         """To tell audit events of one millisecond apart, in their order."""
+        if not -STEP_S < time() - monotonic() - self._stopped_for < STEP_S:
+            self.renew()
         return next(self._count) << 40 | int(self._client, 16) & 0xFF_FFFF_FFFF
 
 
@@ -53,11 +74,20 @@ def nonce_time(nonce: str) -> int:
         return 0
 
 
-def _after_fork_in_child() -> None:
-    """A child must not repeat its parent's marks."""
+def renew_identity() -> None:
+    """Say that this process may be one of several copies, restored from one snapshot of a machine or a process.
+
+    Every store of it goes on under a name of its own. The child of a fork, and Lambda's SnapStart, need no call.
+    """
     for marks in list(_ALL):
-        marks._begin(secrets.token_hex(5))
+        marks.renew()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=renew_identity)
+try:
+    from snapshot_restore_py import register_after_restore  # type: ignore[import-not-found] # Lambda's runtime has it
+except ImportError:
+    pass
+else:
+    register_after_restore(renew_identity)

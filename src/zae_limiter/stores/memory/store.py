@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from zae_limiter.bucket import untake
 from zae_limiter.exceptions import NamespaceNotFoundError
@@ -31,6 +33,8 @@ Result = TypeVar("Result")
 
 
 _SERIALS = count()
+_STORES: WeakSet[MemoryStore] = WeakSet()
+_HELD_FOR_FORK: list[MemoryStore] = []
 
 
 class Drawn:
@@ -111,6 +115,7 @@ class MemoryStore:
         self._shortcuts: defaultdict[str, dict[tuple[str, str], Shortcut]] = defaultdict(dict)
         self._spaces: dict[str, MemorySpace] = {}
         self._register(DEFAULT_NAMESPACE, 0)
+        _STORES.add(self)
 
     def __repr__(self) -> str:
         return "MemoryStore()"
@@ -230,3 +235,19 @@ class MemoryStore:
         with self._lock:
             return work()
         yield  # makes this a plan
+
+
+def _before_fork() -> None:
+    """Let no other thread be in the middle of something: a child would have the lock, and nobody to release it."""
+    for store in sorted(_STORES, key=id):
+        store._lock.acquire()
+        _HELD_FOR_FORK.append(store)
+
+
+def _after_fork() -> None:
+    while _HELD_FOR_FORK:
+        _HELD_FOR_FORK.pop()._lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
