@@ -19,7 +19,7 @@ from simulation.model import Model
 from simulation.network import Network
 from simulation.trace import Trace
 from simulation.violations import Place, Verb, owner_of
-from simulation.words import marked_writes, places_written
+from simulation.words import creations, marked_writes, places_written
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
 from zae_limiter.stores.dynamodb.marks import Marks
@@ -182,6 +182,8 @@ class Fleet:
             new = items.get(place)
             if new is not old:
                 changes.append((place, old, new))
+                if new is None and place[1] == "#STATE":
+                    self.books.deleted(place)
                 if old is None and self.faults.index_lag:
                     self._indexed_at[place] = self.now_us + int(self.rng.random() * self.faults.index_lag * 1000)
                 if place[1] == "#STATE":
@@ -210,6 +212,8 @@ class Fleet:
 
     def doubt(self, call: Call, verb: Verb | None) -> None:
         """The answer to a call is lost: it may be charged again, or never come back."""
+        for place, amounts in creations(call):
+            self.books.lose_creation(place, amounts)
         for place, _, amounts in marked_writes(call):
             self.books.lose(place, amounts)
             for stakes in self._stakes_at(place, verb):

@@ -28,6 +28,7 @@ class Books:
         self.least: dict[Owner, Counter[str]] = {}
         self.most: dict[Owner, Counter[str]] = {}
         self.lost: dict[Owner, Counter[str]] = {}
+        self.lost_creations: dict[Owner, Counter[str]] = {}
         self.doubts = 0
 
     def know(self, owner: Owner, amounts: Amounts) -> None:
@@ -57,6 +58,19 @@ class Books:
         account = self.lost.setdefault(owner_of(place), Counter())
         for name, amount in amounts.items():
             account[name] += abs(amount)
+
+    def lose_creation(self, place: Place, amounts: Amounts) -> None:
+        """The answer to a creation was lost: it may arrive when the bucket that others made has been deleted."""
+        self.lost_creations.setdefault(owner_of(place), Counter()).update(amounts)
+
+    def deleted(self, place: Place) -> None:
+        """An operator deleted a bucket: a creation that is still under way may begin it again, unknown to its client.
+
+        That charges what nobody was granted, or gives back what was never taken of the new bucket; it is not told.
+        """
+        for name, amount in self.lost_creations.get(owner_of(place), Counter()).items():
+            bound = self.most if amount > 0 else self.least
+            bound.setdefault(owner_of(place), Counter())[name] += amount
 
     def excuse(self, place: Place) -> None:
         """A bucket was removed, and with it what could have told whether an unanswered write to it was done.

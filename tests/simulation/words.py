@@ -67,6 +67,13 @@ def marked_writes(call: Call) -> Iterator[tuple[Place, str, dict[str, int]]]:
             yield place, *_deed(body)
 
 
+def creations(call: Call) -> Iterator[tuple[Place, dict[str, int]]]:
+    """The buckets a call is to begin: where, and what it takes of them (or gives back)."""
+    for body in bodies(call):
+        if "Item" in body and (place := _place(body["Item"]))[1] == "#STATE":
+            yield place, _deed(body)[1]
+
+
 def _deed(body: Mapping[str, Any]) -> tuple[str, dict[str, int]]:
     if "Item" in body:
         item = body["Item"]
