@@ -33,6 +33,7 @@ from simulation.violations import (
     owner_of,
 )
 from simulation.windows import Window, WindowOfAll
+from zae_limiter.stores.dynamodb.versions import FENCED
 
 Debts = Mapping[Owner, Mapping[str, int]]
 """What those who wrote together may have taken without asking, by bucket and limit."""
@@ -147,12 +148,16 @@ class Oracle:
         self._check_state(place, bucket, bucket.rf, asked=asked, debts={}, touched=set(bucket.limits))
         for name, held in bucket.limits.items():
             self._check_window(place, name, held.terms, bucket.rf, held.tc, draws=bucket.ev > 0)
-        if any(version < self._versions.get(source, 0) for source, version in _sources(place, bucket.cv)):
+        if self._is_behind(place, bucket.cv):
             self.stale_births.add(place)
         else:
             self.stale_births.discard(place)
         if bucket.ev > 0:
             self._check_versions(place, bucket, verb)
+
+    def _is_behind(self, place: Place, cv: str) -> bool:
+        """Whether a version is older than what is configured; that of a bucket that is being removed is none."""
+        return cv != FENCED and any(version < self._versions.get(source, 0) for source, version in _sources(place, cv))
 
     def _divided(self, place: Place, old: Any, new: Any, new_shards: dict[Place, Any], at: int) -> None:
         """One shard has become two."""
@@ -223,7 +228,7 @@ class Oracle:
         rebased = self._is_rebased(before, after, t)
         if rebased and after.rf != t:
             raise Violation(BASELINE, place, f"rebased at {t}, but rf went from {before.rf} to {after.rf}")
-        if after.cv != before.cv:
+        if after.cv != before.cv and not self._is_behind(place, after.cv):
             self.stale_births.discard(place)
         reference = self.references[place]
         total = self._total(place, after)
@@ -260,7 +265,9 @@ class Oracle:
         self._check_state(place, after, t, asked=asked or (), debts=debts, touched=touched)
         for name, delta in deltas.items():
             owed = debts.get(name, 0)
-            self._check_window(place, name, after.limits[name].terms, t, delta, draws=granted > 0, owed=owed)
+            held = after.limits[name]
+            draws = granted > 0 and held.active  # what rests is settled along, and refuses nobody
+            self._check_window(place, name, held.terms, t, delta, draws=draws, owed=owed)
         self._note_moment(place, t)
         if granted > 0 and after.shards > 1:
             self._check_debts(place, [name for name, held in after.limits.items() if held.active])

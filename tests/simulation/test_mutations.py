@@ -15,10 +15,13 @@ from simulation import crowds, violations
 from simulation.mutations import (
     a_joint_draw_demands_only_what_the_largest_needs,
     a_lost_joint_write_is_repeated_at_once,
+    a_shard_bears_its_debts_alone,
     dividing_mints,
     every_shard_is_asked_alone,
     every_write_is_told_in_full,
     everything_is_settled_on_the_first_shard,
+    load_is_an_outage,
+    new_terms_reach_one_shard_before_a_denial,
     old_refusals_weigh_as_much_as_new_ones,
     only_the_old_shard_knows_of_the_division,
     the_gauge_does_not_refill,
@@ -184,10 +187,18 @@ MUTATIONS: list[tuple[str, Mutation, str, frozenset[str]]] = [
     ("C8", only_the_old_shard_knows_of_the_division, "spread", frozenset({violations.CONSERVED})),
     ("C8", every_shard_is_asked_alone, "lone over shards", frozenset({violations.WAIT, violations.NEVER_FOR_EVER})),
     ("C8", everything_is_settled_on_the_first_shard, "lone over shards", frozenset({violations.PAID})),
+    ("debts", a_shard_bears_its_debts_alone, "spread", frozenset({violations.SOLVENT})),
+    (
+        "terms",
+        new_terms_reach_one_shard_before_a_denial,
+        "overrides over shards",
+        frozenset({violations.NEVER_FOR_EVER}),
+    ),
+    ("load", load_is_an_outage, "overload", frozenset({violations.GATE})),
     ("joining", whoever_was_left_out_is_told_it_was_done, "joined", frozenset({violations.BOOKS})),
     ("joining", a_joint_draw_demands_only_what_the_largest_needs, "joined", frozenset({violations.OVERDRAFT})),
     ("joining", a_lost_joint_write_is_repeated_at_once, "crowded", frozenset({violations.BOOKS, violations.TOLD})),
-    ("joining", whoever_leads_never_leaves, "joined", frozenset({violations.PROGRESS, violations.DESKS})),
+    ("joining", whoever_leads_never_leaves, "joined", frozenset({violations.GATE, violations.DESKS})),
 ]
 
 

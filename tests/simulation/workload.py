@@ -204,7 +204,8 @@ class Setter:
                 continue
             except Exception as error:
                 raise Violation(NOTICE, None, f"{change.what} raised {error!r}") from error
-            fleet.oracle.returned(verb, fleet.now)
+            if change.propagates:
+                fleet.oracle.returned(verb, fleet.now)
             change.done()
 
     def died(self, task: Task) -> None:
