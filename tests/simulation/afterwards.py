@@ -1,19 +1,20 @@
 """What must be true when nothing moves any more, and all faults are over.
 
-Nobody is left at a desk. And after a quiet time long enough for every bucket to be full, whoever asks for as much as
-the smallest burst on the way is granted it, however the buckets were divided, and whoever knows of that.
+No caller is left at a desk. After a quiet time long enough for every bucket to be full, a client that asks any of them
+for as much as the smallest burst on the way is granted it, or told a wait after which it is, however the buckets were
+divided, and whether or not the client knows of that.
 """
 
 from __future__ import annotations
 
+from simulation.clients import Client
 from simulation.fleet import Fleet
 from simulation.reference import Reference
 from simulation.violations import DESKS, NEVER_FOR_EVER, Violation
 from simulation.world import World
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.stores.protocol import Draw, Grant, Look
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Look
 
-PATIENCE = 3
 QUIET_MS = 120_000
 """Longer than anybody remembers that a shard is lost, or a denial; and than any two clocks differ."""
 
@@ -28,18 +29,24 @@ def check_desks(fleet: Fleet) -> None:
 
 
 def check_everything_is_granted(fleet: Fleet, world: World) -> None:
-    """After a quiet time everybody gets all there is, asked for at once."""
+    """After a quiet time all there is of any bucket is granted at once, to a stranger and to whoever knows it."""
     world.recover_namespace()
-    rng = fleet.rng
-    entity, resource = rng.choice(world.entities), rng.choice(world.resources)
+    for client in fleet.clients:
+        client.skew = client.lead = 0
+    for entity in world.entities:
+        for resource in world.resources:
+            _check_granted(fleet, world, entity, resource, None)
     knowing = [client for client in fleet.clients if not client.vanished]
-    stranger = fleet.client()
-    client = rng.choice(knowing) if knowing and rng.random() < 0.7 else stranger
-    for one in (client, stranger):
-        one.skew = one.lead = 0
+    if knowing:
+        entity, resource = fleet.rng.choice(world.entities), fleet.rng.choice(world.resources)
+        _check_granted(fleet, world, entity, resource, fleet.rng.choice(knowing))
+
+
+def _check_granted(fleet: Fleet, world: World, entity: str, resource: str, asking: Client | None) -> None:
+    """Granted at once, or after the very wait that was told: by then limits that were raised are filled."""
     _wait_until_full(fleet)
     try:
-        look: Look = fleet.at_once(stranger.space.look(entity, resource, {}, None, fleet.now))
+        look: Look = fleet.at_once(_stranger(fleet).space.look(entity, resource, {}, None, fleet.now))
     except ValidationError:
         return  # no limits hold for it any more
     wanted: dict[str, int] = {}
@@ -50,13 +57,19 @@ def check_everything_is_granted(fleet: Fleet, world: World) -> None:
             wanted[limit.name] = min(wanted.get(limit.name, limit.burst), limit.burst)
     own = look.legs[0].names
     draw = Draw(entity, resource, {name: amount for name, amount in wanted.items() if name in own})
-    outcome = None
-    for _ in range(PATIENCE):  # limits that were raised are obeyed by the first who comes, and filled for the next
-        outcome = fleet.at_once(client.space.draw(draw, fleet.now))
-        if isinstance(outcome, Grant):
-            return
-        _wait_until_full(fleet)
-    raise Violation(NEVER_FOR_EVER, world.place_of((entity, resource)), f"{draw} was refused: {outcome}")
+    outcome = fleet.at_once((asking or _stranger(fleet)).space.draw(draw, fleet.now))
+    if isinstance(outcome, Denial) and outcome.wait_ms is not None:
+        fleet.now_us += outcome.wait_ms * 1000
+        outcome = fleet.at_once((asking or _stranger(fleet)).space.draw(draw, fleet.now))
+    if not isinstance(outcome, Grant):
+        raise Violation(NEVER_FOR_EVER, world.place_of((entity, resource)), f"{draw} was refused: {outcome}")
+
+
+def _stranger(fleet: Fleet) -> Client:
+    """A client that knows nothing, and whose clock is right."""
+    stranger = fleet.client()
+    stranger.skew = stranger.lead = 0
+    return stranger
 
 
 def _wait_until_full(fleet: Fleet) -> None:

@@ -170,18 +170,16 @@ class Oracle:
         self._check_state(place, bucket, bucket.rf, asked=asked, debts={}, touched=set(bucket.limits))
         for name, held in bucket.limits.items():
             self._check_window(place, name, held.terms, bucket.rf, held.tc, draws=bucket.ev > 0)
-        if self._is_stale(place, bucket):
+        if self._is_behind(place, bucket.cv):
             self.stale_births.add(place)
         else:
             self.stale_births.discard(place)
         if bucket.ev > 0:
             self._check_versions(place, bucket, verb)
 
-    def _is_stale(self, place: Place, bucket: Bucket) -> bool:
-        """Whether it obeys something older than what is configured."""
-        if bucket.cv == FENCED:
-            return False
-        return any(version < self._versions.get(source, 0) for source, version in _sources(place, bucket.cv))
+    def _is_behind(self, place: Place, cv: str) -> bool:
+        """Whether a version is older than what is configured; that of a bucket that is being removed is none."""
+        return cv != FENCED and any(version < self._versions.get(source, 0) for source, version in _sources(place, cv))
 
     def _divided(self, place: Place, old: Any, new: Any, new_shards: dict[Place, Any], at: int) -> None:
         """One shard has become two."""
@@ -259,7 +257,7 @@ class Oracle:
         rebased = self._is_rebased(before, after, t)
         if rebased and after.rf != t:
             raise Violation(BASELINE, place, f"rebased at {t}, but rf went from {before.rf} to {after.rf}")
-        if after.cv != before.cv and not self._is_stale(place, after):
+        if after.cv != before.cv and not self._is_behind(place, after.cv):
             self.stale_births.discard(place)
         reference = self.references[place]
         total = self._total(place, after)
@@ -301,7 +299,9 @@ class Oracle:
         self._check_state(place, after, t, asked=asked or (), debts=debts, touched=touched)
         for name, delta in deltas.items():
             owed = debts.get(name, 0)
-            self._check_window(place, name, after.limits[name].terms, t, delta, draws=granted > 0, owed=owed)
+            held = after.limits[name]
+            draws = granted > 0 and held.active  # what rests is settled along, and refuses nobody
+            self._check_window(place, name, held.terms, t, delta, draws=draws, owed=owed)
         self._note_moment(place, t)
         if granted > 0 and after.shards > 1:
             self._check_debts(place, [name for name, held in after.limits.items() if held.active])

@@ -145,6 +145,19 @@ def a_namespace_is_deleted_without_fences(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(registry.RegistryVerbs, "_fence", fence)
 
 
+def a_shard_bears_its_debts_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(booking, "fits", lambda image, deltas, now: True)
+    patch.setattr(booking, "Wish", lambda *deltas, **named: Wish(*deltas, **{**named, "held": False}))
+
+
+def new_terms_reach_one_shard_before_a_denial(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LegUnderWay, "is_stale_anywhere", lambda self, images: self.is_stale)
+
+
+def load_is_an_outage(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(drawing.DrawUnderWay, "_is_load", lambda self, failure: False)
+
+
 # Coalescing
 
 

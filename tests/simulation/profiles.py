@@ -163,6 +163,13 @@ PROFILES = {
         ),
         Profile("lone over shards", Habits(idle=30, hold=10, settles=0.7), clients=1, rounds=60, wcu=10),
         Profile("patient", Habits(idle=500, settles=0.2, limits=TIGHT), clients=1, rounds=50, wcu=10),
+        Profile(
+            "overrides over shards",
+            Habits(idle=10, hold=10, overrides=0.4, limits=WIDE),
+            clients=3,
+            rounds=14,
+            wcu=10,
+        ),
         Profile("spread", Habits(idle=10, hold=15, limits=WIDE), clients=4, tasks=2, rounds=16, wcu=20),
         Profile(
             "shards",

@@ -44,6 +44,7 @@ SCHEDULES = {
     "given clocks over shards": 25,
     "lone over shards": 75,
     "patient": 50,
+    "overrides over shards": 50,
     "spread": 50,
     "shards": 50,
     "shards up a tree": 25,
@@ -55,7 +56,17 @@ SCHEDULES = {
 }
 """How many of each fit into two minutes."""
 
-DIVIDED = {"lone over shards", "spread", "crush", "shards", "shards up a tree", "load", "operators", "everything"}
+DIVIDED = {
+    "lone over shards",
+    "overrides over shards",
+    "spread",
+    "crush",
+    "shards",
+    "shards up a tree",
+    "load",
+    "operators",
+    "everything",
+}
 JOINED = {"joined", "crowded", "shards", "everything"}
 """Profiles in which buckets must really be divided, and writes really be joined."""
 
@@ -131,6 +142,14 @@ KEPT_SEEDS = [
     ("shards", 20119),
     # One shard kept the terms of a call that brought its own: the whole burst was refused for ever.
     ("everything", 770000451),
+    # A joint write was repeated alone, by the mark of all and computed for an earlier moment than that stands for.
+    ("crowded", 770000234),
+    ("shards up a tree", 770000130),
+    # A call with limits of its own met a bucket that was created by an old config, before its creator looked again.
+    ("shards up a tree", 770000181),
+    ("shards", 5280),
+    # What was settled on a limit that rests, together with a draw, was taken for a grant of it.
+    ("shards", 990000133),
 ]
 """Profiles and seeds of schedules that failed once, and why."""
 

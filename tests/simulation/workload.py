@@ -214,7 +214,8 @@ class Setter:
             except Exception as error:
                 raise Violation(NOTICE, None, f"{change.what} raised {error!r}") from error
             verb.over = True
-            fleet.oracle.returned(verb, fleet.now)
+            if change.propagates:
+                fleet.oracle.returned(verb, fleet.now)
             change.done()
 
     def died(self, task: Task) -> None:

@@ -53,6 +53,8 @@ class Change(NamedTuple):
     plan: Plan[Any]
     expected: tuple[type[Exception], ...] = ()
     done: Callable[[], None] = lambda: None
+    propagates: bool = True
+    """Whether all who come later obey it, and not only those whose cache is older."""
 
 
 NAMES = ("rps", "tpm", "day")
@@ -291,10 +293,12 @@ class World:
         }
         if kind in scopes:
             scope = scopes[kind]
+            told = rng.random() < 0.8
             if kind != "system" and rng.random() < 0.3:
-                return Change("delete", f"delete {scope}", space.delete_config(scope, None, True, now))
-            limits = some_limits(rng)
-            return Change("set", f"set {scope}", space.set_config(scope, limits, None, None, True, now))
+                plan = space.delete_config(scope, None, told, now)
+                return Change("delete", f"delete {scope}", plan, propagates=told)
+            plan = space.set_config(scope, some_limits(rng), None, None, told, now)
+            return Change("set", f"set {scope}", plan, propagates=told)
         if kind == "reset":
             return Change("reset", f"reset {entity}", space.reset(entity, rng.choice((None, resource)), None, now))
         if kind == "parent":

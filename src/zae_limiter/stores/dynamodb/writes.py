@@ -74,7 +74,6 @@ class Wish(NamedTuple):
     ``rebase``: to those it has, so that nothing computed for the old baseline can be done any more.
     ``fill``: fill every limit. ``grants`` is added to the count of grants.
 
-    ``partly``: this shard pays only for the limits it is asked for; its others must not be deeper in debt than seen.
     ``held``: what is taken must be there, and nothing comes back to a limit in debt, though it is no draw.
     ``exactly``: these limits must hold what they were seen to hold.
     ``unmarked``: this mark must not be in the ring.
@@ -87,7 +86,6 @@ class Wish(NamedTuple):
     grants: int = 0
     fill: bool = False
     rebase: bool = False
-    partly: bool = False
     held: bool = False
     exactly: frozenset[str] = frozenset()
     unmarked: str | None = None
@@ -203,10 +201,7 @@ def _move(
         return _time_to_fill(limit, burst - level + delta, balance.shards)
     floor: int | None = None
     if wish.needed is not None and active:
-        if wish.partly and balance.name not in wish.needed:
-            floor = min(-a, balance.tk)
-        else:
-            floor = wish.needed.get(balance.name, 0) - a
+        floor = wish.needed.get(balance.name, 0) - a
     elif wish.held and delta:
         floor = down - a
     elif bounded:

@@ -193,7 +193,7 @@ class BookingPlans(RewritingPlans):
             booking.key,
             image,
             Wish(booking.deltas, grants=booking.grants, rebase=sure, held=image.shards > 1, owed=booking.leg.limits),
-            max(now, image.rf + 1) if sure else now,
+            booking.moment_to_repeat(now) if sure else now,
             booking.nonce,
             until,
             anchor=booking.anchor if sure else None,

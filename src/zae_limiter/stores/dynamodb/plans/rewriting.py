@@ -369,15 +369,20 @@ class RewritingPlans(PostingPlans):
     def check_terms_of_new(self, key: Key, terms: Terms, now: int, until: Window) -> Plan[None]:
         """A config may have changed while its bucket was being created, unseen by who changed it. Look once."""
         memory = self.images.get(key)
+        seen, obeyed = (None if memory is None else memory.image), terms.cv
         try:
-            standing = yield from self.whole_standing(terms.leg.entity_id, terms.leg.resource, until, fresh=True)
-            current = standing.terms_of(terms.leg) if terms.leg.source == "call" else standing.terms()
-            if memory is None or terms.cv == (standing.cv if current is None else current.cv):
-                return
-            if current is None:
-                yield from self._restamp(key, memory.image, standing.cv, now, until)
-            else:
-                yield from self.adopt(key, memory.image, current, now, until)
+            for _ in range(CHANGES_FOLLOWED):
+                standing = yield from self.whole_standing(terms.leg.entity_id, terms.leg.resource, until, fresh=True)
+                current = standing.terms_of(terms.leg) if terms.leg.source == "call" else standing.terms()
+                if seen is None or obeyed == (standing.cv if current is None else current.cv):
+                    return
+                if current is None:
+                    yield from self._restamp(key, seen, standing.cv, now, until)
+                    return
+                seen = yield from self.adopt(key, seen, current, now, until)
+                if terms.leg.source == "call" or seen is None or seen.cv == current.cv:
+                    return
+                obeyed = seen.cv  # a call with limits of its own came first, and may know as little of the change
         except (Refused, NoAnswer):
             return  # the next acquire that resolves will see it
 

@@ -263,9 +263,11 @@ def _draw_from_several(taking: Taking, leg: LegUnderWay, shards: Sequence[tuple[
     leg.key = next(iter(payment))
     leg.image = images[leg.key]
     leg.drop_anchor()
+    in_debt = _in_debt(leg, shards, taking.now)
+    written = payment if not in_debt else payment | {key: {} for key in images if key not in payment}
     writes = []
-    for place, (key, deltas) in enumerate(payment.items()):
-        wish = Wish(deltas, deltas, grants=int(place == 0), partly=True)
+    for place, (key, deltas) in enumerate(written.items()):
+        wish = Wish(deltas, deltas, grants=int(place == 0), exactly=in_debt)
         writes.append({"Update": dict(space.params(key, images[key], wish, taking.now, leg.nonce, taking.until))})
     leg.payers = list(payment.items())
     doubts: list[NoAnswer] = []
@@ -289,12 +291,23 @@ def _draw_from_several(taking: Taking, leg: LegUnderWay, shards: Sequence[tuple[
         leg.payers = ()
         return False
     leg.granted_at = taking.now
-    for key, deltas in payment.items():
+    for key, deltas in written.items():
         image = after_taking(images[key], leg.terms, deltas, taking.now, leg.nonce, grants=int(key == leg.key))
         space.images.see(key, image, taking.now)
     memory = space.images.get(leg.key)
     leg.image = None if memory is None else memory.image
     return True
+
+
+def _in_debt(leg: LegUnderWay, shards: Sequence[tuple[Key, Image]], now: int) -> frozenset[str]:
+    """The limits of which some shard is in debt, although all together are not.
+
+    That is so when new terms reached the shards of a bucket in debt one after the other; and when they were read while
+    a debt was being written. So all of them must be as they were seen.
+    """
+    return frozenset(
+        balance.name for _, image in shards for balance in adopted(image, leg.terms, now) if balance.level(now) < 0
+    )
 
 
 def relieve_hot(taking: Taking, leg: LegUnderWay) -> Plan[None]:
