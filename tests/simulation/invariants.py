@@ -70,6 +70,7 @@ class Oracle:
         self.incomplete: set[tuple[tuple[str, str], str]] = set()
         self.stale_births: set[Place] = set()
         self.excused = 0
+        self.swept = 0
         self._read: dict[Place, tuple[Any, Bucket]] = {}
         self._windows: dict[Place, dict[str, Window]] = {}
         self._windows_of_all: dict[Owner, dict[str, WindowOfAll]] = {}
@@ -100,6 +101,9 @@ class Oracle:
         for place, old, new in changes:
             if place[1] != "#STATE":
                 self._configured(place, new, verb)
+            elif new is None and verb is not None and verb.kind == "sweep":
+                self.swept += 1
+                self.expired(place, at + self.fastest_clock_ms)  # it may be full by a clock that is ahead
             elif new is None:
                 self._check_meant(place, verb, "delete")
                 self._forget(place)

@@ -21,6 +21,8 @@ class Profile:
     tasks: int = 1
     rounds: int = 6
     setters: int = 0
+    keepers: int = 0
+    """Aggregators, which divide what they think is busy, and sweep."""
     changes: int = 3
     config_ttl_ms: int = 60_000
     deadline_ms: int = 2_000
@@ -186,6 +188,7 @@ PROFILES = {
             tasks=4,
             rounds=8,
             setters=1,
+            keepers=1,
             config_ttl_ms=5_000,
             wcu=10,
         ),
@@ -204,6 +207,7 @@ PROFILES = {
             tasks=2,
             rounds=10,
             setters=1,
+            keepers=1,
             config_ttl_ms=5_000,
             wcu=10,
         ),
@@ -240,6 +244,16 @@ PROFILES = {
             changes=8,
             config_ttl_ms=2_000,
         ),
+        Profile(
+            "sweeps",
+            Habits(idle=10, hold=10, gap=0.1, limits=WIDE),
+            Faults(skew=1_000, late=0.02, lost=0.01, conflict=0.02),
+            clients=3,
+            rounds=24,
+            keepers=2,
+            ttl_margin_s=5,
+            wcu=5,
+        ),
         Profile("joined", Habits(idle=5, hold=10), clients=2, tasks=8, rounds=4),
         Profile(
             "crowded",
@@ -275,6 +289,7 @@ PROFILES = {
             tasks=5,
             rounds=4,
             setters=2,
+            keepers=1,
             config_ttl_ms=5_000,
             wcu=20,
         ),

@@ -12,7 +12,7 @@ from simulation.fleet import Fleet
 from simulation.profiles import PROFILES, Profile
 from simulation.trace import FailedSchedule
 from simulation.violations import Violation, shard_of
-from simulation.workload import Setter, Worker
+from simulation.workload import Keeper, Setter, Worker
 from simulation.world import World
 
 
@@ -30,6 +30,8 @@ class Summary:
     splits: int = 0
     split: int = 0
     """In how many of them a bucket was divided."""
+    swept: int = 0
+    """Shards that were removed because their bucket was idle."""
     joint_writes: int = 0
     joined: int = 0
     """In how many of them one write was for several callers."""
@@ -54,7 +56,7 @@ class Schedule:
         lone = profile.calm and profile.clients * profile.tasks == 1 and not profile.setters
         self.world = World(self.fleet, profile.habits, calm=profile.calm, lone=lone, answered=profile.answered)
         self.workers: list[Worker] = []
-        self._at_work: dict[Client, list[Worker | Setter]] = {}
+        self._at_work: dict[Client, list[Worker | Setter | Keeper]] = {}
         self.fleet.replace = self._replace
         for _ in range(profile.clients):
             client = self._client()
@@ -62,6 +64,9 @@ class Schedule:
         for _ in range(profile.setters):
             client = self._client()
             self._employ(client, [Setter(self.world, client, profile.changes)])
+        for _ in range(profile.keepers):
+            client = self._client()
+            self._employ(client, [Keeper(self.world, client, profile.rounds)])
         faults = profile.faults
         self._every(faults.expire_every, self.fleet.expire)
         self._every(faults.delete_every, self._delete_a_bucket)
@@ -85,7 +90,7 @@ class Schedule:
     def _client(self) -> Client:
         return self.fleet.client(config_ttl_ms=self.profile.config_ttl_ms)
 
-    def _employ(self, client: Client, workers: Iterable[Worker | Setter]) -> None:
+    def _employ(self, client: Client, workers: Iterable[Worker | Setter | Keeper]) -> None:
         for worker in workers:
             self._at_work.setdefault(client, []).append(worker)
             if isinstance(worker, Worker):
@@ -143,6 +148,7 @@ class Schedule:
         summary.split += splits > 0
         summary.joint_writes += joint_writes
         summary.joined += joint_writes > 0
+        summary.swept += fleet.oracle.swept
         summary.excused += fleet.oracle.excused
         summary.unresolved += sum(client.space.unresolved for client in fleet.clients)
         summary.calls += fleet.network.calls

@@ -50,6 +50,7 @@ SCHEDULES = {
     "shards up a tree": 25,
     "operators": 40,
     "namespaces": 40,
+    "sweeps": 50,
     "joined": 75,
     "crowded": 75,
     "everything": 75,
@@ -148,6 +149,8 @@ KEPT_SEEDS = [
     # A call with limits of its own met a bucket that was created by an old config, before its creator looked again.
     ("shards up a tree", 770000181),
     ("shards", 5280),
+    # A bucket was deleted and began anew while it was divided: it got a shard that its new first one knew nothing of.
+    ("shards up a tree", 6565),
     # What was settled on a limit that rests, together with a draw, was taken for a grant of it.
     ("shards", 990000133),
 ]
@@ -180,6 +183,11 @@ def test_a_bucket_with_room_is_never_divided() -> None:
 @pytest.mark.parametrize(("profile", "seed"), KEPT_SEEDS)
 def test_what_failed_once_holds(profile: str, seed: int) -> None:
     Schedule(PROFILES[profile], seed).run()
+
+
+def test_idle_buckets_are_really_swept() -> None:
+    summary = run_schedules("sweeps", range(SEED, SEED + 20))
+    assert summary.swept > 0
 
 
 def test_faults_really_happen() -> None:

@@ -51,10 +51,11 @@ def only_looks_at_buckets(call: Call) -> bool:
 
 
 def bodies(call: Call) -> Iterator[Mapping[str, Any]]:
-    """The writes of single items a call consists of."""
+    """The writes of single items a call consists of; what it deletes is left out."""
     if call.operation == "TransactWriteItems":
         for part in call.params["TransactItems"]:
-            yield from part.values()
+            if "Delete" not in part:
+                yield from part.values()
     elif call.operation in ("UpdateItem", "PutItem"):
         yield call.params
 

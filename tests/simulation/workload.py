@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 
 from simulation.clients import Client, Task
 from simulation.fleet import Fleet
 from simulation.ledger import taken_by
-from simulation.violations import GATE, NOTICE, PROGRESS, Verb, Violation
+from simulation.violations import GATE, NOTICE, PROGRESS, Verb, Violation, owner_of, shard_of
 from simulation.world import World
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
 from zae_limiter.running.plan import READ_CLOCK, Interrupted, Pause, Plan
+from zae_limiter.stores.dynamodb.plans.sweeping import sweep
+from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
+from zae_limiter.stores.dynamodb.snapshots import Life
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
+from zae_limiter_aggregator.pressure import Load, pressure_of
+from zae_limiter_aggregator.relieving import Relief
 
 SETTLE_PAUSES_MS = (20, 100)
 """Between the tries of a lease that ends, as leases do it."""
@@ -180,6 +186,49 @@ def _owed(legs: tuple[Leg, ...], owed: Mapping[str, int]) -> list[tuple[tuple[st
         ((leg.entity_id, leg.resource), {name: delta * 1000 for name, delta in owed.items() if name in leg.names})
         for leg in legs
     ]
+
+
+class Keeper:
+    """One task of one client, as the aggregator: it divides buckets by records it reads late, and sweeps idle ones."""
+
+    def __init__(self, world: World, client: Client, rounds: int) -> None:
+        self.world = world
+        self.client = client
+        self.rounds = rounds
+
+    def life(self, task: Task) -> Plan[None]:
+        """All of its rounds."""
+        fleet = self.client.fleet
+        asking = self.client.space.asking
+        while self.rounds > 0:
+            self.rounds -= 1
+            seen = self._record()
+            yield from Pause(self.world.idle_ms(fleet.rng) * 3)
+            plan: Plan[object]
+            if seen is None or fleet.rng.random() < 0.5:
+                task.verb = Verb("sweep", self.client.name, fleet.now)
+                plan = sweep(asking, self.world.ns)
+            else:
+                task.verb = Verb("relieve", self.client.name, fleet.now)
+                plan = Relief(asking)(seen)
+            with suppress(Refused, NoAnswer):
+                yield from plan
+            task.verb.over = True
+
+    def _record(self) -> Load | None:
+        """What the stream tells of some bucket now; it is read later."""
+        fleet = self.client.fleet
+        places = [place for place in fleet.items if place[1] == "#STATE"]
+        if not places:
+            return None
+        place = fleet.rng.choice(places)
+        item = fleet.items[place]
+        entity, resource = owner_of(place)
+        life = Life(self.world.ns, entity, resource, shard_of(place), item["inc"]["S"])
+        return pressure_of(life, item, self.client.clock())
+
+    def died(self, task: Task) -> None:
+        """Nothing is lost: another one will look."""
 
 
 class Setter:

@@ -171,7 +171,7 @@ class World:
 
     def _names(self, entity: str, resource: str) -> list[str]:
         """The limits that hold, as the table says."""
-        ns = self._ns()
+        ns = self.ns
         own = f"{ns}/ENTITY#{entity}"
         for place in (
             (own, f"#CONFIG#{resource}"),
@@ -184,12 +184,14 @@ class World:
                 return item["order"]["S"].split(",")  # type: ignore[no-any-return]
         return ["rps"]
 
-    def _ns(self) -> str:
+    @property
+    def ns(self) -> str:
+        """The id of the namespace."""
         return self.fleet.items[REGISTERED]["ns"]["S"]  # type: ignore[no-any-return]
 
     def place_of(self, owner: tuple[str, str]) -> tuple[str, str]:
         """Where a bucket is."""
-        return f"{self._ns()}/BUCKET#{owner[0]}#{owner[1]}#0", "#STATE"
+        return f"{self.ns}/BUCKET#{owner[0]}#{owner[1]}#0", "#STATE"
 
     def check_route(self, draw: Draw, grant: Grant) -> None:
         """A grant takes from the entity and from every ancestor that has limits, in order."""

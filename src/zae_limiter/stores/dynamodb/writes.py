@@ -196,7 +196,8 @@ def _move(
     if balance.name in wish.exactly:
         level = balance.level(now)
         write.demand(tk, "=", balance.tk)
-        write.set(tk, level - delta - a + shift)
+        if delta or shift:
+            write.set(tk, level - delta - a + shift)
         write.add(f"b_{balance.name}_tc", delta)
         return _time_to_fill(limit, burst - level + delta, balance.shards)
     floor: int | None = None
