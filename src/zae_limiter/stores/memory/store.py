@@ -32,6 +32,9 @@ from zae_limiter.stores.refusals import not_deleted_yet
 Result = TypeVar("Result")
 
 
+FORK_PATIENCE_S = 5.0
+"""How long a fork waits for a thread that uses a store: none takes a thousandth of that."""
+
 _SERIALS = count()
 _STORES: WeakSet[MemoryStore] = WeakSet()
 _HELD_FOR_FORK: list[MemoryStore] = []
@@ -240,8 +243,8 @@ class MemoryStore:
 def _before_fork() -> None:
     """Let no other thread be in the middle of something: a child would have the lock, and nobody to release it."""
     for store in sorted(_STORES, key=id):
-        store._lock.acquire()
-        _HELD_FOR_FORK.append(store)
+        if store._lock.acquire(timeout=FORK_PATIENCE_S):
+            _HELD_FOR_FORK.append(store)
 
 
 def _after_fork() -> None:
