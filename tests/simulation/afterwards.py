@@ -7,10 +7,12 @@ divided, and whether or not the client knows of that.
 
 from __future__ import annotations
 
+from math import inf
+
 from simulation.clients import Client
 from simulation.fleet import Fleet
-from simulation.reference import Reference
-from simulation.violations import DESKS, NEVER_FOR_EVER, Violation
+from simulation.invariants import TOLERATED_MS, Oracle
+from simulation.violations import DESKS, NEVER_FOR_EVER, Place, Violation
 from simulation.world import World
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Look
@@ -57,12 +59,29 @@ def _check_granted(fleet: Fleet, world: World, entity: str, resource: str, askin
             wanted[limit.name] = min(wanted.get(limit.name, limit.burst), limit.burst)
     own = look.legs[0].names
     draw = Draw(entity, resource, {name: amount for name, amount in wanted.items() if name in own})
+    longest_wait = _longest_wait(fleet)
     outcome = fleet.at_once((asking or _stranger(fleet)).space.draw(draw, fleet.now))
     if isinstance(outcome, Denial) and outcome.wait_ms is not None:
+        if outcome.wait_ms > longest_wait:
+            raise Violation(NEVER_FOR_EVER, world.place_of((entity, resource)), f"{draw} is told to wait: {outcome}")
         fleet.now_us += outcome.wait_ms * 1000
         outcome = fleet.at_once((asking or _stranger(fleet)).space.draw(draw, fleet.now))
     if not isinstance(outcome, Grant):
         raise Violation(NEVER_FOR_EVER, world.place_of((entity, resource)), f"{draw} was refused: {outcome}")
+
+
+def _longest_wait(fleet: Fleet) -> float:
+    """How long a denial may be where a wrong clock has written: a bucket that owes goes on from what it owed then."""
+    oracle, now = fleet.oracle, fleet.now
+    astray = [place for place in oracle.references if oracle.is_far_ahead(place, now)]
+    if not astray:
+        return inf
+    waits = [
+        _full_once_brought_back(oracle, place, name, now) - now
+        for place in astray
+        for name in oracle.references[place].positions
+    ]
+    return max(waits) + TOLERATED_MS
 
 
 def _stranger(fleet: Fleet) -> Client:
@@ -75,7 +94,7 @@ def _stranger(fleet: Fleet) -> Client:
 def _wait_until_full(fleet: Fleet) -> None:
     oracle = fleet.oracle
     full_at = [
-        _full_from_empty(reference, name, fleet.now)
+        _full_once_brought_back(oracle, place, name, fleet.now)
         if oracle.is_far_ahead(place, fleet.now)
         else reference.full_at(name)
         for place, reference in oracle.references.items()
@@ -84,10 +103,12 @@ def _wait_until_full(fleet: Fleet) -> None:
     fleet.now_us = max([fleet.now, *full_at]) * 1000 + QUIET_MS * 1000
 
 
-def _full_from_empty(reference: Reference, name: str, now: int) -> int:
+def _full_once_brought_back(oracle: Oracle, place: Place, name: str, now: int) -> int:
     """What a clock that is wrong has written is nobody's wait: it is brought back by the first who comes."""
+    reference = oracle.references[place]
     terms = reference.terms[name]
-    return now + terms.burst * terms.rp // terms.ra
+    owed = min(reference.level(name, oracle.latest_moment(place)), 0)
+    return now - (owed - terms.burst) * terms.shards * terms.rp // terms.ra + 1
 
 
 def everything_is_over(fleet: Fleet, world: World) -> None:

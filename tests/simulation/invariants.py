@@ -316,8 +316,12 @@ class Oracle:
 
     def is_far_ahead(self, place: Place, at: int) -> bool:
         """Whether a clock that is wrong has written to a bucket, and nobody has brought it back yet."""
+        return self.latest_moment(place) > at + TOLERATED_MS - CORRECTED_BY_MS
+
+    def latest_moment(self, place: Place) -> int:
+        """The latest moment that a bucket was written for, as far as it tells."""
         known = self._read.get(place)
-        return known is not None and latest(known[1]) > at + TOLERATED_MS - CORRECTED_BY_MS
+        return 0 if known is None else latest(known[1])
 
     def _mended(self, place: Place, before: Bucket, after: Bucket, at: int) -> None:
         """A bucket was brought back: it goes on from now with what it held at a moment it was written for.
