@@ -345,9 +345,10 @@ class Bucket:
         return changes
 
     def refill(self, now: int) -> None:
-        """Full again, the limits that rest too."""
+        """Full again, the limits that rest too; from ``now`` on, so that they are full also if the clock steps back."""
+        self.advance(now)
         for balance in (*self.balances, *self.retired.values()):
-            balance.tk = balance.bx - balance.since_rf(now)
+            balance.tk = balance.bx
 
     def counters(self) -> dict[str, int]:
         """What was ever taken, net, per limit, in millitokens."""

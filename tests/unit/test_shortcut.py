@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zae_limiter import Limit, SyncRateLimiter, ZAELimiterError
@@ -67,6 +67,7 @@ def everything(made: SyncRateLimiter) -> Any:
 
 
 @given(st.lists(steps, max_size=25))
+@example([("key", {}, 0, ""), ("key", {"rps": 6}, 1, "reset"), ("project", {}, -900, "")])
 def test_the_shortcut_does_what_the_long_way_does(schedule: list[Any]) -> None:
     clock = FakeClock()
     short, long = limiter(clock), limiter(clock)

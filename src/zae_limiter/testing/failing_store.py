@@ -58,7 +58,7 @@ class FailingStore:
 
         With ``applied=True`` the store does what it was asked, and only the reply is lost.
         """
-        self._troubles.append(Trouble(verb, times, error or _lost(applied), applied))
+        self._troubles.append(Trouble(verb, times, error or _lost(applied), applied=applied))
 
     def overload(self, *, times: int | None = None) -> None:
         """Let acquires be denied because of load, a number of times (or until :meth:`heal`).
