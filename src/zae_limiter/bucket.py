@@ -345,7 +345,7 @@ class Bucket:
         return changes
 
     def refill(self, now: int) -> None:
-        """Full again, the limits that rest too; from ``now`` on, so that they are full also if the clock steps back."""
+        """Full again, the limits that rest too, as of ``now``: also for a clock that steps back."""
         self.advance(now)
         for balance in (*self.balances, *self.retired.values()):
             balance.tk = balance.bx
