@@ -83,11 +83,15 @@ def renew_identity() -> None:
         marks.renew()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=renew_identity)
-try:
-    from snapshot_restore_py import register_after_restore  # type: ignore[import-not-found] # Lambda's runtime has it
-except ImportError:
-    pass
-else:
+def _renew_in_copies() -> None:
+    """Renew it wherever it is said that this process is a copy: after a fork, and by Lambda's runtime."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=renew_identity)
+    try:
+        from snapshot_restore_py import register_after_restore  # type: ignore[import-not-found]
+    except ImportError:
+        return
     register_after_restore(renew_identity)
+
+
+_renew_in_copies()
