@@ -29,6 +29,7 @@ NEVER_THERE = (
     *("with ", "try:", "finally:", "return connection", "connection.close()", "gate.leave()"),
     *(
         "return (yield from self._write(work))",
+        "return (yield from work(now, proven))",
         "outcome = yield from ",
         "if outcome.__class__ is Grant",
         "receipt._",
