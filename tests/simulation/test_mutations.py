@@ -39,7 +39,6 @@ from simulation.mutations import (
 from simulation.profiles import PROFILES
 from simulation.schedule import Schedule, run_schedules
 from simulation.trace import STEPS_TOLD, FailedSchedule
-from simulation.violations import Violation
 from zae_limiter.bucket import Balance
 from zae_limiter.stores.dynamodb import writes
 from zae_limiter.stores.dynamodb.plans import drawing, rewriting, taking, writing
@@ -243,11 +242,13 @@ def failures(profile: str) -> Iterator[FailedSchedule]:
 
 
 def test_undoing_c4_makes_the_fleet_fight_over_the_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert crowds.measured(200, 100, seconds=3).worst < 8
+    crowd = crowds.measured(200, 100, seconds=3)
+    assert crowd.worst < 8
+    assert crowd.denied == 0
     every_write_moves_the_baseline(monkeypatch)
-    with pytest.raises(Violation) as caught:
-        crowds.measured(200, 100, seconds=3)
-    assert caught.value.invariant == violations.PROGRESS
+    fighting = crowds.measured(200, 100, seconds=3)
+    assert fighting.worst > 8
+    assert fighting.denied > 0, "there was enough for all of them"
 
 
 def test_a_failure_tells_the_story_of_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
