@@ -291,7 +291,7 @@ def test_an_interrupt_in_the_event_loop_loses_nothing_either(tmp_path: Path) -> 
 
         at = 0
         while True:
-            gc.collect()  # what the last interrupt left behind is not to be dropped while this one is due
+            gc.disable()  # what the last interrupt left behind is not to be dropped while this one is due
             interrupter.begin(at)
             loop = asyncio.new_event_loop()
             try:
@@ -300,6 +300,7 @@ def test_an_interrupt_in_the_event_loop_loses_nothing_either(tmp_path: Path) -> 
                 pass
             finally:
                 sys.settrace(None)
+                gc.enable()
                 loop.close()
             assert world.paid() == [0] * 4, interrupter.where
             assert limiter.repository.unresolved == 0, interrupter.where
