@@ -143,7 +143,8 @@ KEPT_SEEDS = [
     ("shards", 20119),
     # One shard kept the terms of a call that brought its own: the whole burst was refused for ever.
     ("everything", 770000451),
-    # A joint write was repeated alone, by the mark of all and computed for an earlier moment than that stands for.
+    # A joint write was repeated alone by the mark of all: the others took it for theirs, and gave back what none took.
+    ("crowded", 881000961),
     ("crowded", 770000234),
     ("shards up a tree", 770000130),
     # A call with limits of its own met a bucket that was created by an old config, before its creator looked again.

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeAlias
 from zae_limiter.running.plan import Bell, Interrupted
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.keys import Key
-from zae_limiter.stores.dynamodb.marks import nonce_time
 from zae_limiter.stores.dynamodb.requests import Answer, NoAnswer, Refused
 from zae_limiter.stores.protocol import Leg
 
@@ -40,6 +39,8 @@ class Booking:
     done = False
     doubtful = False
     """It may have been done: an answer was lost."""
+    joint = False
+    """Its mark is that of a write for several: it must not be written alone by that."""
     untold = False
     """Nobody can tell any more whether a lost try of it was done."""
     anchor: str | None = None
@@ -96,15 +97,9 @@ class Booking:
         image = self.image
         return self.doubtful and image is not None and self.anchor in image.ring
 
-    def moment_to_repeat(self, now: int) -> int:
-        """What the repetition of a lost try is computed for: not before the moment its mark stands for, by which
-        another caller of this process may have written it along."""
-        assert self.image is not None
-        return max(now, self.image.rf + 1, nonce_time(self.nonce))
-
     def begin_anew(self, nonce: str) -> None:
         """The next try is another write, with a mark of its own: no mark is ever applied twice."""
-        self.doubtful = False
+        self.doubtful = self.joint = False
         self.nonce, self.inc, self.void_mark = nonce, "", ""
 
     def let_credits_go(self) -> None:

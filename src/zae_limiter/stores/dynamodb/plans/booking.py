@@ -64,6 +64,9 @@ class BookingPlans(RewritingPlans):
             if unseen:
                 yield from self._look_at(unseen, now, until)
             for booking in [booking for booking in pending if not booking.done]:
+                if booking.doubtful and booking.joint:
+                    yield from self._make_sure(booking, now, until)
+                    continue
                 booking.drop_anchor()
                 creating = booking.inc and booking.image is None  # its repetition is recognised by what it creates
                 if booking.doubtful and not creating and not booking.can_be_sure():
@@ -177,7 +180,8 @@ class BookingPlans(RewritingPlans):
                 memory.took(deltas)
 
     def _make_sure(self, booking: Booking, now: int, until: Window) -> Plan[None]:
-        """Its shard cannot bear it alone, and a lost try of it may have been done: find out before it is shared."""
+        """A lost try of it may have been done, together with others or by a shard that cannot bear it any more: find
+        out before it is written in another way."""
         booking.done = yield from self.void(booking, now, until)
         if not booking.done and booking.untold:
             booking.let_credits_go()
@@ -193,7 +197,7 @@ class BookingPlans(RewritingPlans):
             booking.key,
             image,
             Wish(booking.deltas, grants=booking.grants, rebase=sure, held=image.shards > 1, owed=booking.leg.limits),
-            booking.moment_to_repeat(now) if sure else now,
+            max(now, image.rf + 1) if sure else now,
             booking.nonce,
             until,
             anchor=booking.anchor if sure else None,

@@ -222,7 +222,7 @@ class PostingPlans(WritingPlans):
             params = self.params(key, image, lot.wish, now, nonce, until, guess=not tries)
             in_flight[:] = lot.bookings
             for booking in in_flight:  # should the answer be lost, this is what to look for
-                booking.nonce, booking.anchor = nonce, image.ring[0]
+                booking.nonce, booking.anchor, booking.joint = nonce, image.ring[0], True
             try:
                 (answer,) = yield from self.ask_together([self.call_to_update(params, until)])
             except Interrupted as interrupt:

@@ -59,7 +59,7 @@ class Taking:
             leg.key,
             image,
             Wish(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
-            leg.moment_to_repeat(self.now) if sure else self.now,
+            max(self.now, image.rf + 1) if sure else self.now,
             leg.nonce,
             self.until,
             anchor=leg.anchor if sure else None,
