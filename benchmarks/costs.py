@@ -248,7 +248,7 @@ def cold(stage: Stage) -> list[Cost]:
 def divided(stage: Stage, shards: int = 4) -> Cost:
     """A bucket of several shards."""
     key, store = stage.warm(), stage.client.store
-    first = bucket_key(stage.run(store.space("default").ns()), key, RESOURCE)
+    first = bucket_key(stage.run(store.space("default").namespace.ns()), key, RESOURCE)
     have = 1
     while have < shards:
         stage.clock.advance(2)

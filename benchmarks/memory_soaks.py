@@ -90,7 +90,10 @@ def of_sqlite(space: Any) -> Mapping[str, int]:
 
 
 def of_dynamodb(space: Any) -> Mapping[str, int]:
-    return {"remembered buckets": entries(space.images._known), "resolved limits": entries(space._standings._entries)}
+    return {
+        "remembered buckets": entries(space.images._known),
+        "resolved limits": entries(space.resolver._standings._entries),
+    }
 
 
 def slowly_filled(clock: FakeClock) -> SyncRateLimiter:

@@ -21,9 +21,14 @@ from zae_limiter.stores.dynamodb.items import address
 from zae_limiter.stores.dynamodb.keys import bucket_key, gsi2_bucket, gsi3_bucket, gsi4
 from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.audit import AuditVerbs
-from zae_limiter.stores.dynamodb.plans.configs import ConfigVerbs
-from zae_limiter.stores.dynamodb.plans.entities import EntityVerbs
+from zae_limiter.stores.dynamodb.plans.audit import AuditTrail
+from zae_limiter.stores.dynamodb.plans.base import Namespace
+from zae_limiter.stores.dynamodb.plans.configs import Configs
+from zae_limiter.stores.dynamodb.plans.entities import Entities
+from zae_limiter.stores.dynamodb.plans.registry import Namespaces
+from zae_limiter.stores.dynamodb.plans.resolving import ConfigResolver
+from zae_limiter.stores.dynamodb.plans.rewriting import Propagation
+from zae_limiter.stores.dynamodb.plans.writing import BucketWriter
 from zae_limiter.stores.dynamodb.requests import (
     Backoff,
     Call,
@@ -34,7 +39,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
     Together,
 )
-from zae_limiter.stores.dynamodb.table import TableVerbs
+from zae_limiter.stores.dynamodb.table import Table
 from zae_limiter.stores.dynamodb.values import decode_item, encode_item
 from zae_limiter.stores.protocol import Scope
 
@@ -147,19 +152,12 @@ def interleaved(plans: Sequence[Plan[Any]], driver: Driver, seed: int) -> list[A
     return results
 
 
-class Store(TableVerbs):
-    """A store with the verbs under test only."""
+class NotedPropagation(Propagation):
+    """Notes what it would do to buckets."""
 
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
-
-
-class Space(EntityVerbs, ConfigVerbs, AuditVerbs):
-    """A namespace with the verbs under test only; it notes what it would do to buckets."""
-
-    def __init__(self, asking: Asking, namespace: str) -> None:
-        super().__init__(asking, namespace, corrected=False, config_ttl_ms=0)
-        self.done: list[tuple[Any, ...]] = []
+    def __init__(self, namespace: Namespace, done: list[tuple[Any, ...]]) -> None:
+        super().__init__(namespace, ConfigResolver(namespace, 0), BucketWriter(namespace))
+        self.done = done
 
     def propagate(self, ns: str, scope: Scope, now: int) -> Plan[None]:
         self.done.append(("propagate", ns, scope, now))
@@ -180,6 +178,41 @@ class Space(EntityVerbs, ConfigVerbs, AuditVerbs):
         self.done.append(("drop", ns, entity_id))
         return
         yield
+
+
+class Space:
+    """A namespace with the verbs under test only; it notes what it would do to buckets."""
+
+    def __init__(self, asking: Asking, namespace: str) -> None:
+        self.asking = asking
+        self.done: list[tuple[Any, ...]] = []
+        self.namespace = Namespace(asking, namespace, corrected=False)
+        propagation = NotedPropagation(self.namespace, self.done)
+        entities, configs = Entities(self.namespace, propagation), Configs(self.namespace, propagation)
+        self.ns, self.checked_ns = self.namespace.ns, self.namespace.checked_ns
+        self.create_entity, self.get_entity = entities.create_entity, entities.get_entity
+        self.update_entity, self.delete_entity = entities.update_entity, entities.delete_entity
+        self.children, self.entities = entities.children, entities.entities
+        self.set_config, self.get_config = configs.set_config, configs.get_config
+        self.delete_config, self.resolve = configs.delete_config, propagation.resolver.resolve
+        self.resources_with_defaults = configs.resources_with_defaults
+        self.entities_with_custom_limits = configs.entities_with_custom_limits
+        self.audit_events = AuditTrail(self.namespace).audit_events
+
+
+class Store:
+    """A store with the verbs under test only."""
+
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+        self.namespaces = Namespaces(asking)
+        self.table = Table(asking, self.namespaces)
+        self.create, self.destroy, self.ping = self.table.create, self.table.destroy, self.table.ping
+        self.register_namespace = self.namespaces.register_namespace
+        self.get_namespace, self.list_namespaces = self.namespaces.get_namespace, self.namespaces.list_namespaces
+        self.delete_namespace = self.namespaces.delete_namespace
+        self.recover_namespace = self.namespaces.recover_namespace
+        self.purge_namespace = self.namespaces.purge_namespace
 
 
 class World:

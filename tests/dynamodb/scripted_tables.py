@@ -64,7 +64,7 @@ class Table:
         self._read: dict[str, tuple[Any, int, dict[tuple[str, str], Held]]] = {}
         self.operator = self.client()
         self.operator.run(self.operator.store.create(self.now))
-        self.ns: str = self.operator.run(self.operator.space.checked_ns())
+        self.ns: str = self.operator.run(self.operator.space.namespace.checked_ns())
 
     def copy(self) -> Table:
         """Another table that is like this one now, without its clients but for an operator. Cheaper than making it."""

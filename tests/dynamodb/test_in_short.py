@@ -205,7 +205,7 @@ class Client:
             config_ttl_ms=60_000,
         )
         if thinks_twice:
-            self.space.leg_at_hand = lambda draw, now, until: None  # type: ignore[method-assign]
+            self.space.acquiring.leg_at_hand = lambda draw, now, until: None  # type: ignore[method-assign]
 
     def first_call(self, draw: Draw, now: int) -> tuple[Plan[Any], Any]:
         """What a draw asks of DynamoDB first; or what it comes to without asking."""
@@ -224,7 +224,7 @@ class Client:
         if memory is None:
             return None
         kept = [getattr(memory, slot) for slot in type(memory).__slots__ if slot not in ("image", "_base")]
-        return told(memory.image), told(memory._base), kept, self.space.cache_stats(), self.space.desks._desks
+        return told(memory.image), told(memory._base), kept, self.space.cache_stats(), self.space.batching.desks._desks
 
 
 ODDITIES = (
@@ -265,13 +265,13 @@ def worlds(draw: st.DrawFn, odd: str) -> Any:
     def prepare(client: Client) -> None:
         space = client.space
         if odd != "with no namespace known":
-            space._ns = "ns"
+            space.namespace._ns = "ns"
         if odd != "with no limits known":
             leg = None if odd == "with no limits at all" else Leg("key", "gpt", limits, "system")
             cv = "3.0.0.0.0" if odd == "of another version" else image.cv
             parent_id = "parent" if odd == "with a parent" else None
             standing = Standing("key", "gpt", leg, cv, 0, "/0.0.0", parent_id, True, None, 0)
-            space._standings.put(("key", "gpt"), standing, 900)
+            space.resolver._standings.put(("key", "gpt"), standing, 900)
         if odd != "never seen":
             memory = space.images.see(key, image, now - age)
             for _ in range(failures):
@@ -339,9 +339,9 @@ def answered(plan: Plan[Any], reply: Any, now: int) -> Any:
 def test_what_a_client_took_itself_is_not_taken_for_what_others_take() -> None:
     client, key = Client(thinks_twice=False), bucket_key("ns", "key", "gpt")
     limit = Limit.per_minute("rpm", 1_000)
-    client.space._ns = "ns"
+    client.space.namespace._ns = "ns"
     standing = Standing("key", "gpt", Leg("key", "gpt", (limit,), "system"), "1", 0, "", None, False, None, 0)
-    client.space._standings.put(("key", "gpt"), standing, 900)
+    client.space.resolver._standings.put(("key", "gpt"), standing, 900)
 
     def bucket(taken: int, at: int) -> Image:
         balance = Balance(limit, START, tk=limit.burst * 1_000 - taken, tc=taken)

@@ -302,8 +302,8 @@ def test_a_namespace_that_is_opened_later_knows_how_wrong_the_clock_is() -> None
     store._clock.hear(10_000, machine_clock(), machine_timer())
     for namespace in ("default", "another"):
         space = store.space(namespace, corrected=True)
-        until = space.asking.window_from(store.attempt(READ_MACHINE_TIME))
-        assert SyncDriver(machine_clock, store.perform).run(space.checked_time(table.now, until))[0] == (
+        until = space.namespace.asking.window_from(store.attempt(READ_MACHINE_TIME))
+        assert SyncDriver(machine_clock, store.perform).run(space.namespace.checked_time(table.now, until))[0] == (
             table.now + 10_000
         )
 

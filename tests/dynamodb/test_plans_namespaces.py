@@ -88,8 +88,8 @@ def test_a_bucket_created_while_another_task_finds_the_namespace_deleted_has_its
     plan = steps(client.lease()._begin(), table)
     request = go_on(plan)
     while isinstance(request, Call) and request.operation != "PutItem":
-        if request.operation == "GetItem" and client.space._ns is not None:
-            client.space.forget_everything()  # what a task does that finds it deleted
+        if request.operation == "GetItem" and client.space.namespace._ns is not None:
+            client.space.namespace.forget_everything()  # what a task does that finds it deleted
         request = go_on(plan, answer(table, request)[0])
     assert isinstance(request, Call)
     answer(table, request)
@@ -114,7 +114,7 @@ def test_what_was_taken_is_given_back_though_another_task_finds_the_namespace_de
 
     def found_deleted() -> None:
         delete(table)
-        client.space.forget_everything()
+        client.space.namespace.forget_everything()
 
     script = Script(table, meanwhile={1: found_deleted})
     script.run(client.lease()._begin())

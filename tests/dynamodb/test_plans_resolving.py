@@ -257,7 +257,7 @@ class Reader:
 def test_two_threads_that_begin_to_read_at_the_same_time_both_succeed() -> None:
     table = hierarchy(1)
     client = table.client()
-    under_way = client.space._under_way = Interjecting()
+    under_way = client.space.resolver._under_way = Interjecting()
     one, other = Reader(table, client), Reader(table, client)
     under_way.interject = other.go_on
     one.go_on()
@@ -273,7 +273,7 @@ def test_who_joins_a_reading_that_has_just_ended_does_not_wait() -> None:
     table = hierarchy(1)
     client = table.client()
     leader = Reader(table, client).go_on()
-    under_way = client.space._under_way = Interjecting(client.space._under_way)
+    under_way = client.space.resolver._under_way = Interjecting(client.space.resolver._under_way)
     under_way.interject = leader.finish
     started = table.timer
     Script(table).run(client.lease("key", {"rpd": 1})._begin())
@@ -294,7 +294,7 @@ def test_a_reading_that_never_ends_is_taken_over() -> None:
     assert Script(table).run(client.lease("key", {"rpd": 1})._begin()).error is None
     assert table.timer - started < 100  # it is known to be stuck
     leader.finish()  # the loop goes on after all
-    assert not client.space._under_way
+    assert not client.space.resolver._under_way
 
 
 def test_who_takes_a_reading_over_is_waited_for_in_its_place() -> None:
@@ -312,7 +312,7 @@ def test_who_takes_a_reading_over_is_waited_for_in_its_place() -> None:
     assert isinstance(third.request, AwaitNews)
     assert third.request.give_up_at > table.timer
     third.finish(second)
-    assert not client.space._under_way
+    assert not client.space.resolver._under_way
     stuck.plan.close()
 
 
@@ -325,7 +325,7 @@ def test_who_waited_for_a_reading_that_failed_reads_for_itself() -> None:
         leader.plan.throw(Refused("AccessDeniedException"))
     assert waiting.request.bell.rung
     waiting.finish()
-    assert not client.space._under_way
+    assert not client.space.resolver._under_way
 
 
 def test_who_is_cancelled_while_reading_leaves_the_reading_to_others() -> None:
@@ -336,7 +336,7 @@ def test_who_is_cancelled_while_reading_leaves_the_reading_to_others() -> None:
     with pytest.raises(Interrupted):
         leader.finish()
     waiting.finish()
-    assert not client.space._under_way
+    assert not client.space.resolver._under_way
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this platform")

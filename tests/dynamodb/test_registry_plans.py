@@ -284,7 +284,7 @@ def test_nothing_is_recovered_once_a_purge_has_begun(world: World) -> None:
     other = World(world.ask, world.table)
 
     def begin() -> None:
-        other.run(persist(other.store.asking, lambda until: other.store._begin_purge("tenant", until)))
+        other.run(persist(other.store.asking, lambda until: other.store.namespaces._begin_purge("tenant", until)))
 
     meanwhile(world.driver, "TransactWriteItems", begin)
     with pytest.raises(ValidationError, match="being purged"):

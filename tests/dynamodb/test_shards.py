@@ -90,7 +90,7 @@ class Stage:
         """As whoever sees pressure does."""
         store = self.opened[0]
         driver = SyncDriver(machine_clock, store.perform)
-        key = bucket_key(driver.run(store.space("default").ns()), entity_id, "gpt")
+        key = bucket_key(driver.run(store.space("default").namespace.ns()), entity_id, "gpt")
         until = driver.run(store.asking.window())
         assert driver.run(split_first(store.asking, key, self.clock(), until))
         for shard in range(1, self.items(entity_id)[0]["shard_count"]):

@@ -230,13 +230,13 @@ def test_shards_are_brought_back_before_they_pay_and_before_they_are_divided() -
     table = hierarchy(1)
     client = known(table)
     key = bucket_key(table.ns, "key", RESOURCE)
-    until = client.run(client.space.asking.window())
-    assert client.run(split_first(client.space.asking, key, table.now, until))
+    until = client.run(client.space.namespace.asking.window())
+    assert client.run(split_first(client.space.namespace.asking, key, table.now, until))
     table.now += 5_000
     written_ahead(table)
     written_ahead(table)
     assert (
-        not client.run(split_first(client.space.asking, key, table.now, until))
+        not client.run(split_first(client.space.namespace.asking, key, table.now, until))
         or newest(image_of(table.item("key"))) <= table.now
     )
     stranger = table.client()

@@ -66,7 +66,7 @@ class Watched(DynamoStore):
 
     def waiting_in_line(self) -> int:
         """How many wait at the desks of the default namespace."""
-        desks = self.space("default", corrected=True).desks
+        desks = self.space("default", corrected=True).batching.desks
         return sum(len(desk.line) for desk in list(desks._desks.values()))
 
 

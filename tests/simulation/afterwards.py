@@ -26,7 +26,7 @@ def check_desks(fleet: Fleet) -> None:
     for client in fleet.clients:
         if client.vanished:
             continue  # whoever wrote for all is not coming back
-        for key, desk in client.space.desks._desks.items():
+        for key, desk in client.space.batching.desks._desks.items():
             raise Violation(DESKS, key, f"{client.name} still has {len(desk.line)} waiting behind somebody")
 
 

@@ -23,6 +23,7 @@ from zae_limiter.stores.dynamodb.plans import (
     rewriting,
     sharing,
     splitting,
+    writing,
 )
 from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.writes import Wish
@@ -37,7 +38,7 @@ def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
     ) -> Any:
         return self.params(key, image, Wish(taken, needed, grants=1), now, nonce, until, guess=guess)
 
-    patch.setattr(posting.PostingPlans, "draw_params", draw_params)
+    patch.setattr(writing.BucketWriter, "draw_params", draw_params)
 
 
 # C7
@@ -142,7 +143,7 @@ def a_namespace_is_deleted_without_fences(patch: pytest.MonkeyPatch) -> None:
     def fence(self: Any, ns: str) -> Iterator[Any]:
         yield from ()
 
-    patch.setattr(registry.RegistryVerbs, "_fence", fence)
+    patch.setattr(registry.Namespaces, "_fence", fence)
 
 
 def a_shard_bears_its_debts_alone(patch: pytest.MonkeyPatch) -> None:
@@ -191,7 +192,7 @@ def a_lost_joint_write_is_repeated_at_once(patch: pytest.MonkeyPatch) -> None:
         return Seen(image, False)
         yield
 
-    patch.setattr(posting.PostingPlans, "_resolve", resolve)
+    patch.setattr(posting.BatchingWriter, "_resolve", resolve)
 
 
 def whoever_leads_never_leaves(patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ def replay(profile: str, seed: int) -> int:
 
 def soak(minutes: float, seed: int | None, profiles: Sequence[str] | None) -> int:
     """Run schedules of every profile in turn until the time is over; 1 if any failed."""
+    logging.getLogger("zae_limiter").setLevel(logging.CRITICAL)  # clocks that are wrong say so, each time
     first = random.SystemRandom().randrange(10**9) if seed is None else seed
     names = list(profiles or PROFILES)
     print(f"from seed {first}, {minutes} minutes, {', '.join(names)}", flush=True)

@@ -16,7 +16,7 @@ from simulation.fleet import Fleet
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, Pause, Plan
-from zae_limiter.stores.dynamodb.plans.registry import RegistryVerbs
+from zae_limiter.stores.dynamodb.plans.registry import Namespaces
 from zae_limiter.stores.protocol import Draw, Grant, Scope
 
 BURST = 10
@@ -32,8 +32,7 @@ class Purged:
         self.fleet.oracle.happened = lambda *_, **__: None  # type: ignore[method-assign]  # it knows one namespace
         self.granted: list[tuple[str, int]] = []
         self.operator = self.fleet.client()
-        self.registry = RegistryVerbs()
-        self.registry.asking = self.operator.space.asking
+        self.registry = Namespaces(self.operator.space.namespace.asking)
         self.fleet.at_once(self.operator.space.set_config(Scope(), DAY, None, None, False, self.fleet.now))
 
     @property

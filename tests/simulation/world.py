@@ -16,7 +16,7 @@ from zae_limiter.lease.ledger import Ledger
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.plans.registry import RegistryVerbs
+from zae_limiter.stores.dynamodb.plans.registry import Namespaces
 from zae_limiter.stores.dynamodb.store import DynamoSpace
 from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Leg, Scope
 
@@ -316,8 +316,7 @@ class World:
 
     def _change_of_namespace(self, space: DynamoSpace, now: int) -> Change:
         """Delete the namespace, or bring it back."""
-        registry = RegistryVerbs()
-        registry.asking = space.asking
+        registry = Namespaces(space.namespace.asking)
         if "deleted_at" in self.fleet.items[REGISTERED]:
             return Change("recover", "recover", registry.recover_namespace("default", None, now))
         plan = registry.delete_namespace("default", None, now)
@@ -342,8 +341,7 @@ class World:
     def recover_namespace(self) -> None:
         """Let the namespace be used again, if it is deleted."""
         if self.namespace_varies:
-            registry = RegistryVerbs()
-            registry.asking = self.fleet.client().space.asking
+            registry = Namespaces(self.fleet.client().space.namespace.asking)
             self.fleet.at_once(registry.recover_namespace("default", None, self.fleet.now))
 
     def _reparent(self, rng: random.Random, space: DynamoSpace, entity: str, now: int) -> Change:

@@ -50,8 +50,9 @@ from zae_limiter.stores.dynamodb.layout import (
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.plans.changes import EXISTING, NEW, Overtaken, commit, persist, put, update
 from zae_limiter.stores.dynamodb.plans.listing import side_by_side
+from zae_limiter.stores.dynamodb.plans.registry import Namespaces
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.table import TableVerbs, check_table
+from zae_limiter.stores.dynamodb.table import Table, check_table
 from zae_limiter.version import __version__
 
 PAGE = 250
@@ -98,11 +99,13 @@ class Report(NamedTuple):
 Told = Callable[[Progress], None]
 
 
-class Migrating(TableVerbs):
+class Migrating:
     """The migrations of one table."""
 
     def __init__(self, asking: Asking, *, told: Told | None = None, page: int = PAGE) -> None:
         self.asking = asking
+        self._namespaces = Namespaces(asking)
+        self._table = Table(asking, self._namespaces)
         self._told = told or (lambda progress: None)
         self._page = page
         self._run = asking.marks.token()
@@ -141,7 +144,7 @@ class Migrating(TableVerbs):
     def _layout(self) -> Plan[int]:
         """The layout that the table has. Refuses tables that are none of ours, or newer."""
         until = yield from self.asking.window()
-        description = yield from self._describe(until)
+        description = yield from self._table.describe(until)
         if description is None:
             raise VersionError(f"there is no table {self.asking.table!r}; check the name, the region and the endpoint")
         check_table(self.asking.table, description)
@@ -153,7 +156,7 @@ class Migrating(TableVerbs):
 
     def _size(self) -> Plan[int]:
         until = yield from self.asking.window()
-        description = yield from self._describe(until)
+        description = yield from self._table.describe(until)
         return int((description or {}).get("ItemCount", 0))
 
     # One migration
@@ -161,7 +164,7 @@ class Migrating(TableVerbs):
     def _do(self, migration: Migration) -> Plan[Done]:
         position = yield from self._begin(migration)
         namespace = yield from persist(
-            self.asking, lambda until: self._register(DEFAULT_NAMESPACE, None, position.at, until)
+            self.asking, lambda until: self._namespaces.register(DEFAULT_NAMESPACE, None, position.at, until)
         )
         bench = Bench(self.asking, CHECKPOINT_KEY, namespace.id, position.at)
         total = position.before.items or (yield from self._size())

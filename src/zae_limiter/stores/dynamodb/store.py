@@ -7,25 +7,89 @@ from collections.abc import Mapping
 from zae_limiter.stores.dynamodb.answering import LOCAL_SETTINGS, AnsweringTable
 from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
 from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S
-from zae_limiter.stores.dynamodb.plans.audit import AuditVerbs
-from zae_limiter.stores.dynamodb.plans.configs import ConfigVerbs
-from zae_limiter.stores.dynamodb.plans.entities import EntityVerbs
-from zae_limiter.stores.dynamodb.plans.settling import SettlingPlans
-from zae_limiter.stores.dynamodb.plans.usage import UsageVerbs
-from zae_limiter.stores.dynamodb.table import TableVerbs
+from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S, Asking
+from zae_limiter.stores.dynamodb.plans.at_hand import Acquiring
+from zae_limiter.stores.dynamodb.plans.audit import AuditTrail
+from zae_limiter.stores.dynamodb.plans.base import Namespace
+from zae_limiter.stores.dynamodb.plans.booking import Bookings
+from zae_limiter.stores.dynamodb.plans.configs import Configs
+from zae_limiter.stores.dynamodb.plans.drawing import Draws
+from zae_limiter.stores.dynamodb.plans.entities import Entities
+from zae_limiter.stores.dynamodb.plans.looking import Looks
+from zae_limiter.stores.dynamodb.plans.posting import BatchingWriter
+from zae_limiter.stores.dynamodb.plans.registry import Namespaces
+from zae_limiter.stores.dynamodb.plans.resolving import ConfigResolver
+from zae_limiter.stores.dynamodb.plans.rewriting import Propagation
+from zae_limiter.stores.dynamodb.plans.settling import Settlements
+from zae_limiter.stores.dynamodb.plans.usage import UsageWindows
+from zae_limiter.stores.dynamodb.plans.verifying import UsageProofs
+from zae_limiter.stores.dynamodb.plans.writing import BucketWriter
+from zae_limiter.stores.dynamodb.table import Table
 from zae_limiter.stores.dynamodb.transport.choosing import How
 from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
 from zae_limiter.stores.protocol import Shortcut
 
 
-class DynamoSpace(EntityVerbs, ConfigVerbs, AuditVerbs, UsageVerbs, SettlingPlans):
-    """One namespace of the table."""
+class DynamoSpace:
+    """One namespace of the table: the parts that work on it, and each verb of the waist with the part that has it."""
 
     shortcuts: Mapping[tuple[str, str], Shortcut] = {}  # none: there is always a call to wait for
 
+    def __init__(
+        self, asking: Asking, namespace: str, *, corrected: bool = False, config_ttl_ms: int, coalesce: bool = True
+    ) -> None:
+        """``corrected``: bucket time follows other clocks. ``coalesce``: see :class:`BatchingWriter`."""
+        self.asking = asking
+        self.namespace = Namespace(asking, namespace, corrected=corrected)
+        self.images = self.namespace.images
+        self.resolver = ConfigResolver(self.namespace, config_ttl_ms)
+        self.writer = BucketWriter(self.namespace)
+        self.batching = BatchingWriter(self.writer, coalesce=coalesce)
+        self.propagation = Propagation(self.namespace, self.resolver, self.writer)
+        self.bookings = Bookings(self.namespace, self.resolver, self.writer, self.batching, self.propagation)
+        self.acquiring = Acquiring(
+            self.namespace, self.resolver, self.writer, self.batching, self.propagation, self.bookings
+        )
+        looks = Looks(self.namespace, self.resolver, self.writer)
+        settlements = Settlements(self.namespace, self.bookings, looks, self.propagation)
+        entities = Entities(self.namespace, self.propagation)
+        configs = Configs(self.namespace, self.propagation)
 
-class DynamoStore(AnsweringTable, TableVerbs):
+        self.draw = Draws(self.acquiring).draw
+        self.settle = settlements.settle
+        self.look = looks.look
+        self.status = looks.status
+        self.reset = settlements.reset
+
+        self.create_entity = entities.create_entity
+        self.get_entity = entities.get_entity
+        self.update_entity = entities.update_entity
+        self.delete_entity = entities.delete_entity
+        self.children = entities.children
+        self.entities = entities.entities
+
+        self.set_config = configs.set_config
+        self.get_config = configs.get_config
+        self.delete_config = configs.delete_config
+        self.resolve = self.resolver.resolve
+        self.remembered_on_unavailable = self.resolver.remembered_on_unavailable
+        self.resources_with_defaults = configs.resources_with_defaults
+        self.entities_with_custom_limits = configs.entities_with_custom_limits
+        self.invalidate_config_cache = self.resolver.invalidate_config_cache
+        self.cache_stats = self.resolver.cache_stats
+
+        self.audit_events = AuditTrail(self.namespace).audit_events
+        self.usage = UsageWindows(self.namespace).usage
+        self.verify_usage = UsageProofs(self.namespace).verify_usage
+        self.capacity = looks.capacity
+
+    @property
+    def unresolved(self) -> int:
+        """How many writes were lost and may have been done."""
+        return self.writer.unresolved
+
+
+class DynamoStore(AnsweringTable):
     """Every namespace of one table."""
 
     def __init__(
@@ -60,6 +124,18 @@ class DynamoStore(AnsweringTable, TableVerbs):
         self._config_ttl_ms = round(config_cache_ttl * 1000)
         self._spaces: dict[tuple[str, bool], DynamoSpace] = {}
 
+        namespaces = Namespaces(self.asking)
+        whole = Table(self.asking, namespaces)
+        self.create = whole.create
+        self.destroy = whole.destroy
+        self.ping = whole.ping
+        self.register_namespace = namespaces.register_namespace
+        self.get_namespace = namespaces.get_namespace
+        self.list_namespaces = namespaces.list_namespaces
+        self.delete_namespace = namespaces.delete_namespace
+        self.recover_namespace = namespaces.recover_namespace
+        self.purge_namespace = namespaces.purge_namespace
+
     def __repr__(self) -> str:
         return f"DynamoStore({self.asking.table!r})"
 
@@ -67,7 +143,12 @@ class DynamoStore(AnsweringTable, TableVerbs):
         place = (namespace, corrected)
         space = self._spaces.get(place)
         if space is None:
-            space = DynamoSpace(self.asking, namespace, corrected=corrected, config_ttl_ms=self._config_ttl_ms)
-            space.coalesce = self._coalesce
+            space = DynamoSpace(
+                self.asking,
+                namespace,
+                corrected=corrected,
+                config_ttl_ms=self._config_ttl_ms,
+                coalesce=self._coalesce,
+            )
             space = self._spaces.setdefault(place, space)
         return space

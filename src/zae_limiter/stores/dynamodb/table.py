@@ -23,9 +23,9 @@ from zae_limiter.stores.dynamodb.layout import (
     record_among,
     version_attributes,
 )
-from zae_limiter.stores.dynamodb.plans.asking import Window
+from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.plans.changes import NEW, commit, persist, put, update
-from zae_limiter.stores.dynamodb.plans.registry import RegistryVerbs
+from zae_limiter.stores.dynamodb.plans.registry import Namespaces
 from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, Refused
 from zae_limiter.version import __version__
 
@@ -85,26 +85,30 @@ def check_table(table: str, description: Mapping[str, Any]) -> None:
         )
 
 
-class TableVerbs(RegistryVerbs):
+class Table:
     """The verbs of a store on its table as a whole."""
+
+    def __init__(self, asking: Asking, namespaces: Namespaces) -> None:
+        self.asking = asking
+        self.namespaces = namespaces
 
     @verb
     def create(self, now: int) -> Plan[None]:
         """Make the table if it is not there, wait until it can be used, and register ``default``."""
         until = yield from self._patience()
-        if (yield from self._describe(until)) is None:
+        if (yield from self.describe(until)) is None:
             yield from self._ask_unless_in_use("CreateTable", table_params(self.asking.table), until)
         yield from self._until_active(until)
         yield from self._let_items_expire(until)
         yield from persist(self.asking, lambda until: self._set_up(now, until))
-        yield from persist(self.asking, lambda until: self._register(DEFAULT_NAMESPACE, None, now, until))
+        yield from persist(self.asking, lambda until: self.namespaces.register(DEFAULT_NAMESPACE, None, now, until))
 
     @verb
     def destroy(self) -> Plan[None]:
         """Remove the table and wait until it is gone."""
         until = yield from self._patience()
         tries = 0
-        while (description := (yield from self._describe(until))) is not None:
+        while (description := (yield from self.describe(until))) is not None:
             if description["TableStatus"] == "ACTIVE":
                 check_table(self.asking.table, description)
                 yield from self._ask_unless_in_use("DeleteTable", {"TableName": self.asking.table}, until)
@@ -121,7 +125,8 @@ class TableVerbs(RegistryVerbs):
         window = yield from self.asking.window()
         return window._replace(give_up_at=window.give_up_at - self.asking.deadline_ms + PATIENCE_MS)
 
-    def _describe(self, until: Window) -> Plan[Mapping[str, Any] | None]:
+    def describe(self, until: Window) -> Plan[Mapping[str, Any] | None]:
+        """The table as DynamoDB describes it; nothing, if there is none."""
         try:
             params = {"TableName": self.asking.table}
             reply = yield from self.asking.ask("DescribeTable", params, until, repeatable=True)
@@ -143,7 +148,7 @@ class TableVerbs(RegistryVerbs):
     def _until_active(self, until: Window) -> Plan[None]:
         tries = 0
         while True:
-            description = yield from self._describe(until)
+            description = yield from self.describe(until)
             if description is not None and is_active(description):
                 return check_table(self.asking.table, description)
             tries += 1

@@ -15,13 +15,37 @@ from zae_limiter.stores.dynamodb.images import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.booking import BookingPlans
+from zae_limiter.stores.dynamodb.plans.base import Namespace
+from zae_limiter.stores.dynamodb.plans.booking import Bookings
+from zae_limiter.stores.dynamodb.plans.posting import BatchingWriter
+from zae_limiter.stores.dynamodb.plans.resolving import ConfigResolver
+from zae_limiter.stores.dynamodb.plans.rewriting import Propagation
+from zae_limiter.stores.dynamodb.plans.writing import BucketWriter
 from zae_limiter.stores.dynamodb.writes import Terms
 from zae_limiter.stores.protocol import Draw, Grant
 
 
-class DrawsAtHand(BookingPlans):
-    """Legs that need no second thought."""
+class Acquiring:
+    """What an acquire works with, and legs that need no second thought."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        resolver: ConfigResolver,
+        writer: BucketWriter,
+        batching: BatchingWriter,
+        propagation: Propagation,
+        bookings: Bookings,
+    ) -> None:
+        self.namespace = namespace
+        self.asking = namespace.asking
+        self.images = namespace.images
+        self.marks = namespace.marks
+        self.resolver = resolver
+        self.writer = writer
+        self.batching = batching
+        self.propagation = propagation
+        self.bookings = bookings
 
     def leg_at_hand(self, draw: Draw, now: int, until: Window) -> LegUnderWay | None:
         """The only leg of a draw, if it can be written as it is.
@@ -29,8 +53,8 @@ class DrawsAtHand(BookingPlans):
         Its terms and its bucket are remembered and of one version, the bucket is not divided, nothing was refused
         there of late, and no clock that is wrong has written to it.
         """
-        ns, entity_id, resource = self._ns, draw.entity_id, draw.resource
-        standing = self._standings.peek((entity_id, resource), until.started)
+        ns, entity_id, resource = self.namespace.known_ns, draw.entity_id, draw.resource
+        standing = self.resolver.peek(entity_id, resource, until)
         if (
             ns is None
             or standing is None
@@ -55,7 +79,7 @@ class DrawsAtHand(BookingPlans):
         for limit in own.limits:
             if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
                 return None
-        self._standings.count_hit()
+        self.resolver.count_hit()
         leg.image = image
         return leg
 

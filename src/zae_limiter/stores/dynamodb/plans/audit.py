@@ -15,7 +15,7 @@ from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.keys import Key, gsi4, pk_audit, sk_audit
 from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
-from zae_limiter.stores.dynamodb.plans.base import SpaceBase
+from zae_limiter.stores.dynamodb.plans.base import Namespace
 from zae_limiter.stores.dynamodb.plans.changes import NOTHING, Write, put
 from zae_limiter.stores.dynamodb.plans.listing import (
     fetched_rows_of,
@@ -68,8 +68,12 @@ def as_json(details: Mapping[str, Any]) -> str:
     return json.dumps(dict(details), ensure_ascii=False, separators=(",", ":"))
 
 
-class AuditVerbs(SpaceBase):
+class AuditTrail:
     """Reading the trail."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+        self.asking = namespace.asking
 
     @verb
     def audit_events(
@@ -81,7 +85,7 @@ class AuditVerbs(SpaceBase):
         cursor: str | None,
     ) -> Plan[Page[AuditEvent]]:
         """Changes, newest first: of one subject, or of all."""
-        ns = yield from self.checked_ns()
+        ns = yield from self.namespace.checked_ns()
         before = position(cursor)
         first, last = ids_between(start_ms, end_ms)
         if before is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.images import Images
@@ -12,16 +14,26 @@ from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Item
 
 
-class SpaceBase:
-    """What every plan of a namespace has at hand."""
+class Namespace:
+    """A namespace as one client knows it: its id, and what is remembered of its buckets."""
 
     def __init__(self, asking: Asking, namespace: str, *, corrected: bool) -> None:
         self.asking = asking
         self.marks = asking.marks
-        self.namespace = namespace
+        self.name = namespace
         self.images = Images(corrected=corrected)
         self._ns: str | None = None
         self._layout_fits = False
+        self._when_forgotten: list[Callable[[], None]] = []
+
+    def when_forgotten(self, forget: Callable[[], None]) -> None:
+        """Call that too when nothing that was read holds any more."""
+        self._when_forgotten.append(forget)
+
+    @property
+    def known_ns(self) -> str | None:
+        """The id of the namespace, if it was read."""
+        return self._ns
 
     def ns(self, until: Window | None = None) -> Plan[str]:
         """The id of the namespace; read once."""
@@ -35,7 +47,7 @@ class SpaceBase:
         The first time the table's version is read along with it, and data of another layout refused.
         """
         window = until or (yield from self.asking.window())
-        registered = namespace_key(self.namespace)
+        registered = namespace_key(self.name)
         if self._layout_fits:
             return self.live_ns((yield from self.asking.get(registered, window)))
         items = yield from self.asking.get_all([registered, version_key()], window)
@@ -64,7 +76,7 @@ class SpaceBase:
         """The id in a namespace's record, unless there is none or it is deleted."""
         if item is None or "deleted_at" in item:
             self.forget_everything()
-            raise NamespaceNotFoundError(self.namespace, deleted=item is not None)
+            raise NamespaceNotFoundError(self.name, deleted=item is not None)
         ns = ns_in(item)
         if ns != self._ns:
             self.forget_everything()
@@ -75,3 +87,5 @@ class SpaceBase:
         """Nothing that was read holds any more."""
         self._ns = None
         self.images.forget_all()
+        for forget in self._when_forgotten:
+            forget()

@@ -19,16 +19,35 @@ from zae_limiter.stores.dynamodb.items import Image, image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.payments import fits, placed, shared_out
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
-from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
-from zae_limiter.stores.dynamodb.requests import Call, Contended, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.plans.base import Namespace
+from zae_limiter.stores.dynamodb.plans.posting import BatchingWriter
+from zae_limiter.stores.dynamodb.plans.resolving import ConfigResolver
+from zae_limiter.stores.dynamodb.plans.rewriting import Propagation
+from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE, BucketWriter
+from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import UpdateParams
-from zae_limiter.stores.dynamodb.writes import Terms, Wish, new_item
+from zae_limiter.stores.dynamodb.writes import Terms, Wish
 from zae_limiter.stores.protocol import Leg
 
 
-class BookingPlans(RewritingPlans):
+class Bookings:
     """Writes that are not refused for lack of tokens."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        resolver: ConfigResolver,
+        writer: BucketWriter,
+        batching: BatchingWriter,
+        propagation: Propagation,
+    ) -> None:
+        self.asking = namespace.asking
+        self.images = namespace.images
+        self.marks = namespace.marks
+        self.resolver = resolver
+        self.writer = writer
+        self.batching = batching
+        self.propagation = propagation
 
     def bookings(self, ns: str, owed: Sequence[tuple[Leg, Mapping[str, int]]], *, grants: int = 0) -> list[Booking]:
         """One booking per bucket; on a divided one, per shard that paid."""
@@ -48,7 +67,7 @@ class BookingPlans(RewritingPlans):
         for booking in bookings:
             if booking.inc and booking.key in rebuilt:
                 with suppress(NamespaceNotFoundError):  # deleted meanwhile; what was booked is booked
-                    yield from self.check_terms_of_new(booking.key, rebuilt[booking.key], now, until)
+                    yield from self.propagation.check_terms_of_new(booking.key, rebuilt[booking.key], now, until)
 
     def _book(self, bookings: list[Booking], rebuilt: dict[Key, Terms], now: int, until: Window) -> Plan[None]:
         """Do all of them, and note by which terms buckets that were gone are rebuilt."""
@@ -62,7 +81,7 @@ class BookingPlans(RewritingPlans):
         while pending:
             unseen = [booking for booking in pending if booking.image is None]
             if unseen:
-                yield from self._look_at(unseen, now, until)
+                yield from self.writer.look_at(unseen, now, until)
             for booking in [booking for booking in pending if not booking.done]:
                 if booking.doubtful and booking.joint:
                     yield from self._make_sure(booking, now, until)
@@ -77,7 +96,7 @@ class BookingPlans(RewritingPlans):
                 failure = (yield from self._rebuild(booking, terms, now, until)) or failure
             for booking in pending:
                 if booking.image is not None and is_far_ahead(booking.image, now):
-                    booking.image = yield from self.bring_back(booking.key, booking.image, now, until)
+                    booking.image = yield from self.propagation.bring_back(booking.key, booking.image, now, until)
             alone = [booking for booking in pending if booking.image is not None and not booking.inc]
             for booking in list(alone):
                 if booking.image is not None and booking.image.shards > 1:
@@ -90,7 +109,7 @@ class BookingPlans(RewritingPlans):
                         alone.extend(others)
             written = [booking for booking in alone if not booking.done]
             if written:
-                yield from self.post(written, lambda booking: self._params(booking, now, until), now, until)
+                yield from self.batching.post(written, lambda booking: self._params(booking, now, until), now, until)
             for booking in written:
                 failure = self._hear(booking) or failure
             pending = [booking for booking in pending if not booking.done]
@@ -139,7 +158,7 @@ class BookingPlans(RewritingPlans):
             found = yield from self.asking.get_all(unseen, until)
             seen.update(unseen)
             for shard, item in found.items():
-                family[shard] = yield from self.see(shard, image_of(item), now)
+                family[shard] = yield from self.writer.see(shard, image_of(item), now)
         return family
 
     def _write_together(self, booking: Booking, family: Mapping[Key, Image], now: int, until: Window) -> Plan[None]:
@@ -157,7 +176,7 @@ class BookingPlans(RewritingPlans):
         for key, deltas in parts.items():
             grants, owed = (booking.grants, booking.leg.limits) if key == booking.key else (0, ())
             wish = Wish(deltas, grants=grants, held=True, exactly=in_debt, owed=owed)
-            writes.append({"Update": dict(self.params(key, family[key], wish, moment, booking.nonce, until))})
+            writes.append({"Update": dict(self.writer.params(key, family[key], wish, moment, booking.nonce, until))})
         doubts: list[NoAnswer] = []
         try:
             reasons = yield from self.asking.transact(writes, until, doubts)
@@ -182,7 +201,7 @@ class BookingPlans(RewritingPlans):
     def _make_sure(self, booking: Booking, now: int, until: Window) -> Plan[None]:
         """A lost try of it may have been done, together with others or by a shard that cannot bear it any more: find
         out before it is written in another way."""
-        booking.done = yield from self.void(booking, now, until)
+        booking.done = yield from self.writer.void(booking, now, until)
         if not booking.done and booking.untold:
             booking.let_credits_go()
 
@@ -193,7 +212,7 @@ class BookingPlans(RewritingPlans):
         sure = booking.can_be_sure()
         if booking.doubtful and not sure:
             self._forget_doubt(booking, now)
-        return self.params(
+        return self.writer.params(
             booking.key,
             image,
             Wish(booking.deltas, grants=booking.grants, rebase=sure, held=image.shards > 1, owed=booking.leg.limits),
@@ -205,55 +224,32 @@ class BookingPlans(RewritingPlans):
 
     def _forget_doubt(self, booking: Booking, now: int) -> None:
         """Nobody can tell whether the lost try was done: what is taken may be charged twice."""
-        self.unresolved += 1
+        self.writer.unresolved += 1
         booking.let_credits_go()
         booking.begin_anew(self.marks.nonce(now))
 
-    def call_to_create(self, booking: Booking, terms: Terms, now: int, until: Window) -> Call:
-        """A PutItem that begins the life of a bucket, unless there is one."""
-        booking.inc = booking.inc or self.marks.incarnation()
-        item = new_item(
-            booking.key,
-            terms,
-            booking.deltas,
-            now=now,
-            nonce=booking.nonce,
-            inc=booking.inc,
-            grants=booking.grants,
-            epoch_s=until.epoch_s,
-            ttl_margin_s=self.asking.ttl_margin_s,
-            wcu=self.asking.wcu,
-        )
-        params = {
-            "TableName": self.asking.table,
-            "Item": item,
-            "ConditionExpression": "attribute_not_exists(PK)",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        return Call("PutItem", params, until.give_up_at)
-
     def _terms_to_rebuild(self, leg: Leg, until: Window) -> Plan[Terms]:
         """What a bucket that is gone obeys when it comes back."""
-        standing = yield from self.whole_standing(leg.entity_id, leg.resource, until, fresh=True)
+        standing = yield from self.resolver.whole_standing(leg.entity_id, leg.resource, until, fresh=True)
         terms = standing.terms()
         return terms if terms is not None and leg.source != "call" else standing.terms_of(leg)
 
     def _rebuild(self, booking: Booking, terms: Terms, now: int, until: Window) -> Plan[Refused | NoAnswer | None]:
         """Try to rebuild its bucket. Returns what went wrong, if somebody else was not just faster."""
-        call = self.call_to_create(booking, terms, now, until)
+        call = self.writer.call_to_create(booking, terms, now, until)
         try:
-            (answer,) = yield from self.ask_together([call])
+            (answer,) = yield from self.writer.ask_together([call])
         except Interrupted as stop:
             booking.note(answers_of(stop, 1)[0])
             raise
         booking.note(answer)
         booking.tries += 1
         if not isinstance(answer, (Refused, NoAnswer)):
-            yield from self.see(booking.key, image_of(call.params["Item"]), now)
+            yield from self.writer.see(booking.key, image_of(call.params["Item"]), now)
             return None
         if isinstance(answer, Refused) and answer.by_condition:
             if answer.item is not None:
-                booking.image = yield from self.see(booking.key, image_of(answer.item), now)
+                booking.image = yield from self.writer.see(booking.key, image_of(answer.item), now)
                 self._recognise(booking)
             return None
         return self._or_raise(answer)
@@ -276,7 +272,7 @@ class BookingPlans(RewritingPlans):
             return
         if booking.is_in(image):
             booking.done = True
-            self.remember_own(booking)
+            self.writer.remember_own(booking)
         elif booking.inc:
             booking.doubtful, booking.inc = False, ""  # somebody else created it: ours was not
 

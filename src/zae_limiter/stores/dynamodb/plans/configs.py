@@ -20,6 +20,7 @@ from zae_limiter.stores.dynamodb.items import config_attributes, config_of, deco
 from zae_limiter.stores.dynamodb.keys import GSI3, Key, config_key, gsi3_config, gsi4
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.audit import Trace, traced
+from zae_limiter.stores.dynamodb.plans.base import Namespace
 from zae_limiter.stores.dynamodb.plans.changes import NEW, NOTHING, Expected, Write, commit, persist, put
 from zae_limiter.stores.dynamodb.plans.listing import (
     fetched_rows_of,
@@ -28,7 +29,7 @@ from zae_limiter.stores.dynamodb.plans.listing import (
     position,
     whole_namespace,
 )
-from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
+from zae_limiter.stores.dynamodb.plans.rewriting import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.protocol import Config, Scope
 
@@ -36,8 +37,13 @@ TOMBSTONE = "TOMB"
 """How the index of the whole namespace files what only keeps a counter."""
 
 
-class ConfigVerbs(RewritingPlans):
+class Configs:
     """The verbs on limits."""
+
+    def __init__(self, namespace: Namespace, propagation: Propagation) -> None:
+        self.namespace = namespace
+        self.asking = namespace.asking
+        self.propagation = propagation
 
     @verb
     def set_config(
@@ -51,8 +57,8 @@ class ConfigVerbs(RewritingPlans):
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
         until = yield from self.asking.window()
-        ns = yield from self.checked_ns(until)
-        now, _ = yield from self.checked_time(now, until)
+        ns = yield from self.namespace.checked_ns(until)
+        now, _ = yield from self.namespace.checked_time(now, until)
         told = limits_told(limits, on_unavailable)
         trace = Trace(scope.audited_as, "limits_set", scope.resource, principal, told)
         had_limits = True
@@ -67,14 +73,14 @@ class ConfigVerbs(RewritingPlans):
 
         yield from persist(self.asking, attempt)
         if propagate:
-            yield from self.propagate(ns, scope, now)
+            yield from self.propagation.propagate(ns, scope, now)
             if not had_limits and scope.entity_id is not None:
-                yield from self.rewrite_buckets_below(ns, scope.entity_id, now, scope=scope)
+                yield from self.propagation.rewrite_buckets_below(ns, scope.entity_id, now, scope=scope)
 
     @verb
     def get_config(self, scope: Scope) -> Plan[Config]:
         """What one level says; empty if nothing."""
-        ns = yield from self.checked_ns()
+        ns = yield from self.namespace.checked_ns()
         until = yield from self.asking.window()
         return (yield from self._config(ns, scope, until))
 
@@ -82,8 +88,8 @@ class ConfigVerbs(RewritingPlans):
     def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
         """Let one level say nothing."""
         until = yield from self.asking.window()
-        ns = yield from self.checked_ns(until)
-        now, _ = yield from self.checked_time(now, until)
+        ns = yield from self.namespace.checked_ns(until)
+        now, _ = yield from self.namespace.checked_time(now, until)
         trace = Trace(scope.audited_as, "limits_deleted", scope.resource, principal, NOTHING)
 
         def attempt(until: Window) -> Plan[bool]:
@@ -97,12 +103,12 @@ class ConfigVerbs(RewritingPlans):
 
         deleted = yield from persist(self.asking, attempt)
         if deleted and propagate:
-            yield from self.propagate(ns, scope, now)
+            yield from self.propagation.propagate(ns, scope, now)
 
     @verb
     def resources_with_defaults(self, limit: int, cursor: str | None) -> Plan[Page[str]]:
         """Resources that have limits of their own."""
-        ns = yield from self.checked_ns()
+        ns = yield from self.namespace.checked_ns()
         names = whole_namespace(self.asking, ns, between=names_after("RESOURCE#", position(cursor)))
         rows = yield from fetched_rows_of(self.asking, names, limit, resource_if_limited)
         return page_of(rows, limit, lambda name: (name,))
@@ -110,7 +116,7 @@ class ConfigVerbs(RewritingPlans):
     @verb
     def entities_with_custom_limits(self, resource: str, limit: int, cursor: str | None) -> Plan[Page[str]]:
         """Entities that have limits of their own for a resource."""
-        ns = yield from self.checked_ns()
+        ns = yield from self.namespace.checked_ns()
         pk = gsi3_config(ns, resource, "")["GSI3PK"]
         names = partition(self.asking, pk, names_after("", position(cursor)), index=GSI3)
         rows = yield from fetched_rows_of(self.asking, names, limit, entity_if_limited)

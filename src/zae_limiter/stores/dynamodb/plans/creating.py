@@ -29,19 +29,19 @@ def create(taking: Taking) -> Plan[None]:
     space = taking.space
     if len(taking.legs) == 1:
         leg = taking.legs[0]
-        call = space.call_to_create(leg, leg.terms, taking.now, taking.until)
+        call = space.writer.call_to_create(leg, leg.terms, taking.now, taking.until)
         taking.flight = taking.legs
-        (answer,) = yield from space.ask_together([call])
+        (answer,) = yield from space.writer.ask_together([call])
         leg.note(answer)
         taking.flight = ()  # not before: an interrupt may come between any two lines
         if not isinstance(answer, (Refused, NoAnswer)):
             answer = {"Attributes": call.params["Item"]}
-        taking.hear(leg, (yield from space.verdict(leg.key, answer, taking.now)))
+        taking.hear(leg, (yield from space.writer.verdict(leg.key, answer, taking.now)))
     else:
         yield from _create_in_transaction(taking)
     for leg in taking.legs:
         if leg.done:
-            yield from space.check_terms_of_new(leg.key, leg.terms, taking.now, taking.until)
+            yield from space.propagation.check_terms_of_new(leg.key, leg.terms, taking.now, taking.until)
 
 
 def _create_untouched(taking: Taking) -> Plan[None]:
@@ -52,13 +52,13 @@ def _create_untouched(taking: Taking) -> Plan[None]:
             continue
         new = Booking(leg.key, leg.leg, {})
         new.nonce = space.marks.nonce(taking.now)
-        call = space.call_to_create(new, leg.terms, taking.now, taking.until)
-        (answer,) = yield from space.ask_together([call])
+        call = space.writer.call_to_create(new, leg.terms, taking.now, taking.until)
+        (answer,) = yield from space.writer.ask_together([call])
         if not isinstance(answer, (Refused, NoAnswer)):
-            leg.image = yield from space.see(leg.key, image_of(call.params["Item"]), taking.now)
-            yield from space.check_terms_of_new(leg.key, leg.terms, taking.now, taking.until)
+            leg.image = yield from space.writer.see(leg.key, image_of(call.params["Item"]), taking.now)
+            yield from space.propagation.check_terms_of_new(leg.key, leg.terms, taking.now, taking.until)
         else:
-            taking.hear(leg, (yield from space.verdict(leg.key, answer, taking.now)))
+            taking.hear(leg, (yield from space.writer.verdict(leg.key, answer, taking.now)))
 
 
 def _create_in_transaction(taking: Taking) -> Plan[None]:
@@ -68,7 +68,7 @@ def _create_in_transaction(taking: Taking) -> Plan[None]:
         if leg.image is not None:
             writes.append({"Update": dict(taking.params_of(leg))})
         else:
-            writes.append({"Put": space.call_to_create(leg, leg.terms, taking.now, taking.until).params})
+            writes.append({"Put": space.writer.call_to_create(leg, leg.terms, taking.now, taking.until).params})
     taking.flight = taking.legs
     doubts: list[NoAnswer] = []
     try:
@@ -93,7 +93,7 @@ def _create_in_transaction(taking: Taking) -> Plan[None]:
     if not reasons:
         for leg, write in zip(taking.legs, writes, strict=True):
             if "Put" in write:
-                leg.image = yield from space.see(leg.key, image_of(write["Put"]["Item"]), taking.now)
+                leg.image = yield from space.writer.see(leg.key, image_of(write["Put"]["Item"]), taking.now)
             elif leg.image is not None:
                 leg.image = after_taking(leg.image, leg.terms, leg.deltas, taking.now, leg.nonce)
                 space.images.see(leg.key, leg.image, taking.now)
@@ -102,4 +102,4 @@ def _create_in_transaction(taking: Taking) -> Plan[None]:
         leg.doubtful = leg.doubtful or bool(doubts)
         if reason.code is not None:
             failed = Refused(CONDITION_FAILED, item=reason.item)
-            taking.hear(leg, (yield from space.verdict(leg.key, failed, taking.now)))
+            taking.hear(leg, (yield from space.writer.verdict(leg.key, failed, taking.now)))

@@ -22,7 +22,7 @@ from zae_limiter.stores.dynamodb.images import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.items import image_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
-from zae_limiter.stores.dynamodb.plans.at_hand import DrawsAtHand
+from zae_limiter.stores.dynamodb.plans.at_hand import Acquiring
 from zae_limiter.stores.dynamodb.plans.creating import create
 from zae_limiter.stores.dynamodb.plans.resolving import Glimpses
 from zae_limiter.stores.dynamodb.plans.sharing import (
@@ -58,7 +58,7 @@ class DrawUnderWay(Taking):
             leg = self.space.leg_at_hand(self.draw, self.now, self.until)
             if leg is not None:
                 leg.nonce, self.legs = self.space.marks.nonce(self.now), [leg]
-                yield from self.space.post(self.legs, self.params_of, self.now, self.until)
+                yield from self.space.batching.post(self.legs, self.params_of, self.now, self.until)
                 granted = self.space.granted_at_hand(leg, self.draw, self.now)
                 if granted is not None:
                     return granted
@@ -71,7 +71,7 @@ class DrawUnderWay(Taking):
             try:
                 yield from self.undo((yield from self.space.asking.window()))
             except (Refused, NoAnswer):
-                self.space.unresolved += 1
+                self.space.writer.unresolved += 1
             raise
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
@@ -97,7 +97,7 @@ class DrawUnderWay(Taking):
             except (Refused, NoAnswer):
                 undone = False
             if self._is_load(failure):
-                self.space.unresolved += not undone
+                self.space.writer.unresolved += not undone
                 return self._denial_under_load()
             if not undone:
                 raise NoAnswer(str(failure)) from failure
@@ -131,10 +131,10 @@ class DrawUnderWay(Taking):
         """One set of terms. ``None``: they are too old, and were not obeyed."""
         space = self.space
         glimpses: Glimpses = {}
-        route = yield from space.terms_for(self.draw, self.until, fresh=fresh, glimpses=glimpses)
-        ns = yield from space.ns(self.until)
+        route = yield from space.resolver.terms_for(self.draw, self.until, fresh=fresh, glimpses=glimpses)
+        ns = yield from space.namespace.ns(self.until)
         if not self.until.checked:  # the first draw of its process: what it has just read tells the time
-            self.now, self.whole = yield from space.checked_time(self.now, self.until)
+            self.now, self.whole = yield from space.namespace.checked_time(self.now, self.until)
             self.until = self.whole
         self.legs = [
             LegUnderWay(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
@@ -225,7 +225,7 @@ class DrawUnderWay(Taking):
     # Writing
 
     def _write(self, legs: Sequence[LegUnderWay]) -> Plan[None]:
-        yield from self.space.post(legs, self.params_of, self.now, self.until)
+        yield from self.space.batching.post(legs, self.params_of, self.now, self.until)
         self._hear_all(legs)
 
     # Hearing
@@ -357,20 +357,24 @@ class DrawUnderWay(Taking):
         for leg in unseen:
             leg.fresh = True
             here = found.get(leg.key)
-            leg.image = None if here is None else (yield from self.space.see(leg.key, image_of(here), self.now))
+            leg.image = None if here is None else (yield from self.space.writer.see(leg.key, image_of(here), self.now))
             if leg.doubtful and leg.image is not None:
                 leg.done = leg.is_in(leg.image)
 
 
-class DrawingPlans(DrawsAtHand):
+class Draws:
     """The verb of every acquire."""
+
+    def __init__(self, acquiring: Acquiring) -> None:
+        self.acquiring = acquiring
 
     @verb
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        until = self.asking.window_from((yield READ_MACHINE_TIME))
-        if not until.checked and self._ns is not None:  # the clock was set
-            now, until = yield from self.checked_time(now, until)
+        acquiring = self.acquiring
+        until = acquiring.asking.window_from((yield READ_MACHINE_TIME))
+        if not until.checked and acquiring.namespace.known_ns is not None:  # the clock was set
+            now, until = yield from acquiring.namespace.checked_time(now, until)
         elif until.checked:
-            self.images.correct_by(until.clock_error_ms)
-            now = self.images.corrected(now)
-        return (yield from DrawUnderWay(self, draw, now, until).run())
+            acquiring.images.correct_by(until.clock_error_ms)
+            now = acquiring.images.corrected(now)
+        return (yield from DrawUnderWay(acquiring, draw, now, until).run())

@@ -29,6 +29,7 @@ from zae_limiter.stores.dynamodb.items import config_of, decoder, key_of, unless
 from zae_limiter.stores.dynamodb.keys import GSI1, GSI3, gsi1, gsi4, meta_key, pk_entity, sk_config
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.audit import Trace, as_json, traced
+from zae_limiter.stores.dynamodb.plans.base import Namespace
 from zae_limiter.stores.dynamodb.plans.changes import (
     ABSENT,
     EXISTING,
@@ -55,7 +56,7 @@ from zae_limiter.stores.dynamodb.plans.listing import (
     position,
     whole_namespace,
 )
-from zae_limiter.stores.dynamodb.plans.rewriting import RewritingPlans
+from zae_limiter.stores.dynamodb.plans.rewriting import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.values import decode, number_in
 from zae_limiter.stores.protocol import Config, EntityChange, Scope
@@ -75,24 +76,29 @@ MOST_METADATA_BYTES = 300_000
 LIVE: Expected = {"PK": PRESENT, "deleted": ABSENT}
 
 
-class EntityVerbs(RewritingPlans):
+class Entities:
     """The verbs on entities."""
+
+    def __init__(self, namespace: Namespace, propagation: Propagation) -> None:
+        self.namespace = namespace
+        self.asking = namespace.asking
+        self.propagation = propagation
 
     @verb
     def create_entity(self, entity: Entity, principal: str | None, now: int) -> Plan[Entity]:
         """A new entity. One that was deleted lives again, as another."""
         until = yield from self.asking.window()
-        ns = yield from self.checked_ns(until)
-        now, _ = yield from self.checked_time(now, until)
+        ns = yield from self.namespace.checked_ns(until)
+        now, _ = yield from self.namespace.checked_time(now, until)
         check_size(entity.metadata)
         yield from persist(self.asking, lambda until: self._create(ns, entity, principal, now, until))
-        yield from self.rewrite_buckets_of(ns, entity.id, now)
+        yield from self.propagation.rewrite_buckets_of(ns, entity.id, now)
         return entity
 
     @verb
     def get_entity(self, entity_id: str) -> Plan[Entity]:
         """An entity that exists."""
-        ns = yield from self.checked_ns()
+        ns = yield from self.namespace.checked_ns()
         until = yield from self.asking.window()
         return entity_of((yield from self._existing(ns, entity_id, until)))
 
@@ -100,35 +106,35 @@ class EntityVerbs(RewritingPlans):
     def update_entity(self, entity_id: str, change: EntityChange, principal: str | None, now: int) -> Plan[Entity]:
         """Change some fields."""
         until = yield from self.asking.window()
-        ns = yield from self.checked_ns(until)
-        now, _ = yield from self.checked_time(now, until)
+        ns = yield from self.namespace.checked_ns(until)
+        now, _ = yield from self.namespace.checked_time(now, until)
         check_size(change.fields.get("metadata", {}))
         before, after = yield from persist(
             self.asking, lambda until: self._update(ns, entity_id, change, principal, now, until)
         )
         if another_route(before, after):
-            yield from self.rewrite_buckets_of(ns, entity_id, now)
-            yield from self.rewrite_buckets_below(ns, entity_id, now)
+            yield from self.propagation.rewrite_buckets_of(ns, entity_id, now)
+            yield from self.propagation.rewrite_buckets_below(ns, entity_id, now)
         return after
 
     @verb
     def delete_entity(self, entity_id: str, principal: str | None, now: int) -> Plan[None]:
         """Remove the entity, its buckets and its limits."""
         until = yield from self.asking.window()
-        ns = yield from self.checked_ns(until)
-        now, _ = yield from self.checked_time(now, until)
+        ns = yield from self.namespace.checked_ns(until)
+        now, _ = yield from self.namespace.checked_time(now, until)
         buckets = yield from self._count_buckets(ns, entity_id)
         trace = Trace(entity_id, "entity_deleted", None, principal, {"buckets": buckets})
         scopes = yield from persist(self.asking, lambda until: self._delete(ns, trace, now, until))
         for start in range(GRAVES_AT_ONCE, len(scopes), GRAVES_AT_ONCE):
             yield from persist(self.asking, partial(self._bury, ns, scopes[start : start + GRAVES_AT_ONCE]))
         configured = [scope.resource for scope in scopes if scope.resource not in (None, DEFAULT_RESOURCE)]
-        yield from self.drop_buckets_of(ns, entity_id, now, configured)
+        yield from self.propagation.drop_buckets_of(ns, entity_id, now, configured)
 
     @verb
     def children(self, parent_id: str, limit: int, cursor: str | None) -> Plan[Page[Entity]]:
         """Entities by parent, in the order of their ids."""
-        ns = yield from self.checked_ns()
+        ns = yield from self.namespace.checked_ns()
         pk = gsi1(ns, parent_id, "")["GSI1PK"]
         keys = partition(self.asking, pk, names_after("CHILD#", position(cursor)), index=GSI1)
 
@@ -142,7 +148,7 @@ class EntityVerbs(RewritingPlans):
     @verb
     def entities(self, limit: int, cursor: str | None) -> Plan[Page[Entity]]:
         """All entities, in the order of their ids."""
-        ns = yield from self.checked_ns()
+        ns = yield from self.namespace.checked_ns()
         keys = whole_namespace(self.asking, ns, between=names_after("ENTITY#", position(cursor)))
         rows = yield from fetched_rows_of(self.asking, keys, limit, live_entity)
         return page_of(rows, limit, lambda entity: (entity.id,))

@@ -17,16 +17,25 @@ from zae_limiter.stores.dynamodb.items import BrokenItem, Image, image_of, key_o
 from zae_limiter.stores.dynamodb.keys import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.legs import over_shards
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.drawing import DrawingPlans
+from zae_limiter.stores.dynamodb.plans.base import Namespace
+from zae_limiter.stores.dynamodb.plans.resolving import ConfigResolver
 from zae_limiter.stores.dynamodb.plans.rewriting import KEYS_PER_PAGE
+from zae_limiter.stores.dynamodb.plans.writing import BucketWriter
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.writes import Terms
 from zae_limiter.stores.judging import limit_level, percent_used, statuses_of
 from zae_limiter.stores.protocol import Draw, Leg, Look
 
 
-class LookingPlans(DrawingPlans):
+class Looks:
     """The verbs that read buckets."""
+
+    def __init__(self, namespace: Namespace, resolver: ConfigResolver, writer: BucketWriter) -> None:
+        self.namespace = namespace
+        self.asking = namespace.asking
+        self.images = namespace.images
+        self.resolver = resolver
+        self.writer = writer
 
     @verb
     def look(
@@ -38,10 +47,10 @@ class LookingPlans(DrawingPlans):
         now: int,
     ) -> Plan[Look]:
         until = yield from self.asking.window()
-        ns = yield from self.checked_ns(until)
-        now, until = yield from self.checked_time(now, until)
+        ns = yield from self.namespace.checked_ns(until)
+        now, until = yield from self.namespace.checked_time(now, until)
         draw = Draw(entity_id, resource, wanted, limits)
-        route = yield from self.terms_for(draw, until, fresh=False)
+        route = yield from self.resolver.terms_for(draw, until, fresh=False)
         while True:
             keys = [bucket_key(ns, terms.leg.entity_id, resource) for terms in route.terms]
             families = yield from self._families_at(keys, now, until)
@@ -51,7 +60,7 @@ class LookingPlans(DrawingPlans):
             )
             if known or route.fresh:
                 break
-            route = yield from self.terms_for(draw, until, fresh=True)
+            route = yield from self.resolver.terms_for(draw, until, fresh=True)
         legs = tuple(terms.leg for terms in route.terms)
         held = [balances_of(families[key], terms, now) for key, terms in zip(keys, route.terms, strict=True)]
         return Look(legs, statuses_of(legs, held, wanted, {}, now))
@@ -59,8 +68,8 @@ class LookingPlans(DrawingPlans):
     @verb
     def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
         until = yield from self.asking.window()
-        ns = yield from self.checked_ns(until)
-        now, until = yield from self.checked_time(now, until)
+        ns = yield from self.namespace.checked_ns(until)
+        now, until = yield from self.namespace.checked_time(now, until)
         images = yield from self.buckets_of(ns, entity_id, resource, now, until)
         found = []
         for family in by_bucket(images.values()):
@@ -76,8 +85,8 @@ class LookingPlans(DrawingPlans):
     ) -> Plan[ResourceCapacity]:
         after = name_after(cursor)
         until = yield from self.asking.window()
-        ns = yield from self.checked_ns(until)
-        now, until = yield from self.checked_time(now, until)
+        ns = yield from self.namespace.checked_ns(until)
+        now, until = yield from self.namespace.checked_time(now, until)
         capacity = available = 0
         images: dict[Key, Image] = {}
         rows: list[EntityCapacity] = []
@@ -152,15 +161,15 @@ class LookingPlans(DrawingPlans):
             if key in items:
                 image = unless_broken(image_of, items[key]) if reporting else image_of(items[key])
                 if image is not None:
-                    images[key] = yield from self.see(key, image, now)
+                    images[key] = yield from self.writer.see(key, image, now)
         return images
 
     def _terms_of_bucket(self, image: Image, until: Window) -> Plan[Terms]:
         """What a bucket obeys: what is configured, or what it was last told."""
         try:
-            standing = yield from self.whole_standing(image.entity_id, image.resource, until, fresh=False)
+            standing = yield from self.resolver.whole_standing(image.entity_id, image.resource, until, fresh=False)
             if standing.cv != image.cv and not standing.is_of(until):
-                standing = yield from self.whole_standing(image.entity_id, image.resource, until, fresh=True)
+                standing = yield from self.resolver.whole_standing(image.entity_id, image.resource, until, fresh=True)
         except BrokenItem as error:
             logger.warning("by its own terms, %s on %s: %s", image.entity_id, image.resource, error)
             return terms_in(image)

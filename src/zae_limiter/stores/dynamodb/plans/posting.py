@@ -8,7 +8,7 @@ is, or why nobody knows. A lost answer to a joint write is resolved by its leade
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.bookings import Booking, Seen, Verdict, answers_of
@@ -16,7 +16,7 @@ from zae_limiter.stores.dynamodb.desks import GRACE_MS, Desks
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.lots import Lot, joined
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE, WritingPlans
+from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE, BucketWriter
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import UpdateParams
 
@@ -32,13 +32,14 @@ class NeverTold(NoAnswer):
     final = True
 
 
-class PostingPlans(WritingPlans):
+class BatchingWriter:
     """Writes to buckets, one verdict each."""
 
-    coalesce = True
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, writer: BucketWriter, *, coalesce: bool) -> None:
+        self.writer = writer
+        self.images = writer.images
+        self.marks = writer.marks
+        self.coalesce = coalesce
         self.desks = Desks()
 
     def post(
@@ -137,9 +138,9 @@ class PostingPlans(WritingPlans):
         self, bookings: Sequence[Booked], write: Callable[[Booked], UpdateParams], now: int, until: Window
     ) -> Plan[None]:
         try:
-            calls = [self.call_to_update(write(booking), until) for booking in bookings]
+            calls = [self.writer.call_to_update(write(booking), until) for booking in bookings]
             try:
-                answers = yield from self.ask_together(calls)
+                answers = yield from self.writer.ask_together(calls)
                 for booking, answer in zip(bookings, answers, strict=True):
                     booking.note(answer)
             except Interrupted as stop:
@@ -153,8 +154,8 @@ class PostingPlans(WritingPlans):
             for booking, answer in zip(bookings, answers, strict=True):
                 booking.now = now
                 if booking.done:  # before its image is seen, which has it
-                    self.remember_own(booking)
-                booking.verdict = yield from self.verdict(booking.key, answer, now)
+                    self.writer.remember_own(booking)
+                booking.verdict = yield from self.writer.verdict(booking.key, answer, now)
         finally:
             for booking in bookings:
                 if booking.desk is not None:
@@ -183,10 +184,10 @@ class PostingPlans(WritingPlans):
                 raise
             booking.now = now
             if isinstance(answer, (Refused, NoAnswer)):
-                booking.verdict = yield from self.verdict(booking.key, answer, now)
+                booking.verdict = yield from self.writer.verdict(booking.key, answer, now)
             else:
                 images, key = self.images, booking.key
-                image = self.done(key, answer, booking.deltas)
+                image = self.writer.done(key, answer, booking.deltas)
                 if images.is_ahead(image, now):
                     images.compare_clocks(image, (yield READ_CLOCK))
                 images.see(key, image, now)
@@ -219,20 +220,20 @@ class PostingPlans(WritingPlans):
             memory = self.images.get(key)
             guesses = {} if tries or memory is None else memory.guesses(now)
             lot, nonce = joined(image, pending, now, guesses), self.marks.nonce(now)
-            params = self.params(key, image, lot.wish, now, nonce, until, guess=not tries)
+            params = self.writer.params(key, image, lot.wish, now, nonce, until, guess=not tries)
             in_flight[:] = lot.bookings
             for booking in in_flight:  # should the answer be lost, this is what to look for
                 booking.nonce, booking.anchor, booking.joint = nonce, image.ring[0], True
             try:
-                (answer,) = yield from self.ask_together([self.call_to_update(params, until)])
+                (answer,) = yield from self.writer.ask_together([self.writer.call_to_update(params, until)])
             except Interrupted as interrupt:
                 stop = interrupt
                 answer = answers_of(stop, 1)[0] or NoAnswer("interrupted")
             answered = not isinstance(answer, (Refused, NoAnswer))
             if answered:
                 for booking in lot.bookings:
-                    self.remember_own(booking)
-            verdict = yield from self.verdict(key, answer, now)
+                    self.writer.remember_own(booking)
+            verdict = yield from self.writer.verdict(key, answer, now)
             if isinstance(verdict, NoAnswer) and verdict.sent:
                 verdict = yield from self._resolve(lot, image, nonce, now, until, verdict)
             in_flight.clear()
@@ -244,7 +245,7 @@ class PostingPlans(WritingPlans):
                 for booking in lot.bookings:
                     booking.done = True
                     if not answered:
-                        self.remember_own(booking)
+                        self.writer.remember_own(booking)
                 self._tell(lot.bookings, verdict, now)
             again = []
             if not verdict.done and verdict.image is not None and stop is None and tries <= TRIES_AT_ONCE:
@@ -279,7 +280,7 @@ class PostingPlans(WritingPlans):
         for booking in lot.bookings:
             booking.doubtful = True
         try:
-            done = yield from self.void(whole, now, until)
+            done = yield from self.writer.void(whole, now, until)
         except (Refused, NoAnswer):
             return NeverTold(str(silence))
         for booking in lot.bookings:

@@ -64,16 +64,17 @@ MOST_PASSES = 100
 """How often a purge looks for what was written meanwhile before it gives up."""
 
 
-class RegistryVerbs:
+class Namespaces:
     """The verbs of a store on its namespaces."""
 
-    asking: Asking
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
 
     @verb
     def register_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
         """A namespace; the existing one if the name is taken."""
         trace = Trace(NAMESPACE_SUBJECT, "registered", None, principal, NOTHING)
-        info = yield from persist(self.asking, lambda until: self._register(name, trace, now, until))
+        info = yield from persist(self.asking, lambda until: self.register(name, trace, now, until))
         return live(info)
 
     @verb
@@ -116,7 +117,7 @@ class RegistryVerbs:
 
     # One try each
 
-    def _register(self, name: str, trace: Trace | None, now: int, until: Window) -> Plan[NamespaceInfo]:
+    def register(self, name: str, trace: Trace | None, now: int, until: Window) -> Plan[NamespaceInfo]:
         """The existing namespace, or a new one. The one that is there from the beginning leaves no trace."""
         item = yield from self.asking.get(namespace_key(name), until)
         if item is not None:

@@ -18,8 +18,8 @@ from zae_limiter.running.plan import Bell, Plan
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.keys import Key, bucket_key, config_key, meta_key, namespace_id_key
-from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
-from zae_limiter.stores.dynamodb.plans.base import SpaceBase
+from zae_limiter.stores.dynamodb.plans.asking import Window
+from zae_limiter.stores.dynamodb.plans.base import Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.versions import Versions, of_call
 from zae_limiter.stores.dynamodb.writes import Terms
@@ -110,19 +110,22 @@ class Reading:
         self.over_at = over_at
 
 
-class ResolvingPlans(SpaceBase):
+class ConfigResolver:
     """From an entity and a resource to terms."""
 
-    def __init__(self, asking: Asking, namespace: str, *, corrected: bool, config_ttl_ms: int) -> None:
-        super().__init__(asking, namespace, corrected=corrected)
+    def __init__(self, namespace: Namespace, config_ttl_ms: int) -> None:
+        self.namespace = namespace
+        self.asking = namespace.asking
+        self.images = namespace.images
         self._standings: ConfigCache[tuple[str, str], Standing] = ConfigCache(config_ttl_ms)
         self._under_way: dict[tuple[int, str, str], Reading] = {}
         self._on_unavailable: OnUnavailable | None = None
+        namespace.when_forgotten(self._standings.clear)
 
     @verb
     def resolve(self, entity_id: str, resource: str) -> Plan[Resolution]:
         until = yield from self.asking.window()
-        yield from self.checked_ns(until)
+        yield from self.namespace.checked_ns(until)
         standing = yield from self.standing(entity_id, resource, until, fresh=True)
         if standing.leg is None:
             return Resolution(None, standing.on_unavailable, None)
@@ -131,15 +134,19 @@ class ResolvingPlans(SpaceBase):
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._on_unavailable
 
+    def peek(self, entity_id: str, resource: str, until: Window) -> Standing | None:
+        """How an entity stands, if that is remembered. It counts as no use of the cache."""
+        return self._standings.peek((entity_id, resource), until.started)
+
+    def count_hit(self) -> None:
+        """What was peeked at was used."""
+        self._standings.count_hit()
+
     def invalidate_config_cache(self) -> None:
         self._standings.clear()
 
     def cache_stats(self) -> CacheStats:
         return self._standings.stats()
-
-    def forget_everything(self) -> None:
-        super().forget_everything()
-        self._standings.clear()
 
     def terms_for(self, draw: Draw, until: Window, *, fresh: bool, glimpses: Glimpses | None = None) -> Plan[Route]:
         """What every bucket of a draw is to obey, the entity's own first.
@@ -250,7 +257,7 @@ class ResolvingPlans(SpaceBase):
     def _read_standing(
         self, entity_id: str, resource: str, until: Window, glimpses: Glimpses | None
     ) -> Plan[Standing]:
-        ns = yield from self.ns(until)
+        ns = yield from self.namespace.ns(until)
         scopes = scopes_for(entity_id, resource)
         read_at = self.asking.moment()
         while True:
@@ -260,9 +267,9 @@ class ResolvingPlans(SpaceBase):
             unseen = [] if glimpses is None or self.images.get(bucket) is not None else [bucket]
             items = yield from self.asking.get_all([registered, *configs, meta], until, spare=unseen)
             if registered in items:
-                self.live_ns(items[registered])
+                self.namespace.live_ns(items[registered])
                 break
-            ns = yield from self.checked_ns(until)  # purged; the name may have been given again
+            ns = yield from self.namespace.checked_ns(until)  # purged; the name may have been given again
         if glimpses is not None:
             glimpses.update((key, items.get(key)) for key in unseen)
         found = [config_of(items.get(key)) for key in configs]

@@ -25,6 +25,7 @@ from zae_limiter.stores.dynamodb.keys import (
 )
 from zae_limiter.stores.dynamodb.marks import BROUGHT_BACK
 from zae_limiter.stores.dynamodb.plans.asking import Window
+from zae_limiter.stores.dynamodb.plans.base import Namespace
 from zae_limiter.stores.dynamodb.plans.dropping import drop_buckets
 from zae_limiter.stores.dynamodb.plans.listing import (
     Merged,
@@ -35,8 +36,8 @@ from zae_limiter.stores.dynamodb.plans.listing import (
     some_at_once,
     whole_namespace,
 )
-from zae_limiter.stores.dynamodb.plans.posting import PostingPlans
-from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE
+from zae_limiter.stores.dynamodb.plans.resolving import ConfigResolver
+from zae_limiter.stores.dynamodb.plans.writing import TRIES_AT_ONCE, BucketWriter
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter.stores.dynamodb.versions import may_follow
@@ -65,12 +66,19 @@ class Following:
         self.left: dict[Key, Refused | NoAnswer] = {}
 
 
-class RewritingPlans(PostingPlans):
+class Propagation:
     """What changes of configs and entities do to buckets."""
+
+    def __init__(self, namespace: Namespace, resolver: ConfigResolver, writer: BucketWriter) -> None:
+        self.asking = namespace.asking
+        self.images = namespace.images
+        self.marks = namespace.marks
+        self.resolver = resolver
+        self.writer = writer
 
     def propagate(self, ns: str, scope: Scope, now: int) -> Plan[None]:
         """Let the live buckets that a changed config concerns follow it."""
-        self.invalidate_config_cache()
+        self.resolver.invalidate_config_cache()
         self.images.forget_denials()
         if scope.level == "entity":
             assert scope.entity_id is not None
@@ -90,7 +98,7 @@ class RewritingPlans(PostingPlans):
 
     def rewrite_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
         """Let the live buckets of a changed entity notice."""
-        self.invalidate_config_cache()
+        self.resolver.invalidate_config_cache()
         self.images.forget_denials()
         pk = pk_entity(ns, entity_id)
         yield from self._follow_list(Merged(self.asking, [Strand(self.asking, pk, index=GSI3, prefix="BUCKET#")]), now)
@@ -145,7 +153,7 @@ class RewritingPlans(PostingPlans):
 
     def drop_buckets_of(self, ns: str, entity_id: str, now: int, configured: Sequence[str]) -> Plan[None]:
         """Remove every bucket of an entity, those on ``configured`` resources whether an index knows them or not."""
-        self.invalidate_config_cache()
+        self.resolver.invalidate_config_cache()
         items = yield from self.asking.query_all(pk_entity(ns, entity_id), index=GSI3, prefix="BUCKET#")
         known = [bucket_key(ns, entity_id, resource) for resource in configured]
         families: dict[Key, list[Key]] = {}  # no bucket is on two pages: it may begin a new life in between
@@ -234,7 +242,9 @@ class RewritingPlans(PostingPlans):
     def _follow_one(self, key: Key, image: Image, now: int, since: Window) -> Plan[Image | None]:
         """Let one follow. The bucket as it is then, if it still is."""
         window = yield from self.asking.window()
-        standing = yield from self.whole_standing(image.entity_id, image.resource, window, fresh=True, since=since)
+        standing = yield from self.resolver.whole_standing(
+            image.entity_id, image.resource, window, fresh=True, since=since
+        )
         seen = yield from self.bring_back(key, image, now, window)
         for _ in range(CHANGES_FOLLOWED):
             if seen is None or seen.cv == standing.cv:
@@ -248,7 +258,7 @@ class RewritingPlans(PostingPlans):
                 logger.warning("a bucket keeps its old limits: %s", error)
                 break
             if seen is not None and seen.cv != terms.cv:  # another change was faster
-                standing = yield from self.whole_standing(image.entity_id, image.resource, window, fresh=True)
+                standing = yield from self.resolver.whole_standing(image.entity_id, image.resource, window, fresh=True)
         return seen
 
     def adopt(self, key: Key, image: Image, terms: Terms, now: int, until: Window) -> Plan[Image | None]:
@@ -334,8 +344,8 @@ class RewritingPlans(PostingPlans):
         lost: NoAnswer | None = None
         at_loss = image
         while (write := write_for(image)) is not None:
-            call = self.call_to_update(write.params(self.asking.table, key), until)
-            (answer,) = yield from self.ask_together([call])
+            call = self.writer.call_to_update(write.params(self.asking.table, key), until)
+            (answer,) = yield from self.writer.ask_together([call])
             if not isinstance(answer, (Refused, NoAnswer)):
                 image = image_of(answer["Attributes"])
                 break
@@ -359,7 +369,7 @@ class RewritingPlans(PostingPlans):
             tries += 1
             if tries >= TRIES_AT_ONCE:
                 yield from self.asking.pause(tries - 1, until, answer)
-        yield from self.see(key, image, now)
+        yield from self.writer.see(key, image, now)
         return image
 
     def _plain_update(self, image: Image, wish: Wish, now: int, nonce: str, until: Window) -> Update:
@@ -372,7 +382,9 @@ class RewritingPlans(PostingPlans):
         seen, obeyed = (None if memory is None else memory.image), terms.cv
         try:
             for _ in range(CHANGES_FOLLOWED):
-                standing = yield from self.whole_standing(terms.leg.entity_id, terms.leg.resource, until, fresh=True)
+                standing = yield from self.resolver.whole_standing(
+                    terms.leg.entity_id, terms.leg.resource, until, fresh=True
+                )
                 current = standing.terms_of(terms.leg) if terms.leg.source == "call" else standing.terms()
                 if seen is None or obeyed == (standing.cv if current is None else current.cv):
                     return

@@ -52,7 +52,7 @@ def choose_shard(taking: Taking, leg: LegUnderWay) -> Plan[None]:
     keys = images.shards_of(leg.first)
     if len(keys) == 1:
         return
-    may_stay = taking.space.coalesce and not leg.tried and not leg.leg.paid
+    may_stay = taking.space.batching.coalesce and not leg.tried and not leg.leg.paid
     if may_stay and _stay(taking, leg):
         return
     one, two = _two_of(taking, leg, keys)
@@ -75,7 +75,7 @@ def choose_shard(taking: Taking, leg: LegUnderWay) -> Plan[None]:
                 best = (room, key, image)
     if best is not None:
         leg.move_to(best[1], best[2], fresh=False)
-        if taking.space.coalesce:
+        if taking.space.batching.coalesce:
             images.settle_at(leg.first, best[1], taking.now + HOME_MS)
     else:  # both are lost: shard 0 never is
         leg.tried.update((one, two))
@@ -142,7 +142,7 @@ def look_at_all(taking: Taking, leg: LegUnderWay) -> Plan[None]:
             if key in found:
                 memory = space.images.get(key)
                 image = image_of(found[key], None if memory is None else memory.image)
-                yield from space.see(key, image, taking.now)
+                yield from space.writer.see(key, image, taking.now)
             elif key == leg.first:
                 space.images.forget(key)
     leg.all_seen = True
@@ -157,7 +157,7 @@ def look_elsewhere(taking: Taking, leg: LegUnderWay) -> Plan[bool]:
     if len(space.images.shards_of(leg.first)) == 1:
         return False
     if leg.doubtful:
-        leg.done = yield from space.void(leg, taking.now, taking.until)
+        leg.done = yield from space.writer.void(leg, taking.now, taking.until)
         if leg.done:
             return True
     leg.tried.add(leg.key)
@@ -224,7 +224,7 @@ def bring_back(taking: Taking, astray: Sequence[LegUnderWay]) -> Plan[bool]:
     space, moved = taking.space, False
     for leg in astray:
         if leg.image is not None and space.images.may_bring_back(leg.key, taking.now):
-            image = yield from space.bring_back(leg.key, leg.image, taking.now, taking.until)
+            image = yield from space.propagation.bring_back(leg.key, leg.image, taking.now, taking.until)
             if image is not leg.image:
                 leg.image, leg.fresh, moved = image, True, True
     return moved
@@ -236,7 +236,7 @@ def _bring_back_all(taking: Taking, leg: LegUnderWay) -> Plan[None]:
     for key in space.images.shards_of(leg.first):
         memory = space.images.get(key)
         if memory is not None and is_far_ahead(memory.image, taking.now):
-            image = yield from space.bring_back(key, memory.image, taking.now, taking.until)
+            image = yield from space.propagation.bring_back(key, memory.image, taking.now, taking.until)
             if key == leg.key:
                 leg.image = image
 
@@ -247,7 +247,7 @@ def adopt_all(taking: Taking, leg: LegUnderWay) -> Plan[None]:
     for key in space.images.shards_of(leg.first):
         memory = space.images.get(key)
         if memory is not None and memory.image.cv != leg.terms.cv and taking.may_follow(leg, key, memory.image.cv):
-            image = yield from space.adopt(key, memory.image, leg.terms, taking.now, taking.until)
+            image = yield from space.propagation.adopt(key, memory.image, leg.terms, taking.now, taking.until)
             if key == leg.key:
                 leg.image = image
 
@@ -268,7 +268,9 @@ def _draw_from_several(taking: Taking, leg: LegUnderWay, shards: Sequence[tuple[
     writes = []
     for place, (key, deltas) in enumerate(written.items()):
         wish = Wish(deltas, deltas, grants=int(place == 0), exactly=in_debt)
-        writes.append({"Update": dict(space.params(key, images[key], wish, taking.now, leg.nonce, taking.until))})
+        writes.append(
+            {"Update": dict(space.writer.params(key, images[key], wish, taking.now, leg.nonce, taking.until))}
+        )
     leg.payers = list(payment.items())
     doubts: list[NoAnswer] = []
     try:
@@ -284,7 +286,7 @@ def _draw_from_several(taking: Taking, leg: LegUnderWay, shards: Sequence[tuple[
         raise
     if reasons and doubts:
         leg.doubtful = True
-        leg.done = yield from space.void(leg, taking.now, taking.until)
+        leg.done = yield from space.writer.void(leg, taking.now, taking.until)
     elif not reasons:
         leg.done = True
     if not leg.done:

@@ -13,7 +13,7 @@ from zae_limiter.stores.dynamodb.bookings import Booking, Verdict
 from zae_limiter.stores.dynamodb.keys import Key
 from zae_limiter.stores.dynamodb.legs import LegUnderWay
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.at_hand import DrawsAtHand
+from zae_limiter.stores.dynamodb.plans.at_hand import Acquiring
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, Contended, DeadlineOver, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.updates import UpdateParams
 from zae_limiter.stores.dynamodb.versions import may_follow
@@ -24,7 +24,7 @@ from zae_limiter.stores.protocol import Draw
 class Taking:
     """One draw in progress."""
 
-    def __init__(self, space: DrawsAtHand, draw: Draw, now: int, until: Window) -> None:
+    def __init__(self, space: Acquiring, draw: Draw, now: int, until: Window) -> None:
         self.space = space
         self.draw = draw
         self.now = now
@@ -48,14 +48,14 @@ class Taking:
         assert image is not None
         leg.drop_anchor()
         if not leg.doubtful and not leg.is_stale and image.shards == 1 and not image.resting:
-            return space.draw_params(
+            return space.writer.draw_params(
                 leg.key, image, leg.deltas, leg.needed, self.now, leg.nonce, self.until, guess=not leg.fresh
             )
         sure = leg.can_be_sure()
         if leg.doubtful and not sure:
-            space.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
+            space.writer.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
             leg.begin_anew(space.marks.nonce(self.now))
-        return space.params(
+        return space.writer.params(
             leg.key,
             image,
             Wish(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
@@ -98,7 +98,7 @@ class Taking:
         self.flight = ()
         for leg in self.legs:
             if leg.doubtful and not leg.done:
-                leg.done = yield from self.space.void(leg, self.now, until)
+                leg.done = yield from self.space.writer.void(leg, self.now, until)
         taken = [leg for leg in self.legs if leg.done]
         if taken or self.backs:
             for leg in taken:
@@ -109,7 +109,7 @@ class Taking:
                 leg.done, leg.payers, self.backs = False, (), [*self.backs, *backs]
                 leg.begin_anew(self.space.marks.nonce(self.now))
             # Should this be interrupted, it goes on where it was.
-            yield from self.space.book(self.backs, self.now, until)
+            yield from self.space.bookings.book(self.backs, self.now, until)
             self.backs = []
             for leg in taken:
                 memory = self.space.images.get(leg.key)

@@ -21,8 +21,8 @@ from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import unless_broken
 from zae_limiter.stores.dynamodb.keys import GSI2, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.plans.asking import Asking
+from zae_limiter.stores.dynamodb.plans.base import Namespace
 from zae_limiter.stores.dynamodb.plans.listing import LAST, side_by_side
-from zae_limiter.stores.dynamodb.plans.verifying import VerifyingVerbs
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.snapshots import LAST_HOUR, WINDOW, hour_text, span_of, used_by_hour
 from zae_limiter.stores.protocol import UsageQuery
@@ -40,14 +40,18 @@ ENTITIES_KEPT = 1_000
 """So many names are kept of those that one pass over the index finds."""
 
 
-class UsageVerbs(VerifyingVerbs):
-    """Reading usage, and proving it."""
+class UsageWindows:
+    """Reading usage."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+        self.asking = namespace.asking
 
     @verb
     def usage(self, query: UsageQuery, limit: int, cursor: str | None) -> Plan[Page[UsageSnapshot]]:
         """Usage windows, by entity, resource, window type and start."""
         after = place_after(cursor)
-        ns = yield from self.checked_ns()
+        ns = yield from self.namespace.checked_ns()
         pairs = pairs_from(self.asking, ns, query, after)
         rows: list[UsageSnapshot] = []
         while len(rows) <= limit:

@@ -21,7 +21,7 @@ from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import decoder, key_of, unless_broken
 from zae_limiter.stores.dynamodb.keys import GSI3, Key, bucket_key, pk_entity
 from zae_limiter.stores.dynamodb.marks import nonce_time
-from zae_limiter.stores.dynamodb.plans.base import SpaceBase
+from zae_limiter.stores.dynamodb.plans.base import Namespace
 from zae_limiter.stores.dynamodb.plans.listing import fetch
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.snapshots import (
@@ -48,13 +48,17 @@ class LiveBucket(NamedTuple):
     mark: str
 
 
-class VerifyingVerbs(SpaceBase):
+class UsageProofs:
     """Comparing usage with the buckets."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+        self.asking = namespace.asking
 
     @verb
     def verify_usage(self, entity_id: str, resource: str | None, now: int) -> Plan[UsageProof]:
         """How the usage of an entity compares with what its buckets counted."""
-        ns = yield from self.checked_ns()
+        ns = yield from self.namespace.checked_ns()
         prefix = "#USAGE#" if resource is None else f"#USAGE#{resource}#"
         items = yield from self.asking.query_all(pk_entity(ns, entity_id), prefix=prefix)
         spans = [span for item in items if (span := unless_broken(span_of, item)) is not None]

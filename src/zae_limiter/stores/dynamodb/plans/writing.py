@@ -11,19 +11,23 @@ from zae_limiter.stores.dynamodb.gauge import load_of
 from zae_limiter.stores.dynamodb.items import Image, image_in, image_of
 from zae_limiter.stores.dynamodb.keys import Key, shard_key
 from zae_limiter.stores.dynamodb.plans.asking import Window
-from zae_limiter.stores.dynamodb.plans.resolving import ResolvingPlans
+from zae_limiter.stores.dynamodb.plans.base import Namespace
 from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Reply, Together
 from zae_limiter.stores.dynamodb.updates import UpdateParams
-from zae_limiter.stores.dynamodb.writes import NOTHING, Wish, update
+from zae_limiter.stores.dynamodb.writes import NOTHING, Terms, Wish, new_item, update
 
 TRIES_AT_ONCE = 2
 """So often a refused write is repeated at once, with the image the refusal brought; later ones wait a little."""
 
 
-class WritingPlans(ResolvingPlans):
+class BucketWriter:
     """From a wish to a write, and from its answer to a verdict."""
 
-    unresolved = 0
+    def __init__(self, namespace: Namespace) -> None:
+        self.asking = namespace.asking
+        self.images = namespace.images
+        self.marks = namespace.marks
+        self.unresolved = 0
 
     def params(
         self,
@@ -84,6 +88,29 @@ class WritingPlans(ResolvingPlans):
     def call_to_update(self, params: UpdateParams, until: Window) -> Call:
         """An UpdateItem that answers with the bucket as it is afterwards."""
         return Call("UpdateItem", params.returning_new(), until.give_up_at)
+
+    def call_to_create(self, booking: Booking, terms: Terms, now: int, until: Window) -> Call:
+        """A PutItem that begins the life of a bucket, unless there is one."""
+        booking.inc = booking.inc or self.marks.incarnation()
+        item = new_item(
+            booking.key,
+            terms,
+            booking.deltas,
+            now=now,
+            nonce=booking.nonce,
+            inc=booking.inc,
+            grants=booking.grants,
+            epoch_s=until.epoch_s,
+            ttl_margin_s=self.asking.ttl_margin_s,
+            wcu=self.asking.wcu,
+        )
+        params = {
+            "TableName": self.asking.table,
+            "Item": item,
+            "ConditionExpression": "attribute_not_exists(PK)",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        return Call("PutItem", params, until.give_up_at)
 
     def ask_together(self, calls: Sequence[Call]) -> Plan[Sequence[Answer]]:
         """The answers to several calls, errors as values."""
@@ -156,7 +183,7 @@ class WritingPlans(ResolvingPlans):
         tries = 0
         while True:
             if booking.image is None:
-                yield from self._look_at([booking], now, until)
+                yield from self.look_at([booking], now, until)
             image = booking.image
             if image is None:
                 booking.untold = True  # a bucket that is not there cannot keep a mark
@@ -189,7 +216,7 @@ class WritingPlans(ResolvingPlans):
         booking.begin_anew(self.marks.nonce(now))
         return False
 
-    def _look_at(self, unseen: Sequence[Booking], now: int, until: Window) -> Plan[None]:
+    def look_at(self, unseen: Sequence[Booking], now: int, until: Window) -> Plan[None]:
         found = yield from self.asking.get_all([booking.key for booking in unseen], until)
         again: list[Booking] = []
         for booking in unseen:
@@ -207,4 +234,4 @@ class WritingPlans(ResolvingPlans):
                     booking.inc = ""  # somebody else created it: ours was refused
         unseen = [booking for booking in again if booking.image is None]
         if unseen:
-            yield from self._look_at(unseen, now, until)
+            yield from self.look_at(unseen, now, until)
