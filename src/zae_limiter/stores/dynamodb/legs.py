@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.divided import Divided
 from zae_limiter.stores.dynamodb.adopting import adopted, lacking, needed_of, taken_of
 from zae_limiter.stores.dynamodb.bookings import Booking
 from zae_limiter.stores.dynamodb.images import Images
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.keys import Key, shard_of
+from zae_limiter.stores.dynamodb.payments import over_shards
 from zae_limiter.stores.dynamodb.writes import Terms
 from zae_limiter.stores.protocol import Draw, Leg
 
@@ -101,12 +100,3 @@ class LegUnderWay(Booking):
             return self.leg
         paid = tuple((shard_of(key), deltas) for key, deltas in self.payment())
         return self.leg if not self.leg.paid and [shard for shard, _ in paid] == [0] else replace(self.leg, paid=paid)
-
-
-def over_shards(family: Sequence[Image | None], terms: Terms, now: int) -> tuple[Balance, ...]:
-    """Every limit of ``terms`` over several shards."""
-
-    def parts_of(place: int) -> list[Balance]:
-        return [adopted(image, terms, now)[place] for image in family]
-
-    return tuple(Divided(limit, partial(parts_of, place)) for place, limit in enumerate(terms.leg.limits))

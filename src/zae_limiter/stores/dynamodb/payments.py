@@ -12,13 +12,17 @@ there is a debt, what comes back is shared likewise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from zae_limiter.bucket import Balance, share
+from zae_limiter.divided import Divided
+from zae_limiter.stores.dynamodb.adopting import adopted
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.writes import Terms
 from zae_limiter.stores.protocol import Leg
 
 
@@ -132,3 +136,12 @@ def _as_debt(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapping
     elif rest:  # of shards that are lost
         shares[home] += rest
     return shares
+
+
+def over_shards(family: Sequence[Image | None], terms: Terms, now: int) -> tuple[Balance, ...]:
+    """Every limit of ``terms`` over several shards."""
+
+    def parts_of(place: int) -> list[Balance]:
+        return [adopted(image, terms, now)[place] for image in family]
+
+    return tuple(Divided(limit, partial(parts_of, place)) for place, limit in enumerate(terms.leg.limits))

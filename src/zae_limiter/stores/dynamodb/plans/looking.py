@@ -15,7 +15,7 @@ from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.images import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.items import BrokenItem, Image, image_of, key_of, logger, unless_broken
 from zae_limiter.stores.dynamodb.keys import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
-from zae_limiter.stores.dynamodb.legs import over_shards
+from zae_limiter.stores.dynamodb.payments import over_shards
 from zae_limiter.stores.dynamodb.plans.asking import Window
 from zae_limiter.stores.dynamodb.plans.base import Namespace
 from zae_limiter.stores.dynamodb.plans.resolving import ConfigResolver
