@@ -32,9 +32,9 @@ from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepositor
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import Request
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.keys import bucket_key, shard_key
-from zae_limiter.stores.dynamodb.plans.splitting import make_shard, split_first
+from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
 from zae_limiter.stores.dynamodb.requests import Call, Refused, Together
+from zae_limiter.stores.dynamodb.schema import bucket_key, shard_key
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.choosing import transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target

@@ -26,10 +26,10 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.items import key_of
-from zae_limiter.stores.dynamodb.keys import Key, bucket_key
-from zae_limiter.stores.dynamodb.plans import sharing
-from zae_limiter.stores.dynamodb.plans.splitting import split
+from zae_limiter.stores.dynamodb.operations import acquire_sharded
+from zae_limiter.stores.dynamodb.operations.shard_life import split
 from zae_limiter.stores.dynamodb.requests import Answer, Call, Refused
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.protocol import Draw, Grant, Scope
 
 ENTITY, RESOURCE, LIMIT = "hot", "gpt-4", "rps"
@@ -208,13 +208,13 @@ class HotFleet(Fleet):
 @contextmanager
 def as_they_are(setting: Setting) -> Iterator[None]:
     """Nobody divides a bucket, unless the setting says so."""
-    may_split = sharing.may_split
+    may_split = acquire_sharded.may_split
     if not setting.divide:
-        sharing.may_split = lambda first, now: False
+        acquire_sharded.may_split = lambda first, now: False
     try:
         yield
     finally:
-        sharing.may_split = may_split
+        acquire_sharded.may_split = may_split
 
 
 def course_of(setting: Setting) -> Course:

@@ -15,7 +15,7 @@ from typing import Any
 
 import zae_limiter
 from zae_limiter.config_cache import MAX_ENTRIES
-from zae_limiter.stores.dynamodb.images import MAX_BUCKETS, MAX_DIVIDED
+from zae_limiter.stores.dynamodb.bucket_cache import MAX_BUCKETS, MAX_DIVIDED
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, USAGE_RETENTION_MS
 from zae_limiter.stores.memory.tables import MAX_USAGE_ROWS
@@ -32,10 +32,10 @@ TABLES = (
     ("SQLite: shortcuts", MAX_ROUTES, "stores/sqlite/store.py", LESS_USED),
     ("SQLite: rows as they were written last", MAX_KNOWN, "stores/sqlite/known_rows.py", LESS_USED),
     ("DynamoDB: resolved limits", MAX_ENTRIES, "config_cache.py", OLDER_HALF),
-    ("DynamoDB: remembered buckets", MAX_BUCKETS, "stores/dynamodb/images.py", OLDER_HALF),
-    ("DynamoDB: shards of divided buckets", MAX_DIVIDED, "stores/dynamodb/images.py", ALL),
-    ("DynamoDB: shards to leave alone", MAX_DIVIDED, "stores/dynamodb/images.py", ALL),
-    ("DynamoDB: shards to draw from", MAX_DIVIDED, "stores/dynamodb/images.py", ALL),
+    ("DynamoDB: remembered buckets", MAX_BUCKETS, "stores/dynamodb/bucket_cache.py", OLDER_HALF),
+    ("DynamoDB: shards of divided buckets", MAX_DIVIDED, "stores/dynamodb/bucket_cache.py", ALL),
+    ("DynamoDB: shards to leave alone", MAX_DIVIDED, "stores/dynamodb/bucket_cache.py", ALL),
+    ("DynamoDB: shards to draw from", MAX_DIVIDED, "stores/dynamodb/bucket_cache.py", ALL),
 )
 """What, how many, where, and what happens then."""
 
@@ -54,7 +54,7 @@ DATA = (
         "the oldest go",
     ),
     ("memory: names in order", "twice as many as there are, and a few", "stores/memory/tables.py", ""),
-    ("DynamoDB: desks", "writes in flight", "stores/dynamodb/desks.py", "each goes with its write"),
+    ("DynamoDB: write queues", "writes in flight", "stores/dynamodb/write_queue.py", "each goes with its write"),
     ("lines", "callers that wait", "repository/lines.py", "each goes with its caller"),
     ("namespaces", "those that were opened", "stores/*/store.py", "they stay with the store"),
 )

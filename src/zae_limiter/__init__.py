@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from zae_limiter.models.status import LimitStatus as LimitStatus
     from zae_limiter.repository.repository import Repository as Repository
     from zae_limiter.repository.sync_repository import SyncRepository as SyncRepository
-    from zae_limiter.stores.dynamodb.marks import renew_identity as renew_identity
+    from zae_limiter.stores.dynamodb.write_ids import renew_identity as renew_identity
 
 _HOMES = {
     "exceptions": (
@@ -100,7 +100,7 @@ _HOMES = {
     "models.status": ("BucketStatus", "EntityStatus", "LimitLevel", "LimitStatus"),
     "repository.repository": ("Repository",),
     "repository.sync_repository": ("SyncRepository",),
-    "stores.dynamodb.marks": ("renew_identity",),
+    "stores.dynamodb.write_ids": ("renew_identity",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeAlias
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.sweeping import sweep_table
+from zae_limiter.stores.dynamodb.operations.shard_life import sweep_table
+from zae_limiter.stores.dynamodb.table_client import Asking
 from zae_limiter_aggregator.checkpoints import NOWHERE, Checkpoints, place_of
 from zae_limiter_aggregator.follower import EMPTY_PAGES, Follower, NoStream, Page, Position
 from zae_limiter_aggregator.members import BEAT_EVERY_MS, Members, owner_of

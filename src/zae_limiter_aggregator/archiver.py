@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple
 
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.plans.audit import event_of, is_event_key
-from zae_limiter.stores.dynamodb.snapshots import SEQUENCE_DIGITS, sequence_key
+from zae_limiter.stores.dynamodb.operations.audit import event_of, is_event_key
+from zae_limiter.stores.dynamodb.usage_items import SEQUENCE_DIGITS, sequence_key
 from zae_limiter_aggregator.archives import ArchiveUnavailable, KeepObject
 from zae_limiter_aggregator.records import Failure, PoisonousRecord, Record
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.requests import Refused, Reply
+from zae_limiter.stores.dynamodb.table_client import Asking
 from zae_limiter_aggregator.processor import Processed, Processor
 from zae_limiter_aggregator.records import Failure, Record, last_written
 from zae_limiter_aggregator.relieving import Relief

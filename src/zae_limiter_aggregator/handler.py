@@ -22,7 +22,7 @@ from zae_limiter_aggregator.telling import answer_of, lines_of
 
 if TYPE_CHECKING:
     from zae_limiter.running.plan import Performer
-    from zae_limiter.stores.dynamodb.answering import AnsweringTable
+    from zae_limiter.stores.dynamodb.performer import AnsweringTable
     from zae_limiter_aggregator.archives import Archive
 
 TABLE_VARIABLE: Final = "ZAEL_TABLE"
@@ -68,6 +68,6 @@ def open_table(table: str) -> AnsweringTable:
     The rest of this package knows no transport, and a contract of imports keeps it so. Here the two come together,
     with the first batch.
     """
-    from zae_limiter.stores.dynamodb.answering import AnsweringTable
+    from zae_limiter.stores.dynamodb.performer import AnsweringTable
 
     return AnsweringTable(table, deadline=DEADLINE_S)

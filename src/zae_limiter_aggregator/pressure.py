@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from zae_limiter.bucket import accrued_in_a_second
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
-from zae_limiter.stores.dynamodb.gauge import may_split_at
-from zae_limiter.stores.dynamodb.keys import MOST_SHARDS
+from zae_limiter.stores.dynamodb.attribute_values import number_in
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.snapshots import Life
-from zae_limiter.stores.dynamodb.values import number_in
+from zae_limiter.stores.dynamodb.schema import MOST_SHARDS
+from zae_limiter.stores.dynamodb.usage_items import Life
+from zae_limiter.stores.dynamodb.write_load import may_split_at
 
 HOT_PERCENT: Final = 80
 """From here on a shard is split, before its clients have to."""

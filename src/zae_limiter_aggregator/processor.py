@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import BrokenItem
-from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.listing import side_by_side
+from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
-from zae_limiter.stores.dynamodb.snapshots import (
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.usage_items import (
     RETENTION_S,
     Edge,
     Life,
@@ -31,7 +32,6 @@ from zae_limiter.stores.dynamodb.snapshots import (
     last_attributes,
     last_edge,
 )
-from zae_limiter.stores.dynamodb.updates import Update
 from zae_limiter_aggregator.archiver import NOTHING_ARCHIVED, archive, put_aside
 from zae_limiter_aggregator.pressure import Load, highest, should_split
 from zae_limiter_aggregator.records import (

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from zae_limiter.stores.dynamodb.keys import SK_STATE
-from zae_limiter.stores.dynamodb.marks import nonce_time
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.snapshots import (
+from zae_limiter.stores.dynamodb.schema import SK_STATE
+from zae_limiter.stores.dynamodb.usage_items import (
     LAST_HOUR,
     Life,
     counters_in,
     life_of,
     sequence_key,
 )
+from zae_limiter.stores.dynamodb.write_ids import nonce_time
 from zae_limiter.stores.windows import NOTHING_COUNTED, Counters, hour_of
 from zae_limiter_aggregator.pressure import Load, pressure_of
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.gauge import may_split
 from zae_limiter.stores.dynamodb.items import image_of
-from zae_limiter.stores.dynamodb.keys import bucket_key, shard_key
-from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.splitting import make_shard, split
+from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split
+from zae_limiter.stores.dynamodb.schema import bucket_key, shard_key
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.write_load import may_split
 from zae_limiter_aggregator.pressure import Load
 
 

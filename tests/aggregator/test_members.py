@@ -10,9 +10,9 @@ from stream_worlds import Stream, record
 from usage_worlds import DEADLINE_MS, EPOCH_S, TABLE, answer
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import Asking
 from zae_limiter.stores.dynamodb.requests import MachineTime, ReadMachineTime
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.write_ids import Marks
 from zae_limiter_aggregator.aggregating import Aggregation
 from zae_limiter_aggregator.follower import Position
 from zae_limiter_aggregator.members import MISSED_AFTER_S, Members, owner_of

@@ -11,9 +11,9 @@ from usage_worlds import asking, empty_model, limiter_on, records_of, run, store
 
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.snapshots import Life
-from zae_limiter.stores.dynamodb.values import encode_item
+from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS, FakeClock
 from zae_limiter_aggregator.pressure import Load, highest, pressure_of, should_split
 from zae_limiter_aggregator.processor import Processor, read

@@ -15,7 +15,7 @@ from zae_limiter.limiter.sync_limiter import SyncRateLimiter
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import UsageSnapshot
 from zae_limiter.stores.cursors import encode_cursor
-from zae_limiter.stores.dynamodb.plans import usage
+from zae_limiter.stores.dynamodb.operations import usage
 from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS, FakeClock
 

@@ -12,10 +12,10 @@ from usage_worlds import records_of
 from simulation.clients import TABLE
 from simulation.profiles import PROFILES
 from simulation.schedule import Schedule
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.verifying import LiveBucket, chains_from
-from zae_limiter.stores.dynamodb.snapshots import Life, span_of, used_by_hour
+from zae_limiter.stores.dynamodb.operations.usage import LiveBucket, chains_from
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.usage_items import Life, span_of, used_by_hour
+from zae_limiter.stores.dynamodb.write_ids import Marks
 from zae_limiter_aggregator.processor import Processor
 from zae_limiter_aggregator.records import parse_record
 

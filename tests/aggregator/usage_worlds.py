@@ -11,8 +11,7 @@ from zae_limiter.limiter.sync_limiter import SyncRateLimiter
 from zae_limiter.models.reports import UsageSnapshot
 from zae_limiter.repository.sync_repository import SyncRepository
 from zae_limiter.running.plan import Plan, Request
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import Asking
+from zae_limiter.stores.dynamodb.operations.namespaces import table_params
 from zae_limiter.stores.dynamodb.requests import (
     Backoff,
     Call,
@@ -23,9 +22,10 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
     Together,
 )
-from zae_limiter.stores.dynamodb.snapshots import Span, span_of
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.table import table_params
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.usage_items import Span, span_of
+from zae_limiter.stores.dynamodb.write_ids import Marks
 from zae_limiter.stores.protocol import Store
 from zae_limiter.testing.clock import FakeClock
 from zae_limiter_aggregator.processor import Processor

@@ -95,7 +95,7 @@ OFFENCES = {
         "import zae_limiter.stores.embedded.routes",
     ),
     "What decides reads no clock, draws no random number and waits for nothing": (
-        "zae_limiter/stores/dynamodb/plans/drawing.py",
+        "zae_limiter/stores/dynamodb/operations/acquire.py",
         "import time",
     ),
     "The aggregator brings no transport and no other store along": (

@@ -40,7 +40,7 @@ def cases_of(chapters: tuple[str, ...]) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 64 an engine beside the tests spends its time on nothing else."""
-    monkeypatch.setattr("zae_limiter.stores.dynamodb.gauge.MOST_SHARDS", MOST_SHARDS)
+    monkeypatch.setattr("zae_limiter.stores.dynamodb.write_load.MOST_SHARDS", MOST_SHARDS)
 
 
 def pressed_table(engine: Engine, request: pytest.FixtureRequest) -> OpenStore:

@@ -17,18 +17,16 @@ from transports import Ask, sync_asking, target_of
 
 from engines.servers import Engine
 from zae_limiter.running.plan import Plan, Request
+from zae_limiter.stores.dynamodb.attribute_values import decode_item, encode_item
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
+from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.items import address
-from zae_limiter.stores.dynamodb.keys import bucket_key, gsi2_bucket, gsi3_bucket, gsi4
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.audit import AuditTrail
-from zae_limiter.stores.dynamodb.plans.base import Namespace
-from zae_limiter.stores.dynamodb.plans.configs import Configs
-from zae_limiter.stores.dynamodb.plans.entities import Entities
-from zae_limiter.stores.dynamodb.plans.registry import Namespaces
-from zae_limiter.stores.dynamodb.plans.resolving import ConfigResolver
-from zae_limiter.stores.dynamodb.plans.rewriting import Propagation
-from zae_limiter.stores.dynamodb.plans.writing import BucketWriter
+from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
+from zae_limiter.stores.dynamodb.operations.config import Configs
+from zae_limiter.stores.dynamodb.operations.entities import Entities
+from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
+from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.requests import (
     Backoff,
     Call,
@@ -39,8 +37,9 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
     Together,
 )
-from zae_limiter.stores.dynamodb.table import Table
-from zae_limiter.stores.dynamodb.values import decode_item, encode_item
+from zae_limiter.stores.dynamodb.schema import bucket_key, gsi2_bucket, gsi3_bucket, gsi4
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.write_ids import Marks
 from zae_limiter.stores.protocol import Scope
 
 Result = TypeVar("Result")

@@ -24,7 +24,7 @@ from zae_limiter.running.plan import (
     ReadTimer,
     Request,
 )
-from zae_limiter.stores.dynamodb.answering import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
+from zae_limiter.stores.dynamodb.performer import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
 from zae_limiter.stores.dynamodb.requests import (
     KEY_THROTTLED,
     TRANSACTION_CANCELED,

@@ -19,9 +19,9 @@ from zae_limiter.lease.base import LeaseBase
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import Image, image_of
-from zae_limiter.stores.dynamodb.keys import bucket_key
-from zae_limiter.stores.dynamodb.marks import Marks
+from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.store import DynamoSpace, DynamoStore
+from zae_limiter.stores.dynamodb.write_ids import Marks
 
 START_MS = 1_800_000_000_000
 DEADLINE_S = 2.0

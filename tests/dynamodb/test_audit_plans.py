@@ -16,8 +16,8 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.cursors import encode_cursor
 from zae_limiter.stores.dynamodb.items import address
-from zae_limiter.stores.dynamodb.keys import Key, pk_audit, sk_audit
-from zae_limiter.stores.dynamodb.plans import listing
+from zae_limiter.stores.dynamodb.operations import paging
+from zae_limiter.stores.dynamodb.schema import Key, pk_audit, sk_audit
 from zae_limiter.stores.protocol import Scope
 
 RPM = (Limit.per_minute("rpm", 10),)
@@ -75,8 +75,8 @@ def test_events_of_one_client_within_a_millisecond_keep_their_order(world: World
 
 @pytest.mark.parametrize("limit", [1, 4, 30, 1_000])
 def test_the_trail_is_read_to_the_end_newest_first(world: World, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(listing, "READ_AHEAD", 2)
-    monkeypatch.setattr(listing, "BATCH_GET", 3)
+    monkeypatch.setattr(paging, "READ_AHEAD", 2)
+    monkeypatch.setattr(paging, "BATCH_GET", 3)
     spaces = [world.client() for _ in range(3)]
     scopes = (Scope(), Scope(None, "gpt"), Scope("key", "gpt"))
     for number in range(30):

@@ -20,7 +20,7 @@ from zae_limiter import (
     RateLimitExceeded,
     SyncRateLimiter,
 )
-from zae_limiter.stores.dynamodb.breaker import REST_MS, SILENCE_TO_OPEN_MS, SILENCES_TO_OPEN, Breaker, Passage
+from zae_limiter.stores.dynamodb.performer import REST_MS, SILENCE_TO_OPEN_MS, SILENCES_TO_OPEN, Breaker, Passage
 
 Where = Callable[[], AbstractContextManager[str]]
 

@@ -12,7 +12,7 @@ from transports import Ask
 from engines.servers import Engine
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.plans import listing
+from zae_limiter.stores.dynamodb.operations import paging
 from zae_limiter.stores.protocol import Config, Scope
 
 RPM = (Limit.per_minute("rpm", 10),)
@@ -160,8 +160,8 @@ def all_pages(world: World, list_page: Any, limit: int) -> list[str]:
 
 @pytest.mark.parametrize("limit", [1, 7, len(NAMES), 1_000])
 def test_lists_go_on_to_the_end_in_order(world: World, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(listing, "READ_AHEAD", 2)
-    monkeypatch.setattr(listing, "BATCH_GET", 3)
+    monkeypatch.setattr(paging, "READ_AHEAD", 2)
+    monkeypatch.setattr(paging, "BATCH_GET", 3)
     for name in NAMES:
         set_limits(world, Scope(None, f"r/{name}"))
         set_limits(world, Scope(name, "gpt"))

@@ -13,8 +13,8 @@ from scripted_tables import Client, Table
 from test_plans_every_fault import hierarchy
 
 import zae_limiter
-from zae_limiter.stores.dynamodb import marks
-from zae_limiter.stores.dynamodb.marks import Marks
+from zae_limiter.stores.dynamodb import write_ids
+from zae_limiter.stores.dynamodb.write_ids import Marks
 
 NAME = "00c0ffee00"
 MANY = 200
@@ -35,7 +35,7 @@ def granted_in_turn(clients: list[Client]) -> int:
 
 
 def stopped_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "time", lambda: time.time() + 2)
+    monkeypatch.setattr(write_ids, "time", lambda: time.time() + 2)
 
 
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,13 +73,13 @@ def test_every_kind_of_mark_is_new_after_the_clock_moved(monkeypatch: pytest.Mon
         one, other = Marks(NAME), Marks(NAME)
         assert kind(one) == kind(other)
         with monkeypatch.context() as patched:
-            patched.setattr(marks, "time", lambda: time.time() + step)
+            patched.setattr(write_ids, "time", lambda: time.time() + step)
             assert kind(one) != kind(other)
 
 
 def test_a_clock_that_is_slewed_changes_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Marks(NAME)
-    monkeypatch.setattr(marks, "time", lambda: time.time() + 0.5)
+    monkeypatch.setattr(write_ids, "time", lambda: time.time() + 0.5)
     assert source.incarnation().startswith(NAME)
 
 
@@ -88,7 +88,7 @@ def test_the_runtime_of_lambda_is_listened_to(tmp_path: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "import snapshot_restore_py\n"
-        "from zae_limiter.stores.dynamodb.marks import Marks\n"
+        "from zae_limiter.stores.dynamodb.write_ids import Marks\n"
         f"one, other = Marks({NAME!r}), Marks({NAME!r})\n"
         "assert one.nonce(1) == other.nonce(1)\n"
         "for after_restore in snapshot_restore_py.told: after_restore()\n"

@@ -15,8 +15,8 @@ from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepositor
 from zae_limiter.bucket import Balance
 from zae_limiter.lease import base as lease_base
 from zae_limiter.lease.ledger import postings
-from zae_limiter.stores.dynamodb import writes
-from zae_limiter.stores.dynamodb.plans.drawing import LegUnderWay
+from zae_limiter.stores.dynamodb import write_forms
+from zae_limiter.stores.dynamodb.operations.acquire import LegUnderWay
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.testing import FakeClock
@@ -170,9 +170,9 @@ Patch = pytest.MonkeyPatch
 
 
 def _move_without(ceiling_of_draws: bool, ceiling_of_credits: bool) -> Callable[..., int]:
-    exact = writes._move
+    exact = write_forms._move
 
-    def move(write: writes.Update, balance: Balance, wish: writes.Wish, limit: Limit, **how: Any) -> int:
+    def move(write: write_forms.Update, balance: Balance, wish: write_forms.Wish, limit: Limit, **how: Any) -> int:
         delta = wish.deltas.get(balance.name, 0)
         if (delta > 0 and ceiling_of_draws) or (delta < 0 and ceiling_of_credits):
             accrued = balance.since_rf(how["now"])
@@ -187,17 +187,17 @@ def _move_without(ceiling_of_draws: bool, ceiling_of_credits: bool) -> Callable[
 
 
 def ignore_the_ceiling(patch: Patch) -> None:
-    patch.setattr(writes, "_move", _move_without(ceiling_of_draws=True, ceiling_of_credits=False))
+    patch.setattr(write_forms, "_move", _move_without(ceiling_of_draws=True, ceiling_of_credits=False))
 
 
 def ignore_the_ceiling_for_credits(patch: Patch) -> None:
-    patch.setattr(writes, "_move", _move_without(ceiling_of_draws=False, ceiling_of_credits=True))
+    patch.setattr(write_forms, "_move", _move_without(ceiling_of_draws=False, ceiling_of_credits=True))
 
 
 def _demand_all_but(ignored: Callable[[str, str], bool]) -> Callable[..., None]:
-    exact = writes.Update.demand
+    exact = write_forms.Update.demand
 
-    def demand(self: writes.Update, attribute: str, comparison: str, value: int | str) -> None:
+    def demand(self: write_forms.Update, attribute: str, comparison: str, value: int | str) -> None:
         if not ignored(attribute, comparison):
             exact(self, attribute, comparison, value)
 
@@ -205,11 +205,11 @@ def _demand_all_but(ignored: Callable[[str, str], bool]) -> Callable[..., None]:
 
 
 def demand_no_tokens(patch: Patch) -> None:
-    patch.setattr(writes.Update, "demand", _demand_all_but(lambda attribute, comparison: comparison == ">="))
+    patch.setattr(write_forms.Update, "demand", _demand_all_but(lambda attribute, comparison: comparison == ">="))
 
 
 def demand_no_version(patch: Patch) -> None:
-    patch.setattr(writes.Update, "demand", _demand_all_but(lambda attribute, comparison: attribute == "cv"))
+    patch.setattr(write_forms.Update, "demand", _demand_all_but(lambda attribute, comparison: attribute == "cv"))
 
 
 def move_the_baseline_with_every_take(patch: Patch) -> None:

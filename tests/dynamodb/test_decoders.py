@@ -14,19 +14,19 @@ from zae_limiter import VersionError
 from zae_limiter.bucket import MOST_STORED
 from zae_limiter.migrations.checkpoint import saved_in
 from zae_limiter.models.moments import LAST_MOMENT_MS
+from zae_limiter.stores.dynamodb.attribute_values import encode_item
+from zae_limiter.stores.dynamodb.config_versions import may_follow
 from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, ns_in, route_of
-from zae_limiter.stores.dynamodb.keys import INDEXES, MOST_SHARDS, Key, is_filed_rightly
-from zae_limiter.stores.dynamodb.layout import check_layout, lags_behind
-from zae_limiter.stores.dynamodb.plans.audit import event_of
-from zae_limiter.stores.dynamodb.plans.configs import entity_if_limited, resource_if_limited
-from zae_limiter.stores.dynamodb.plans.entities import children_of, config_version_of, entity_of
-from zae_limiter.stores.dynamodb.plans.registry import info_of
-from zae_limiter.stores.dynamodb.plans.sweeping import full_by
-from zae_limiter.stores.dynamodb.plans.verifying import live_bucket
-from zae_limiter.stores.dynamodb.snapshots import span_of
-from zae_limiter.stores.dynamodb.splits import divided
-from zae_limiter.stores.dynamodb.values import encode_item
-from zae_limiter.stores.dynamodb.versions import may_follow
+from zae_limiter.stores.dynamodb.namespace import check_layout, lags_behind
+from zae_limiter.stores.dynamodb.operations.audit import event_of
+from zae_limiter.stores.dynamodb.operations.config import entity_if_limited, resource_if_limited
+from zae_limiter.stores.dynamodb.operations.entities import children_of, config_version_of, entity_of
+from zae_limiter.stores.dynamodb.operations.namespaces import info_of
+from zae_limiter.stores.dynamodb.operations.shard_life import full_by
+from zae_limiter.stores.dynamodb.operations.usage import live_bucket
+from zae_limiter.stores.dynamodb.schema import INDEXES, MOST_SHARDS, Key, is_filed_rightly
+from zae_limiter.stores.dynamodb.shards import divided
+from zae_limiter.stores.dynamodb.usage_items import span_of
 from zae_limiter_aggregator.archiver import line_of
 from zae_limiter_aggregator.checkpoints import position_in
 from zae_limiter_aggregator.members import seen_in

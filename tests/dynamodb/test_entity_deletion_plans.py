@@ -17,7 +17,7 @@ from zae_limiter.exceptions import (
     ValidationError,
 )
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.plans import entities, listing
+from zae_limiter.stores.dynamodb.operations import entities, paging
 from zae_limiter.stores.dynamodb.requests import Call
 from zae_limiter.stores.protocol import Config, EntityChange, Scope
 
@@ -138,7 +138,7 @@ def test_what_was_never_created_can_be_deleted_if_it_has_limits_or_buckets(world
 def test_any_number_of_limits_is_buried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entities, "GRAVES_AT_ONCE", 3)
     monkeypatch.setattr(entities, "LOOKED_AT_ONCE", 4)
-    monkeypatch.setattr(listing, "READ_AHEAD", 2)
+    monkeypatch.setattr(paging, "READ_AHEAD", 2)
     create(world, "a")
     for number in range(11):
         set_limits(world, "a", f"r{number}")
@@ -182,8 +182,8 @@ def test_a_lost_reply_of_a_deletion_is_recognised(world: World) -> None:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "READ_AHEAD", 2)
-    monkeypatch.setattr(listing, "BATCH_GET", 3)
+    monkeypatch.setattr(paging, "READ_AHEAD", 2)
+    monkeypatch.setattr(paging, "BATCH_GET", 3)
 
 
 NAMES = sorted(

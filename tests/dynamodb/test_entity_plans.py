@@ -20,7 +20,7 @@ from zae_limiter.exceptions import (
 )
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.plans import entities
+from zae_limiter.stores.dynamodb.operations import entities
 from zae_limiter.stores.dynamodb.requests import Call, Refused
 
 RPM = (Limit.per_minute("rpm", 10),)

@@ -9,7 +9,7 @@ from scripted_tables import RESOURCE, Client, Table
 
 from simulation.mutations import the_expiry_ignores_limits_that_rest
 from zae_limiter import Limit
-from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S
+from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S
 from zae_limiter.stores.protocol import Scope
 
 FAST, SLOW = Limit.per_second("rps", 10), Limit.per_day("rpd", 10)

@@ -18,8 +18,10 @@ import pytest
 from simulation.model import Model
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository, VersionError
 from zae_limiter.models.choices import WindowType
+from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.items import address
-from zae_limiter.stores.dynamodb.keys import (
+from zae_limiter.stores.dynamodb.operations.shard_life import sweep, sweep_table
+from zae_limiter.stores.dynamodb.schema import (
     Key,
     bucket_key,
     gsi1,
@@ -29,8 +31,9 @@ from zae_limiter.stores.dynamodb.keys import (
     gsi3_config,
     gsi4_pk,
 )
-from zae_limiter.stores.dynamodb.plans.sweeping import sweep, sweep_table
-from zae_limiter.stores.dynamodb.snapshots import (
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.usage_items import (
     WINDOW,
     Edge,
     Life,
@@ -40,9 +43,6 @@ from zae_limiter.stores.dynamodb.snapshots import (
     last_attributes,
     sequence_key,
 )
-from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.values import encode_item
 from zae_limiter.stores.windows import NOTHING_COUNTED, Counters, hour_of
 from zae_limiter.testing.clock import FakeClock
 

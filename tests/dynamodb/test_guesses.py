@@ -6,9 +6,9 @@ import pytest
 
 from zae_limiter import Limit
 from zae_limiter.bucket import MILLI, Balance
-from zae_limiter.stores.dynamodb.images import Memory
+from zae_limiter.stores.dynamodb.bucket_cache import Memory
 from zae_limiter.stores.dynamodb.items import Image
-from zae_limiter.stores.dynamodb.marks import Marks
+from zae_limiter.stores.dynamodb.write_ids import Marks
 
 T0 = 1_700_000_000_000
 RATE = 100

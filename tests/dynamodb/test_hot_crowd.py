@@ -17,9 +17,9 @@ from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter
 from zae_limiter.bucket import share
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.dynamodb.attribute_values import decode_item
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.values import decode_item
 
 CROWD = Path(__file__).with_name("hot_crowd.py")
 PROCESSES, TASKS, WCU = 4, 4, 5

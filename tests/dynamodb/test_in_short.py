@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from zae_limiter import Limit
 from zae_limiter.bucket import Balance
 from zae_limiter.running.plan import READ_CLOCK, Plan
-from zae_limiter.stores.dynamodb.draws import plain_draw
-from zae_limiter.stores.dynamodb.gauge import WRITE
+from zae_limiter.stores.dynamodb.attribute_values import encode_item
+from zae_limiter.stores.dynamodb.config_resolver import Standing
+from zae_limiter.stores.dynamodb.expressions import Update, UpdateParams
 from zae_limiter.stores.dynamodb.items import BrokenItem, Image, image_in, image_of
-from zae_limiter.stores.dynamodb.keys import Key, bucket_key
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.resolving import Standing
+from zae_limiter.stores.dynamodb.plain_draw import plain_draw
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime, UnreadReply
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.store import DynamoSpace
+from zae_limiter.stores.dynamodb.table_client import Asking
 from zae_limiter.stores.dynamodb.transport.wire import encoded
-from zae_limiter.stores.dynamodb.updates import Update, UpdateParams
-from zae_limiter.stores.dynamodb.values import encode_item
-from zae_limiter.stores.dynamodb.writes import Wish, update
+from zae_limiter.stores.dynamodb.write_forms import Wish, update
+from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Draw, Grant, Leg
 
 START = 1_800_000_000_000

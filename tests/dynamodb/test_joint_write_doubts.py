@@ -9,9 +9,9 @@ from test_plans_every_fault import hierarchy, warm
 from test_plans_lost_answers import others_write
 
 from zae_limiter.bucket import MILLI
-from zae_limiter.stores.dynamodb.bookings import Booking
-from zae_limiter.stores.dynamodb.keys import bucket_key
+from zae_limiter.stores.dynamodb.bucket_writer import Booking
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer
+from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.protocol import Leg
 
 BACK, TAKEN = 30 * MILLI, 5 * MILLI

@@ -18,12 +18,12 @@ from simulation.mutations import a_deletion_ignores_what_was_written_since
 from zae_limiter import Limit
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.config_versions import FENCED
 from zae_limiter.stores.dynamodb.items import Image, image_of, key_of
-from zae_limiter.stores.dynamodb.keys import bucket_key, shard_of
-from zae_limiter.stores.dynamodb.plans import dropping
-from zae_limiter.stores.dynamodb.plans.splitting import split_first
+from zae_limiter.stores.dynamodb.operations import shard_life
+from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Together
-from zae_limiter.stores.dynamodb.versions import FENCED
+from zae_limiter.stores.dynamodb.schema import bucket_key, shard_of
 from zae_limiter.stores.protocol import Scope
 
 DAY = (Limit.per_day("rpd", 10),)
@@ -259,7 +259,7 @@ def test_without_the_fence_a_busy_bucket_would_not_be_deleted(monkeypatch: pytes
         image.cv = FENCED
         return image
 
-    monkeypatch.setattr(dropping, "image_of", seemingly_fenced)
+    monkeypatch.setattr(shard_life, "image_of", seemingly_fenced)
     with pytest.raises(AssertionError):
         test_a_busy_bucket_is_deleted_all_the_same()
 

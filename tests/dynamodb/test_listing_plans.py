@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans import listing
-from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.plans.listing import Merged, Strand, rows_of, side_by_side
+from zae_limiter.stores.dynamodb.operations import paging
+from zae_limiter.stores.dynamodb.operations.paging import Merged, Strand, rows_of, side_by_side
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Backoff, Call, NoAnswer, Together
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.write_ids import Marks
 
 ASKING = Asking("limits", deadline_ms=2_000, marks=Marks("1"))
 
@@ -117,7 +117,7 @@ def test_merged_strands_are_one_list_in_order(
     partitions: list[list[str]], count: int, read_ahead: int, newest_first: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listing, "READ_AHEAD", read_ahead)
+        patch.setattr(paging, "READ_AHEAD", read_ahead)
         driver = Driver(Partitions(partitions))
         strands = [Strand(ASKING, str(place), newest_first=newest_first) for place in range(len(partitions))]
         merged = Merged(ASKING, strands, newest_first=newest_first)

@@ -8,8 +8,8 @@ from hypothesis import strategies as some
 from zae_limiter.bucket import Balance, share
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.items import Image
-from zae_limiter.stores.dynamodb.keys import Key, bucket_key
-from zae_limiter.stores.dynamodb.payments import fits, placed
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key
+from zae_limiter.stores.dynamodb.shards import fits, placed
 
 NOW = 1_700_000_000_000
 LIMIT = Limit.per_minute("tpm", 60)

@@ -12,7 +12,7 @@ from test_plans_every_fault import HIGHER, hierarchy, warm
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ZAELimiterError
-from zae_limiter.stores.dynamodb.keys import config_key
+from zae_limiter.stores.dynamodb.schema import config_key
 
 SPOILED: dict[str, tuple[str, Any]] = {
     "no life of its own": ("inc", None),

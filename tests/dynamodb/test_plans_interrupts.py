@@ -101,8 +101,15 @@ def taken_when_interrupted(
     raise AssertionError("it never ends")
 
 
+PLANS_BESIDE = tuple(
+    f"dynamodb/{name}.py"
+    for name in ("batching", "bucket_writer", "config_resolver", "items", "namespace", "table_client")
+)
+
+
 def in_the_plans(frame: FrameType, line: str) -> bool:
-    return "/plans/" in frame.f_code.co_filename or frame.f_code.co_filename.endswith("items.py")
+    file = frame.f_code.co_filename
+    return "dynamodb/operations/" in file or file.endswith(PLANS_BESIDE)
 
 
 @pytest.mark.parametrize("height", [1, 2])

@@ -24,8 +24,8 @@ from zae_limiter import (
 )
 from zae_limiter.running.clocks import machine_timer
 from zae_limiter.stores.dynamodb.items import address
-from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.requests import Call
+from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 

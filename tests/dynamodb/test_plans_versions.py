@@ -9,8 +9,8 @@ from test_plans_every_fault import HIGHER, hierarchy, warm
 
 from zae_limiter import Limit, RateLimitExceeded, ValidationError
 from zae_limiter.bucket import MILLI
-from zae_limiter.stores.dynamodb.images import LONGEST_DENIAL_MS
-from zae_limiter.stores.dynamodb.versions import FENCED, Versions, may_follow, of_call
+from zae_limiter.stores.dynamodb.bucket_cache import LONGEST_DENIAL_MS
+from zae_limiter.stores.dynamodb.config_versions import FENCED, Versions, may_follow, of_call
 from zae_limiter.stores.protocol import Scope
 
 LOW = (Limit.per_day("rpd", 5), Limit.per_day("tpd", 1_000))

@@ -14,9 +14,9 @@ from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailabl
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.cursors import encode_cursor
-from zae_limiter.stores.dynamodb.plans import listing, registry
-from zae_limiter.stores.dynamodb.plans.changes import persist
+from zae_limiter.stores.dynamodb.operations import namespaces, paging
 from zae_limiter.stores.dynamodb.requests import NoAnswer
+from zae_limiter.stores.dynamodb.table_client import persist
 from zae_limiter.stores.protocol import Scope
 
 RPM = (Limit.per_minute("rpm", 10),)
@@ -36,9 +36,9 @@ def world(ask: Ask) -> Iterator[World]:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "READ_AHEAD", 2)
-    monkeypatch.setattr(registry, "FENCED_AT_ONCE", 3)
-    monkeypatch.setattr(registry, "PURGED_AT_ONCE", 7)
+    monkeypatch.setattr(paging, "READ_AHEAD", 2)
+    monkeypatch.setattr(namespaces, "FENCED_AT_ONCE", 3)
+    monkeypatch.setattr(namespaces, "PURGED_AT_ONCE", 7)
 
 
 def records(world: World, name: str) -> tuple[object, object]:
@@ -240,7 +240,7 @@ def test_what_is_written_during_a_purge_is_removed_too(world: World) -> None:
 
 
 def test_a_purge_that_never_ends_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "MOST_PASSES", 5)
+    monkeypatch.setattr(namespaces, "MOST_PASSES", 5)
     ns = world.run(world.store.register_namespace("tenant", None, 1)).id
     world.run(world.store.delete_namespace("tenant", None, 2))
     world.driver.after = lambda call: (

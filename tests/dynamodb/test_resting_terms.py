@@ -13,9 +13,9 @@ import pytest
 
 from zae_limiter import Limit
 from zae_limiter.stores.dynamodb.items import Image, image_in, image_of
-from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.requests import UnreadReply
-from zae_limiter.stores.dynamodb.writes import Terms, Wish, new_item, update
+from zae_limiter.stores.dynamodb.schema import bucket_key
+from zae_limiter.stores.dynamodb.write_forms import Terms, Wish, new_item, update
 from zae_limiter.stores.protocol import Leg
 
 NOW = 1_767_225_600_000

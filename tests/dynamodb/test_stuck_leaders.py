@@ -10,9 +10,9 @@ from scripted_tables import RESOURCE, Client, Table
 from test_plans_every_fault import hierarchy
 
 from zae_limiter.running.plan import Bell
-from zae_limiter.stores.dynamodb.bookings import Booking
-from zae_limiter.stores.dynamodb.desks import GRACE_MS, Desks
-from zae_limiter.stores.dynamodb.keys import bucket_key
+from zae_limiter.stores.dynamodb.bucket_writer import Booking
+from zae_limiter.stores.dynamodb.schema import bucket_key
+from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, Desks
 from zae_limiter.stores.protocol import Leg
 
 LEG = Leg("key", RESOURCE, (), "system")

@@ -10,11 +10,10 @@ from scripted_tables import RESOURCE, Client, Table
 
 from zae_limiter import Limit
 from zae_limiter.stores.dynamodb.items import key_of
-from zae_limiter.stores.dynamodb.keys import bucket_key, shard_of
-from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S
-from zae_limiter.stores.dynamodb.plans.splitting import make_shard, split_first
-from zae_limiter.stores.dynamodb.plans.sweeping import sweep_table
+from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first, sweep_table
 from zae_limiter.stores.dynamodb.requests import Refused, Together
+from zae_limiter.stores.dynamodb.schema import bucket_key, shard_of
+from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S
 
 LIMITS = [Limit.per_minute("rpm", 60)]
 IDLE_MS = (TTL_MARGIN_S + 300) * 1000

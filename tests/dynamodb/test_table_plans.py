@@ -11,12 +11,12 @@ from transports import Ask
 
 from engines.servers import Engine
 from zae_limiter.exceptions import RateLimiterUnavailable, VersionError
-from zae_limiter.stores.dynamodb.keys import INDEXES
-from zae_limiter.stores.dynamodb.layout import LAYOUT, MINOR
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import Asking
+from zae_limiter.stores.dynamodb.namespace import LAYOUT, MINOR
+from zae_limiter.stores.dynamodb.operations.namespaces import key_schema, table_params
 from zae_limiter.stores.dynamodb.requests import Refused
-from zae_limiter.stores.dynamodb.table import key_schema, table_params
+from zae_limiter.stores.dynamodb.schema import INDEXES
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.write_ids import Marks
 from zae_limiter.stores.protocol import Scope
 from zae_limiter.version import __version__
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime
+from zae_limiter.stores.dynamodb.table_client import Asking, Window
+from zae_limiter.stores.dynamodb.write_ids import Marks
 
 ITEMS = [{"SK": {"S": f"BUCKET#{number}"}} for number in range(5)]
 PAGES = {None: (0, 2), 1: (2, 2), 2: (2, 5)}

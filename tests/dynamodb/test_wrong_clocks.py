@@ -12,10 +12,10 @@ from test_plans_every_fault import drain, hierarchy
 
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
-from zae_limiter.stores.dynamodb.images import newest
+from zae_limiter.stores.dynamodb.bucket_cache import newest
 from zae_limiter.stores.dynamodb.items import image_of
-from zae_limiter.stores.dynamodb.keys import bucket_key
-from zae_limiter.stores.dynamodb.plans.splitting import split_first
+from zae_limiter.stores.dynamodb.operations.shard_life import split_first
+from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.protocol import Draw, Posting, Scope
 
 OFF = (DAY_MS, -DAY_MS, 365 * DAY_MS)

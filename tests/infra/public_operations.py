@@ -13,7 +13,7 @@ from contextlib import suppress
 from recorded_calls import Question, Recording
 
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
-from zae_limiter.stores.dynamodb.keys import bucket_key
+from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target

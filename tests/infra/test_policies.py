@@ -30,7 +30,7 @@ from engines.servers import Engine
 from zae_limiter import SyncLease, SyncRateLimiter, SyncRepository
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.infra.policies import LEVELS, NAMESPACE_TAG, TAGGED, Level, policy_document
-from zae_limiter.stores.dynamodb.keys import (
+from zae_limiter.stores.dynamodb.schema import (
     INDEXES,
     bucket_key,
     gsi1,

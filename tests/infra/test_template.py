@@ -31,7 +31,7 @@ from zae_limiter.infra.template import (
     stack_tags,
     template_text,
 )
-from zae_limiter.stores.dynamodb.table import expiry_params, table_params
+from zae_limiter.stores.dynamodb.operations.namespaces import expiry_params, table_params
 from zae_limiter.version import __version__
 from zae_limiter_aggregator.archives import ARCHIVE_VARIABLE
 from zae_limiter_aggregator.handler import TABLE_VARIABLE

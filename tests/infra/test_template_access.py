@@ -20,8 +20,8 @@ from zae_limiter.infra.policies import LEVELS, TAGGED, Level, policy_document
 from zae_limiter.infra.template import ROLE_PRINCIPALS
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.keys import Key
-from zae_limiter.stores.dynamodb.plans.splitting import make_shard
+from zae_limiter.stores.dynamodb.operations.shard_life import make_shard
+from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target

@@ -15,7 +15,7 @@ from engines.servers import Engine
 from zae_limiter import Limit, VersionError
 from zae_limiter.migrations.running import DEADLINE_S, migrate, migrate_store
 from zae_limiter.migrations.working import Progress
-from zae_limiter.stores.dynamodb.layout import LAYOUT
+from zae_limiter.stores.dynamodb.namespace import LAYOUT
 from zae_limiter.stores.open_store import open_store
 
 PAGE = 7

@@ -12,7 +12,7 @@ from dynamodb.aggregated import drain
 from zae_limiter import Limit, RateLimitExceeded, VersionError
 from zae_limiter.migrations.running import migrate
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.layout import LAYOUT, MINOR
+from zae_limiter.stores.dynamodb.namespace import LAYOUT, MINOR
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.version import __version__
 

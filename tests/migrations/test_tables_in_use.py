@@ -8,7 +8,7 @@ from old_data import NOW, OldTable, Was, composite, config, entity, separate_ite
 from zae_limiter import Limit, SyncRateLimiter, VersionError
 from zae_limiter.migrations.running import migrate
 from zae_limiter.migrations.working import Progress
-from zae_limiter.stores.dynamodb.layout import LAYOUT
+from zae_limiter.stores.dynamodb.namespace import LAYOUT
 
 RPM = Limit.per_minute("rpm", 100)
 

@@ -26,10 +26,8 @@ from zae_limiter.running.plan import (
     ReadClock,
     ReadTimer,
 )
-from zae_limiter.stores.dynamodb.answering import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
 from zae_limiter.stores.dynamodb.checked_clock import CheckedClock
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import Asking
+from zae_limiter.stores.dynamodb.performer import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
 from zae_limiter.stores.dynamodb.requests import (
     Answer,
     AwaitNews,
@@ -43,6 +41,8 @@ from zae_limiter.stores.dynamodb.requests import (
     Together,
 )
 from zae_limiter.stores.dynamodb.store import DynamoSpace
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.write_ids import Marks
 
 if TYPE_CHECKING:
     from simulation.fleet import Fleet

@@ -21,10 +21,10 @@ from simulation.trace import Trace
 from simulation.violations import Place, Verb, owner_of
 from simulation.words import creations, marked_writes, places_written
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
-from zae_limiter.stores.dynamodb.marks import Marks
 from zae_limiter.stores.dynamodb.requests import Answer, Call, MachineTime, ReadMachineTime, Refused, Together
 from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
 START_MS = 1_700_000_000_000
 MOST_REQUESTS = 5_000

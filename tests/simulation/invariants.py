@@ -35,7 +35,7 @@ from simulation.violations import (
     owner_of,
 )
 from simulation.windows import Window, WindowOfAll
-from zae_limiter.stores.dynamodb.versions import FENCED
+from zae_limiter.stores.dynamodb.config_versions import FENCED
 
 Debts = Mapping[Owner, Mapping[str, int]]
 """What those who wrote together may have taken without asking, by bucket and limit."""

@@ -8,25 +8,15 @@ from typing import Any
 import pytest
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.stores.dynamodb import gauge, images, writes
-from zae_limiter.stores.dynamodb.adopting import adopted
-from zae_limiter.stores.dynamodb.bookings import Seen
+from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, write_forms, write_load
+from zae_limiter.stores.dynamodb.bucket_cache import Images
+from zae_limiter.stores.dynamodb.bucket_writer import Seen
 from zae_limiter.stores.dynamodb.checked_clock import CheckedClock, Correction
-from zae_limiter.stores.dynamodb.images import Images
-from zae_limiter.stores.dynamodb.legs import LegUnderWay
-from zae_limiter.stores.dynamodb.plans import (
-    booking,
-    drawing,
-    dropping,
-    posting,
-    registry,
-    rewriting,
-    sharing,
-    splitting,
-    writing,
-)
-from zae_limiter.stores.dynamodb.plans.asking import Asking
-from zae_limiter.stores.dynamodb.writes import Wish
+from zae_limiter.stores.dynamodb.config_versions import adopted
+from zae_limiter.stores.dynamodb.operations import acquire, acquire_sharded, namespaces, propagate, settle, shard_life
+from zae_limiter.stores.dynamodb.operations.acquire_legs import LegUnderWay
+from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.write_forms import Wish
 from zae_limiter.stores.protocol import Leg
 
 
@@ -38,36 +28,36 @@ def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
     ) -> Any:
         return self.params(key, image, Wish(taken, needed, grants=1), now, nonce, until, guess=guess)
 
-    patch.setattr(writing.BucketWriter, "draw_params", draw_params)
+    patch.setattr(bucket_writer.BucketWriter, "draw_params", draw_params)
 
 
 # C7
 
 
 def the_gauge_does_not_refill(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gauge, "gauge_level", lambda image, now: image.gauge)
+    patch.setattr(write_load, "gauge_level", lambda image, now: image.gauge)
 
 
 def old_refusals_weigh_as_much_as_new_ones(patch: pytest.MonkeyPatch) -> None:
-    from zae_limiter.stores.dynamodb.images import Memory
+    from zae_limiter.stores.dynamodb.bucket_cache import Memory
 
     patch.setattr(Memory, "failed", lambda self, now: self._failed)
 
 
 def there_is_no_pause_between_splits(patch: pytest.MonkeyPatch) -> None:
-    for module in (sharing, splitting):
-        patch.setattr(module, "may_split", lambda first, now: first.shards < gauge.MOST_SHARDS)
+    for module in (acquire_sharded, shard_life):
+        patch.setattr(module, "may_split", lambda first, now: first.shards < write_load.MOST_SHARDS)
 
 
 # C8
 
 
 def dividing_mints(patch: pytest.MonkeyPatch) -> None:
-    original = splitting.divided
+    original = shard_life.divided
 
     def divided(item: Any, **named: Any) -> Any:
         write, key, new = original(item, **named)
-        image = splitting.image_of(item)
+        image = shard_life.image_of(item)
         full = {
             f"b_{name}_tk": {
                 "N": str(share(balance.limit.burst * MILLI, image.shard + image.shards, 2 * image.shards))
@@ -76,17 +66,17 @@ def dividing_mints(patch: pytest.MonkeyPatch) -> None:
         }
         return write, key, {**new, **full}
 
-    patch.setattr(splitting, "divided", divided)
+    patch.setattr(shard_life, "divided", divided)
 
 
 def only_the_old_shard_knows_of_the_division(patch: pytest.MonkeyPatch) -> None:
-    original = splitting.divided
+    original = shard_life.divided
 
     def divided(item: Any, **named: Any) -> Any:
         write, key, new = original(item, **named)
         return write, key, {**new, "shard_count": item["shard_count"]}
 
-    patch.setattr(splitting, "divided", divided)
+    patch.setattr(shard_life, "divided", divided)
 
 
 def every_shard_is_asked_alone(patch: pytest.MonkeyPatch) -> None:
@@ -98,57 +88,57 @@ def every_shard_is_asked_alone(patch: pytest.MonkeyPatch) -> None:
         yield
 
     patch.setattr(LegUnderWay, "whole", whole)
-    patch.setattr(drawing, "look_elsewhere", look_elsewhere)
+    patch.setattr(acquire, "look_elsewhere", look_elsewhere)
 
 
 def everything_is_settled_on_the_first_shard(patch: pytest.MonkeyPatch) -> None:
     def shared_out(leg: Leg, owed: Mapping[str, int]) -> Iterator[tuple[int, Leg, Mapping[str, int]]]:
         yield 0, leg, owed
 
-    patch.setattr(booking, "shared_out", shared_out)
+    patch.setattr(settle, "shared_out", shared_out)
 
 
 # Operators
 
 
 def a_deletion_says_not_which_life_it_means(patch: pytest.MonkeyPatch) -> None:
-    original = dropping.deletion
+    original = shard_life.deletion
 
     def deletion(table: str, key: Any, seen: Any) -> dict[str, Any]:
         params = original(table, key, seen)
         return {name: params[name] for name in ("TableName", "Key")}
 
-    patch.setattr(dropping, "deletion", deletion)
+    patch.setattr(shard_life, "deletion", deletion)
 
 
 def a_deletion_ignores_what_was_written_since(patch: pytest.MonkeyPatch) -> None:
-    original = dropping.deletion
+    original = shard_life.deletion
 
     def deletion(table: str, key: Any, seen: Any) -> dict[str, Any]:
         return original(table, key, {"inc": seen["inc"]})
 
-    patch.setattr(dropping, "deletion", deletion)
+    patch.setattr(shard_life, "deletion", deletion)
 
 
 def a_reset_leaves_the_baseline(patch: pytest.MonkeyPatch) -> None:
-    original = rewriting.update
+    original = propagate.update
 
     def update(image: Any, wish: Any, **named: Any) -> Any:
         return original(image, wish._replace(rebase=False) if wish.fill else wish, **named)
 
-    patch.setattr(rewriting, "update", update)
+    patch.setattr(propagate, "update", update)
 
 
 def a_namespace_is_deleted_without_fences(patch: pytest.MonkeyPatch) -> None:
     def fence(self: Any, ns: str) -> Iterator[Any]:
         yield from ()
 
-    patch.setattr(registry.Namespaces, "_fence", fence)
+    patch.setattr(namespaces.Namespaces, "_fence", fence)
 
 
 def a_shard_bears_its_debts_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(booking, "fits", lambda image, deltas, now: True)
-    patch.setattr(booking, "Wish", lambda *deltas, **named: Wish(*deltas, **{**named, "held": False}))
+    patch.setattr(settle, "fits", lambda image, deltas, now: True)
+    patch.setattr(settle, "Wish", lambda *deltas, **named: Wish(*deltas, **{**named, "held": False}))
 
 
 def new_terms_reach_one_shard_before_a_denial(patch: pytest.MonkeyPatch) -> None:
@@ -156,23 +146,23 @@ def new_terms_reach_one_shard_before_a_denial(patch: pytest.MonkeyPatch) -> None
 
 
 def load_is_an_outage(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(drawing.DrawUnderWay, "_is_load", lambda self, failure: False)
+    patch.setattr(acquire.DrawUnderWay, "_is_load", lambda self, failure: False)
 
 
 # Coalescing
 
 
 def whoever_was_left_out_is_told_it_was_done(patch: pytest.MonkeyPatch) -> None:
-    original = posting.joined
+    original = batching.joined
 
     def joined(image: Any, bookings: Any, *rest: Any) -> Any:
         return original(image, bookings, *rest)._replace(bookings=bookings)
 
-    patch.setattr(posting, "joined", joined)
+    patch.setattr(batching, "joined", joined)
 
 
 def a_joint_draw_demands_only_what_the_largest_needs(patch: pytest.MonkeyPatch) -> None:
-    original = posting.joined
+    original = batching.joined
 
     def joined(image: Any, bookings: Any, *rest: Any) -> Any:
         lot = original(image, bookings, *rest)
@@ -182,7 +172,7 @@ def a_joint_draw_demands_only_what_the_largest_needs(patch: pytest.MonkeyPatch) 
         largest = {name: max(needed.get(name, 0) for needed in draws) for name in lot.wish.needed}
         return lot._replace(wish=lot.wish._replace(needed=largest))
 
-    patch.setattr(posting, "joined", joined)
+    patch.setattr(batching, "joined", joined)
 
 
 def a_lost_joint_write_is_repeated_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -192,11 +182,11 @@ def a_lost_joint_write_is_repeated_at_once(patch: pytest.MonkeyPatch) -> None:
         return Seen(image, False)
         yield
 
-    patch.setattr(posting.BatchingWriter, "_resolve", resolve)
+    patch.setattr(batching.BatchingWriter, "_resolve", resolve)
 
 
 def whoever_leads_never_leaves(patch: pytest.MonkeyPatch) -> None:
-    original = posting.Desks.leave
+    original = batching.Desks.leave
 
     def leave(self: Any, one: Any) -> None:
         desk = one.desk
@@ -204,7 +194,7 @@ def whoever_leads_never_leaves(patch: pytest.MonkeyPatch) -> None:
             desk.line.popleft()
         original(self, one)
 
-    patch.setattr(posting.Desks, "leave", leave)
+    patch.setattr(batching.Desks, "leave", leave)
 
 
 # Doubts
@@ -215,7 +205,7 @@ def a_refused_creation_forgets_its_doubt(patch: pytest.MonkeyPatch) -> None:
     original = Asking.transact
 
     def transact(self: Any, writes: Any, until: Any, doubts: Any = None) -> Iterator[Any]:
-        reasons = yield from original(self, writes, until, doubts)
+        reasons = yield from original(self, write_forms, until, doubts)
         if doubts is not None:
             doubts.clear()
         return reasons
@@ -227,13 +217,13 @@ def a_refused_creation_forgets_its_doubt(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_expiry_ignores_limits_that_rest(patch: pytest.MonkeyPatch) -> None:
-    original = writes._move
+    original = write_forms._move
 
     def move(*arguments: Any, active: bool, **named: Any) -> int:
         longest = original(*arguments, active=active, **named)
         return longest if active else 0
 
-    patch.setattr(writes, "_move", move)
+    patch.setattr(write_forms, "_move", move)
 
 
 # Clocks
@@ -250,17 +240,17 @@ def every_clock_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_is_brought_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(images, "FURTHEST_AHEAD_MS", 10**15)
+    patch.setattr(bucket_cache, "FURTHEST_AHEAD_MS", 10**15)
 
 
 def what_is_brought_back_is_full(patch: pytest.MonkeyPatch) -> None:
-    original = rewriting.brought_back
+    original = propagate.brought_back
 
     def full(image: Any, **named: Any) -> Any:
         return original(image, **{**named, "ahead": named["ahead"] + 10**12})
 
-    patch.setattr(rewriting, "brought_back", full)
+    patch.setattr(propagate, "brought_back", full)
 
 
 def old_marks_tell_the_time_of_a_bucket_that_was_brought_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(images, "BROUGHT_BACK", "never")
+    patch.setattr(bucket_cache, "BROUGHT_BACK", "never")

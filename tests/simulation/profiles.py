@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from simulation.faults import NONE, Faults
 from simulation.world import Habits
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
+from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,10 @@ from zae_limiter import (
     SyncRepository,
 )
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb import answering, calling
-from zae_limiter.stores.dynamodb.marks import Marks
+from zae_limiter.stores.dynamodb import performer
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.write_ids import Marks
 from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.sqlite.store import SqliteStore
 
@@ -229,10 +229,10 @@ class World:
         """What has to say the time of the loop while it runs: the store of DynamoDB has deadlines of its own."""
         machine = SimpleNamespace(time=lambda: self.clock() / 1000, sleep=lambda seconds: None)
         return [
-            (answering, "machine_timer", self.clock.timer),
-            (calling, "machine_timer", self.clock.timer),
-            (answering, "time", machine),
-            (answering, "random", self.chance),
+            (performer, "machine_timer", self.clock.timer),
+            (performer, "machine_timer", self.clock.timer),
+            (performer, "time", machine),
+            (performer, "random", self.chance),
         ]
 
     # The run

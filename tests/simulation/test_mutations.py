@@ -40,8 +40,8 @@ from simulation.profiles import PROFILES
 from simulation.schedule import Schedule, run_schedules
 from simulation.trace import STEPS_TOLD, FailedSchedule
 from zae_limiter.bucket import Balance
-from zae_limiter.stores.dynamodb import writes
-from zae_limiter.stores.dynamodb.plans import drawing, rewriting, taking, writing
+from zae_limiter.stores.dynamodb import bucket_writer, write_forms
+from zae_limiter.stores.dynamodb.operations import acquire, acquire_legs, propagate
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -68,12 +68,12 @@ def _moves(
 ) -> None:
     """Change how one limit of a write is moved."""
     every_write_is_told_in_full(patch)
-    original = writes._move
+    original = write_forms._move
 
     def move(write: Any, balance: Any, wish: Any, *arguments: Any, **named: Any) -> int:
         return change(lambda write: original(write, balance, wish, *arguments, **named), write, balance, wish, named)
 
-    patch.setattr(writes, "_move", move)
+    patch.setattr(write_forms, "_move", move)
 
 
 def a_draw_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:
@@ -107,14 +107,14 @@ def _updates(
 ) -> None:
     """Change those writes to buckets whose wish is ``concerned``."""
     every_write_is_told_in_full(patch)
-    original = writing.update
+    original = bucket_writer.update
 
     def update(image: Any, wish: Any, **named: Any) -> Any:
         if concerned(wish):
             wish, named = change(wish, named)
         return original(image, wish, **named)
 
-    patch.setattr(writing, "update", update)
+    patch.setattr(bucket_writer, "update", update)
 
 
 def a_credit_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:
@@ -145,25 +145,25 @@ def _with_new_marks() -> Callable[[Any, dict[str, Any]], Any]:
 
 
 def old_limits_may_follow_new_ones(patch: pytest.MonkeyPatch) -> None:
-    for module in (rewriting, taking):
+    for module in (propagate, acquire_legs):
         patch.setattr(module, "may_follow", lambda *_, **__: True)
 
 
 def writes_are_not_guarded_by_the_version(patch: pytest.MonkeyPatch) -> None:
     every_write_is_told_in_full(patch)
-    original = writes.Update.demand
+    original = write_forms.Update.demand
 
     def demand(self: Any, attribute: str, comparison: str, value: Any) -> None:
         if attribute != "cv":
             original(self, attribute, comparison, value)
 
-    patch.setattr(writes.Update, "demand", demand)
+    patch.setattr(write_forms.Update, "demand", demand)
 
 
 def buckets_expire_too_early(patch: pytest.MonkeyPatch) -> None:
     every_write_is_told_in_full(patch)
-    original = writes._time_to_fill
-    patch.setattr(writes, "_time_to_fill", lambda *arguments: original(*arguments) // 4)
+    original = write_forms._time_to_fill
+    patch.setattr(write_forms, "_time_to_fill", lambda *arguments: original(*arguments) // 4)
 
 
 def compensation_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def compensation_is_forgotten(patch: pytest.MonkeyPatch) -> None:
             leg.done = False
         yield from ()
 
-    patch.setattr(drawing.DrawUnderWay, "undo", undo)
+    patch.setattr(acquire.DrawUnderWay, "undo", undo)
 
 
 MUTATIONS: list[tuple[str, Mutation, str, frozenset[str]]] = [

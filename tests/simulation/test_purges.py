@@ -16,7 +16,7 @@ from simulation.fleet import Fleet
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, Pause, Plan
-from zae_limiter.stores.dynamodb.plans.registry import Namespaces
+from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces
 from zae_limiter.stores.protocol import Draw, Grant, Scope
 
 BURST = 10

@@ -19,10 +19,10 @@ from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.keys import Key
-from zae_limiter.stores.dynamodb.plans.rewriting import KEYS_PER_PAGE
-from zae_limiter.stores.dynamodb.plans.splitting import split_first
+from zae_limiter.stores.dynamodb.operations.propagate import KEYS_PER_PAGE
+from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, Answer, Call, Refused
+from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.protocol import Draw, Grant, Scope
 
 OLD = (Limit.per_minute("rpm", 1_000),)

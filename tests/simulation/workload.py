@@ -14,9 +14,9 @@ from simulation.world import World
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
 from zae_limiter.running.plan import READ_CLOCK, Interrupted, Pause, Plan
-from zae_limiter.stores.dynamodb.plans.sweeping import sweep
+from zae_limiter.stores.dynamodb.operations.shard_life import sweep
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
-from zae_limiter.stores.dynamodb.snapshots import Life
+from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
 from zae_limiter_aggregator.pressure import Load, pressure_of
 from zae_limiter_aggregator.relieving import Relief

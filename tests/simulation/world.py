@@ -16,7 +16,7 @@ from zae_limiter.lease.ledger import Ledger
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.plans.registry import Namespaces
+from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces
 from zae_limiter.stores.dynamodb.store import DynamoSpace
 from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Leg, Scope
 

@@ -11,7 +11,7 @@ from zae_limiter.cli.views.words import plural
 from zae_limiter.migrations.counting import Census
 from zae_limiter.migrations.old_places import Kind
 from zae_limiter.migrations.working import Progress, Report, Told
-from zae_limiter.stores.dynamodb.layout import LAYOUT
+from zae_limiter.stores.dynamodb.namespace import LAYOUT
 
 NAMED: Mapping[str, str] = {Kind.OLD_USAGE: "old usage window"}
 """Kinds that cannot be counted under their own name."""

@@ -17,7 +17,7 @@ from zae_limiter.infra.change_sets import Wanted, carry_out, check_success, foll
 from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
 from zae_limiter.infra.deployments import ADOPTED, TABLE_KIND, TABLE_PARAMETER, Deployment, find
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.table import check_table
+from zae_limiter.stores.dynamodb.operations.namespaces import check_table
 
 TABLE_RESOURCE: Final = "Table"
 """What the template calls the table."""

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.stores.dynamodb.keys import REGISTRY, pk_system
+from zae_limiter.stores.dynamodb.schema import REGISTRY, pk_system
 
 Level: TypeAlias = Literal["acquire", "read", "full"]
 LEVELS: Final[tuple[Level, ...]] = ("acquire", "read", "full")

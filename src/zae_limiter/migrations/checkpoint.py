@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from zae_limiter.exceptions import VersionError
 from zae_limiter.migrations.counting import THINGS, Census
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.attribute_values import decode_item
 from zae_limiter.stores.dynamodb.items import decoder
-from zae_limiter.stores.dynamodb.keys import REGISTRY, Key, pk_system
-from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
-from zae_limiter.stores.dynamodb.plans.changes import Overtaken, Write, commit, delete, put, update
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.values import decode_item
+from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
+from zae_limiter.stores.dynamodb.table_client import Asking, Overtaken, Window, Write, commit, delete, put, update
 
 CHECKPOINT_KEY = Key(pk_system(REGISTRY), "#MIGRATION")
 

@@ -31,14 +31,13 @@ from zae_limiter.migrations.old_records import (
     usage_item,
 )
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.attribute_values import encode
 from zae_limiter.stores.dynamodb.items import address, key_of
-from zae_limiter.stores.dynamodb.keys import Key, bucket_key, meta_key
-from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
-from zae_limiter.stores.dynamodb.plans.changes import PRESENT, Write, commit, persist, update
-from zae_limiter.stores.dynamodb.plans.entities import LIVE, is_live
+from zae_limiter.stores.dynamodb.operations.entities import LIVE, is_live
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.snapshots import RETENTION_S, Edge, Life, Span
-from zae_limiter.stores.dynamodb.values import encode
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key, meta_key
+from zae_limiter.stores.dynamodb.table_client import PRESENT, Asking, Window, Write, commit, persist, update
+from zae_limiter.stores.dynamodb.usage_items import RETENTION_S, Edge, Life, Span
 from zae_limiter.stores.windows import DAY_MS, Counters, hour_of
 
 BEFORE_MS = 31 * DAY_MS

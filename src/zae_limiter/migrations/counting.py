@@ -25,7 +25,7 @@ from zae_limiter.migrations.old_buckets import (
 from zae_limiter.migrations.old_places import Kind, kind_of
 from zae_limiter.migrations.old_records import old_config, old_entity, usage_item
 from zae_limiter.stores.dynamodb.items import BrokenItem, config_of, image_of
-from zae_limiter.stores.dynamodb.plans.configs import says_something
+from zae_limiter.stores.dynamodb.operations.config import says_something
 from zae_limiter.stores.dynamodb.requests import Item
 
 LIMITS, ENTITIES, CONFIGS, HOURS = "limits", "entities", "configs", "hours"

@@ -18,12 +18,12 @@ from zae_limiter.bucket import MILLI, force_consume, refill_bucket
 from zae_limiter.migrations.old_places import OldPlace, place_of
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
+from zae_limiter.stores.dynamodb.config_versions import Versions
 from zae_limiter.stores.dynamodb.items import RING, Image, image_of, limit_of
-from zae_limiter.stores.dynamodb.keys import bucket_key
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.values import encode_item, number_in
-from zae_limiter.stores.dynamodb.versions import Versions
-from zae_limiter.stores.dynamodb.writes import FULL_BY, Terms, new_item
+from zae_limiter.stores.dynamodb.schema import bucket_key
+from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, new_item
 from zae_limiter.stores.protocol import Leg
 
 UNRESOLVED = str(Versions(0, 0, 0, 0, 0))

@@ -14,8 +14,8 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from zae_limiter.stores.dynamodb.keys import REGISTRY, SK_META, SK_STATE
 from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.schema import REGISTRY, SK_META, SK_STATE
 
 _PARTITION = re.compile(r"(?:([^/#]+)/)?(ENTITY|RESOURCE|SYSTEM|BUCKET)#(.*)", re.DOTALL).fullmatch
 

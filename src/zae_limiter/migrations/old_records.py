@@ -21,12 +21,13 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import milliseconds_at
 from zae_limiter.naming import check_entity_id, check_limit_name
+from zae_limiter.stores.dynamodb.attribute_values import decode, encode_item, number_in
 from zae_limiter.stores.dynamodb.items import LAST_VERSION, address
-from zae_limiter.stores.dynamodb.keys import Key, meta_key, pk_entity
-from zae_limiter.stores.dynamodb.plans.configs import config_write
-from zae_limiter.stores.dynamodb.plans.entities import new_entity_attributes
+from zae_limiter.stores.dynamodb.operations.config import config_write
+from zae_limiter.stores.dynamodb.operations.entities import new_entity_attributes
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.snapshots import (
+from zae_limiter.stores.dynamodb.schema import Key, meta_key, pk_entity
+from zae_limiter.stores.dynamodb.usage_items import (
     Edge,
     Life,
     Span,
@@ -35,7 +36,6 @@ from zae_limiter.stores.dynamodb.snapshots import (
     last_attributes,
     sequence_key,
 )
-from zae_limiter.stores.dynamodb.values import decode, encode_item, number_in
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.windows import NOTHING_COUNTED, Counters, hour_of
 

@@ -8,7 +8,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.migrations.working import PAGE, Migrating, Report, Told
 from zae_limiter.running.clocks import Clock, machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.recognising import asking_of
+from zae_limiter.stores.dynamodb.errors import asking_of
 from zae_limiter.stores.open_store import open_store
 
 DEADLINE_S = 30.0

@@ -37,8 +37,7 @@ from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import BrokenItem, address, key_of
-from zae_limiter.stores.dynamodb.keys import Key, version_key
-from zae_limiter.stores.dynamodb.layout import (
+from zae_limiter.stores.dynamodb.namespace import (
     LAYOUT,
     MINOR,
     OLDEST_LAYOUT,
@@ -47,12 +46,21 @@ from zae_limiter.stores.dynamodb.layout import (
     layout_of,
     record_among,
 )
-from zae_limiter.stores.dynamodb.plans.asking import Asking, Window
-from zae_limiter.stores.dynamodb.plans.changes import EXISTING, NEW, Overtaken, commit, persist, put, update
-from zae_limiter.stores.dynamodb.plans.listing import side_by_side
-from zae_limiter.stores.dynamodb.plans.registry import Namespaces
+from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table, check_table
+from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.table import Table, check_table
+from zae_limiter.stores.dynamodb.schema import Key, version_key
+from zae_limiter.stores.dynamodb.table_client import (
+    EXISTING,
+    NEW,
+    Asking,
+    Overtaken,
+    Window,
+    commit,
+    persist,
+    put,
+    update,
+)
 from zae_limiter.version import __version__
 
 PAGE = 250

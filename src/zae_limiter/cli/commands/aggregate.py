@@ -44,7 +44,7 @@ def command(session: Session, once: bool, interval: float, archive_url: str | No
     from zae_limiter.exceptions import RateLimiterUnavailable
     from zae_limiter.running.clocks import machine_clock
     from zae_limiter.running.sync_driver import SyncDriver
-    from zae_limiter.stores.dynamodb.recognising import asking_of
+    from zae_limiter.stores.dynamodb.errors import asking_of
     from zae_limiter_aggregator.aggregating import Aggregation
     from zae_limiter_aggregator.archives import with_archive
 

@@ -1,15 +1,19 @@
-"""From what DynamoDB answers to what callers are told."""
+"""What refusals and silences of DynamoDB mean to a caller: the one border where they become errors of this library."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from zae_limiter.exceptions import RateLimiterUnavailable, VersionError
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, NoAnswer, Refused
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.dynamodb.table_client import Asking
+
 
 Arguments = ParamSpec("Arguments")
 Owner = TypeVar("Owner")
@@ -52,3 +56,9 @@ def verb(
             raise VersionError(str(broken)) from broken
 
     return plan
+
+
+def asking_of(store: Any) -> Asking | None:
+    """What plans on the table of a store ask with; ``None`` if the store is no DynamoDB table."""
+    asking: Asking | None = getattr(store, "asking", None)
+    return asking

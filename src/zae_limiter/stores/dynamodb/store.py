@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zae_limiter.stores.dynamodb.answering import LOCAL_SETTINGS, AnsweringTable
-from zae_limiter.stores.dynamodb.gauge import PARTITION_WCU
-from zae_limiter.stores.dynamodb.marks import Marks
-from zae_limiter.stores.dynamodb.plans.asking import TTL_MARGIN_S, Asking
-from zae_limiter.stores.dynamodb.plans.at_hand import Acquiring
-from zae_limiter.stores.dynamodb.plans.audit import AuditTrail
-from zae_limiter.stores.dynamodb.plans.base import Namespace
-from zae_limiter.stores.dynamodb.plans.booking import Bookings
-from zae_limiter.stores.dynamodb.plans.configs import Configs
-from zae_limiter.stores.dynamodb.plans.drawing import Draws
-from zae_limiter.stores.dynamodb.plans.entities import Entities
-from zae_limiter.stores.dynamodb.plans.looking import Looks
-from zae_limiter.stores.dynamodb.plans.posting import BatchingWriter
-from zae_limiter.stores.dynamodb.plans.registry import Namespaces
-from zae_limiter.stores.dynamodb.plans.resolving import ConfigResolver
-from zae_limiter.stores.dynamodb.plans.rewriting import Propagation
-from zae_limiter.stores.dynamodb.plans.settling import Settlements
-from zae_limiter.stores.dynamodb.plans.usage import UsageWindows
-from zae_limiter.stores.dynamodb.plans.verifying import UsageProofs
-from zae_limiter.stores.dynamodb.plans.writing import BucketWriter
-from zae_limiter.stores.dynamodb.table import Table
+from zae_limiter.stores.dynamodb.batching import BatchingWriter
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
+from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
+from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.operations.acquire import Draws
+from zae_limiter.stores.dynamodb.operations.acquire_legs import Acquiring
+from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
+from zae_limiter.stores.dynamodb.operations.config import Configs
+from zae_limiter.stores.dynamodb.operations.entities import Entities
+from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
+from zae_limiter.stores.dynamodb.operations.propagate import Propagation
+from zae_limiter.stores.dynamodb.operations.settle import Bookings, Settlements
+from zae_limiter.stores.dynamodb.operations.status import Looks
+from zae_limiter.stores.dynamodb.operations.usage import UsageProofs, UsageWindows
+from zae_limiter.stores.dynamodb.performer import LOCAL_SETTINGS, AnsweringTable
+from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, Asking
 from zae_limiter.stores.dynamodb.transport.choosing import How
 from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
+from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 from zae_limiter.stores.protocol import Shortcut
 
 

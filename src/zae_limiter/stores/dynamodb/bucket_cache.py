@@ -1,0 +1,358 @@
+"""What a client remembers of buckets: only ever a guess, checked by the conditions of every write.
+
+A good guess saves a call. Three things make it good: the image that came with the last answer, the rate at which
+*others* drained the bucket between the last images, and denials that were just received.
+
+What others take is believed twice. It moves the guess along, on the mean path from the last image to now. And where it
+is most of what accrues, the guess stays below the ceiling, however far the mean path would go: a bucket is full only
+while nobody has taken from it for as long as that takes to come back, so the busier it is the rarer that is, even if
+much more accrues than is taken. Between the first two images, the marks of the last writers tell how busy it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, accrued_in_a_second
+from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.schema import Key, shard_key
+from zae_limiter.stores.dynamodb.write_ids import BROUGHT_BACK, nonce_time
+
+MAX_BUCKETS = 50_000
+
+MAX_DIVIDED = 1_000
+
+LONGEST_AVOIDED_MS = 60_000
+"""Nothing is left alone for longer; what says so was noted by a clock that was set back since."""
+
+MEASURED_OVER_MS = 100
+"""The least time between two images that says something about the rate of others."""
+
+BUSY_TENTHS = 7
+"""Others who take so many tenths of what accrues hardly ever leave a bucket full."""
+
+BURSTS_TIMES = 3
+"""A few writers that take so many times what accrues cannot have gone on for long, or nothing would be left."""
+
+SHORTEST_DENIAL_MS, LONGEST_DENIAL_MS = 250, 5_000
+"""For how long a denial is believed without asking again: a tenth of the wait, within these."""
+
+FASTEST_CLOCK_MS = 4_000
+"""How far ahead of ours the clocks of others are followed."""
+
+
+class Denied(NamedTuple):
+    """So much of a limit was refused, and would be until then."""
+
+    needed: int
+    at: int
+    until: int
+
+
+class Memory:
+    """One bucket as this client last saw it."""
+
+    __slots__ = (
+        "_base",
+        "_base_at",
+        "_failed",
+        "_failed_at",
+        "_rates",
+        "denied",
+        "image",
+        "own",
+        "seen_at",
+        "split_again_at",
+        "throttled",
+    )
+
+    def __init__(self, image: Image, now: int) -> None:
+        self.image = image
+        self.seen_at = now
+        self.own: dict[str, int] = {}
+        self.denied: dict[str, Denied] = {}
+        self._failed = 0  # writes of ours that were refused since one was done: they are load too
+        self._failed_at = now
+        self.throttled = 0  # and those that its partition did not even look at
+        self.split_again_at = 0  # nobody here tries to divide it before
+        self._base = image
+        self._base_at = now
+        self._rates = _rates_by_marks(image, now)
+
+    def see(self, image: Image, now: int) -> None:
+        """A newer image came."""
+        elapsed = now - self._base_at
+        if image.inc != self._base.inc or elapsed < 0:
+            self._rates = {}
+            self._rebase(image, now)
+        elif elapsed >= MEASURED_OVER_MS:
+            self._rates = {
+                name: (taken, elapsed)
+                for name, balance in image.balances.items()
+                if (before := self._base.balances.get(name)) is not None
+                and (taken := balance.tc - before.tc - self.own.get(name, 0)) > 0
+            }
+            self._rebase(image, now)
+        self.image = image
+        self.seen_at = now
+
+    def _rebase(self, image: Image, now: int) -> None:
+        self._base, self._base_at, self.own = image, now, {}
+
+    def took(self, deltas: Mapping[str, int]) -> None:
+        """This client itself took (or gave back) so much."""
+        for name, delta in deltas.items():
+            self.own[name] = self.own.get(name, 0) + delta
+
+    def suffered(self, now: int) -> None:
+        """A write of ours was refused."""
+        self._failed, self._failed_at = self.failed(now) + 1, max(now, self._failed_at)
+
+    def failed(self, now: int) -> int:
+        """How many refused writes weigh on the bucket still: its partition has borne the others meanwhile."""
+        if not self._failed:
+            return 0
+        borne = accrued_in_a_second(self.image.gauge_burst, self._failed_at, now) // MILLI
+        return max(self._failed - borne, 0)
+
+    def succeeded(self, own: Mapping[str, int]) -> None:
+        """A write of ours was done, which took that, and was charged for those that were refused."""
+        self._failed = 0
+        for name, delta in own.items():
+            self.own[name] = self.own.get(name, 0) + delta
+
+    def guesses(self, now: int) -> dict[str, int]:
+        """What ``tk`` may be by now, where others have been draining it."""
+        age = now - self.seen_at
+        if age <= 0 or not self._rates:
+            return {}
+        found: dict[str, int] = {}
+        for name, (taken, elapsed) in self._rates.items():
+            balance = self.image.balances.get(name)
+            if balance is not None:
+                guess = balance.tk - taken * age // elapsed
+                if 10 * taken * balance.rp * balance.shards >= BUSY_TENTHS * elapsed * balance.ra:
+                    guess = min(guess, balance.bx - balance.since_rf(now))
+                found[name] = guess
+        return found
+
+    def deny(self, needed: Mapping[str, int], due: Mapping[str, int], now: int) -> None:
+        """These amounts were refused; each is due at its time."""
+        for name, at in due.items():
+            patience = min(max((at - now) // 10, SHORTEST_DENIAL_MS), LONGEST_DENIAL_MS)
+            self.denied[name] = Denied(needed.get(name, 0), now, min(at, now + patience))
+
+    def still_denies(self, name: str, needed: int, now: int) -> bool:
+        """Whether at least so little was refused a moment ago."""
+        denied = self.denied.get(name)
+        return denied is not None and needed >= denied.needed and denied.at <= now < denied.until
+
+
+class Images:
+    """All buckets this client remembers, and how far its clock is behind the others'."""
+
+    __slots__ = (
+        "_avoided",
+        "_behind",
+        "_behind_at",
+        "_brought_back",
+        "_clock_error_ms",
+        "_corrected",
+        "_divided",
+        "_homes",
+        "_known",
+    )
+
+    def __init__(self, *, corrected: bool) -> None:
+        """``corrected``: follow the clocks of others that are ahead of ours."""
+        self._known: dict[Key, Memory] = {}
+        self._divided: dict[Key, tuple[Key, ...]] = {}  # the shards of buckets that have several, by the first
+        self._avoided: dict[Key, int] = {}
+        self._homes: dict[Key, tuple[Key, int]] = {}
+        self._corrected = corrected
+        self._clock_error_ms = 0
+        self._brought_back: dict[Key, int] = {}
+        self._behind = 0
+        self._behind_at = 0
+
+    def get(self, key: Key) -> Memory | None:
+        """What is remembered of a bucket."""
+        return self._known.get(key)
+
+    def see(self, key: Key, image: Image, now: int) -> Memory:
+        """Remember a bucket as it is."""
+        memory = self._known.get(key)
+        if memory is None:
+            if len(self._known) >= MAX_BUCKETS:
+                for oldest in list(self._known)[: MAX_BUCKETS // 2]:
+                    self._known.pop(oldest, None)
+            memory = self._known[key] = Memory(image, now)
+        else:
+            memory.see(image, now)
+        if image.shards > 1:
+            self.learn_shards(key, image)
+        elif self._divided:
+            self._divided.pop(key, None)
+        return memory
+
+    def forget(self, key: Key) -> None:
+        """It is gone, or may be; and if it was one of several shards, then so may they."""
+        self._known.pop(key, None)
+        if self._divided:
+            self._divided.pop(shard_key(key, 0), None)
+
+    def forget_all(self) -> None:
+        """Another namespace, or another table."""
+        self._known.clear()
+        self._divided.clear()
+        self._avoided.clear()
+        self._homes.clear()
+
+    # Shards
+
+    @property
+    def any_divided(self) -> bool:
+        """Whether some bucket has several shards."""
+        return bool(self._divided)
+
+    def shards_of(self, first: Key) -> tuple[Key, ...]:
+        """All shards there may be of the bucket whose shard 0 is at ``first``."""
+        return self._divided.get(first) or (first,)
+
+    def family(self, first: Key) -> list[Image]:
+        """The shards of a bucket as they are remembered."""
+        return [memory.image for key in self.shards_of(first) if (memory := self._known.get(key)) is not None]
+
+    def learn_shards(self, key: Key, image: Image) -> None:
+        """Note how many shards there are, by one of them. The first is always divided most."""
+        if image.shards > 1:
+            first = shard_key(key, 0)
+            known = len(self._divided.get(first, ()))
+            if image.shards > known or (image.shard == 0 and image.shards < known):
+                if len(self._divided) >= MAX_DIVIDED:
+                    self._divided.clear()
+                self._divided[first] = tuple(shard_key(first, shard) for shard in range(image.shards))
+
+    def avoid(self, key: Key, until: int) -> None:
+        """Leave a shard alone for a while: it takes no more, or is lost."""
+        if len(self._avoided) >= MAX_DIVIDED:
+            self._avoided.clear()
+        self._avoided[key] = until
+
+    def is_avoided(self, key: Key, now: int) -> bool:
+        """Whether somebody said to leave it alone."""
+        return bool(self._avoided) and 0 < self._avoided.get(key, 0) - now <= LONGEST_AVOIDED_MS
+
+    def is_shut(self, key: Key, throttles: int, now: int) -> bool:
+        """Whether it is to be left alone, and took no write for more than so many tries."""
+        memory = self._known.get(key)
+        return memory is not None and memory.throttled > throttles and self.is_avoided(key, now)
+
+    def home_of(self, first: Key, now: int) -> Key | None:
+        """The shard that everybody here draws from for a while."""
+        home, until = self._homes.get(first, (None, 0))
+        return home if now < until else None
+
+    def settle_at(self, first: Key, home: Key, until: int) -> None:
+        """Draw from that shard for a while."""
+        if len(self._homes) >= MAX_DIVIDED:
+            self._homes.clear()
+        self._homes[first] = (home, until)
+
+    def forget_denials(self, keys: Iterable[Key] | None = None) -> None:
+        """Something came back to these buckets (or may have, to any)."""
+        for key in list(self._known) if keys is None else keys:
+            memory = self._known.get(key)
+            if memory is not None and memory.denied:
+                memory.denied = {}
+
+    # Clocks
+
+    def may_bring_back(self, key: Key, now: int) -> bool:
+        """Whether this client has not brought that bucket back for a while: it may be our clock that is wrong."""
+        return self.back_again_in(key, now) is None
+
+    def brought_back(self, key: Key, now: int) -> None:
+        """This client brought a bucket back."""
+        if len(self._brought_back) >= MAX_DIVIDED:
+            self._brought_back.clear()
+        self._brought_back[key] = now
+
+    def back_again_in(self, key: Key, now: int) -> int | None:
+        """In how many milliseconds this client may bring that bucket back again; ``None`` if it may now."""
+        last = self._brought_back.get(key)
+        if last is None or abs(now - last) >= FURTHEST_AHEAD_MS:
+            return None
+        return last + FURTHEST_AHEAD_MS - now
+
+    @property
+    def uses_machine_clock(self) -> bool:
+        """Whether bucket time is the machine's, and corrected; else it is the caller's."""
+        return self._corrected
+
+    def correct_by(self, error_ms: int) -> None:
+        """By how much the machine's clock is late, as replies show it."""
+        if self._corrected:
+            self._clock_error_ms = error_ms
+
+    def corrected(self, clock: int) -> int:
+        """Our clock, moved towards the fastest one seen."""
+        clock += self._clock_error_ms
+        return clock + self._lag(clock) if self._behind else clock
+
+    def is_ahead(self, image: Image, now: int) -> bool:
+        """Whether the last writer's clock may be ahead of ours."""
+        return self._corrected and newest(image) > now
+
+    def compare_clocks(self, image: Image, clock: int) -> None:
+        """Learn from the last writer's mark how far ours is behind; ``clock`` is what ours says now."""
+        clock += self._clock_error_ms
+        ahead = newest(image) - clock
+        if ahead > FURTHEST_AHEAD_MS:  # that is no clock to follow
+            ahead = 0
+        self._behind = min(max(ahead, self._lag(clock), 0), FASTEST_CLOCK_MS)
+        self._behind_at = clock
+
+    def _lag(self, clock: int) -> int:
+        """What is believed of the lag: a millisecond less every second, so that a mistake is forgotten."""
+        return max(self._behind - max(clock - self._behind_at, 0) // 1000, 0) if self._behind else 0
+
+
+def newest(image: Image) -> int:
+    """The latest moment that any of the last writers, or the baseline, stands for."""
+    latest = image.rf
+    for mark in image.ring:
+        moment = nonce_time(mark)
+        if moment > latest:
+            latest = moment
+        if mark[-1:] == BROUGHT_BACK:
+            break
+    return latest
+
+
+def is_far_ahead(image: Image, now: int) -> bool:
+    """Whether a bucket was written by a clock that is wrong, if ours is right."""
+    return newest(image) > now + FURTHEST_AHEAD_MS
+
+
+def _rates_by_marks(image: Image, now: int) -> dict[str, tuple[int, int]]:
+    """What is being taken of each limit, and in how many milliseconds, by the marks of the first image.
+
+    Since the oldest of the last writers the others came, and each took what grants of this bucket took on average. Far
+    more than accrues, from a bucket that is more than half full all the same, was a handful at once and is no rate.
+    """
+    oldest = min(map(nonce_time, image.ring), default=0)
+    if not oldest or not image.ev:  # few have written to it yet
+        return {}
+    draws, elapsed = len(image.ring) - 1, max(now, newest(image)) - oldest
+    elapsed = max(elapsed, 1)
+    return {
+        name: (taken, elapsed)
+        for name, balance in image.balances.items()
+        if (taken := draws * balance.tc // image.ev) > 0
+        and (
+            taken * balance.rp * balance.shards <= BURSTS_TIMES * elapsed * balance.ra
+            or 2 * balance.level(now) < balance.bx
+        )
+    }

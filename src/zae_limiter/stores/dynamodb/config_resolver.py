@@ -1,0 +1,302 @@
+"""Which limits hold: four levels and the entity itself, read at once and remembered for a while.
+
+What is remembered may be old. That is safe, because every write is guarded by the version of what was resolved: a
+bucket that obeys something newer refuses it, and then it is resolved again with consistent reads (``fresh``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from zae_limiter.config_cache import ConfigCache
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.reports import CacheStats
+from zae_limiter.running.plan import Bell, Plan
+from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
+from zae_limiter.stores.dynamodb.errors import verb
+from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
+from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
+from zae_limiter.stores.dynamodb.table_client import Window
+from zae_limiter.stores.dynamodb.write_forms import Terms
+from zae_limiter.stores.judging import check_names, no_limits
+from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
+
+HIGHEST_TREE = 100
+"""Levels of a hierarchy that are followed; cycles are refused when they are made."""
+
+
+class Standing(NamedTuple):
+    """How an entity stands on a resource: its limits (``leg`` is ``None`` without any), and its parent.
+
+    ``cv`` is the version its bucket is to carry. The end of it, the ``way``, has the versions of the ancestors
+    without limits between its bucket and the next one above (see ``versions``); ``passed_by`` is what it is itself to
+    such a way. ``read_at`` is the moment at which the reading began.
+    """
+
+    entity_id: str
+    resource: str
+    leg: Leg | None
+    cv: str
+    meta: int
+    passed_by: str
+    parent_id: str | None
+    cascade: bool
+    on_unavailable: OnUnavailable | None
+    read_at: int
+    way: str = ""
+
+    def is_of(self, window: Window) -> bool:
+        """Whether it was read since then, by whomever: what was configured before is in it."""
+        return self.read_at > window.moment
+
+    def terms(self) -> Terms | None:
+        """What its bucket is to obey."""
+        return None if self.leg is None else Terms(self.leg, self.cv, self.parent_id, self.cascade)
+
+    def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
+        """What its bucket is to obey when limits came with the call."""
+        return self.terms_of(Leg(self.entity_id, self.resource, limits, "call"))
+
+    def terms_of(self, leg: Leg) -> Terms:
+        """What its bucket is to obey when nothing but a leg says so."""
+        return Terms(leg, of_call(leg.limits, self.meta) + self.way, self.parent_id, self.cascade)
+
+    def below(self, above: Sequence[Standing]) -> Standing:
+        """The same, with the way over these ancestors, of which only the last may have limits."""
+        if not above:
+            return self
+        way = "".join(standing.passed_by for standing in above if standing.leg is None)
+        read_at = min(self.read_at, *(standing.read_at for standing in above))
+        return self._replace(cv=self.cv + way, way=way, read_at=read_at)
+
+
+class Route(NamedTuple):
+    """What every bucket of a draw is to obey; ``fresh``: as it is, not as it was remembered."""
+
+    terms: list[Terms]
+    fresh: bool
+
+
+def with_ways(chain: list[Standing]) -> list[Standing]:
+    """An entity and all its ancestors, each that has a bucket with the way above it."""
+    if all(standing.leg is not None for standing in chain):
+        return chain
+    ways = []
+    above: list[Standing] = []
+    for standing in reversed(chain):
+        ways.append(standing.below(above[::-1]))
+        if standing.leg is not None:
+            above = []
+        above.append(standing)
+    return ways[::-1]
+
+
+Glimpses = dict[Key, Item | None]
+"""Buckets as they were when their limits were read, by the same call. ``None``: it was not there."""
+
+
+class Reading:
+    """Limits that are being read by one caller, and those who wait for it until it is ``over_at``, machine time."""
+
+    __slots__ = ("bells", "over_at")
+
+    def __init__(self, over_at: int) -> None:
+        self.bells: list[Bell] = []
+        self.over_at = over_at
+
+
+class ConfigResolver:
+    """From an entity and a resource to terms."""
+
+    def __init__(self, namespace: Namespace, config_ttl_ms: int) -> None:
+        self.namespace = namespace
+        self.asking = namespace.asking
+        self.images = namespace.images
+        self._standings: ConfigCache[tuple[str, str], Standing] = ConfigCache(config_ttl_ms)
+        self._under_way: dict[tuple[int, str, str], Reading] = {}
+        self._on_unavailable: OnUnavailable | None = None
+        namespace.when_forgotten(self._standings.clear)
+
+    @verb
+    def resolve(self, entity_id: str, resource: str) -> Plan[Resolution]:
+        until = yield from self.asking.window()
+        yield from self.namespace.checked_ns(until)
+        standing = yield from self.standing(entity_id, resource, until, fresh=True)
+        if standing.leg is None:
+            return Resolution(None, standing.on_unavailable, None)
+        return Resolution(list(standing.leg.limits), standing.on_unavailable, standing.leg.source)
+
+    def remembered_on_unavailable(self) -> OnUnavailable | None:
+        return self._on_unavailable
+
+    def peek(self, entity_id: str, resource: str, until: Window) -> Standing | None:
+        """How an entity stands, if that is remembered. It counts as no use of the cache."""
+        return self._standings.peek((entity_id, resource), until.started)
+
+    def count_hit(self) -> None:
+        """What was peeked at was used."""
+        self._standings.count_hit()
+
+    def invalidate_config_cache(self) -> None:
+        self._standings.clear()
+
+    def cache_stats(self) -> CacheStats:
+        return self._standings.stats()
+
+    def terms_for(self, draw: Draw, until: Window, *, fresh: bool, glimpses: Glimpses | None = None) -> Plan[Route]:
+        """What every bucket of a draw is to obey, the entity's own first.
+
+        ``glimpses`` gets the buckets that are not remembered, as far as something is read for them anyway.
+        """
+        if draw.legs is not None:
+            return (yield from self._terms_again(draw.legs, draw.wanted, until, fresh))
+        chain = with_ways((yield from self._chain(draw.entity_id, draw.resource, until, fresh, glimpses)))
+        own = chain[0].terms() if draw.limits is None else chain[0].terms_given(draw.limits)
+        if own is None or not own.leg.names.issuperset(draw.wanted):
+            if not chain[0].is_of(until):  # it may have been configured a moment ago
+                return (yield from self.terms_for(draw, until, fresh=True, glimpses=glimpses))
+            if own is None:
+                raise no_limits(draw.entity_id, draw.resource)
+            check_names(own.leg, draw.wanted)
+        terms = [own, *(terms for standing in chain[1:] if (terms := standing.terms()) is not None)]
+        return Route(terms, all(standing.is_of(until) for standing in chain))
+
+    def _terms_again(
+        self, legs: tuple[Leg, ...], wanted: Mapping[str, int], until: Window, fresh: bool
+    ) -> Plan[Route]:
+        """A lease takes more where it took first, but by the limits that hold now."""
+        terms = []
+        fresh_all = True
+        for leg in legs:
+            standing = yield from self.whole_standing(leg.entity_id, leg.resource, until, fresh=fresh)
+            given = standing.terms_given(leg.limits)
+            terms.append(given if leg.source == "call" else standing.terms() or given)
+            fresh_all = fresh_all and standing.is_of(until)
+        if not terms[0].leg.names.issuperset(wanted):
+            if not fresh_all:
+                return (yield from self._terms_again(legs, wanted, until, True))
+            check_names(terms[0].leg, wanted)
+        return Route(terms, fresh_all)
+
+    def _chain(
+        self, entity_id: str, resource: str, until: Window, fresh: bool, glimpses: Glimpses | None
+    ) -> Plan[list[Standing]]:
+        """The entity and the ancestors it cascades to."""
+        standing = yield from self.standing(entity_id, resource, until, fresh=fresh, glimpses=glimpses)
+        chain = [standing]
+        while standing.cascade and standing.parent_id is not None and len(chain) < HIGHEST_TREE:
+            standing = yield from self.standing(standing.parent_id, resource, until, fresh=fresh, glimpses=glimpses)
+            chain.append(standing)
+        return chain
+
+    def whole_standing(
+        self, entity_id: str, resource: str, until: Window, *, fresh: bool, since: Window | None = None
+    ) -> Plan[Standing]:
+        """How one entity stands, with the way above its bucket.
+
+        ``fresh``: as it is; of its ancestors, what was read ``since`` then is fresh enough.
+        """
+        standing = own = yield from self.standing(entity_id, resource, until, fresh=fresh)
+        above: list[Standing] = []
+        while standing.cascade and standing.parent_id is not None and len(above) < HIGHEST_TREE:
+            parent_id = standing.parent_id
+            known = None if since is None else self._standings.get((parent_id, resource), until.started)
+            if known is not None and since is not None and known.is_of(since):
+                standing = known
+            else:
+                standing = yield from self.standing(parent_id, resource, until, fresh=fresh)
+            above.append(standing)
+            if standing.leg is not None:
+                break
+        return own.below(above)
+
+    def standing(
+        self, entity_id: str, resource: str, until: Window, *, fresh: bool, glimpses: Glimpses | None = None
+    ) -> Plan[Standing]:
+        """How one entity stands: as remembered, or (``fresh``) as it is."""
+        if fresh or not self._standings.remembers:
+            return (yield from self._read_standing(entity_id, resource, until, glimpses))
+        place = (entity_id, resource)
+        key = (os.getpid(), entity_id, resource)  # what a parent reads stays behind in a fork
+        patience = (until.give_up_at - until.started) // 4
+        mine = Reading(until.started + patience)
+        while True:
+            known = self._standings.get(place, until.started)
+            if known is not None:
+                return known
+            other = self._under_way.setdefault(key, mine)
+            if other is mine:
+                break
+            if until.started < other.over_at:
+                bell = Bell()
+                other.bells.append(bell)
+                if self._under_way.get(key) is not other:
+                    continue  # it has just ended
+                yield from AwaitNews(bell, min(other.over_at, until.give_up_at))
+                if self._under_way.get(key) is not other:
+                    continue
+                if other.over_at >= until.give_up_at:
+                    raise DeadlineOver("another caller is still reading the limits")
+                mine.over_at = other.over_at + patience
+            # Its event loop may have been stopped, and then it never ends: another reads instead.
+            self._under_way[key] = mine
+            break
+        try:
+            return (yield from self._read_standing(entity_id, resource, until, glimpses))
+        finally:
+            if self._under_way.get(key) is mine:
+                self._under_way.pop(key, None)
+            for bell in mine.bells:
+                bell.ring()
+
+    def _read_standing(
+        self, entity_id: str, resource: str, until: Window, glimpses: Glimpses | None
+    ) -> Plan[Standing]:
+        ns = yield from self.namespace.ns(until)
+        scopes = scopes_for(entity_id, resource)
+        read_at = self.asking.moment()
+        while True:
+            configs = [config_key(ns, scope.entity_id, scope.resource) for scope in scopes]
+            meta, registered = meta_key(ns, entity_id), namespace_id_key(ns)
+            bucket = bucket_key(ns, entity_id, resource)
+            unseen = [] if glimpses is None or self.images.get(bucket) is not None else [bucket]
+            items = yield from self.asking.get_all([registered, *configs, meta], until, spare=unseen)
+            if registered in items:
+                self.namespace.live_ns(items[registered])
+                break
+            ns = yield from self.namespace.checked_ns(until)  # purged; the name may have been given again
+        if glimpses is not None:
+            glimpses.update((key, items.get(key)) for key in unseen)
+        found = [config_of(items.get(key)) for key in configs]
+        leg = next(
+            (
+                Leg(entity_id, resource, config.limits, scope.level)
+                for scope, config in zip(scopes, found, strict=True)
+                if config.limits
+            ),
+            None,
+        )
+        route = route_of(items[meta]) if meta in items else NO_ROUTE
+        meta_version = route.version
+        own, default, on_resource, system = (config.version for config in found)
+        versions = Versions(system, on_resource, default, own, meta_version)
+        standing = Standing(
+            entity_id,
+            resource,
+            leg,
+            str(versions),
+            meta_version,
+            versions.passed_by,
+            route.parent_id,
+            route.cascade,
+            found[-1].on_unavailable,
+            read_at,
+        )
+        self._on_unavailable = standing.on_unavailable
+        self._standings.put((entity_id, resource), standing, until.started)
+        return standing

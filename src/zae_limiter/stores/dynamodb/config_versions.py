@@ -1,0 +1,227 @@
+"""Which config a bucket obeys: the version it carries (``cv``), which version may follow which, and how a bucket
+stands under the terms that hold. Pure.
+
+Every config item has a counter that grows with each change, deletions included. A bucket carries the counters of
+all the items from which its limits were resolved, and every write is guarded by them. So a client that knows an
+older config cannot write by it, and a client that knows a newer one rebases the bucket first: :func:`adopted` is
+the bucket as that write will see it.
+
+An ancestor without limits has no bucket to carry its counters. The bucket below it does, after its own: they are
+the *way* from there to the next bucket. When such an ancestor gets limits, or leads elsewhere, it is that bucket
+which all clients meet at a version they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, force_consume, rebase, refill_bucket
+from zae_limiter.models.limit import Limit
+from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.write_forms import Terms
+from zae_limiter.stores.protocol import Leg
+
+FENCED = "!"
+"""The version of a bucket whose namespace was deleted: nobody has it, so everybody must look again."""
+
+_CALL = "~"
+_STEP = "/"
+
+
+class Versions(NamedTuple):
+    """The counters of the items that resolution reads: four levels, and the entity itself."""
+
+    system: int
+    resource: int
+    entity_default: int
+    entity: int
+    meta: int
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self))
+
+    @property
+    def passed_by(self) -> str:
+        """The step of a way over an entity that has no limits."""
+        return f"{_STEP}{self.entity_default}.{self.entity}.{self.meta}"
+
+
+def of_call(limits: Iterable[Limit], meta: int) -> str:
+    """The version of limits given with a call: they have no counter, only a digest."""
+    terms = ";".join(
+        f"{limit.name},{limit.capacity},{limit.burst},{limit.refill_amount},{limit.refill_period_seconds}"
+        for limit in limits
+    )
+    return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{meta}"
+
+
+def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
+    """Whether a bucket at version ``theirs`` may be rebased to ``ours``; if not, resolve again.
+
+    Counters are ordered: ours must be nowhere behind. A digest and a fence are not; ``seen_before`` says that
+    ours was resolved after theirs was seen, so it is the newer one (even if its counters are behind, as after a
+    restored backup).
+    """
+    if seen_before:
+        return True
+    if theirs == FENCED:
+        return False
+    my_own, *my_way = ours.split(_STEP)
+    their_own, *their_way = theirs.split(_STEP)
+    mine, other = _counters(my_own), _counters(their_own)
+    if mine[-1] < other[-1]:
+        return False
+    if mine[-1] == other[-1] and not _is_nowhere_behind(my_way, their_way):
+        return False
+    if ours.startswith(_CALL):
+        return True
+    if theirs.startswith(_CALL):
+        return False  # what the bucket obeyed before that call may be newer than ours
+    return len(mine) == len(other) and all(ours >= theirs for ours, theirs in zip(mine, other, strict=True))
+
+
+def _is_nowhere_behind(my_way: Sequence[str], their_way: Sequence[str]) -> bool:
+    """Whether one way is surely no older than another from the same entity, step by step.
+
+    Each step ends with the counter of the entity itself: where that is higher, the way has led elsewhere since.
+    """
+    if len(my_way) != len(their_way):
+        return False
+    for my_step, their_step in zip(my_way, their_way, strict=True):
+        mine, other = _counters(my_step), _counters(their_step)
+        if len(mine) != len(other) or any(ours < theirs for ours, theirs in zip(mine, other, strict=True)):
+            return False
+        if mine[-1] > other[-1]:
+            return True
+    return True
+
+
+def _counters(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdecimal()] or [0]
+
+
+NEVER_MS = 10**12
+
+
+def adopted(image: Image | None, terms: Terms, now: int) -> tuple[Balance, ...]:
+    """The limits of ``terms`` as they stand; those of a bucket that does not exist are full."""
+    limits = terms.leg.limits
+    if image is None:
+        return tuple(Balance(limit, now) for limit in limits)
+    known = image.balances
+    if image.cv == terms.cv and known.keys() >= terms.leg.names:
+        return tuple([known[limit.name] for limit in limits])
+    now = max(now, image.rf)
+    return tuple(
+        rebase(known[limit.name], limit, now)
+        if limit.name in known
+        else Balance(limit, now, shard=image.shard, shards=image.shards)
+        for limit in limits
+    )
+
+
+def as_brought_back(image: Image, ahead: int, now: int) -> Image:
+    """A bucket that was written by a clock that is wrong, as it is once it goes on from ``now``."""
+    balances = {
+        name: Balance(
+            balance.limit, now, tk=balance.level(ahead), tc=balance.tc, shard=image.shard, shards=image.shards
+        )
+        for name, balance in image.balances.items()
+    }
+    return Image(
+        image.entity_id,
+        image.resource,
+        rf=now,
+        cv=image.cv,
+        inc=image.inc,
+        balances=balances,
+        resting=image.resting,
+        ev=image.ev,
+        ring=image.ring,
+        gauge=image.gauge_burst,
+        gauge_burst=image.gauge_burst,
+        shard=image.shard,
+        shards=image.shards,
+        rv=image.rv,
+        ended=image.ended,
+        eh=image.eh,
+    )
+
+
+def after_taking(
+    image: Image, terms: Terms, deltas: Mapping[str, int], now: int, nonce: str, *, grants: int = 1
+) -> Image:
+    """What a transaction left of the bucket, which it does not tell itself.
+
+    Limits that were taken away are told to rest, also if they have ended: the next write to the bucket learns that.
+    """
+    rebased = image.cv != terms.cv
+    rf = max(now, image.rf) if rebased else image.rf
+    kept = {balance.name: balance for balance in adopted(image, terms, now)}
+    resting = {
+        name: rebase(balance, balance.limit, rf) if rebased else balance
+        for name, balance in image.balances.items()
+        if name not in kept
+    }
+    balances = {}
+    for name, balance in (kept | resting).items():
+        taken = deltas.get(name, 0)
+        balances[name] = Balance(
+            balance.limit,
+            rf,
+            tk=force_consume(balance, taken, now) if taken else balance.tk,
+            tc=balance.tc + taken,
+            shard=image.shard,
+            shards=image.shards,
+        )
+    return Image(
+        image.entity_id,
+        image.resource,
+        rf=rf,
+        cv=terms.cv,
+        inc=image.inc,
+        balances=balances,
+        resting=frozenset(resting),
+        ev=image.ev + grants,
+        ring=(nonce, *image.ring[:-1]),
+        gauge=image.gauge + accrued_in_a_second(image.gauge_burst, image.rf, rf),
+        gauge_burst=image.gauge_burst,
+        shard=image.shard,
+        shards=image.shards,
+        rv=nonce if rebased else image.rv,
+        ended=image.ended,
+        eh=image.eh,
+    )
+
+
+def after_settling(image: Image, deltas: Mapping[str, int], now: int, nonce: str, *, grants: int) -> Image:
+    """Likewise, of a transaction that settled by the terms the bucket has."""
+    limits = tuple(balance.limit for name, balance in image.balances.items() if name not in image.resting)
+    terms = Terms(Leg(image.entity_id, image.resource, limits, "call"), image.cv)
+    return after_taking(image, terms, deltas, now, nonce, grants=grants)
+
+
+def needed_of(terms: Terms, wanted: Mapping[str, int], reserved: Mapping[str, int]) -> dict[str, int]:
+    """Millitokens each named limit must hold: what is wanted, and what others wait for."""
+    return {
+        name: (amount + reserved.get(name, 0)) * MILLI
+        for name, amount in wanted.items()
+        if amount and name in terms.leg.names
+    }
+
+
+def taken_of(terms: Terms, wanted: Mapping[str, int]) -> dict[str, int]:
+    """Millitokens to take, by limit."""
+    return {name: amount * MILLI for name, amount in wanted.items() if amount and name in terms.leg.names}
+
+
+def lacking(balances: tuple[Balance, ...], needed: Mapping[str, int], now: int) -> list[Balance]:
+    """The limits that do not hold what is needed: nothing, for those not named, means no debt."""
+    return [balance for balance in balances if refill_bucket(balance, now) < needed.get(balance.name, 0)]
+
+
+def due_at(balance: Balance, needed: int, now: int) -> int:
+    """When it will; far away, if never."""
+    return now + NEVER_MS if needed > balance.bx else balance.due(needed, now)

@@ -1,0 +1,240 @@
+"""An UpdateItem in the making, and how it is sent. Pure.
+
+Writes of one *shape* do and demand the same of the same attributes, and differ in their values only. So the
+expressions of a shape are put together once, and so is all of its JSON but the values: an acquire is one such write,
+and neither builds a tree of dicts nor walks through one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from json.encoder import encode_basestring_ascii
+from typing import Any, TypeAlias
+
+from zae_limiter.stores.dynamodb.attribute_values import encode
+from zae_limiter.stores.dynamodb.items import RING
+from zae_limiter.stores.dynamodb.schema import Key
+
+Value: TypeAlias = int | str | bool
+"""What an attribute is set to, moved by or compared with."""
+
+_quoted = encode_basestring_ascii
+
+
+class Shape:
+    """All writes that differ in their values only."""
+
+    __slots__ = ("_texts", "condition", "names", "update", "values")
+
+    def __init__(self, update: str, condition: str, names: Mapping[str, str], values: Sequence[str]) -> None:
+        self.update = update
+        self.condition = condition
+        self.names = names
+        self.values = values
+        self._texts: dict[tuple[type, ...], str] = {}
+
+    def text(self, kinds: tuple[type, ...]) -> str:
+        """Its JSON with holes for the table, the key, the values (of these kinds) and what else is asked for."""
+        text = self._texts.get(kinds)
+        if text is None:
+            holes = ",".join(
+                f"{_escaped(place)}:{_hole(kind)}" for place, kind in zip(self.values, kinds, strict=True)
+            )
+            names = ",".join(f"{_escaped(place)}:{_escaped(name)}" for place, name in self.names.items())
+            text = self._texts[kinds] = (
+                '{"TableName":%s,"Key":{"PK":{"S":%s},"SK":{"S":%s}},'
+                f'"UpdateExpression":{_escaped(self.update)},"ConditionExpression":{_escaped(self.condition)},'
+                f'"ExpressionAttributeNames":{{{names}}},"ExpressionAttributeValues":{{{holes}}},'
+                '"ReturnValuesOnConditionCheckFailure":"ALL_OLD"%s}'
+            )
+        return text
+
+
+class UpdateParams(Mapping[str, Any]):
+    """What UpdateItem is given, or (as a dict) an Update within a transaction.
+
+    It is a mapping like that of any other call, for whoever looks into it; :meth:`written` is what is sent.
+    """
+
+    __slots__ = ("_key", "_returns_new", "_shape", "_table", "_values", "_whole")
+
+    def __init__(self, shape: Shape, table: str, key: Key, values: Sequence[Value]) -> None:
+        self._shape = shape
+        self._table = table
+        self._key = key
+        self._values = values
+        self._returns_new = False
+        self._whole: dict[str, Any] | None = None
+
+    def returning_new(self) -> UpdateParams:
+        """The same, answered with the item as it is afterwards."""
+        self._returns_new, self._whole = True, None
+        return self
+
+    def written(self) -> bytes:
+        """All of it as JSON."""
+        values = self._values
+        text = self._shape.text(tuple(map(type, values)))
+        words = [value if value.__class__ is int else _word(value) for value in values]
+        pk, sk = self._key
+        more = ',"ReturnValues":"ALL_NEW"' if self._returns_new else ""
+        return (text % (_quoted(self._table), _quoted(pk), _quoted(sk), *words, more)).encode()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._put_together()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._put_together())
+
+    def __len__(self) -> int:
+        return len(self._put_together())
+
+    def __repr__(self) -> str:
+        return repr(self._put_together())
+
+    def _put_together(self) -> dict[str, Any]:
+        whole = self._whole
+        if whole is None:
+            shape = self._shape
+            whole = self._whole = {
+                "TableName": self._table,
+                "Key": {"PK": {"S": self._key.pk}, "SK": {"S": self._key.sk}},
+                "UpdateExpression": shape.update,
+                "ConditionExpression": shape.condition,
+                "ExpressionAttributeNames": shape.names,
+                "ExpressionAttributeValues": dict(zip(shape.values, map(encode, self._values), strict=True)),
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            }
+            if self._returns_new:
+                whole["ReturnValues"] = "ALL_NEW"
+        return whole
+
+
+class Update:
+    """An UpdateItem in the making: what it does and demands, attribute by attribute, and the values for it.
+
+    Names and values go through placeholders.
+    """
+
+    __slots__ = ("_steps", "_values")
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[str, str]] = []
+        self._values: list[Value] = []
+
+    def set(self, attribute: str, value: Value) -> None:
+        self._steps.append(("SET", attribute))
+        self._values.append(value)
+
+    def add(self, attribute: str, amount: int) -> None:
+        if amount:
+            self._steps.append(("ADD", attribute))
+            self._values.append(amount)
+
+    def copy(self, attribute: str, source: str) -> None:
+        """Set an attribute to what another has before the write."""
+        self._steps.append(("COPY", f"{attribute} {source}"))
+
+    def set_sum(self, attribute: str, source: str, amount: int) -> None:
+        """Set an attribute to what another has before the write, and so much more."""
+        self._steps.append(("SUM", f"{attribute} {source}"))
+        self._values.append(amount)
+
+    def remove(self, attribute: str) -> None:
+        self._steps.append(("REMOVE", attribute))
+
+    def demand(self, attribute: str, comparison: str, value: int | str) -> None:
+        self._steps.append((comparison, attribute))
+        self._values.append(value)
+
+    def demand_absent(self, attribute: str) -> None:
+        self._steps.append(("ABSENT", attribute))
+
+    def push_mark(self, nonce: str, anchor: str | None) -> None:
+        """Put a mark into the ring, unless it is there. With ``anchor``: only while that mark is still there."""
+        self._steps.append(("PUSH", ""))
+        self._values.append(nonce)
+        if anchor is not None:
+            self._steps.append(("ANCHOR", ""))
+            self._values.append(anchor)
+
+    def demand_unmarked(self, nonce: str) -> None:
+        """Another mark must not be in the ring."""
+        self._steps.append(("UNMARKED", ""))
+        self._values.append(nonce)
+
+    def params(self, table: str, key: Key) -> UpdateParams:
+        """What UpdateItem, or an Update within a transaction, is given."""
+        return UpdateParams(self.shape(), table, key, self._values)
+
+    def shape(self) -> Shape:
+        """Its shape."""
+        return _shape_of(tuple(self._steps))
+
+
+@lru_cache(2048)
+def _shape_of(steps: tuple[tuple[str, str], ...]) -> Shape:
+    """The shape of all writes that take these steps, in this order."""
+    names: dict[str, str] = {}
+    values: list[str] = []
+    clauses: dict[str, list[str]] = {"SET": [], "ADD": [], "REMOVE": []}
+    conditions: list[str] = []
+
+    def name(attribute: str) -> str:
+        return names.setdefault(attribute, f"#{len(names)}")
+
+    def value() -> str:
+        values.append(f":{len(values)}")
+        return values[-1]
+
+    for what, attribute in steps:
+        if what == "SET":
+            clauses[what].append(f"{name(attribute)} = {value()}")
+        elif what == "ADD":
+            clauses[what].append(f"{name(attribute)} {value()}")
+        elif what == "REMOVE":
+            clauses[what].append(name(attribute))
+        elif what in ("COPY", "SUM"):
+            target, source = map(name, attribute.split())
+            clauses["SET"].append(f"{target} = {source}" + (f" + {value()}" if what == "SUM" else ""))
+        elif what == "ABSENT":
+            conditions.append(f"attribute_not_exists({name(attribute)})")
+        elif what == "PUSH":
+            places, mark = [name(place) for place in RING], value()
+            clauses["SET"] += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
+            clauses["SET"].append(f"{places[0]} = {mark}")
+            conditions += [f"{place} <> {mark}" for place in places]
+        elif what == "UNMARKED":
+            places, mark = [name(place) for place in RING], value()
+            conditions += [f"{place} <> {mark}" for place in places]
+        elif what == "ANCHOR":
+            places, mark = [name(place) for place in RING], value()
+            conditions.append(f"({' OR '.join(f'{place} = {mark}' for place in places)})")
+        else:
+            conditions.append(f"{name(attribute)} {what} {value()}")
+    return Shape(
+        " ".join(f"{verb} {', '.join(parts)}" for verb, parts in clauses.items() if parts),
+        " AND ".join(conditions),
+        {placeholder: attribute for attribute, placeholder in names.items()},
+        values,
+    )
+
+
+def _hole(kind: type) -> str:
+    """Where a value of this kind goes."""
+    if kind is int:
+        return '{"N":"%d"}'
+    return '{"BOOL":%s}' if kind is bool else '{"S":%s}'
+
+
+def _word(value: Value) -> str:
+    """A value that is no number, as JSON has it."""
+    if isinstance(value, str):
+        return _quoted(value)
+    return "true" if value else "false"
+
+
+def _escaped(text: str) -> str:
+    return _quoted(text).replace("%", "%%")

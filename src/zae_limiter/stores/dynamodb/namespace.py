@@ -1,0 +1,178 @@
+"""One namespace of a table, as one client knows it; and the layout that the table's data must have.
+
+The table's version record says two numbers. The *layout* is what all clients must agree on: keys, attributes, what
+they mean. Another one is never used, because each side would break what the other wrote. The *minor* counts
+additions that a client which does not know them may ignore, so any minor of the same layout is used as it is; a
+lower one is raised when the table is set up again or migrated, by an operator who may write the registry anyway. A
+client reads the record once, together with that of its namespace.
+
+======  ===================================================================================================
+layout  where a bucket is
+======  ===================================================================================================
+1       an item per limit: ``ENTITY#{id}``, ``#BUCKET#{resource}#{limit}``
+2       one item per entity and resource: ``ENTITY#{id}``, ``#BUCKET#{resource}``
+3       a partition of its own: ``{ns}/BUCKET#{id}#{resource}#{shard}``, ``#STATE``
+======  ===================================================================================================
+
+The first two never had a version record that this library reads; a table without one, or with one that does not
+say, is as old as can be. ``zae_limiter.migrations`` brings it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from zae_limiter.exceptions import NamespaceNotFoundError, VersionError
+from zae_limiter.running.plan import READ_CLOCK, Plan
+from zae_limiter.stores.dynamodb.attribute_values import number_in
+from zae_limiter.stores.dynamodb.bucket_cache import Images
+from zae_limiter.stores.dynamodb.items import ns_in
+from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Item
+from zae_limiter.stores.dynamodb.schema import SK_VERSION, Key, namespace_key, version_key
+from zae_limiter.stores.dynamodb.table_client import Asking, Window
+from zae_limiter.version import __version__
+
+LAYOUT = 3
+"""The layout of everything that is stored: keys, attributes, what they mean."""
+
+MINOR = 0
+"""Additions to this layout that older clients may ignore."""
+
+OLDEST_LAYOUT = 1
+
+OLD_VERSION_KEY = Key("SYSTEM#", SK_VERSION)
+"""Where the version was before there were namespaces."""
+
+VERSION_KEYS = (version_key(), OLD_VERSION_KEY)
+"""What tells a table that was never set up from one that is old."""
+
+
+def version_attributes(now: int) -> dict[str, Any]:
+    """The record of a table that is set up by this version."""
+    return {"layout_version": LAYOUT, "layout_minor": MINOR, "library_version": __version__, "created_at": now}
+
+
+def layout_of(record: Item) -> int:
+    """The layout a version record tells of."""
+    return _told(record, "layout_version", OLDEST_LAYOUT)
+
+
+def minor_of(record: Item) -> int:
+    """The minor a version record tells of."""
+    return _told(record, "layout_minor", 0)
+
+
+def _told(record: Item, attribute: str, otherwise: int) -> int:
+    try:
+        return number_in(record[attribute], 0) if attribute in record else otherwise
+    except (LookupError, TypeError, ValueError) as error:
+        raise VersionError(f"the version record of this table cannot be read ({error!r})") from error
+
+
+def lags_behind(record: Item) -> bool:
+    """Whether a record of this layout should be told of additions."""
+    return minor_of(record) < MINOR or "layout_minor" not in record
+
+
+def record_among(items: Iterable[Item]) -> Item | None:
+    """The version record that counts: the one of today's place, else one of an older place."""
+    by_place = {(item["PK"]["S"], item["SK"]["S"]): item for item in items}
+    return next((by_place[key] for key in VERSION_KEYS if key in by_place), None)
+
+
+def check_layout(table: str, record: Item | None) -> None:
+    """Refuse data of another layout, or a table that was never set up, and say what to do about it."""
+    if record is None:
+        raise VersionError(f"table {table!r} is not set up; deploy it, or open it once with create=True")
+    found = layout_of(record)
+    if found == LAYOUT:
+        return
+    made_by = record.get("library_version", {}).get("S")
+    whose = f" (of zae-limiter {made_by})" if made_by else ""
+    about = f"table {table!r} has layout {found}{whose}; zae-limiter {__version__} uses {LAYOUT}"
+    if found > LAYOUT:
+        raise VersionError(f"{about}. Install a newer one: pip install --upgrade zae-limiter")
+    if "migration" in record:
+        raise VersionError(
+            f"{about}. It is being migrated; if nobody is at it any more, this continues: "
+            f"zae-limiter migrate --url dynamodb://{table}"
+        )
+    raise VersionError(f"{about}. Bring it here with: zae-limiter migrate --url dynamodb://{table}")
+
+
+class Namespace:
+    """A namespace as one client knows it: its id, and what is remembered of its buckets."""
+
+    def __init__(self, asking: Asking, namespace: str, *, corrected: bool) -> None:
+        self.asking = asking
+        self.marks = asking.marks
+        self.name = namespace
+        self.images = Images(corrected=corrected)
+        self._ns: str | None = None
+        self._layout_fits = False
+        self._when_forgotten: list[Callable[[], None]] = []
+
+    def when_forgotten(self, forget: Callable[[], None]) -> None:
+        """Call that too when nothing that was read holds any more."""
+        self._when_forgotten.append(forget)
+
+    @property
+    def known_ns(self) -> str | None:
+        """The id of the namespace, if it was read."""
+        return self._ns
+
+    def ns(self, until: Window | None = None) -> Plan[str]:
+        """The id of the namespace; read once."""
+        if self._ns is not None:
+            return self._ns
+        return (yield from self.checked_ns(until))
+
+    def checked_ns(self, until: Window | None = None) -> Plan[str]:
+        """The id of the namespace, surely not deleted as of now.
+
+        The first time the table's version is read along with it, and data of another layout refused.
+        """
+        window = until or (yield from self.asking.window())
+        registered = namespace_key(self.name)
+        if self._layout_fits:
+            return self.live_ns((yield from self.asking.get(registered, window)))
+        items = yield from self.asking.get_all([registered, version_key()], window)
+        check_layout(self.asking.table, items.get(version_key()))
+        self._layout_fits = True
+        return self.live_ns(items.get(registered))
+
+    def checked_time(self, now: int, until: Window) -> Plan[tuple[int, Window]]:
+        """Bucket time for what was asked at ``now``, and the window, by a clock that a reply has confirmed.
+
+        Whoever asks has just read something. Most of the time the clock was confirmed before that; if not, time is
+        taken now. If even that reply said nothing new, because the clock was set since, one more is asked for.
+        """
+        if not until.checked:
+            time = yield from READ_MACHINE_TIME
+            if not time.checked:
+                yield from self.checked_ns(until)
+                time = yield from READ_MACHINE_TIME
+            until = until._replace(epoch_s=time.epoch_s, clock_error_ms=time.clock_error_ms, checked=True)
+            if self.images.uses_machine_clock:
+                now = yield from READ_CLOCK
+        self.images.correct_by(until.clock_error_ms)
+        return self.images.corrected(now), until
+
+    def live_ns(self, item: Item | None) -> str:
+        """The id in a namespace's record, unless there is none or it is deleted."""
+        if item is None or "deleted_at" in item:
+            self.forget_everything()
+            raise NamespaceNotFoundError(self.name, deleted=item is not None)
+        ns = ns_in(item)
+        if ns != self._ns:
+            self.forget_everything()
+            self._ns = ns
+        return ns
+
+    def forget_everything(self) -> None:
+        """Nothing that was read holds any more."""
+        self._ns = None
+        self.images.forget_all()
+        for forget in self._when_forgotten:
+            forget()

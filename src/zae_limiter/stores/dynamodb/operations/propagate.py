@@ -1,0 +1,412 @@
+"""Live buckets follow what is configured: each is rebased to the terms that hold now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from zae_limiter.bucket import FURTHEST_AHEAD_MS
+from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
+from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.running.plan import READ_CLOCK, Plan
+from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
+from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWriter
+from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
+from zae_limiter.stores.dynamodb.config_versions import may_follow
+from zae_limiter.stores.dynamodb.expressions import Update
+from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, key_of, route_of, unless_broken
+from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.operations.paging import (
+    Merged,
+    Strand,
+    fetch,
+    names_after,
+    partition,
+    some_at_once,
+    whole_namespace,
+)
+from zae_limiter.stores.dynamodb.operations.shard_life import drop_buckets
+from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
+from zae_limiter.stores.dynamodb.schema import (
+    GSI1,
+    GSI2,
+    GSI3,
+    Key,
+    bucket_key,
+    config_key,
+    gsi1,
+    pk_entity,
+    pk_resource,
+    shard_key,
+)
+from zae_limiter.stores.dynamodb.table_client import Window
+from zae_limiter.stores.dynamodb.write_forms import Terms, Wish, brought_back, restamp, update
+from zae_limiter.stores.dynamodb.write_ids import BROUGHT_BACK
+from zae_limiter.stores.protocol import Scope
+
+logger = logging.getLogger("zae_limiter")
+
+KEYS_PER_PAGE = 100
+
+CHANGES_FOLLOWED = 3
+"""So many changes that overtake each other at one bucket are sorted out by one setter."""
+
+
+class Following:
+    """How far a change has come: which buckets were looked at, and which could not be written.
+
+    The change was made before ``since``.
+    """
+
+    __slots__ = ("followed", "left", "since")
+
+    def __init__(self, since: Window) -> None:
+        self.since = since
+        self.followed: set[Key] = set()
+        self.left: dict[Key, Refused | NoAnswer] = {}
+
+
+class Propagation:
+    """What changes of configs and entities do to buckets."""
+
+    def __init__(self, namespace: Namespace, resolver: ConfigResolver, writer: BucketWriter) -> None:
+        self.asking = namespace.asking
+        self.images = namespace.images
+        self.marks = namespace.marks
+        self.resolver = resolver
+        self.writer = writer
+
+    def propagate(self, ns: str, scope: Scope, now: int) -> Plan[None]:
+        """Let the live buckets that a changed config concerns follow it."""
+        self.resolver.invalidate_config_cache()
+        self.images.forget_denials()
+        if scope.level == "entity":
+            assert scope.entity_id is not None
+            assert scope.resource is not None
+            following = yield from self._begin_following()
+            yield from self._follow([bucket_key(ns, scope.entity_id, scope.resource)], now, following)
+            yield from self._follow_the_rest(now, following)
+        elif scope.entity_id is not None:
+            yield from self.rewrite_buckets_of(ns, scope.entity_id, now)
+        elif scope.resource is not None:
+            pk = pk_resource(ns, scope.resource)
+            yield from self._follow_list(
+                Merged(self.asking, [Strand(self.asking, pk, index=GSI2, prefix="BUCKET#")]), now
+            )
+        else:
+            yield from self._follow_list(whole_namespace(self.asking, ns, prefix="BUCKET"), now)
+
+    def rewrite_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
+        """Let the live buckets of a changed entity notice."""
+        self.resolver.invalidate_config_cache()
+        self.images.forget_denials()
+        pk = pk_entity(ns, entity_id)
+        yield from self._follow_list(Merged(self.asking, [Strand(self.asking, pk, index=GSI3, prefix="BUCKET#")]), now)
+
+    def rewrite_buckets_below(self, ns: str, entity_id: str, now: int, *, scope: Scope | None = None) -> Plan[None]:
+        """Let the live buckets notice from which draws passed, or pass, by a changed entity without limits.
+
+        ``scope``: the level of it that got limits; else the entity itself has changed.
+        """
+        resource = scope.resource if scope is not None and scope.level == "entity" else None
+        levels = {Scope(), Scope(None, resource), Scope(entity_id, DEFAULT_RESOURCE)} - {scope}
+        if (yield from self._any_has_limits(ns, levels)):
+            return  # with limits before and after, it has a bucket of its own to tell
+        following = yield from self._begin_following()
+        parents = [entity_id]
+        for parent in parents:
+            between = names_after("CHILD#", None)
+            children = partition(self.asking, gsi1(ns, parent, "")["GSI1PK"], between, index=GSI1)
+            while found := (yield from children.take(KEYS_PER_PAGE)):
+                metas = [key_of(item) for item in found]
+                parents += yield from self._rewrite_children(ns, parent, metas, resource, now, following)
+        yield from self._follow_the_rest(now, following)
+
+    def _rewrite_children(
+        self, ns: str, parent_id: str, metas: Sequence[Key], resource: str | None, now: int, following: Following
+    ) -> Plan[list[str]]:
+        """Let the buckets of those that cascade follow. Returns which of them may have none, and lead on."""
+        items = yield from fetch(self.asking, metas)
+        found = [unless_broken(route_of, item) for item in items.values() if "deleted" not in item]
+        names = [
+            route.entity_id for route in found if route is not None and route.parent_id == parent_id and route.cascade
+        ]
+        if resource is None:
+            queries = [self.asking.query_all(pk_entity(ns, name), index=GSI3, prefix="BUCKET#") for name in names]
+            listed = yield from some_at_once(queries)
+            yield from self._follow([key_of(item) for page in listed for item in page], now, following)
+        else:
+            yield from self._follow([bucket_key(ns, name, resource) for name in names], now, following)
+        limited = set()
+        for level in {resource or DEFAULT_RESOURCE, DEFAULT_RESOURCE}:
+            places = {config_key(ns, name, level): name for name in names}
+            configs = yield from fetch(self.asking, list(places))
+            found_configs = {places[key]: unless_broken(config_of, item) for key, item in configs.items()}
+            limited |= {name for name, config in found_configs.items() if config is not None and config.limits}
+        return [name for name in names if name not in limited]
+
+    def _any_has_limits(self, ns: str, scopes: Iterable[Scope]) -> Plan[bool]:
+        until = yield from self.asking.window()
+        keys = [config_key(ns, scope.entity_id, scope.resource) for scope in scopes]
+        found = yield from self.asking.get_all(keys, until)
+        return any(config_of(item).limits for item in found.values())
+
+    def drop_buckets_of(self, ns: str, entity_id: str, now: int, configured: Sequence[str]) -> Plan[None]:
+        """Remove every bucket of an entity, those on ``configured`` resources whether an index knows them or not."""
+        self.resolver.invalidate_config_cache()
+        items = yield from self.asking.query_all(pk_entity(ns, entity_id), index=GSI3, prefix="BUCKET#")
+        known = [bucket_key(ns, entity_id, resource) for resource in configured]
+        families: dict[Key, list[Key]] = {}  # no bucket is on two pages: it may begin a new life in between
+        for key in (*map(key_of, items), *known):
+            families.setdefault(shard_key(key, 0), []).append(key)
+        found = list(families.values())
+        for start in range(0, len(found), KEYS_PER_PAGE):
+            keys = [key for family in found[start : start + KEYS_PER_PAGE] for key in family]
+            yield from drop_buckets(self.asking, keys, now, (yield from self.asking.window()))
+            for key in keys:
+                self.images.forget(key)
+
+    def _begin_following(self) -> Plan[Following]:
+        return Following((yield from self.asking.window()))
+
+    def _follow_list(self, keys: Merged, now: int) -> Plan[None]:
+        """Let the buckets of a list follow, a page at a time."""
+        following = yield from self._begin_following()
+        failures = 0
+        while True:
+            try:
+                found = yield from keys.take(KEYS_PER_PAGE)
+            except (Refused, NoAnswer) as failure:
+                failures += 1
+                if failures > 1 or not _may_pass(failure):
+                    raise _not_reached("not all buckets were", failure) from failure
+                continue
+            if not found:
+                break
+            failures = 0
+            yield from self._follow([key_of(item) for item in found], now, following)
+        yield from self._follow_the_rest(now, following)
+
+    def _follow_the_rest(self, now: int, following: Following) -> Plan[None]:
+        """Try those again that failed. Raises if some fail for the second time: the change holds all the same."""
+        failed = list(following.left)
+        if not failed:
+            return
+        following.left.clear()
+        following.followed.difference_update(failed)
+        yield from self._follow(failed, now, following)
+        if following.left:
+            count, failure = len(following.left), next(iter(following.left.values()))
+            raise _not_reached(f"{count} buckets were not" if count > 1 else "1 bucket was not", failure) from failure
+
+    def _follow(self, keys: Sequence[Key], now: int, following: Following) -> Plan[None]:
+        """Let these buckets follow, with all their shards, each by what holds for it now, unless it is ``followed``.
+
+        A bucket that is divided meanwhile has more shards than it had when it was read: they obey what it obeyed then,
+        and are followed too. Every batch has time of its own, and one that fails keeps no other from following.
+        """
+        while waiting := [key for key in dict.fromkeys(keys) if key not in following.followed]:
+            following.followed.update(waiting)
+            images: dict[Key, Image] = {}
+            try:
+                items = yield from fetch(self.asking, waiting)
+            except (Refused, NoAnswer) as failure:
+                if not _may_pass(failure):
+                    raise
+                following.left.update(dict.fromkeys(waiting, failure))
+                return
+            for key, item in items.items():
+                try:
+                    images[key] = image_of(item)
+                except BrokenItem as broken:
+                    logger.warning("left as it is: %s", broken)
+            seen = yield from some_at_once([self._follow_or_note(*one, now, following) for one in images.items()])
+            keys = [
+                shard_key(key, shard) for key, image in zip(images, seen, strict=True) for shard in range(image.shards)
+            ]
+
+    def _follow_or_note(self, key: Key, image: Image, now: int, following: Following) -> Plan[Image]:
+        """Let one follow, or note that it did not. The bucket as it was last seen."""
+        self.images.learn_shards(key, image)
+        try:
+            return (yield from self._follow_one(key, image, now, following.since)) or image
+        except BrokenItem as broken:
+            logger.warning("left as it is: %s", broken)
+            return image
+        except (Refused, NoAnswer) as failure:
+            if not _may_pass(failure):
+                raise
+            following.left[key] = failure
+            return image
+
+    def _follow_one(self, key: Key, image: Image, now: int, since: Window) -> Plan[Image | None]:
+        """Let one follow. The bucket as it is then, if it still is."""
+        window = yield from self.asking.window()
+        standing = yield from self.resolver.whole_standing(
+            image.entity_id, image.resource, window, fresh=True, since=since
+        )
+        seen = yield from self.bring_back(key, image, now, window)
+        for _ in range(CHANGES_FOLLOWED):
+            if seen is None or seen.cv == standing.cv:
+                break
+            terms = standing.terms()
+            if terms is None:
+                return (yield from self._restamp(key, seen, standing.cv, now, window))
+            try:
+                seen = yield from self.adopt(key, seen, terms, now, window)
+            except ValidationError as error:
+                logger.warning("a bucket keeps its old limits: %s", error)
+                break
+            if seen is not None and seen.cv != terms.cv:  # another change was faster
+                standing = yield from self.resolver.whole_standing(image.entity_id, image.resource, window, fresh=True)
+        return seen
+
+    def adopt(self, key: Key, image: Image, terms: Terms, now: int, until: Window) -> Plan[Image | None]:
+        """Rebase a bucket to ``terms``, unless it obeys something newer. The bucket as it is then."""
+        nonce = self.marks.nonce(now)
+
+        def rebased(seen: Image) -> Update | None:
+            if seen.cv == terms.cv or not may_follow(terms.cv, seen.cv, seen_before=seen is image):
+                return None
+            return self._plain_update(seen, Wish({}, terms=terms), now, nonce, until)
+
+        return (yield from self.write_until_done(key, image, rebased, now, nonce, until))
+
+    def fill(self, key: Key, image: Image, now: int, until: Window) -> Plan[None]:
+        """Fill every limit of a bucket, once: the baseline moves, so that a try which arrives later is refused."""
+        nonce = self.marks.nonce(now)
+
+        def filled(seen: Image) -> Update:
+            return self._plain_update(seen, Wish({}, fill=True, rebase=True), max(now, seen.rf + 1), nonce, until)
+
+        yield from self.write_until_done(key, image, filled, now, nonce, until, once=True)
+
+    def bring_back(self, key: Key, image: Image, now: int, until: Window) -> Plan[Image | None]:
+        """Let a bucket that was written by a clock that is wrong go on from ``now``. The bucket as it is then.
+
+        Not twice within a minute: where clocks do not agree at all, a bucket that is brought back every time would
+        be full every time for whoever is ahead.
+        """
+        if not is_far_ahead(image, now) or not self.images.may_bring_back(key, now):
+            return image
+        ahead = newest(image)
+        now = self.images.corrected((yield from READ_CLOCK))  # whoever was held up since may be late itself
+        if ahead <= now + FURTHEST_AHEAD_MS:
+            return image
+        mark = self.marks.nonce(now) + BROUGHT_BACK
+
+        def moved(seen: Image) -> Update | None:
+            same_life = (seen.inc, seen.rf) == (image.inc, image.rf)
+            latest = max(newest(seen), ahead) if same_life else newest(seen)
+            if latest <= now + FURTHEST_AHEAD_MS:
+                return None  # another client has brought it back
+            return brought_back(seen, ahead=latest, now=now, mark=mark)
+
+        found = yield from self.write_until_done(key, image, moved, now, mark, until)
+        if found is not None and mark in found.ring:
+            self.images.brought_back(key, now)
+            logger.warning(
+                "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
+                *(image.entity_id, image.resource, (ahead - now) // 1000),
+            )
+        return found
+
+    def _restamp(self, key: Key, image: Image, cv: str, now: int, until: Window) -> Plan[Image]:
+        """No limits hold any more: whoever knew the old ones must notice. The bucket as it was last seen."""
+        nonce = self.marks.nonce(now)
+
+        def stamped(seen: Image) -> Update | None:
+            overtaken = seen is not image and not may_follow(cv, seen.cv, seen_before=False)
+            return None if seen.cv == cv or overtaken else restamp(seen, cv, nonce=nonce)
+
+        seen = yield from self.write_until_done(key, image, stamped, now, nonce, until)
+        self.images.forget(key)
+        return seen or image
+
+    def write_until_done(
+        self,
+        key: Key,
+        image: Image,
+        write_for: Callable[[Image], Update | None],
+        now: int,
+        nonce: str,
+        until: Window,
+        *,
+        once: bool = False,
+    ) -> Plan[Image | None]:
+        """Write to a bucket, each time by how it is then, until it is done or ``write_for`` has nothing to write.
+
+        The bucket as it is then; ``None`` if it is gone. ``once``: a write that moves the baseline, and must not be
+        done for the second time. If the answer to a try is lost, and the bucket has a new baseline by then and more
+        writers than it remembers, it is the try that was done if that is its baseline; else the silence is raised.
+        """
+        tries = 0
+        lost: NoAnswer | None = None
+        at_loss = image
+        while (write := write_for(image)) is not None:
+            call = self.writer.call_to_update(write.params(self.asking.table, key), until)
+            (answer,) = yield from self.writer.ask_together([call])
+            if not isinstance(answer, (Refused, NoAnswer)):
+                image = image_of(answer["Attributes"])
+                break
+            if isinstance(answer, Refused) and answer.by_condition:
+                if answer.item is None:
+                    self.images.forget(key)
+                    return None
+                before, image = image, image_of(answer.item)
+                if nonce in image.ring:
+                    break  # by a try whose answer was lost
+                if once and image.inc != before.inc:
+                    return None  # another life: this one is gone
+                if once and lost is not None and image.rf != at_loss.rf and at_loss.ring[0] not in image.ring:
+                    if image.rf == max(now, at_loss.rf + 1):
+                        break
+                    raise lost
+            elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
+                raise answer
+            elif isinstance(answer, NoAnswer) and answer.sent:
+                lost, at_loss = answer, image
+            tries += 1
+            if tries >= TRIES_AT_ONCE:
+                yield from self.asking.pause(tries - 1, until, answer)
+        yield from self.writer.see(key, image, now)
+        return image
+
+    def _plain_update(self, image: Image, wish: Wish, now: int, nonce: str, until: Window) -> Update:
+        margin = self.asking.ttl_margin_s
+        return update(image, wish, now=now, nonce=nonce, epoch_s=until.epoch_s, ttl_margin_s=margin)
+
+    def check_terms_of_new(self, key: Key, terms: Terms, now: int, until: Window) -> Plan[None]:
+        """A config may have changed while its bucket was being created, unseen by who changed it. Look once."""
+        memory = self.images.get(key)
+        seen, obeyed = (None if memory is None else memory.image), terms.cv
+        try:
+            for _ in range(CHANGES_FOLLOWED):
+                standing = yield from self.resolver.whole_standing(
+                    terms.leg.entity_id, terms.leg.resource, until, fresh=True
+                )
+                current = standing.terms_of(terms.leg) if terms.leg.source == "call" else standing.terms()
+                if seen is None or obeyed == (standing.cv if current is None else current.cv):
+                    return
+                if current is None:
+                    yield from self._restamp(key, seen, standing.cv, now, until)
+                    return
+                seen = yield from self.adopt(key, seen, current, now, until)
+                if terms.leg.source == "call" or seen is None or seen.cv == current.cv:
+                    return
+                obeyed = seen.cv  # a call with limits of its own came first, and may know as little of the change
+        except (Refused, NoAnswer):
+            return  # the next acquire that resolves will see it
+
+
+def _may_pass(failure: Refused | NoAnswer) -> bool:
+    """Whether the same may succeed later."""
+    return isinstance(failure, NoAnswer) or failure.by_throttling or failure.by_conflict
+
+
+def _not_reached(which: str, failure: Refused | NoAnswer) -> RateLimiterUnavailable:
+    return RateLimiterUnavailable(
+        f"the change is stored, but {which} reached: {failure}",
+        hint="a bucket obeys it from the first acquire on that reads its limits again, within config_cache_ttl; to "
+        "bring all over at once, repeat the change",
+    )

@@ -1,0 +1,288 @@
+"""Shards come and go: split under load, deleted with their bucket, swept when all of a bucket are idle.
+
+**Splitting.** A bucket that is written to faster than its partition can take is split, shard 0 first.
+
+**Deleting.** Nothing is left of a bucket, and nothing else is removed. A client that meets a bucket without its
+first shard begins a new one, undivided. Another shard that was left behind would then be too much. So the first
+shard goes last, when no other is there and none can come. A deletion may arrive long after it was sent: it was
+repeated, the bucket is gone, and its entity has a new one. So a deletion says which life it means (``inc``), and
+that nothing was written to it since it was *fenced* (``w0``): the fence is a version that no client has, by which
+no client draws and no client splits. A client that meets the fence reads its limits again and writes by them; then
+the shard is fenced again. Without the fence a busy bucket would be written to between every look and the deletion.
+
+**Sweeping.** An undivided bucket that is full again expires by itself. A single shard must not: its share would be
+gone until the others expire too. So the shards of a divided bucket only note when they are surely full, and are
+removed in one transaction that proves, shard by shard, that no client has written since that was read, nor made one
+that was not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zae_limiter.bucket import MOST_STORED
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.attribute_values import number_in
+from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
+from zae_limiter.stores.dynamodb.config_versions import FENCED
+from zae_limiter.stores.dynamodb.expressions import Update
+from zae_limiter.stores.dynamodb.items import (
+    BrokenItem,
+    Image,
+    address,
+    decoder,
+    image_of,
+    key_of,
+    logger,
+    ns_in,
+    unless_broken,
+)
+from zae_limiter.stores.dynamodb.operations.paging import some_at_once, whole_namespace
+from zae_limiter.stores.dynamodb.requests import TRANSACTION_CONFLICT, Item, Refused
+from zae_limiter.stores.dynamodb.schema import (
+    MOST_SHARDS,
+    REGISTRY,
+    Key,
+    pk_system,
+    shard_key,
+    shard_of,
+    sk_namespace_id,
+)
+from zae_limiter.stores.dynamodb.shards import ancestor_of, divided, top_bit
+from zae_limiter.stores.dynamodb.table_client import ABSENT, NEW, Asking, Expected, Window, delete
+from zae_limiter.stores.dynamodb.write_forms import FULL_BY
+from zae_limiter.stores.dynamodb.write_load import may_split
+
+TRIES = 3
+"""So often a split is tried while others write to the shard."""
+
+
+def split(asking: Asking, key: Key, item: Item, now: int, until: Window) -> Plan[bool]:
+    """Divide one shard, which ``item`` is, in two. False: somebody else was faster, or it was too busy.
+
+    Nor is a shard divided that a wrong clock has written to: its half would not tell.
+    """
+    shards = image_of(item).shards
+    for _ in range(TRIES):
+        image = image_of(item)
+        if 2 * shards > MOST_SHARDS or image.cv == FENCED or is_far_ahead(image, now):
+            return False
+        nonce, inc = asking.marks.nonce(now), asking.marks.incarnation()
+        write, new_key, new = divided(item, now=now, nonce=nonce, inc=inc)
+        put: dict[str, Any] = {
+            "TableName": asking.table,
+            "Item": {**new, **address(new_key)},
+            "ConditionExpression": "attribute_not_exists(PK)",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        reasons = yield from asking.transact([{"Update": dict(write.params(asking.table, key))}, {"Put": put}], until)
+        if not reasons:
+            return True
+        refused, there = reasons
+        if there.code is not None or refused.item is None or image_of(refused.item).shards != shards:
+            return False
+        item = refused.item
+    return False
+
+
+def split_first(asking: Asking, key: Key, now: int, until: Window) -> Plan[bool]:
+    """Divide shard 0 of the bucket that ``key`` is a shard of, if it has rested since the last time."""
+    first = shard_key(key, 0)
+    item = yield from asking.get(first, until)
+    if item is None or not may_split(image_of(item), now):
+        return False
+    return (yield from split(asking, first, item, now, until))
+
+
+def make_shard(asking: Asking, key: Key, now: int, until: Window) -> Plan[Image | None]:
+    """The shard at ``key``, made from its ancestor if need be. ``None``: it is lost, or others are busy.
+
+    Or the bucket began another life since a client learned of that shard, and is divided less: the first shard says
+    how many there are, and clients that read or remove a bucket look for no others.
+    """
+    shard = shard_of(key)
+    if shard == 0:
+        return None  # it has no ancestor: who misses it begins a new bucket
+    for _ in range(MOST_SHARDS.bit_length()):
+        above = shard_key(key, ancestor_of(shard))
+        first = shard_key(key, 0)
+        found = yield from asking.get_all([key, above, first], until)
+        if key in found:
+            return image_of(found[key])
+        if first not in found or image_of(found[first]).shards <= shard:
+            return None
+        if above not in found:
+            if shard_of(above) == 0 or (yield from make_shard(asking, above, now, until)) is None:
+                return None
+            continue
+        if image_of(found[above]).shards > top_bit(shard):
+            return None
+        if not (yield from split(asking, above, found[above], now, until)):
+            continue
+    return None
+
+
+_LIFE, _LAST_WRITE = "inc", "w0"
+
+
+def drop_buckets(asking: Asking, keys: Sequence[Key], now: int, until: Window) -> Plan[None]:
+    """Delete the buckets that these are shards of, with all their shards, as they live now."""
+    families: dict[Key, set[Key]] = {}
+    for key in keys:
+        others = families.setdefault(shard_key(key, 0), set())
+        if shard_of(key):
+            others.add(key)
+    lives: dict[Key, Any] = {}
+    tries = 0
+    while families:
+        wanted = [key for first, others in families.items() for key in (first, *sorted(others))]
+        found = yield from asking.get_all(wanted, until)
+        for key in wanted:
+            lives.setdefault(key, found[key].get(_LIFE) if key in found else None)
+        there = {key: item for key, item in found.items() if item.get(_LIFE) == lives[key]}
+        due = _due(families, there)
+        plans = [_drop(asking, key, there[key], now, until) for key in due]
+        dropped = yield from some_at_once(plans)
+        for key, done in zip(due, dropped, strict=True):
+            if done and shard_of(key) == 0:
+                del families[key]
+        if not all(dropped):
+            tries += 1
+            busy = Refused(TRANSACTION_CONFLICT, "others keep writing to a bucket that is to be deleted")
+            yield from asking.pause(tries, until, busy)
+
+
+def _due(families: dict[Key, set[Key]], there: Mapping[Key, Item]) -> list[Key]:
+    """What may go now of these buckets, of which so much is there. Those that are gone are families no more.
+
+    A shard that was divided since it was last seen has left one more behind. Without its ancestor none comes again.
+    """
+    due: list[Key] = []
+    for first, others in list(families.items()):
+        unseen = set()
+        if first in there:
+            unseen = {shard_key(first, shard) for shard in range(1, _shards_in(there[first]))} - others
+            others |= unseen
+        left = [key for key in others if key in there]
+        if left:
+            due += sorted(left, key=shard_of, reverse=True)
+        elif first not in there:
+            del families[first]
+        elif not unseen:
+            due.append(first)
+    return due
+
+
+def _drop(asking: Asking, key: Key, item: Item, now: int, until: Window) -> Plan[bool]:
+    """Fence one shard and delete it. False: look again, something was written to it, or it is gone."""
+    seen = {name: item.get(name) for name in (_LIFE, _LAST_WRITE)}
+    try:
+        image = image_of(item)
+    except BrokenItem:
+        pass  # no client writes to it
+    else:
+        if image.cv != FENCED:
+            nonce = asking.marks.nonce(now)
+            write = Update()
+            write.demand(_LIFE, "=", image.inc)
+            write.demand("shard_count", "=", image.shards)
+            write.push_mark(nonce, None)
+            write.set("cv", FENCED)
+            if not (yield from _done(asking, "UpdateItem", write.params(asking.table, key), until, nonce)):
+                return False
+            seen[_LAST_WRITE] = {"S": nonce}
+    return (yield from _done(asking, "DeleteItem", deletion(asking.table, key, seen), until))
+
+
+def _done(
+    asking: Asking, operation: str, params: Mapping[str, Any], until: Window, nonce: str | None = None
+) -> Plan[bool]:
+    """Whether a write was done, by this try or (as its mark shows) by one before whose answer was lost."""
+    try:
+        yield from asking.ask(operation, params, until, repeatable=True)
+    except Refused as refusal:
+        if not refusal.by_condition:
+            raise
+        return refusal.item is not None and refusal.item.get(_LAST_WRITE) == {"S": nonce}
+    return True
+
+
+def deletion(table: str, key: Key, seen: Mapping[str, Any]) -> dict[str, Any]:
+    """A DeleteItem that is done only if these attributes are as they were seen (``None``: not there)."""
+    params: dict[str, Any] = {
+        "TableName": table,
+        "Key": address(key),
+        "ConditionExpression": " AND ".join(
+            f"attribute_not_exists(#{name})" if value is None else f"#{name} = :{name}" for name, value in seen.items()
+        ),
+        "ExpressionAttributeNames": {f"#{name}": name for name in seen},
+    }
+    values = {f":{name}": value for name, value in seen.items() if value is not None}
+    if values:
+        params["ExpressionAttributeValues"] = values
+    return params
+
+
+def _shards_in(item: Item) -> int:
+    """How many shards the bucket has, by what its first one says."""
+    try:
+        return image_of(item).shards
+    except BrokenItem:
+        return 1
+
+
+KEYS_AT_ONCE = 500
+
+
+def sweep_table(asking: Asking) -> Plan[int]:
+    """Remove the divided buckets of all namespaces that are idle; how many there were."""
+    swept = 0
+    for item in (yield from asking.query_all(pk_system(REGISTRY), prefix=sk_namespace_id(""))):
+        ns = unless_broken(ns_in, item)
+        if ns is not None:
+            swept += yield from sweep(asking, ns)
+    return swept
+
+
+def sweep(asking: Asking, ns: str) -> Plan[int]:
+    """Remove the divided buckets of a namespace that are idle; how many there were."""
+    swept = 0
+    buckets = whole_namespace(asking, ns, prefix="BUCKET")
+    while page := (yield from buckets.take(KEYS_AT_ONCE)):
+        for item in page:
+            key = key_of(item)
+            if shard_of(key) == 1:  # every divided bucket has one, and no other has
+                swept += yield from _sweep_one(asking, shard_key(key, 0))
+    return swept
+
+
+def _sweep_one(asking: Asking, first: Key) -> Plan[bool]:
+    until = yield from asking.window()
+    item = yield from asking.get(first, until)
+    try:
+        if item is None or not full_by(item) < until.epoch_s:
+            return False
+        shards = image_of(item).shards
+        keys = [shard_key(first, shard) for shard in range(shards)]
+        found = yield from asking.get_all(keys, until)
+        if not all(full_by(item) < until.epoch_s for item in found.values()):
+            return False
+        writes = [delete(asking.table, key, _as_it_is(found[key]) if key in found else NEW) for key in keys]
+    except BrokenItem as error:
+        logger.warning("not swept: %s", error)
+        return False
+    return not (yield from asking.transact(writes, until))
+
+
+@decoder("a bucket")
+def full_by(item: Item) -> int:
+    """When a shard has been surely full for as long as an undivided bucket is kept, in seconds since the epoch."""
+    return number_in(item[FULL_BY]) if FULL_BY in item else MOST_STORED
+
+
+def _as_it_is(item: Item) -> Expected:
+    """What changes with every write to a shard."""
+    image = image_of(item)
+    mark = image.ring[0] if image.ring else ABSENT
+    return {"inc": image.inc, "rf": image.rf, "shard_count": image.shards, "w0": mark}

@@ -1,0 +1,408 @@
+"""Performs what plans ask of DynamoDB, for threads and for event loops: calls, pauses, the time.
+
+A call is carried by a transport, which is made when it is first needed, and goes through a circuit breaker: after a
+few silences in a row it is *open*, and calls fail at once instead of each waiting to find that out. From time to
+time one of them is told to probe beside its own failing; the first answer, to the probe or to anything else, closes
+it. The ``Date`` of every reply is told to the clock.
+
+This is all that plans need which are of no namespace, as those of the aggregator.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from typing import Any, Final
+
+from zae_limiter.running.clocks import machine_clock, machine_timer
+from zae_limiter.running.plan import NOT_YET, Request
+from zae_limiter.stores.dynamodb.checked_clock import CheckedClock
+from zae_limiter.stores.dynamodb.requests import (
+    Answer,
+    AwaitNews,
+    Backoff,
+    Call,
+    DeadlineOver,
+    MachineTime,
+    NoAnswer,
+    NobodyThere,
+    ReadMachineTime,
+    Refused,
+    Reply,
+    Together,
+)
+from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, Asking
+from zae_limiter.stores.dynamodb.transport.choosing import How, Transports, transports_for
+from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
+from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
+
+SILENCES_TO_OPEN: Final = 5
+SILENCE_TO_OPEN_MS: Final = 300
+REST_MS: Final = 1_000
+"""Between probes."""
+
+
+class Passage(Enum):
+    """What a call may do."""
+
+    GO = "go"
+    STOP = "stop"
+    STOP_AND_PROBE = "stop and probe"
+
+
+class Breaker:
+    """Counts silences in a row."""
+
+    __slots__ = ("_probe_at", "_silences", "_silent_since")
+
+    def __init__(self) -> None:
+        self._silences = 0
+        self._silent_since = 0
+        self._probe_at = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls fail at once."""
+        return self._silences >= SILENCES_TO_OPEN
+
+    def passage(self, timer_ms: int) -> Passage:
+        """What a call may do now."""
+        if not self.is_open:
+            return Passage.GO
+        if timer_ms < self._probe_at:
+            return Passage.STOP
+        self._probe_at = timer_ms + REST_MS
+        return Passage.STOP_AND_PROBE
+
+    def answered(self) -> None:
+        """Somebody is there."""
+        self._silences = 0
+
+    def silent(self, timer_ms: int) -> None:
+        """One more call without an answer."""
+        if not self._silences:
+            self._silent_since = timer_ms
+        if not self.is_open:
+            # Many calls may be lost in one moment; that is not yet an outage.
+            lasting = timer_ms - self._silent_since >= SILENCE_TO_OPEN_MS
+            self._silences = min(self._silences + 1, SILENCES_TO_OPEN if lasting else SILENCES_TO_OPEN - 1)
+            self._probe_at = timer_ms + REST_MS
+
+
+logger = logging.getLogger("zae_limiter")
+
+LONGEST_CALL_S = 3_600.0
+
+
+class Calls:
+    """Calls of one table."""
+
+    def __init__(
+        self,
+        make: Transports,
+        *,
+        transport: Transport | None = None,
+        async_transport: AsyncTransport | None = None,
+        probe: tuple[str, dict[str, Any], float],
+        clock: CheckedClock,
+    ) -> None:
+        """``probe`` is the call that finds out whether anybody is there; ``clock`` is told what replies are dated."""
+        self._make = make
+        self._transport = transport
+        self._async_transport = async_transport
+        self._question = probe
+        self._breaker = Breaker()
+        self._silence = ""
+        self._probing: set[Any] = set()
+        self._clock = clock
+        self._last_skew_s: float | None = None
+
+    def call(self, call: Call) -> Reply:
+        """The reply, for a thread that waits for it."""
+        seconds = _seconds_left(call)
+        if self._breaker.is_open and not self._may_go():
+            raise NobodyThere(self._silence)
+        transport = self._transport or self.transport()
+        try:
+            reply = transport.call(call.operation, call.params, seconds)
+        except (NoAnswer, Refused) as failure:
+            self._note(failure, transport)
+            raise
+        self._breaker.answered()
+        self._compare_clocks(transport)
+        return reply
+
+    async def call_async(self, call: Call) -> Reply:
+        """The reply, for a task that awaits it."""
+        seconds = _seconds_left(call)
+        if self._breaker.is_open and not self._may_go(in_loop=True):
+            raise NobodyThere(self._silence)
+        transport = self.async_transport()
+        try:
+            reply = await transport.call(call.operation, call.params, seconds)
+        except (NoAnswer, Refused) as failure:
+            self._note(failure, transport)
+            raise
+        self._breaker.answered()
+        self._compare_clocks(transport)
+        return reply
+
+    def begin(self, call: Call) -> Any:
+        """The reply to come, of a call that is under way by now; nothing, if it has to be asked the other way."""
+        begin = getattr(self.async_transport(), "begin", None)
+        if begin is None or self._breaker.is_open:
+            return None
+        return begin(call.operation, call.params, _seconds_left(call), self._heard)
+
+    def _heard(self, failure: NoAnswer | Refused | None) -> None:
+        if failure is None:
+            self._breaker.answered()
+            self._compare_clocks(self._async_transport)
+        else:
+            self._note(failure, self._async_transport)
+
+    def _note(self, failure: NoAnswer | Refused, transport: Any) -> None:
+        """Tell the breaker: a refusal is an answer too."""
+        if isinstance(failure, Refused):
+            self._breaker.answered()
+            self._compare_clocks(transport)
+        else:
+            self._silence = str(failure)
+            self._breaker.silent(machine_timer())
+
+    def _may_go(self, *, in_loop: bool = False) -> bool:
+        passage = self._breaker.passage(machine_timer())
+        if passage is Passage.STOP_AND_PROBE:
+            if in_loop:
+                self._probe_in_loop()
+            else:
+                threading.Thread(target=self._probe, name="zae-limiter-probe", daemon=True).start()
+        return passage is Passage.GO
+
+    def _probe(self) -> None:
+        """Ask whether anybody is there; a refusal is an answer too."""
+        try:
+            self.transport().call(*self._question)
+        except NoAnswer:
+            return
+        except Refused:
+            pass
+        self._breaker.answered()
+
+    def _probe_in_loop(self) -> None:
+        import asyncio
+
+        async def probe() -> None:
+            try:
+                await self.async_transport().call(*self._question)
+            except NoAnswer:
+                return
+            except Refused:
+                pass
+            self._breaker.answered()
+
+        task = asyncio.get_running_loop().create_task(probe(), name="zae-limiter-probe")
+        self._probing.add(task)
+        task.add_done_callback(self._probing.discard)
+
+    def _compare_clocks(self, transport: Any) -> None:
+        """Replies carry the time, to the second. A machine's clock that is far off is reported once, and corrected."""
+        skew = getattr(transport, "last_date_skew_s", None)
+        if skew is not None and skew is self._last_skew_s:  # the reply is of the second that was looked at last
+            return
+        self._last_skew_s = skew
+        error = self._clock.hear(None if skew is None else round(skew * 1000), machine_clock(), machine_timer())
+        if error is not None:
+            logger.warning(
+                "this machine's clock is %.0f s off by DynamoDB's; correcting it for the buckets", error / 1000
+            )
+
+    def transport(self) -> Transport:
+        """The transport for threads."""
+        if self._transport is None:
+            self._transport = self._make.sync()
+        return self._transport
+
+    def async_transport(self) -> AsyncTransport:
+        """The transport for event loops."""
+        if self._async_transport is None:
+            self._async_transport = self._make.asynchronous()
+        return self._async_transport
+
+    def close(self) -> None:
+        """Close the connections of threads."""
+        if self._transport is not None:
+            self._transport.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this loop."""
+        import asyncio
+
+        for task in [task for task in self._probing if task.get_loop() is asyncio.get_running_loop()]:
+            task.cancel()
+            await asyncio.wait((task,))
+        if self._async_transport is not None:
+            await self._async_transport.close()
+
+
+def _seconds_left(call: Call) -> float:
+    left = (call.give_up_at - machine_timer()) / 1000
+    if left <= 0:
+        raise DeadlineOver
+    return left if left < LONGEST_CALL_S else LONGEST_CALL_S
+
+
+SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 5, 200
+LEGS_AT_ONCE = 16
+
+
+LOCAL_SETTINGS = Target()
+"""Region, endpoint and credentials as this machine's settings have them."""
+
+
+class AnsweringTable:
+    """One table that answers what plans ask of it."""
+
+    def __init__(
+        self,
+        table: str,
+        target: Target = LOCAL_SETTINGS,
+        *,
+        deadline: float = 2.0,
+        transport: Transport | None = None,
+        async_transport: AsyncTransport | None = None,
+        how: How = "own",
+        marks: Marks | None = None,
+        ttl_margin_s: int = TTL_MARGIN_S,
+        wcu: int = PARTITION_WCU,
+    ) -> None:
+        """``how`` calls are carried: by ourselves, or by botocore. ``transport`` and ``async_transport`` stand in.
+
+        ``wcu``: how many writes a second one shard of a bucket takes before it is divided.
+        """
+        self.asking = Asking(
+            table, deadline_ms=round(deadline * 1000), marks=marks or Marks(), ttl_margin_s=ttl_margin_s, wcu=wcu
+        )
+        self._clock = CheckedClock()
+        self._calls = Calls(
+            transports_for(target, how),
+            transport=transport,
+            async_transport=async_transport,
+            probe=("DescribeTable", {"TableName": table}, deadline),
+            clock=self._clock,
+        )
+        self._workers: tuple[int, ThreadPoolExecutor | None] = (0, None)  # threads do not survive a fork
+
+    def attempt(self, request: Request[Any], /) -> Any:
+        if isinstance(request, Call):
+            return self._calls.begin(request) or NOT_YET
+        return self._machine_time() if isinstance(request, ReadMachineTime) else NOT_YET
+
+    def _machine_time(self) -> MachineTime:
+        wall, timer = machine_clock(), machine_timer()
+        error, checked = self._clock.correction(wall, timer)
+        return MachineTime(timer, (wall + error) // 1000, error, checked)
+
+    def perform(self, request: Request[Any], /) -> Any:
+        if isinstance(request, Call):
+            return self._calls.call(request)
+        if isinstance(request, ReadMachineTime):
+            return self._machine_time()
+        if isinstance(request, Together):
+            return self._call_together(request.calls)
+        if isinstance(request, Backoff):
+            return time.sleep(_pause(request))
+        if isinstance(request, AwaitNews):
+            return _await_news(request)
+        return self._machine_time()
+
+    async def perform_async(self, request: Request[Any], /) -> Any:
+        import asyncio
+
+        if isinstance(request, Call):
+            return await self._calls.call_async(request)
+        if isinstance(request, Together):
+            answers = await asyncio.gather(*map(self._calls.call_async, request.calls), return_exceptions=True)
+            return _only_answers(answers)
+        if isinstance(request, Backoff):
+            return await asyncio.sleep(_pause(request))
+        if isinstance(request, AwaitNews):
+            return await _await_news_async(request)
+        return self._machine_time()
+
+    def _call_together(self, calls: Sequence[Call]) -> Sequence[Answer]:
+        """The first call in this thread, the others beside it."""
+        pid, workers = self._workers
+        if workers is None or pid != os.getpid():
+            workers = ThreadPoolExecutor(LEGS_AT_ONCE, thread_name_prefix="zae-limiter-leg")
+            self._workers = (os.getpid(), workers)
+        others = [workers.submit(self._answer, call) for call in calls[1:]]
+        return [self._answer(calls[0]), *(other.result() for other in others)]
+
+    def _answer(self, call: Call) -> Answer:
+        reply: Reply
+        try:
+            reply = self.perform(call)
+        except (Refused, NoAnswer) as failure:
+            return failure
+        return reply
+
+    def close(self) -> None:
+        self._calls.close()
+        pid, workers = self._workers
+        self._workers = (0, None)
+        if workers is not None and pid == os.getpid():
+            workers.shutdown(wait=False)
+
+    async def aclose(self) -> None:
+        await self._calls.aclose()
+        self.close()
+
+
+def _pause(backoff: Backoff) -> float:
+    """Seconds to wait: twice as long with every try, and no two clients alike."""
+    longest = min(SHORTEST_PAUSE_MS * 2**backoff.tries, LONGEST_PAUSE_MS)
+    pause = random.uniform(longest / 2, longest)
+    if machine_timer() + pause >= backoff.give_up_at:
+        raise DeadlineOver
+    return pause / 1000
+
+
+def _await_news(request: AwaitNews) -> None:
+    event = threading.Event()
+    request.bell.listen(event.set)
+    event.wait(max(request.give_up_at - machine_timer(), 0) / 1000)
+    request.bell.listen(None)
+
+
+async def _await_news_async(request: AwaitNews) -> None:
+    import asyncio
+
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+
+    request.bell.listen(wake)
+    try:
+        async with asyncio.timeout(max(request.give_up_at - machine_timer(), 0) / 1000):
+            await event.wait()
+    except TimeoutError:
+        pass
+    finally:
+        request.bell.listen(None)
+
+
+def _only_answers(answers: Sequence[Any]) -> Sequence[Answer]:
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, (Refused, NoAnswer)):
+            raise answer
+    return answers

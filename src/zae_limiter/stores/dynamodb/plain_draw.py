@@ -1,0 +1,93 @@
+"""The write of nearly every acquire: a draw from an undivided bucket that obeys the terms it is drawn by, and in which
+no limit rests. Pure.
+
+It is the write that :func:`~zae_limiter.stores.dynamodb.write_forms.update` makes, told without putting it together step by
+step: the forms that the limits take name its shape, and what is left are the numbers. ``writes`` has the theory, and a
+test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from zae_limiter.bucket import accrued_in_a_second
+from zae_limiter.stores.dynamodb.expressions import Shape, Update, Value
+from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.write_forms import expires_at
+from zae_limiter.stores.dynamodb.write_load import GAUGE_TK, righted
+
+UNTOUCHED, BELOW, AT_CEILING = range(3)
+"""What becomes of a limit: only looked at for debt, or drawn from by one of the two forms."""
+
+
+def plain_draw(
+    image: Image,
+    taken: Mapping[str, int],
+    needed: Mapping[str, int],
+    *,
+    now: int,
+    nonce: str,
+    guesses: Mapping[str, int],
+    load: int,
+    age_ms: int | None,
+    epoch_s: int,
+    ttl_margin_s: int,
+) -> tuple[Shape, list[Value]]:
+    """One grant that takes ``taken``, if every limit holds what is ``needed``: its shape, and the values for it."""
+    rf = image.rf
+    late = max(rf - now, 0)
+    now += late
+    values: list[Value] = [rf, image.cv, 1, nonce]
+    forms = longest = 0
+    for name, balance in image.balances.items():
+        accrued, burst, delta = balance.since_rf(now), balance.bx, taken.get(name, 0)
+        ceiling, floor = burst - accrued, needed.get(name, 0) - accrued
+        if not delta:
+            form, least = UNTOUCHED, floor + accrued
+            values.append(floor)
+        elif (guesses.get(name, balance.tk) if guesses else balance.tk) > ceiling >= floor:
+            form, least = AT_CEILING, burst - delta
+            values += (ceiling, ceiling - delta, delta)
+        else:
+            form, least = BELOW, floor + accrued - delta
+            values += (floor, ceiling, -delta, delta)
+        limit = balance.limit
+        to_fill = -((least - burst) * limit.refill_period_seconds // limit.refill_amount)
+        if to_fill > longest:
+            longest = to_fill
+        forms = forms * 3 + form
+    level = None if age_ms is None else righted(image, now, age_ms)
+    if level is None:
+        values.append(-load)
+    else:
+        values.append(level - accrued_in_a_second(image.gauge_burst, rf, now) - load)
+    values += (1, expires_at(epoch_s, longest + late, ttl_margin_s))
+    return _shape_of(tuple(image.balances), forms, level is None), values
+
+
+@lru_cache(2048)
+def _shape_of(names: tuple[str, ...], forms: int, gauge_moves: bool) -> Shape:
+    steps = Update()
+    for attribute in ("rf", "cv", "shard_count"):
+        steps.demand(attribute, "=", "")
+    steps.push_mark("", None)
+    for place, name in enumerate(names):
+        tk, form = f"b_{name}_tk", forms // 3 ** (len(names) - 1 - place) % 3
+        if form == AT_CEILING:
+            steps.demand(tk, ">", 0)
+            steps.set(tk, 0)
+        else:
+            steps.demand(tk, ">=", 0)
+        if form == BELOW:
+            steps.demand(tk, "<=", 0)
+            steps.add(tk, 1)
+        if form != UNTOUCHED:
+            steps.add(f"b_{name}_tc", 1)
+    if gauge_moves:
+        steps.add(GAUGE_TK, 1)
+    else:
+        steps.set(GAUGE_TK, 0)
+    steps.add("ev", 1)
+    steps.set("ttl", 0)
+    return steps.shape()

@@ -1,1 +1,0 @@
-"""The decisions of the DynamoDB store, as plans over the requests of ``stores.dynamodb.requests``."""

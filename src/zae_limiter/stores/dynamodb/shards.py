@@ -1,0 +1,238 @@
+"""The shards of one bucket: how one becomes two, and how what is owed is allocated to them. Pure.
+
+**Splits.** Shard ``s`` of ``n`` becomes shards ``s`` and ``s + n`` of ``2n``. Their shares of every ceiling and of
+every accrual add up to what the one had, so the rate is conserved by arithmetic; the tokens are conserved by the
+transaction, which gives the new shard half of what the old one holds and takes exactly that from it. Both begin at
+the same baseline. Below the ceiling the half is a literal, and what others take meanwhile is taken from the old
+shard's half; at the ceiling both are set full. As with every write the two conditions exclude each other. Of a debt
+each owes one half, which it does only if it is the debt that was seen: else one would grant what the other owes.
+Only a shard's ancestor can make it, and only while it is split too little: so the new one cannot have lived before.
+A shard that is missing although its ancestor is split enough was lost, and is not made again.
+
+**Allocation.** What comes back goes to the shards that paid, as far as they have room; then to those that have
+room, and only what does not fit into the whole bucket is lost, as it would be if the bucket were not divided. What
+is taken without asking is taken from the shard that paid, as far as it holds it, then from those that hold most.
+Only when all of them together do not hold it is there a debt, and then it is that of all: each shard owes by its
+share of the refill, so that none goes on granting while the whole bucket is in debt, and all are out of it at once.
+While there is a debt, what comes back is shared likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from zae_limiter.bucket import MILLI, Balance, share
+from zae_limiter.divided import Divided
+from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
+from zae_limiter.stores.dynamodb.config_versions import adopted
+from zae_limiter.stores.dynamodb.expressions import Update
+from zae_limiter.stores.dynamodb.items import RING, Image, image_of
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
+from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, demand_same_resting
+from zae_limiter.stores.dynamodb.write_load import GAUGE_TK, WRITE, gauge_attributes
+from zae_limiter.stores.protocol import Leg
+
+_CARRIED = ("cv", "rv", "cascade", "parent_id", "entity_id", "resource")
+_TERMS = ("cp", "bx", "ra", "rp")
+
+
+def ancestor_of(shard: int) -> int:
+    """The shard that ``shard`` comes from."""
+    return shard - top_bit(shard)
+
+
+def top_bit(shard: int) -> int:
+    """The number of shards there were when ``shard`` was made."""
+    return 1 << (shard.bit_length() - 1)
+
+
+def full_by_in(item: Item) -> int | None:
+    """When a shard is surely full, in seconds since the epoch, if it says so: the next draw tells it anew."""
+    try:
+        return number_in(item.get("ttl") or item[FULL_BY])
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key, dict[str, Any]]:
+    """The write that halves the shard of ``item``, and the new shard: where it is, and what it is."""
+    image = image_of(item)
+    now = max(now, image.rf)
+    shard, shards = image.shard, image.shards
+    ns = ns_of(Key(item["PK"]["S"], item["SK"]["S"]))
+    key = bucket_key(ns, image.entity_id, image.resource, shard + shards)
+    write = Update()
+    write.demand("rf", "=", image.rf)
+    write.demand("cv", "=", image.cv)
+    write.demand("shard_count", "=", shards)
+    demand_same_resting(write, image)
+    write.push_mark(nonce, None)
+    new: dict[str, Any] = {
+        "rf": now,
+        "inc": inc,
+        "ev": 0,
+        "shard_count": 2 * shards,
+        **dict.fromkeys(RING, "-"),
+        "w0": nonce,
+        **gsi2_bucket(ns, image.entity_id, image.resource, shard + shards),
+        **gsi3_bucket(ns, image.entity_id, image.resource, shard + shards),
+        **gsi4(ns, key.pk, "BUCKET"),
+        **gauge_attributes(image.gauge_burst),
+    }
+    for name, balance in image.balances.items():
+        tk = f"b_{name}_tk"
+        a, burst = balance.since_rf(now), balance.limit.burst * MILLI
+        if balance.tk > balance.bx - a:
+            write.demand(tk, ">", balance.bx - a)
+            write.set(tk, share(burst, shard, 2 * shards))
+            new[tk] = share(burst, shard + shards, 2 * shards)
+        else:
+            half = min((balance.tk + a) // 2, share(burst, shard + shards, 2 * shards))
+            if half > 0:
+                write.demand(tk, "<=", share(burst, shard, 2 * shards) + half - a)
+                write.demand(tk, ">=", half - a)
+            else:
+                write.demand(tk, "=", balance.tk)
+            write.add(tk, a - half)
+            new[tk] = half
+        new[f"b_{name}_tc"] = 0
+    write.set("rf", now)
+    write.set("shard_count", 2 * shards)
+    write.set(GAUGE_TK, image.gauge_burst - WRITE)
+    write.remove("ttl")
+    full_by = full_by_in(item)
+    if full_by is not None:
+        new[FULL_BY] = full_by
+        write.set(FULL_BY, full_by)
+    carried: Mapping[str, Any] = {
+        name: value
+        for name, value in item.items()
+        if name in _CARRIED or (name.startswith("b_") and name[-2:] in _TERMS and name[2:-3] != RESERVED_LIMIT_NAME)
+    }
+    return write, key, {**carried, **encode_item({"PK": key.pk, "SK": key.sk, **new})}
+
+
+def shared_out(leg: Leg, owed: Mapping[str, int]) -> Iterator[tuple[int, Leg, Mapping[str, int]]]:
+    """Millitokens by shard, each with a leg that is settled there alone.
+
+    What comes back does so where it was paid, in proportion. What is taken is taken from the shard that paid most.
+    """
+    if len(leg.paid) <= 1:
+        yield (leg.paid[0][0] if leg.paid else 0), leg, owed
+        return
+    parts: dict[int, dict[str, int]] = {shard: {} for shard, _ in leg.paid}
+    for name, delta in owed.items():
+        by_shard = {shard: paid.get(name, 0) for shard, paid in leg.paid}
+        most = max(by_shard, key=lambda shard: by_shard[shard])
+        rest, total = delta, sum(by_shard.values())
+        for shard, paid in by_shard.items():
+            part = -(-delta * paid // total) if delta < 0 and total and shard != most else 0
+            if part:
+                parts[shard][name] = part
+                rest -= part
+        parts[most][name] = rest
+    for shard, deltas in parts.items():
+        if deltas:
+            yield shard, replace(leg, paid=((shard, deltas),)), deltas
+
+
+class Placed(NamedTuple):
+    """What each shard bears of what is owed at one of them, by limit: taken if positive, given back if negative.
+
+    ``in_debt`` names the limits of which the whole bucket is in debt, before or after. Of those every shard has a
+    part, if only of nothing, and all parts must be written at once: one shard after the other, some would grant
+    meanwhile.
+    """
+
+    parts: Mapping[Key, Mapping[str, int]]
+    in_debt: frozenset[str]
+
+
+def fits(image: Image, deltas: Mapping[str, int], now: int) -> bool:
+    """Whether a shard can bear it alone: it holds what is taken, and has room for what comes back and no debt."""
+    for name, delta in deltas.items():
+        balance = image.balances.get(name)
+        if balance is not None:
+            level = balance.level(max(now, image.rf))
+            if level < max(delta, 0) or (delta < 0 and balance.bx - level < -delta):
+                return False
+    return True
+
+
+def placed(home: Key, deltas: Mapping[str, int], family: Mapping[Key, Image], now: int) -> Placed:
+    """What each shard bears of what is owed at ``home``."""
+    in_debt = set()
+    parts: dict[Key, dict[str, int]] = {home: {}}
+    for name, delta in deltas.items():
+        held = {key: image.balances[name] for key, image in family.items() if name in image.balances}
+        levels = {key: balance.level(max(now, family[key].rf)) for key, balance in held.items()}
+        if home not in levels:
+            parts[home][name] = delta  # its shard has no such limit, and will not count it
+            continue
+        whole = sum(levels.values())
+        if min(whole, whole - delta) < 0:
+            in_debt.add(name)
+            shares = _as_debt(home, delta, held, levels)
+        elif delta > 0:
+            shares = _taken(home, delta, levels)
+        else:
+            shares = _given_back(home, delta, held, levels)
+        for key, part in shares.items():
+            parts.setdefault(key, {})[name] = part
+    return Placed(parts, frozenset(in_debt))
+
+
+def _taken(home: Key, delta: int, levels: Mapping[Key, int]) -> dict[Key, int]:
+    """From its shard as much as it holds, then from those that hold most. Together they hold it."""
+    shares: dict[Key, int] = {}
+    rest = delta
+    for key in sorted(levels, key=lambda key: (key != home, -levels[key])):
+        part = min(rest, max(levels[key], 0))
+        if part:
+            shares[key] = part
+            rest -= part
+    return shares
+
+
+def _given_back(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapping[Key, int]) -> dict[Key, int]:
+    """To its shard as much as fits, the rest where most room is; what fits nowhere is lost at its ceiling."""
+    shares: dict[Key, int] = {}
+    rest = delta
+    rooms = {key: max(balance.bx - levels[key], 0) for key, balance in held.items()}
+    for key in sorted(rooms, key=lambda key: (key != home, -rooms[key])):
+        part = max(rest, -rooms[key])
+        if part:
+            shares[key] = part
+            rest -= part
+    if rest:
+        shares[home] = shares.get(home, 0) + rest
+    return shares
+
+
+def _as_debt(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapping[Key, int]) -> dict[Key, int]:
+    """So that every shard owes its share of what the whole bucket owes then, or nothing if that is nothing."""
+    after = sum(levels.values()) - delta
+    owed = {key: share(max(-after, 0), balance.shard, balance.shards) for key, balance in held.items()}
+    shares = {key: levels[key] + owed[key] for key in held}
+    rest = delta - sum(shares.values())
+    if rest < 0:  # out of debt, and more comes back
+        cleared = {key: level - shares[key] for key, level in levels.items()}
+        for key, part in _given_back(home, rest, held, cleared).items():
+            shares[key] += part
+    elif rest:  # of shards that are lost
+        shares[home] += rest
+    return shares
+
+
+def over_shards(family: Sequence[Image | None], terms: Terms, now: int) -> tuple[Balance, ...]:
+    """Every limit of ``terms`` over several shards."""
+
+    def parts_of(place: int) -> list[Balance]:
+        return [adopted(image, terms, now)[place] for image in family]
+
+    return tuple(Divided(limit, partial(parts_of, place)) for place, limit in enumerate(terms.leg.limits))

@@ -1,0 +1,458 @@
+"""Calls to one table: repeated where that is safe, followed to their end, and transactions that expect what was
+read.
+
+A transaction reads what is there, decides, and writes with the *expectation* that it still is so. If another client
+was faster the whole of it begins anew, from reading on, for as long as a verb may take.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from zae_limiter.running.plan import CutShort, Plan
+from zae_limiter.stores.dynamodb.attribute_values import encode, encode_item
+from zae_limiter.stores.dynamodb.items import address, key_of
+from zae_limiter.stores.dynamodb.requests import (
+    KEY_THROTTLED,
+    READ_MACHINE_TIME,
+    TRANSACTION_CANCELED,
+    TRANSACTION_IN_PROGRESS,
+    Backoff,
+    Call,
+    Contended,
+    DeadlineOver,
+    Item,
+    MachineTime,
+    NoAnswer,
+    Reason,
+    Refused,
+    Reply,
+)
+from zae_limiter.stores.dynamodb.schema import Key, is_filed_rightly, is_of
+from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
+
+logger = logging.getLogger("zae_limiter")
+
+TTL_MARGIN_S = 3_600
+"""How long a bucket that is surely full again is kept before it may expire."""
+
+BATCH_GET = 100
+BATCH_WRITE = 25
+
+
+class Window(NamedTuple):
+    """The time one verb (or one page of a long one) has: from when until when, and what the wall clock says.
+
+    ``moment`` is when it began among all that this client does (see :meth:`Asking.moment`). ``clock_error_ms`` and
+    ``checked`` are as in :class:`~zae_limiter.stores.dynamodb.requests.MachineTime`.
+    """
+
+    started: int
+    give_up_at: int
+    epoch_s: int
+    moment: int
+    clock_error_ms: int = 0
+    checked: bool = True
+
+
+class Found(NamedTuple):
+    """One page of a query: keys and attributes the index has, and where to go on."""
+
+    items: Sequence[Item]
+    next_key: Item | None
+
+
+class Asking:
+    """One table, asked by one client."""
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        deadline_ms: int,
+        marks: Marks,
+        ttl_margin_s: int = TTL_MARGIN_S,
+        wcu: int = PARTITION_WCU,
+    ) -> None:
+        """``wcu``: how many writes a second one shard of a bucket is to take before it is divided."""
+        self.table = table
+        self.deadline_ms = deadline_ms
+        self.marks = marks
+        self.ttl_margin_s = ttl_margin_s
+        self.wcu = wcu
+        self.misfiled = 0  # rows of indexes that were left out, because they are not what they are filed as
+        self._moments = count(1)
+        self.loaded_at = 0
+        """The moment at which a call of this client was last refused because of load."""
+
+    def moment(self) -> int:
+        """A number that tells what came first of two things this client does, however fast they follow."""
+        return next(self._moments)
+
+    def window(self) -> Plan[Window]:
+        """The time from now on that a verb, or a page of a long one, may take."""
+        return self.window_from((yield READ_MACHINE_TIME))
+
+    def window_from(self, time: MachineTime) -> Window:
+        """The same, for whoever has read the time."""
+        started, epoch_s, error_ms, checked = time
+        return Window(started, started + self.deadline_ms, epoch_s, next(self._moments), error_ms, checked)
+
+    def ask(
+        self, operation: str, params: Mapping[str, Any], until: Window, *, repeatable: bool, patient: bool = True
+    ) -> Plan[Reply]:
+        """The reply. Lost answers are asked for again if it is ``repeatable``, and a ``patient`` call waits
+        throttles and conflicts out."""
+        tries = 0
+        failure: Refused | NoAnswer
+        load: Refused | None = None
+        while True:
+            try:
+                return (yield from Call(operation, params, until.give_up_at))
+            except Refused as refusal:
+                if refusal.by_load:
+                    load = self.note_load(refusal)
+                under_way = refusal.code == TRANSACTION_IN_PROGRESS  # our own, sent before
+                if not (under_way or (patient and (refusal.by_throttling or refusal.by_conflict))):
+                    raise
+                failure = refusal
+            except CutShort as cut:
+                failure = NoAnswer(str(cut))
+                if not repeatable:
+                    raise failure from cut
+            except NoAnswer as silence:
+                if load is not None and isinstance(silence, DeadlineOver):
+                    raise load from None  # that is why there is no time left
+                if silence.final or (silence.sent and not repeatable):
+                    raise
+                failure = silence
+            tries += 1
+            yield from self.pause(tries, until, load or failure)
+
+    def note_load(self, refusal: Refused) -> Refused:
+        """A call was refused because of load."""
+        self.loaded_at = self.moment()
+        return refusal
+
+    def pause(self, tries: int, until: Window, failure: Refused | NoAnswer) -> Plan[None]:
+        """Wait before the next try; raise ``failure`` if there is no time left for one, or no use in it.
+
+        A condition that failed was only a guess: that there is no time left for a better one is for others' sake.
+        """
+        if isinstance(failure, NoAnswer) and failure.final:
+            raise failure
+        try:
+            yield from Backoff(tries, until.give_up_at)
+        except NoAnswer:
+            if isinstance(failure, Refused) and failure.by_condition:
+                raise Contended from failure
+            raise failure from None
+
+    # Reading
+
+    def get(self, key: Key, until: Window, *, consistent: bool = True) -> Plan[Item | None]:
+        """One item."""
+        params = {"TableName": self.table, "Key": address(key), "ConsistentRead": consistent}
+        reply = yield from self.ask("GetItem", params, until, repeatable=True)
+        return reply.get("Item")
+
+    def get_few(self, keys: Sequence[Key], until: Window) -> Plan[dict[Key, Item]]:
+        """Those of the items that exist, by no more than the simplest call."""
+        if len(keys) != 1:
+            return (yield from self.get_all(keys, until))
+        item = yield from self.get(keys[0], until)
+        return {} if item is None else {keys[0]: item}
+
+    def get_all(
+        self, keys: Iterable[Key], until: Window, *, consistent: bool = True, spare: list[Key] | None = None
+    ) -> Plan[dict[Key, Item]]:
+        """Those of the items that exist, however many calls that takes.
+
+        ``spare`` are read too if that takes no call more; it loses those that were left unread.
+        """
+        spare = [] if spare is None else spare
+        wanted = list(dict.fromkeys([*keys, *spare]))
+        found: dict[Key, Item] = {}
+        for start in range(0, len(wanted), BATCH_GET):
+            pending: Sequence[Any] = [address(key) for key in wanted[start : start + BATCH_GET]]
+            tries = 0
+            while pending:
+                request = {self.table: {"Keys": pending, "ConsistentRead": consistent}}
+                reply = yield from self.ask("BatchGetItem", {"RequestItems": request}, until, repeatable=True)
+                for items in reply.get("Responses", {}).values():
+                    found.update((key_of(item), item) for item in items)
+                left = reply.get("UnprocessedKeys") or {}
+                pending = next(iter(left.values()))["Keys"] if left else ()
+                if pending and spare:
+                    unread = {key_of(key): key for key in pending}
+                    pending = [unread[key] for key in unread if key not in spare]
+                    spare[:] = [key for key in spare if key not in unread]
+                if pending:
+                    tries += 1
+                    throttled = Refused(KEY_THROTTLED, "keys were left unread")
+                    yield from self.pause(tries, until, throttled)
+        return found
+
+    def query(
+        self,
+        pk: str,
+        until: Window,
+        *,
+        index: str | None = None,
+        prefix: str | None = None,
+        between: tuple[str, str] | None = None,
+        start: Item | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        consistent: bool | None = None,
+        any_kind: bool = False,
+    ) -> Plan[Found]:
+        """One page of a partition, of the table or of an index, in the order of its sort key.
+
+        Rows of an index that are not what they are filed as are left out; with ``any_kind``, only those of another
+        namespace are. So whatever an index brings may be read by its key.
+        """
+        hash_key, sort_key = ("PK", "SK") if index is None else (f"{index}PK", f"{index}SK")
+        params: dict[str, Any] = {
+            "TableName": self.table,
+            "KeyConditionExpression": "#pk = :pk",
+            "ExpressionAttributeNames": {"#pk": hash_key},
+            "ExpressionAttributeValues": {":pk": {"S": pk}},
+            "ScanIndexForward": not newest_first,
+        }
+        if prefix is not None:
+            params["KeyConditionExpression"] += " AND begins_with(#sk, :sk)"
+            params["ExpressionAttributeNames"]["#sk"] = sort_key
+            params["ExpressionAttributeValues"][":sk"] = {"S": prefix}
+        elif between is not None:
+            params["KeyConditionExpression"] += " AND #sk BETWEEN :from AND :to"
+            params["ExpressionAttributeNames"]["#sk"] = sort_key
+            params["ExpressionAttributeValues"] |= {":from": {"S": between[0]}, ":to": {"S": between[1]}}
+        if index is not None:
+            params["IndexName"] = index
+        else:
+            params["ConsistentRead"] = True if consistent is None else consistent
+        if start is not None:
+            params["ExclusiveStartKey"] = start
+        if limit is not None:
+            params["Limit"] = limit
+        reply = yield from self.ask("Query", params, until, repeatable=True)
+        items: Sequence[Item] = reply.get("Items", ())
+        if index is not None:
+            items = self._rightly_filed(index, pk, items, any_kind)
+        return Found(items, reply.get("LastEvaluatedKey"))
+
+    def _rightly_filed(self, index: str, pk: str, rows: Sequence[Item], any_kind: bool) -> Sequence[Item]:
+        """Those of the rows that are of the namespace and kind they are filed under; the others are counted."""
+        ns = pk.partition("/")[0]
+
+        def is_right(row: Item) -> bool:
+            if any_kind:
+                return is_of(ns, key_of(row))
+            return is_filed_rightly(index, Key(pk, row[f"{index}SK"]["S"]), key_of(row))
+
+        right = [row for row in rows if is_right(row)]
+        if len(right) < len(rows):
+            self.misfiled += len(rows) - len(right)
+            logger.warning(
+                "left out %d misfiled rows of %s under %r, as %r: they are not what they are filed as (%d so far)",
+                len(rows) - len(right),
+                index,
+                pk,
+                next(row["PK"]["S"] for row in rows if not is_right(row)),
+                self.misfiled,
+            )
+        return right
+
+    def query_all(
+        self,
+        pk: str,
+        until: Window | None = None,
+        *,
+        index: str | None = None,
+        prefix: str | None = None,
+        between: tuple[str, str] | None = None,
+    ) -> Plan[list[Item]]:
+        """A whole partition, all of it ``until`` then; else every page has a window of its own."""
+        items: list[Item] = []
+        start: Item | None = None
+        while True:
+            window = until or (yield from self.window())
+            found = yield from self.query(pk, window, index=index, prefix=prefix, between=between, start=start)
+            items += found.items
+            start = found.next_key
+            if start is None:
+                return items
+
+    # Writing
+
+    def transact(
+        self, writes: Sequence[Mapping[str, Any]], until: Window, doubts: list[NoAnswer] | None = None
+    ) -> Plan[tuple[Reason, ...]]:
+        """Several writes or none. Nothing (an empty tuple) when they were done, else a reason per item.
+
+        A token tells DynamoDB that a repeated transaction is the same. One that met a conflict was surely not
+        done, and is tried as a new one, unless an answer was lost before. ``doubts`` gets every lost answer.
+        """
+        tries = 0
+        token = self.marks.token()
+        in_doubt = False
+        while True:
+            params = {"TransactItems": writes, "ClientRequestToken": token}
+            try:
+                yield from self.ask("TransactWriteItems", params, until, repeatable=False, patient=False)
+            except NoAnswer as silence:
+                in_doubt = in_doubt or silence.sent
+                if doubts is not None and silence.sent:
+                    doubts.append(silence)
+                tries += 1
+                yield from self.pause(tries, until, silence)
+                continue
+            except Refused as refusal:
+                if refusal.by_conflict or refusal.by_throttling:
+                    tries += 1
+                    yield from self.pause(tries, until, refusal)
+                    token = token if in_doubt else self.marks.token()
+                    continue
+                if refusal.code != TRANSACTION_CANCELED or not refusal.reasons:
+                    raise
+                return refusal.reasons
+            return ()
+
+    def delete_all(self, keys: Sequence[Key], until: Window) -> Plan[None]:
+        """Delete items, whatever they are, however many calls that takes. Only for keys that are never used again: a
+        deletion may arrive late, and deletes whatever is there then."""
+        for start in range(0, len(keys), BATCH_WRITE):
+            pending: Sequence[Any] = [
+                {"DeleteRequest": {"Key": address(key)}} for key in keys[start : start + BATCH_WRITE]
+            ]
+            tries = 0
+            while pending:
+                params = {"RequestItems": {self.table: pending}}
+                reply = yield from self.ask("BatchWriteItem", params, until, repeatable=True)
+                left = reply.get("UnprocessedItems") or {}
+                pending = next(iter(left.values())) if left else ()
+                if pending:
+                    tries += 1
+                    yield from self.pause(tries, until, Refused("ThrottlingException", "items were left undone"))
+
+
+Result = TypeVar("Result")
+
+WRITES_AT_ONCE = 100
+"""The most writes that DynamoDB does together."""
+
+PRESENT: Final[Any] = type("Present", (), {"__repr__": lambda self: "PRESENT"})()
+ABSENT: Final[Any] = type("Absent", (), {"__repr__": lambda self: "ABSENT"})()
+
+Expected: TypeAlias = Mapping[str, Any]
+"""What an item must look like for a write to happen: attribute → value, ``PRESENT`` or ``ABSENT``."""
+
+NEW: Expected = {"PK": ABSENT}
+EXISTING: Expected = {"PK": PRESENT}
+NOTHING: Mapping[str, Any] = {}
+
+Write: TypeAlias = dict[str, Any]
+"""One write of a transaction, as DynamoDB writes it."""
+
+
+class Overtaken(Refused):
+    """Somebody else changed one of the items meanwhile. Nothing was done."""
+
+    def __init__(self, reasons: Sequence[Reason] = ()) -> None:
+        super().__init__(TRANSACTION_CANCELED, "others keep changing the same thing", reasons=reasons)
+
+
+def put(table: str, key: Key, attributes: Mapping[str, Any], expected: Expected) -> Write:
+    """Replace an item. ``None`` means that the attribute is not there."""
+    item = encode_item({"PK": key.pk, "SK": key.sk, **attributes})
+    return {"Put": {"TableName": table, "Item": item, **_condition(expected)}}
+
+
+def update(
+    table: str,
+    key: Key,
+    expected: Expected,
+    *,
+    sets: Mapping[str, Any] = NOTHING,
+    adds: Mapping[str, int] = NOTHING,
+) -> Write:
+    """Change some attributes of an item. ``None`` removes one."""
+    clauses: dict[str, list[str]] = {"SET": [], "REMOVE": [], "ADD": []}
+    params = _condition(expected)
+    names = params.setdefault("ExpressionAttributeNames", {})
+    values = params.setdefault("ExpressionAttributeValues", {})
+    for name, value in sets.items():
+        names[f"#{name}"] = name
+        if value is None:
+            clauses["REMOVE"].append(f"#{name}")
+        else:
+            clauses["SET"].append(f"#{name} = :new_{name}")
+            values[f":new_{name}"] = encode(value)
+    for name, amount in adds.items():
+        names[f"#{name}"] = name
+        clauses["ADD"].append(f"#{name} :add_{name}")
+        values[f":add_{name}"] = encode(amount)
+    if not values:
+        del params["ExpressionAttributeValues"]
+    expression = " ".join(f"{clause} {', '.join(parts)}" for clause, parts in clauses.items() if parts)
+    return {"Update": {"TableName": table, "Key": address(key), "UpdateExpression": expression, **params}}
+
+
+def check(table: str, key: Key, expected: Expected) -> Write:
+    """Change nothing, but let nothing happen unless the item is as expected."""
+    return {"ConditionCheck": {"TableName": table, "Key": address(key), **_condition(expected)}}
+
+
+def delete(table: str, key: Key, expected: Expected) -> Write:
+    """Remove an item."""
+    return {"Delete": {"TableName": table, "Key": address(key), **_condition(expected)}}
+
+
+def _condition(expected: Expected) -> dict[str, Any]:
+    """The condition expression; attribute names that expectations are about are plain words."""
+    parts = []
+    names = {}
+    values = {}
+    for name, value in expected.items():
+        names[f"#{name}"] = name
+        if value is PRESENT:
+            parts.append(f"attribute_exists(#{name})")
+        elif value is ABSENT:
+            parts.append(f"attribute_not_exists(#{name})")
+        else:
+            parts.append(f"#{name} = :is_{name}")
+            values[f":is_{name}"] = encode(value)
+    params: dict[str, Any] = {}
+    if parts:
+        params = {"ConditionExpression": " AND ".join(parts), "ExpressionAttributeNames": names}
+    if values:
+        params["ExpressionAttributeValues"] = values
+    return params
+
+
+def commit(asking: Asking, writes: Sequence[Write], until: Window) -> Plan[None]:
+    """Do all of the writes. Raises :class:`Overtaken` if an expectation was wrong: then none was done."""
+    reasons = yield from asking.transact(writes, until)
+    if any(reason.code == "ConditionalCheckFailed" for reason in reasons):
+        raise Overtaken(reasons)
+    if reasons:
+        codes = ", ".join(sorted({reason.code for reason in reasons if reason.code}))
+        raise Refused(TRANSACTION_CANCELED, codes, reasons=reasons)
+
+
+def persist(asking: Asking, attempt: Callable[[Window], Plan[Result]]) -> Plan[Result]:
+    """What ``attempt`` returns, begun anew whenever it was overtaken, for as long as a verb may take."""
+    until = yield from asking.window()
+    tries = 0
+    while True:
+        try:
+            return (yield from attempt(until))
+        except Overtaken as overtaken:
+            failure = overtaken
+        tries += 1
+        yield from asking.pause(tries, until, failure)

@@ -1,0 +1,260 @@
+"""Usage snapshots: what a bucket had counted at the two ends of an hour. Pure.
+
+A bucket counts what is taken from it for as long as it lives: ``tc`` per limit, ``ev`` for grants. The table's stream
+tells of every change with the counters before and after it, and with a sequence number that grows along the bucket's
+life. So an hour needs no sums. Its snapshot keeps two *edges*: the counters before its first change, and those after
+its last one, each with the sequence number of that change. Two findings about one hour are joined by keeping the
+earlier first edge and the later last one. That is commutative, associative and idempotent. Therefore records may come
+in any order, in any batches, any number of times, to several readers at once; and one that is lost is made good by
+any later one of its hour.
+
+An edge is always written as a whole. A limit that an edge does not have was not in the bucket then: it counts as 0.
+
+**Whose hour.** A change belongs to the hour its writer's clock showed. Clocks differ and writes overtake each other,
+so around the full hour the changes of two hours may be mixed, and their snapshots overlap. Readers settle that the
+way embedded stores do while they count: once a later hour has begun, whatever follows belongs to it. Nothing is then
+counted twice, and the hours of a bucket add up to what was taken from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from zae_limiter.models.moments import at, milliseconds_at
+from zae_limiter.naming import RESERVED_LIMIT_NAME, check_entity_id, check_limit_name, check_resource
+from zae_limiter.stores.dynamodb.attribute_values import number_in
+from zae_limiter.stores.dynamodb.items import LONGEST_MARK, decoder
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, gsi2_usage, gsi4, pk_entity, sk_usage
+from zae_limiter.stores.windows import DAYS_KEPT, Counters, HourOfUse
+
+WINDOW = "hourly"
+"""The only windows that are stored."""
+
+RETENTION_S = DAYS_KEPT * 86_400
+"""How long a snapshot is kept, by the machine's clock: DynamoDB's expiry knows no other."""
+
+SEQUENCE_DIGITS = 40
+"""The most digits a sequence number has. It is stored with leading zeros, so that strings compare like numbers."""
+
+LAST_HOUR = milliseconds_at(datetime.fromisoformat("9000-01-01T00:00Z"))
+"""The last hour anybody may ask about."""
+
+_BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#(0|[1-9][0-9]?)").fullmatch
+
+
+class Edge(NamedTuple):
+    """One end of a span: the change that is there, and the counters just outside of it.
+
+    ``mark`` is that of the change's writer, as the bucket then has it in ``w0``: a bucket that still has it there was
+    not written to since. Only last edges have one.
+    """
+
+    sequence: str
+    counters: Counters
+    mark: str = ""
+
+
+class Life(NamedTuple):
+    """One incarnation of one shard of a bucket. Its counters never start again."""
+
+    ns: str
+    entity_id: str
+    resource: str
+    shard: int
+    inc: str
+
+
+class Span(NamedTuple):
+    """What is known about one hour of one life: the first change in it, and the last."""
+
+    life: Life
+    hour: int
+    first: Edge
+    last: Edge
+
+    @property
+    def key(self) -> Key:
+        """Where its snapshot is."""
+        life = self.life
+        sort_key = sk_usage(life.resource, WINDOW, hour_text(self.hour), life.shard, life.inc)
+        return Key(pk_entity(life.ns, life.entity_id), sort_key)
+
+    def fixed_attributes(self) -> dict[str, str]:
+        """What its snapshot has from its beginning to its end."""
+        life, pk = self.life, self.key.pk
+        start = hour_text(self.hour)
+        return {
+            "entity_id": life.entity_id,
+            "resource": life.resource,
+            **gsi2_usage(life.ns, life.resource, WINDOW, start, life.entity_id, life.shard),
+            **gsi4(life.ns, pk, "USAGE"),
+        }
+
+
+def hour_text(hour: int) -> str:
+    """The start of an hour as keys have it: ``2026-01-31T23``, all of one length."""
+    return f"{at(hour):%Y-%m-%dT%H}"
+
+
+def sequence_key(sequence: str) -> str:
+    """A sequence number as it is stored. Raises ``ValueError`` for anything that is none."""
+    if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= SEQUENCE_DIGITS):
+        raise ValueError(f"not a sequence number: {sequence[:SEQUENCE_DIGITS]!r}")
+    return sequence.zfill(SEQUENCE_DIGITS)
+
+
+# What a bucket says
+
+
+def life_of(pk: str, image: Item) -> Life:
+    """Whose life an image of a bucket shows. Raises ``KeyError`` or ``ValueError`` for anything that is none."""
+    parts = _BUCKET_KEY(pk)
+    entity_id, resource, inc = image["entity_id"]["S"], image["resource"]["S"], image["inc"]["S"]
+    if parts is None or parts.group(2, 3) != (entity_id, resource):
+        raise ValueError(f"{pk!r} is not the key of this bucket")
+    return checked_life(parts[1], entity_id, resource, int(parts[4]), inc)
+
+
+def checked_life(ns: str, entity_id: str, resource: str, shard: int, inc: str) -> Life:
+    """A life that a snapshot can have in its key. Raises ``ValueError`` for any other."""
+    check_entity_id(entity_id)
+    check_resource(resource)
+    if shard >= MOST_SHARDS or not inc or "#" in inc or len(inc) > LONGEST_MARK:
+        raise ValueError(f"shard {shard} of the life {inc[:LONGEST_MARK]!r} is none")
+    return Life(ns, entity_id, resource, shard, inc)
+
+
+def counters_in(image: Item, hour: int | None = None) -> Counters:
+    """What a bucket has counted, without its gauge of writes; also of limits that have ended in ``hour``, or later."""
+    milli = {} if hour is None or "eh" not in image or number_in(image["eh"]) < hour else _amounts(image, "e_")
+    milli |= {
+        name: number_in(value)
+        for attribute, value in image.items()
+        if (name := _limit_counted_by(attribute)) is not None
+    }
+    return Counters(number_in(image["ev"]), milli)
+
+
+@lru_cache(4096)
+def _limit_counted_by(attribute: str) -> str | None:
+    """The limit whose counter an attribute of a bucket is."""
+    if not (attribute.startswith("b_") and attribute.endswith("_tc")):
+        return None
+    name = attribute[2:-3]
+    return None if name == RESERVED_LIMIT_NAME else check_limit_name(name)
+
+
+# Edges, from and to the attributes of an item
+
+
+def first_attributes(edge: Edge) -> dict[str, Any]:
+    """The first edge as attributes."""
+    started = {f"st_{name}": milli for name, milli in edge.counters.milli.items()}
+    return {"fs": edge.sequence, "ev_st": edge.counters.events, **started}
+
+
+def last_attributes(edge: Edge) -> dict[str, Any]:
+    """The last edge as attributes."""
+    ended = {f"tc_{name}": milli for name, milli in edge.counters.milli.items()}
+    mark = {"lw": edge.mark} if edge.mark else {}
+    return {"ls": edge.sequence, "ev": edge.counters.events, **ended, **mark}
+
+
+def first_edge(item: Item) -> Edge:
+    """The first edge of a snapshot."""
+    return Edge(_sequence_in(item["fs"]), Counters(number_in(item["ev_st"]), _amounts(item, "st_")))
+
+
+def last_edge(item: Item) -> Edge:
+    """The last edge of a snapshot."""
+    counters = Counters(number_in(item["ev"]), _amounts(item, "tc_"))
+    return Edge(_sequence_in(item["ls"]), counters, item["lw"]["S"] if "lw" in item else "")
+
+
+def _sequence_in(attribute: Item) -> str:
+    sequence: str = attribute["S"]
+    if sequence != sequence_key(sequence):
+        raise ValueError(f"not a sequence number: {sequence[:SEQUENCE_DIGITS]!r}")
+    return sequence
+
+
+def _amounts(item: Item, prefix: str) -> dict[str, int]:
+    return {
+        _limit_named(name[len(prefix) :]): number_in(value) for name, value in item.items() if name.startswith(prefix)
+    }
+
+
+_limit_named = lru_cache(4096)(check_limit_name)
+
+
+@decoder("a usage snapshot")
+def span_of(item: Item) -> Span:
+    """A span from its snapshot. Raises ``BrokenItem``."""
+    pk, sk = item["PK"]["S"], item["SK"]["S"]
+    _, _, resource, _, start, shard, inc = sk.split("#")
+    hour = milliseconds_at(datetime.fromisoformat(f"{start}:00Z"))
+    life = checked_life(pk.partition("/")[0], item["entity_id"]["S"], resource, int(shard), inc)
+    span = Span(life, hour, first_edge(item), last_edge(item))
+    if span.key != (pk, sk):
+        raise ValueError("it has the key of another one")
+    return span
+
+
+# Reading
+
+
+def used_by_hour(spans: Iterable[Span]) -> list[HourOfUse]:
+    """What was taken in each hour, all lives together. Hours in which everything came back are left out."""
+    lives: dict[Life, list[Span]] = {}
+    for span in spans:
+        lives.setdefault(span.life, []).append(span)
+    sums: dict[int, tuple[int, dict[str, int]]] = {}
+    for life in lives.values():
+        for hour, events, milli in _used_in_life(sorted(life, key=lambda span: span.hour)):
+            earlier, amounts = sums.get(hour, (0, {}))
+            for name, amount in milli.items():
+                amounts[name] = amounts.get(name, 0) + amount
+            sums[hour] = earlier + events, amounts
+    return [
+        HourOfUse(hour, events, milli)
+        for hour, (events, milli) in sorted(sums.items())
+        if events or any(milli.values())
+    ]
+
+
+def _used_in_life(spans: Sequence[Span]) -> Iterator[HourOfUse]:
+    """What one life took in each hour, from where the hour or a later one first began to where the next did."""
+    begins = list(accumulate([span.first for span in reversed(spans)], min_edge))[::-1]
+    ends = list(accumulate([span.last for span in spans], max_edge))
+    for place, span in enumerate(spans):
+        before, after = begins[place].counters, ends[place].counters
+        if place + 1 < len(spans) and begins[place + 1].sequence <= ends[place].sequence:
+            after = met(ends[place], begins[place + 1], ends[place + 1])
+        milli = {name: amount - before.milli.get(name, 0) for name, amount in after.milli.items()}
+        yield HourOfUse(span.hour, after.events - before.events, milli)
+
+
+def met(end: Edge, following: Edge, following_end: Edge) -> Counters:
+    """Where an hour ends that the ``following`` one overlaps: where that begins.
+
+    What the following hour has at neither end are limits that ended before it.
+    """
+    later = following_end.counters.milli
+    ended = {name: milli for name, milli in end.counters.milli.items() if name not in later}
+    return Counters(following.counters.events, ended | dict(following.counters.milli))
+
+
+def min_edge(one: Edge, other: Edge) -> Edge:
+    """The edge that is earlier in the life."""
+    return min(one, other, key=lambda edge: edge.sequence)
+
+
+def max_edge(one: Edge, other: Edge) -> Edge:
+    """The edge that is later in the life."""
+    return max(one, other, key=lambda edge: edge.sequence)

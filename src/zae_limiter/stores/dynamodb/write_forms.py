@@ -1,0 +1,461 @@
+"""The forms every change of a bucket takes. Pure: from an image and a wish to one conditional UpdateItem.
+
+**Why they are exact.** A bucket's level is ``min(tk + a, bx)``, where ``a`` is what accrued since the baseline
+``rf``. ``rf`` stands still while tokens come and go, so for a given ``now`` the accrual ``a`` is a number the client
+can compute, and the only thing it cannot know is ``tk`` at the moment of the write. Each limit of a write therefore
+takes one of two forms, told apart by a condition on ``tk``:
+
+======================  ==============================  ===================================
+                        below the ceiling               at the ceiling
+======================  ==============================  ===================================
+condition               ``floor <= tk <= C - up``       ``tk > C - up``
+effect                  ``ADD tk  shift + up - down``   ``SET tk = C + shift - down``
+======================  ==============================  ===================================
+
+with ``C = bx - a`` (what ``tk`` is when the bucket is full), ``up`` what comes back, ``down`` what is taken. The
+conditions exclude each other and cover everything, so a wrong guess costs a call and never a token: the refusal
+brings the image for the right one.
+
+A *rebase* moves the baseline to ``now`` and sets new terms: then ``C = min(old bx, new bx) - a`` and everything
+shifts by ``a``; otherwise ``shift`` is 0. The ``floor`` is what makes it a *draw* (the tokens must be there, for
+limits that are not named at least no debt), and for a *settlement* it only bounds how deep the debt can be, so that
+the expiry time written along cannot forgive any. A pure credit has no floor and leaves the expiry time alone. A shard
+of a divided bucket settles only what it holds, and gets nothing back while it is in debt (``held``): a debt is that of
+all shards, and is written to all of them at once, each ``exactly`` as it was seen.
+
+**Guards.** Every write also demands the baseline, the config version and the number of shards it was computed for,
+and that its own mark is not among those of the last four writers: what is applied once is not applied twice.
+
+**Limits that are taken away** rest: they go on filling under the terms they had. A change of terms that finds one full
+removes it, since one that is full and one that was never there are the same. What it counted stays until the hour is
+over, because the usage of that hour is read from it. ``rv`` guards which limits rest: within a millisecond one may
+come back by ``limits=`` under other terms and rest again, and version and baseline would be what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
+from zae_limiter.models.limit import MAX_ENDED, MAX_RESTING, Limit, too_many_at_rest
+from zae_limiter.stores.dynamodb.attribute_values import encode_item
+from zae_limiter.stores.dynamodb.expressions import Update
+from zae_limiter.stores.dynamodb.items import RING, TERMS, Image, terms_of
+from zae_limiter.stores.dynamodb.schema import Key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
+from zae_limiter.stores.dynamodb.write_ids import nonce_time
+from zae_limiter.stores.dynamodb.write_load import GAUGE_TK, PARTITION_WCU, WRITE, gauge_attributes, righted
+from zae_limiter.stores.protocol import Leg
+from zae_limiter.stores.windows import hour_of
+
+NOTHING: Mapping[str, int] = {}
+
+LAST_S = 253_402_300_799
+"""The last second of the year 9999: nothing expires later, however long it takes to fill."""
+
+FULL_BY = "full_by"
+"""What ``ttl`` is to a bucket, for a shard of a divided one: when it is surely full. Single shards must not expire."""
+
+
+class Terms(NamedTuple):
+    """What a bucket is to obey: the limits of its leg, and the version they have."""
+
+    leg: Leg
+    cv: str
+    parent_id: str | None = None
+    cascade: bool = False
+
+
+class Wish(NamedTuple):
+    """What a write is to do, in millitokens by limit.
+
+    ``deltas``: positive ones are taken, negative ones come back. ``needed`` makes it a draw: every limit named
+    there must hold that much, and no other may be in debt. ``terms``: rebase the bucket to these first;
+    ``rebase``: to those it has, so that nothing computed for the old baseline can be done any more.
+    ``fill``: fill every limit. ``grants`` is added to the count of grants.
+
+    ``held``: what is taken must be there, and nothing comes back to a limit in debt, though it is no draw.
+    ``exactly``: these limits must hold what they were seen to hold.
+    ``unmarked``: this mark must not be in the ring.
+    ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full, to rest.
+    """
+
+    deltas: Mapping[str, int]
+    needed: Mapping[str, int] | None = None
+    terms: Terms | None = None
+    grants: int = 0
+    fill: bool = False
+    rebase: bool = False
+    held: bool = False
+    exactly: frozenset[str] = frozenset()
+    unmarked: str | None = None
+    owed: tuple[Limit, ...] = ()
+
+
+def update(
+    image: Image,
+    wish: Wish,
+    *,
+    now: int,
+    nonce: str,
+    epoch_s: int,
+    ttl_margin_s: int,
+    guesses: Mapping[str, int] = NOTHING,
+    anchor: str | None = None,
+    load: int = WRITE,
+    age_ms: int | None = None,
+) -> Update:
+    """The write that does ``wish`` to the bucket of ``image``, if that is how the bucket still is.
+
+    ``guesses`` has what ``tk`` may be by now, where it may differ from the image. ``load`` is what the gauge of the
+    bucket's own write load is charged, and ``age_ms`` how old the image is, if anybody knows.
+    """
+    terms = wish.terms
+    back = _coming_back(image, wish) if wish.owed and terms is None else ()
+    late = max(image.rf + bool(back) - now, 0)  # our clock is behind whoever set the baseline
+    now += late
+    write = Update()
+    write.demand("rf", "=", image.rf)
+    write.demand("cv", "=", image.cv)
+    write.demand("shard_count", "=", image.shards)
+    write.push_mark(nonce, anchor)
+    if wish.unmarked is not None:
+        write.demand_unmarked(wish.unmarked)
+    draws = wish.needed is not None
+    # Whoever does not know of a limit that comes back must not write: the baseline moves with it.
+    rebased = terms is not None or wish.rebase or bool(back)
+    bounded = draws or terms is not None or any(delta > 0 for delta in wish.deltas.values())
+    longest = 0
+    kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
+    departures = _Departures(write, image, nonce) if terms else None
+    if terms or (image.resting and (rebased or wish.fill)):
+        demand_same_resting(write, image)
+    for name, balance in image.balances.items():
+        limit = kept.get(name)
+        guess = guesses.get(name, balance.tk)
+        if departures and limit is None and not wish.deltas.get(name) and departures.may_end(balance, guess, now):
+            departures.end(balance, now)
+            continue
+        longest = max(
+            longest,
+            _move(
+                write,
+                balance,
+                wish,
+                limit or balance.limit,
+                now=now,
+                guess=guess,
+                rebased=rebased,
+                active=(name in kept) if terms else name not in image.resting,
+                bounded=bounded,
+            ),
+        )
+        if departures:
+            departures.keep(name, limit)
+            _write_terms(write, name, balance, limit, resting=name in image.resting)
+    if terms and departures:
+        for limit in terms.leg.limits:
+            if limit.name not in image.balances:
+                longest = max(longest, _add_limit(write, limit, wish, image, departures))
+        departures.finish()
+        _write_version(write, image, terms)
+    elif back:
+        longest = max(longest, _bring_back(write, back, wish, image, nonce))
+    if rebased and now != image.rf:
+        write.set("rf", now)
+    _weigh(write, image, now, load, rebased=rebased, age_ms=age_ms)
+    write.add("ev", wish.grants)
+    if bounded:
+        write.set("ttl" if image.shards == 1 else FULL_BY, expires_at(epoch_s, longest + late, ttl_margin_s))
+    return write
+
+
+def _move(
+    write: Update,
+    balance: Balance,
+    wish: Wish,
+    limit: Limit,
+    *,
+    now: int,
+    guess: int,
+    rebased: bool,
+    active: bool,
+    bounded: bool,
+) -> int:
+    """Move one limit's tokens by one of the two forms. Returns the milliseconds it may then take to be full."""
+    tk = f"b_{balance.name}_tk"
+    a = balance.since_rf(now)
+    burst = share(limit.burst * MILLI, balance.shard, balance.shards)
+    ceiling = min(balance.bx, burst) - a
+    shift = a if rebased else 0
+    if wish.fill:
+        write.set(tk, ceiling + shift)
+        return 0
+    delta = wish.deltas.get(balance.name, 0)
+    up, down = max(-delta, 0), max(delta, 0)
+    if balance.name in wish.exactly:
+        level = balance.level(now)
+        write.demand(tk, "=", balance.tk)
+        if delta or shift:
+            write.set(tk, level - delta - a + shift)
+        write.add(f"b_{balance.name}_tc", delta)
+        return _time_to_fill(limit, burst - level + delta, balance.shards)
+    floor: int | None = None
+    if wish.needed is not None and active:
+        floor = wish.needed.get(balance.name, 0) - a
+    elif wish.held and delta:
+        floor = down - a
+    elif bounded:
+        floor = min(balance.tk, balance.bx - a) - balance.bx
+    if guess > ceiling - up and (delta or rebased) and (floor is None or floor <= ceiling):
+        write.demand(tk, ">", ceiling - up)
+        write.set(tk, ceiling + shift - down)
+        least = ceiling + a - down
+    else:
+        if floor is not None:
+            write.demand(tk, ">=", floor)
+        if delta or rebased:
+            write.demand(tk, "<=", ceiling - up)
+            write.add(tk, shift + up - down)
+        least = (ceiling if floor is None else floor) + a - down
+    write.add(f"b_{balance.name}_tc", delta)
+    return _time_to_fill(limit, burst - least, balance.shards)
+
+
+def _weigh(write: Update, image: Image, now: int, load: int, *, rebased: bool, age_ms: int | None) -> None:
+    """Charge the gauge of the bucket's own write load. It never refuses anything."""
+    accrued = accrued_in_a_second(image.gauge_burst, image.rf, now)
+    level = None if age_ms is None else righted(image, now, age_ms)
+    if level is None:
+        write.add(GAUGE_TK, accrued - load if rebased else -load)
+    else:
+        write.set(GAUGE_TK, level - load if rebased else level - accrued - load)
+
+
+def demand_same_resting(write: Update, image: Image) -> None:
+    """The same limits must rest, under the same terms."""
+    if image.rv:
+        write.demand("rv", "=", image.rv)
+    else:
+        write.demand_absent("rv")
+
+
+class _Departures:
+    """The limits of a bucket that are not in force after a write: which rest, and what those that end have counted."""
+
+    def __init__(self, write: Update, image: Image, nonce: str) -> None:
+        self._write = write
+        self._image = image
+        self._nonce = nonce
+        self._resting = 0
+        self._changed = False
+        self._hour = max(hour_of(nonce_time(nonce)), image.eh)  # in which usage counts the write
+        self._ended = set(image.ended) if image.eh == self._hour else set[str]()
+        self._counted = False
+
+    def may_end(self, balance: Balance, guess: int, now: int) -> bool:
+        """Whether a limit that is not in force seems to be full, and there is room for what it counted."""
+        return guess >= balance.bx - balance.since_rf(now) and (not balance.tc or len(self._ended) < MAX_ENDED)
+
+    def end(self, balance: Balance, now: int) -> None:
+        """Let go of it, if it is full."""
+        name, write = balance.name, self._write
+        write.demand(f"b_{name}_tk", ">=", balance.bx - balance.since_rf(now))
+        if balance.tc:
+            write.copy(f"e_{name}", f"b_{name}_tc")
+            self._ended.add(name)
+            self._counted = True
+        else:
+            write.demand(f"b_{name}_tc", "=", 0)
+        for field in ("tk", "tc", *TERMS):
+            write.remove(f"b_{name}_{field}")
+        self._changed = True
+
+    def keep(self, name: str, limit: Limit | None) -> None:
+        """Keep it: in force, or to rest."""
+        self._resting += limit is None
+        self._changed |= (limit is None) != (name in self._image.resting)
+
+    def begin(self, name: str, amount: int) -> None:
+        """Count a limit that the bucket does not have: within an hour, on from where it ended."""
+        if name in self._ended:
+            self._write.set_sum(f"b_{name}_tc", f"e_{name}", amount)
+            self._write.remove(f"e_{name}")
+            self._ended.discard(name)
+            self._changed = True
+        else:
+            self._write.set(f"b_{name}_tc", amount)
+
+    def finish(self) -> None:
+        """Say what changed, and let go of what was counted in earlier hours."""
+        image, write = self._image, self._write
+        if self._resting > max(MAX_RESTING, len(image.resting)):
+            raise too_many_at_rest(image.entity_id, image.resource, self._resting)
+        if image.eh < self._hour and image.ended:
+            for name in sorted(image.ended.keys() - self._ended):
+                write.remove(f"e_{name}")
+            self._changed = True
+        if self._counted and image.eh < self._hour:
+            write.set("eh", self._hour)
+        if self._changed:
+            write.set("rv", self._nonce)
+
+
+def _coming_back(image: Image, wish: Wish) -> tuple[Limit, ...]:
+    """The limits that have ended and are settled after all, as far as there is room."""
+    if wish.deltas.keys() <= image.balances.keys():
+        return ()
+    missing = [limit for limit in wish.owed if wish.deltas.get(limit.name) and limit.name not in image.balances]
+    return tuple(missing[: max(MAX_RESTING - len(image.resting), 0)])
+
+
+def _bring_back(write: Update, limits: tuple[Limit, ...], wish: Wish, image: Image, nonce: str) -> int:
+    """Let limits rest again: each is full, less what is taken. Returns the milliseconds they may take to be full."""
+    longest = 0
+    departures = _Departures(write, image, nonce)
+    for limit in limits:
+        delta = wish.deltas[limit.name]
+        burst = share(limit.burst * MILLI, image.shard, image.shards)
+        write.demand_absent(f"b_{limit.name}_tk")
+        write.set(f"b_{limit.name}_tk", burst - max(delta, 0))
+        departures.begin(limit.name, delta)
+        for field, value in terms_of(limit).items():
+            if field != "cp":
+                write.set(f"b_{limit.name}_{field}", value)
+        longest = max(longest, _time_to_fill(limit, max(delta, 0), image.shards))
+    write.set("rv", nonce)
+    return longest
+
+
+def _add_limit(write: Update, limit: Limit, wish: Wish, image: Image, departures: _Departures) -> int:
+    """A limit the bucket does not have: full, less what is taken."""
+    burst = share(limit.burst * MILLI, image.shard, image.shards)
+    taken = max(wish.deltas.get(limit.name, 0), 0)
+    write.demand_absent(f"b_{limit.name}_tk")
+    write.set(f"b_{limit.name}_tk", burst - taken)
+    departures.begin(limit.name, taken)
+    for field, value in terms_of(limit).items():
+        write.set(f"b_{limit.name}_{field}", value)
+    return _time_to_fill(limit, taken, image.shards)
+
+
+def _write_terms(write: Update, name: str, balance: Balance, limit: Limit | None, *, resting: bool) -> None:
+    """The terms that change. A limit that was taken away rests: it loses its ``cp``, and keeps the others."""
+    if limit is None:
+        if not resting:
+            write.remove(f"b_{name}_cp")
+        return
+    before = {} if resting else terms_of(balance.limit)
+    for field, value in terms_of(limit).items():
+        if before.get(field) != value:
+            write.set(f"b_{name}_{field}", value)
+
+
+def _write_version(write: Update, image: Image, terms: Terms) -> None:
+    if terms.cv != image.cv:
+        write.set("cv", terms.cv)
+    write.set("cascade", terms.cascade)
+    if terms.parent_id is None:
+        write.remove("parent_id")
+    else:
+        write.set("parent_id", terms.parent_id)
+
+
+def brought_back(image: Image, *, ahead: int, now: int, mark: str) -> Update:
+    """A bucket that was written by a clock that is wrong goes on from ``now``, with what it held at ``ahead``.
+
+    A rebase, but for two things. What accrued is counted up to ``ahead``, the latest moment it was written for:
+    what was above the ceiling then is forgotten, and only that moment tells how much. And the baseline moves back.
+    """
+    write = Update()
+    write.demand("rf", "=", image.rf)
+    write.demand("cv", "=", image.cv)
+    write.demand("shard_count", "=", image.shards)
+    write.push_mark(mark, None)
+    wish = Wish({}, rebase=True)
+    if image.resting:
+        demand_same_resting(write, image)
+    for name, balance in image.balances.items():
+        _move(
+            write,
+            balance,
+            wish,
+            balance.limit,
+            now=ahead,
+            guess=balance.tk,
+            rebased=True,
+            active=name not in image.resting,
+            bounded=False,
+        )
+    write.set("rf", now if now != image.rf else now + 1)
+    write.set(GAUGE_TK, image.gauge_burst - WRITE)
+    return write
+
+
+def restamp(image: Image, cv: str, *, nonce: str) -> Update:
+    """Only another version: the bucket's limits are gone, and whoever knew them must notice."""
+    write = Update()
+    write.demand("rf", "=", image.rf)
+    write.demand("cv", "=", image.cv)
+    write.demand("shard_count", "=", image.shards)
+    write.push_mark(nonce, None)
+    write.set("cv", cv)
+    write.add(GAUGE_TK, -WRITE)
+    return write
+
+
+def new_item(
+    key: Key,
+    terms: Terms,
+    deltas: Mapping[str, int],
+    *,
+    now: int,
+    nonce: str,
+    inc: str,
+    grants: int,
+    epoch_s: int,
+    ttl_margin_s: int,
+    wcu: int = PARTITION_WCU,
+) -> dict[str, Any]:
+    """A bucket that begins its life: full, less what is taken."""
+    ns, entity_id, resource = ns_of(key), terms.leg.entity_id, terms.leg.resource
+    attributes: dict[str, Any] = {
+        "PK": key.pk,
+        "SK": key.sk,
+        "entity_id": entity_id,
+        "resource": resource,
+        "rf": now,
+        "cv": terms.cv,
+        "inc": inc,
+        "ev": grants,
+        "shard_count": 1,
+        "cascade": terms.cascade,
+        "parent_id": terms.parent_id,
+        **dict.fromkeys(RING, "-"),
+        "w0": nonce,
+        **gsi2_bucket(ns, entity_id, resource, 0),
+        **gsi3_bucket(ns, entity_id, resource, 0),
+        **gsi4(ns, key.pk, "BUCKET"),
+        **gauge_attributes(wcu * MILLI),
+    }
+    longest = 0
+    for limit in terms.leg.limits:
+        delta = deltas.get(limit.name, 0)
+        taken = max(delta, 0)
+        attributes[f"b_{limit.name}_tk"] = limit.burst * MILLI - taken
+        attributes[f"b_{limit.name}_tc"] = delta
+        for field, value in terms_of(limit).items():
+            attributes[f"b_{limit.name}_{field}"] = value
+        longest = max(longest, _time_to_fill(limit, max(taken, limit.burst * MILLI), 1))
+    attributes["ttl"] = expires_at(epoch_s, longest, ttl_margin_s)
+    return encode_item(attributes)
+
+
+def expires_at(epoch_s: int, full_in_ms: int, margin_s: int) -> int:
+    """The second in which a bucket may go that is full so many milliseconds after ``epoch_s``."""
+    return min(epoch_s + -(-full_in_ms // MILLI) + margin_s, LAST_S)
+
+
+def _time_to_fill(limit: Limit, milli: int, shards: int) -> int:
+    """Milliseconds until so much has accrued, rounded up generously for a share."""
+    return -(-milli * shards * limit.refill_period_seconds // limit.refill_amount)

@@ -1,0 +1,82 @@
+"""The gauge of a bucket's own write load: a limit named ``wcu`` in every bucket item, that nobody outside sees.
+
+A partition of DynamoDB takes about 1,000 writes a second. Every write charges the gauge of its bucket, without any
+condition: it never refuses, it only tells. Whoever sees it below zero has seen real pressure, more writes for more
+than a second than the partition can take, and divides the bucket. It is never divided itself: every shard is a
+partition of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zae_limiter.bucket import MILLI, accrued_in_a_second
+from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.schema import MOST_SHARDS
+
+GAUGE_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
+
+WRITE = 1 * MILLI
+"""What one write of up to a kilobyte is charged."""
+
+PARTITION_WCU = 1_000
+"""What a partition takes per second."""
+
+PAUSE_BETWEEN_SPLITS_MS = 1_000
+"""Shard 0 is left alone for so long after a split, so that its effect is seen first."""
+
+YOUNG_MS = 1_000
+"""An image younger than this says that the bucket is being written to."""
+
+TOO_FULL = 2
+"""So many ceilings a gauge may hold, after a quiet time, before somebody cuts it to one."""
+
+TOO_LOW = 4
+"""A gauge that is below zero by this part of its ceiling is lifted to zero: old pressure is no pressure."""
+
+
+def gauge_attributes(burst: int, load: int = WRITE) -> dict[str, Any]:
+    """The gauge of a new bucket, full but for the write that makes it."""
+    fields = {"tk": burst - load, "tc": 0, "cp": burst, "bx": burst, "ra": burst, "rp": MILLI}
+    return {f"b_{RESERVED_LIMIT_NAME}_{field}": value for field, value in fields.items()}
+
+
+def gauge_level(image: Image, now: int) -> int:
+    """What the partition could still take, with nothing forgotten: it may lie above the ceiling."""
+    return image.gauge + accrued_in_a_second(image.gauge_burst, image.rf, now)
+
+
+def righted(image: Image, now: int, age_ms: int) -> int | None:
+    """The level a gauge is to be set to, because it tells too much of the past; nothing, if it does not.
+
+    It is set without any condition, by those who use the bucket: what others write in between is forgotten, and they
+    will be there again.
+    """
+    if age_ms >= YOUNG_MS:
+        return None
+    level = gauge_level(image, now)
+    if level > TOO_FULL * image.gauge_burst:
+        return image.gauge_burst
+    return 0 if level < -image.gauge_burst // TOO_LOW else None
+
+
+def is_pressed(image: Image, now: int) -> bool:
+    """Whether a bucket is written to faster than its partition can take."""
+    return gauge_level(image, now) < 0
+
+
+def may_split(first: Image, now: int) -> bool:
+    """Whether shard 0, as it is, may be divided now."""
+    return may_split_at(first.shards, first.rf, now)
+
+
+def may_split_at(shards: int, rf: int, now: int) -> bool:
+    """The same, of so many shards, the first of which has its baseline at ``rf``: that of the last split, if any."""
+    rested = shards == 1 or now - rf >= PAUSE_BETWEEN_SPLITS_MS
+    return rested and shards < MOST_SHARDS
+
+
+def load_of(image: Image, failed: int) -> int:
+    """What a write is charged: each kilobyte of the item that is begun, and the conditions that failed before it."""
+    return WRITE * (image.kilobytes + failed)
