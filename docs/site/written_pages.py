@@ -44,6 +44,7 @@ _PART_OF = {
     "limiter": "limiters",
     "lease": "leases",
     "repository": "repositories",
+    "stores": "repositories",
     "models": "values",
     "exceptions": "errors",
 }
