@@ -66,6 +66,15 @@ def test_a_shard_that_can_bear_it_bears_it_alone(family: dict[Key, Image], delta
         assert {key: part for key, part in parts.items() if part} == ({home: {"tpm": delta}} if delta else {})
 
 
+def test_what_comes_back_goes_to_a_shard_that_is_not_in_debt() -> None:
+    """Or does not seem to be: others may have drawn later than the moment of the settlement."""
+    home, other = (bucket_key("ns", "key", "gpt", shard) for shard in (0, 1))
+    family = {home: shard_of(0, 2, -10), other: shard_of(1, 2, 20_000)}
+    assert placed(home, {"tpm": -1_000}, family, NOW) == ({home: {}, other: {"tpm": -1_000}}, frozenset())
+    family[other] = shard_of(1, 2, 30_000)
+    assert placed(home, {"tpm": -1_000}, family, NOW) == ({home: {"tpm": -1_000}, other: {"tpm": 0}}, {"tpm"})
+
+
 def test_shards_that_are_lost_owe_at_home() -> None:
     home, other = (bucket_key("ns", "key", "gpt", shard) for shard in (0, 1))
     family = {home: shard_of(0, 4, 0), other: shard_of(1, 4, 0)}

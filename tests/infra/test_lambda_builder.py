@@ -76,7 +76,9 @@ def test_only_our_own_modules_are_in_it(package: zipfile.ZipFile) -> None:
     assert {Path(name).suffix for name in names} == {".py"}
     parts = {part for name in names for part in name.split("/")[1:]}
     assert parts.isdisjoint({"cli", "manifests", "infra", "testing", "limiter", "lease", "sqlite", "memory"})
-    assert parts.isdisjoint({"store.py", "acquire.py", "settle.py", "write_queue.py"}), "the function takes from no bucket"
+    assert parts.isdisjoint({"store.py", "acquire.py", "settle.py", "write_queue.py"}), (
+        "the function takes from no bucket"
+    )
     assert [name for name in names if "asyncio" in name] == []
 
 

@@ -152,6 +152,11 @@ KEPT_SEEDS = [
     ("shards", 5280),
     # A bucket was deleted and began anew while it was divided: it got a shard that its new first one knew nothing of.
     ("shards up a tree", 6565),
+    # What came back to a shard that others had drawn from since was refused until the deadline.
+    ("spread", 882000722),
+    ("spread", 882000794),
+    # What came back to a bucket in debt was more than it can hold.
+    ("shards up a tree", 882000226),
     # What was settled on a limit that rests, together with a draw, was taken for a grant of it.
     ("shards", 990000133),
 ]

@@ -144,9 +144,9 @@ def shared_out(leg: Leg, owed: Mapping[str, int]) -> Iterator[tuple[int, Leg, Ma
 class Placed(NamedTuple):
     """What each shard bears of what is owed at one of them, by limit: taken if positive, given back if negative.
 
-    ``in_debt`` names the limits of which the whole bucket is in debt, before or after. Of those every shard has a
-    part, if only of nothing, and all parts must be written at once: one shard after the other, some would grant
-    meanwhile.
+    ``in_debt`` names the limits of which the whole bucket is in debt, before or after, or a shard that something comes
+    back to. Of those every shard has a part, if only of nothing, and all parts must be written at once: one shard
+    after the other, some would grant meanwhile.
     """
 
     parts: Mapping[Key, Mapping[str, int]]
@@ -182,6 +182,9 @@ def placed(home: Key, deltas: Mapping[str, int], family: Mapping[Key, Image], no
             shares = _taken(home, delta, levels)
         else:
             shares = _given_back(home, delta, held, levels)
+            if any(levels[key] < 0 for key in shares):
+                in_debt.add(name)
+                shares = dict.fromkeys(held, 0) | shares
         for key, part in shares.items():
             parts.setdefault(key, {})[name] = part
     return Placed(parts, frozenset(in_debt))
@@ -200,11 +203,14 @@ def _taken(home: Key, delta: int, levels: Mapping[Key, int]) -> dict[Key, int]:
 
 
 def _given_back(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapping[Key, int]) -> dict[Key, int]:
-    """To its shard as much as fits, the rest where most room is; what fits nowhere is lost at its ceiling."""
+    """To its shard as much as fits, the rest where most room is; what fits nowhere is lost at its ceiling.
+
+    A shard that is in debt, or seems so because others have drawn since, comes last: none leaves its debt alone.
+    """
     shares: dict[Key, int] = {}
     rest = delta
     rooms = {key: max(balance.bx - levels[key], 0) for key, balance in held.items()}
-    for key in sorted(rooms, key=lambda key: (key != home, -rooms[key])):
+    for key in sorted(rooms, key=lambda key: (levels[key] < 0, key != home, -rooms[key])):
         part = max(rest, -rooms[key])
         if part:
             shares[key] = part

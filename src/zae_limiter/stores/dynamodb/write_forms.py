@@ -194,12 +194,12 @@ def _move(
     delta = wish.deltas.get(balance.name, 0)
     up, down = max(-delta, 0), max(delta, 0)
     if balance.name in wish.exactly:
-        level = balance.level(now)
+        level = min(balance.level(now) - delta, balance.bx)
         write.demand(tk, "=", balance.tk)
         if delta or shift:
-            write.set(tk, level - delta - a + shift)
+            write.set(tk, level - a + shift)
         write.add(f"b_{balance.name}_tc", delta)
-        return _time_to_fill(limit, burst - level + delta, balance.shards)
+        return _time_to_fill(limit, burst - level, balance.shards)
     floor: int | None = None
     if wish.needed is not None and active:
         floor = wish.needed.get(balance.name, 0) - a
