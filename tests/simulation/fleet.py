@@ -29,7 +29,7 @@ from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 START_MS = 1_700_000_000_000
 MOST_REQUESTS = 5_000
 FASTEST_CLOCK_MS = 4_000
-"""How far a client follows others whose clocks are ahead (see ``images``)."""
+"""How far a client follows others whose clocks are ahead (see ``bucket_cache``)."""
 
 
 CORRECTED_MS = 3_000

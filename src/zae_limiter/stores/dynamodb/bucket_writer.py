@@ -194,7 +194,7 @@ class BucketWriter:
         *,
         guess: bool,
     ) -> UpdateParams:
-        """The same for a draw that is plain (see ``draws``)."""
+        """The same for a draw that is plain (see ``plain_draw``)."""
         memory = self.images.get(key)
         shape, values = plain_draw(
             image,

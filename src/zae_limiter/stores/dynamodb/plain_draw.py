@@ -1,9 +1,9 @@
-"""The write of nearly every acquire: a draw from an undivided bucket that obeys the terms it is drawn by, and in which
-no limit rests. Pure.
+"""The write of nearly every acquire: a draw from an undivided bucket that obeys the terms it is drawn by, and in
+which no limit rests. Pure.
 
-It is the write that :func:`~zae_limiter.stores.dynamodb.write_forms.update` makes, told without putting it together step by
-step: the forms that the limits take name its shape, and what is left are the numbers. ``writes`` has the theory, and a
-test holds the two against each other.
+It is the write that :func:`~zae_limiter.stores.dynamodb.write_forms.update` makes, told without putting it together
+step by step: the forms that the limits take name its shape, and what is left are the numbers. ``write_forms`` has
+the theory, and a test holds the two against each other.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Line:
 
 
 def encoded(params: Mapping[str, Any]) -> bytes:
-    """A call's parameters as they are sent. Some know that themselves (see ``updates``)."""
+    """A call's parameters as they are sent. Some know that themselves (see ``expressions``)."""
     written: Callable[[], bytes] | None = getattr(params, "written", None)
     return _encode(params).encode() if written is None else written()
 
