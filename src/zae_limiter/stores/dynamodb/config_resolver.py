@@ -34,8 +34,8 @@ class Standing(NamedTuple):
     """How an entity stands on a resource: its limits (``leg`` is ``None`` without any), and its parent.
 
     ``cv`` is the version its bucket is to carry. The end of it, the ``way``, has the versions of the ancestors
-    without limits between its bucket and the next one above (see ``config_versions``); ``passed_by`` is what it is itself to
-    such a way. ``read_at`` is the moment at which the reading began.
+    without limits between its bucket and the next one above (see ``config_versions``); ``passed_by`` is what it is
+    itself to such a way. ``read_at`` is the moment at which the reading began.
     """
 
     entity_id: str
