@@ -25,7 +25,7 @@ def written_together(table: Table, others: int, *, done: bool) -> tuple[int, int
     image = table.image("key")
     assert image is not None
     for booking in bookings:
-        booking.image, booking.now, booking.nonce = image, table.now, client.space.marks.nonce(table.now)
+        booking.image, booking.now, booking.nonce = image, table.now, client.space.namespace.marks.nonce(table.now)
     lost: list[Call] = []
 
     def hear(call: Call) -> NoAnswer | None:
@@ -39,7 +39,7 @@ def written_together(table: Table, others: int, *, done: bool) -> tuple[int, int
 
     before = table.counters("key")
     until = client.run(client.store.asking.window())
-    ended = run_hearing(client.space._write_for_all(bookings, image, until), table, hear)
+    ended = run_hearing(client.space.batching._write_for_all(bookings, image, until), table, hear)
     assert ended.error is None
     assert lost
     after = table.counters("key")

@@ -366,7 +366,7 @@ def test_a_debt_that_a_division_did_not_see_is_halved_all_the_same(stage: Stage)
     with limiter.acquire("key", "gpt", {"tpm": 6_400}) as lease:
         store = stage.opened[0]
         driver = SyncDriver(machine_clock, store.perform)
-        key = bucket_key(driver.run(store.space("default").ns()), "key", "gpt")
+        key = bucket_key(driver.run(store.space("default").namespace.ns()), "key", "gpt")
         until = driver.run(store.asking.window())
         seen = driver.run(store.asking.get(key, until))
         assert seen is not None

@@ -11,7 +11,16 @@ from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineT
 from zae_limiter.stores.dynamodb.table_client import Asking, Window
 from zae_limiter.stores.dynamodb.write_ids import Marks
 
-ITEMS = [{"SK": {"S": f"BUCKET#{number}"}} for number in range(5)]
+PARTITION = "ns/ENTITY#key"
+ITEMS = [
+    {
+        "PK": {"S": f"ns/BUCKET#key#gpt#{number}"},
+        "SK": {"S": "#STATE"},
+        "GSI3PK": {"S": PARTITION},
+        "GSI3SK": {"S": f"BUCKET#gpt#{number}"},
+    }
+    for number in range(5)
+]
 PAGES = {None: (0, 2), 1: (2, 2), 2: (2, 5)}
 """By where a page starts: which items it has. The second one has none, as pages of real tables may."""
 
@@ -49,7 +58,7 @@ def asking() -> Asking:
 
 
 def test_every_page_is_read_in_order_and_has_a_time_of_its_own(asking: Asking) -> None:
-    found, calls, looks = answers(asking.query_all("pk", index="GSI3", prefix="BUCKET#"))
+    found, calls, looks = answers(asking.query_all(PARTITION, index="GSI3", prefix="BUCKET#"))
     assert found == ITEMS
     assert looks == len(calls) == len(PAGES)
     assert [call.give_up_at for call in calls] == [2_000, 4_000, 6_000]
@@ -57,6 +66,6 @@ def test_every_page_is_read_in_order_and_has_a_time_of_its_own(asking: Asking) -
 
 
 def test_within_a_window_all_pages_share_its_time(asking: Asking) -> None:
-    found, calls, looks = answers(asking.query_all("pk", Window(0, 700, 1, 1), between=("BUCKET#0", "BUCKET#9")))
+    found, calls, looks = answers(asking.query_all(PARTITION, Window(0, 700, 1, 1), between=("BUCKET#0", "BUCKET#9")))
     assert (found, looks) == (ITEMS, 0)
     assert [call.give_up_at for call in calls] == [700] * len(PAGES)
