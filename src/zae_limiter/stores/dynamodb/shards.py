@@ -32,7 +32,7 @@ from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RING, Image, image_of
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
+from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, demand_same_resting
 from zae_limiter.stores.dynamodb.write_load import GAUGE_TK, WRITE, gauge_attributes
 from zae_limiter.stores.protocol import Leg
@@ -223,16 +223,23 @@ def _given_back(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapp
 def _as_debt(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapping[Key, int]) -> dict[Key, int]:
     """So that every shard owes its share of what the whole bucket owes then, or nothing if that is nothing."""
     after = sum(levels.values()) - delta
-    owed = {key: share(max(-after, 0), balance.shard, balance.shards) for key, balance in held.items()}
+    owed = _by_refill(max(-after, 0), held)
     shares = {key: levels[key] + owed[key] for key in held}
-    rest = delta - sum(shares.values())
-    if rest < 0:  # out of debt, and more comes back
+    if after > 0:  # out of debt, and more comes back
         cleared = {key: level - shares[key] for key, level in levels.items()}
-        for key, part in _given_back(home, rest, held, cleared).items():
+        for key, part in _given_back(home, -after, held, cleared).items():
             shares[key] += part
-    elif rest:  # of shards that are lost
-        shares[home] += rest
     return shares
+
+
+def _by_refill(debt: int, held: Mapping[Key, Balance]) -> dict[Key, int]:
+    """What each shard owes of a debt, by what it gets of the refill. Some shards may be lost."""
+    parts = {key: MOST_SHARDS // balance.shards for key, balance in held.items()}
+    whole = sum(parts.values())
+    owed = {key: debt * part // whole for key, part in parts.items()}
+    for key in list(owed)[: debt - sum(owed.values())]:
+        owed[key] += 1
+    return owed
 
 
 def over_shards(family: Sequence[Image | None], terms: Terms, now: int) -> tuple[Balance, ...]:
