@@ -48,7 +48,7 @@ def test_all_of_it_is_borne_and_a_debt_by_every_shard(family: dict[Key, Image], 
     if in_debt:
         assert borne.keys() == family.keys(), "each must be as it was seen"
     if whole < delta:
-        assert after == {key: -share(delta - whole, image.shard, image.shards) for key, image in family.items()}, (
+        assert all(abs(after[key] * image.shards + delta - whole) <= image.shards for key, image in family.items()), (
             "each owes its share"
         )
     else:
@@ -75,9 +75,9 @@ def test_what_comes_back_goes_to_a_shard_that_is_not_in_debt() -> None:
     assert placed(home, {"tpm": -1_000}, family, NOW) == ({home: {"tpm": -1_000}, other: {"tpm": 0}}, {"tpm"})
 
 
-def test_shards_that_are_lost_owe_at_home() -> None:
+def test_of_a_bucket_that_has_lost_shards_the_others_owe_all() -> None:
     home, other = (bucket_key("ns", "key", "gpt", shard) for shard in (0, 1))
     family = {home: shard_of(0, 4, 0), other: shard_of(1, 4, 0)}
     parts, in_debt = placed(home, {"tpm": 1_000}, family, NOW)
     assert in_debt == {"tpm"}
-    assert parts == {home: {"tpm": 750}, other: {"tpm": 250}}
+    assert parts == {home: {"tpm": 500}, other: {"tpm": 500}}

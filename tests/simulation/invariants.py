@@ -277,6 +277,9 @@ class Oracle:
             was = before.limits.get(name)
             delta = held.tc - (before.counted(name, stamp(mark)) if was is None else was.tc)
             if was is None:
+                siblings = [self.references[shard] for shard in self.families.places(place)]
+                if any(name in one.terms and one.level(name, t) < 0 for one in siblings):
+                    self._uneven.add((owner_of(place), name))
                 reference.begin(name, held.terms, t, delta)
             else:
                 if (fills or was.terms != held.terms) and after.shards > 1 and reference.level(name, t) < 0:

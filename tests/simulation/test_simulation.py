@@ -157,6 +157,12 @@ KEPT_SEEDS = [
     ("spread", 882000794),
     # What came back to a bucket in debt was more than it can hold.
     ("shards up a tree", 882000226),
+    # A debt that was to be written to all shards was written, by its mark, to the undivided bucket that came after.
+    ("shards up a tree", 883000355),
+    # The share that lost shards would owe was all owed by one of those that are left.
+    ("shards up a tree", 883000391),
+    # A limit reached one shard while another one of the bucket was in debt of it already.
+    ("everything", 883000039),
     # What was settled on a limit that rests, together with a draw, was taken for a grant of it.
     ("shards", 990000133),
 ]

@@ -40,7 +40,7 @@ class Booking:
     doubtful = False
     """It may have been done: an answer was lost."""
     joint = False
-    """Its mark is that of a write for several: it must not be written alone by that."""
+    """Its mark is that of a write for several callers, or to several shards: it is not written alone by that."""
     untold = False
     """Nobody can tell any more whether a lost try of it was done."""
     anchor: str | None = None

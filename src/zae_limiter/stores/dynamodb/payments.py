@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from zae_limiter.bucket import Balance, share
+from zae_limiter.bucket import Balance
 from zae_limiter.stores.dynamodb.items import Image
-from zae_limiter.stores.dynamodb.keys import Key
+from zae_limiter.stores.dynamodb.keys import MOST_SHARDS, Key
 from zae_limiter.stores.protocol import Leg
 
 
@@ -128,13 +128,20 @@ def _given_back(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapp
 def _as_debt(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapping[Key, int]) -> dict[Key, int]:
     """So that every shard owes its share of what the whole bucket owes then, or nothing if that is nothing."""
     after = sum(levels.values()) - delta
-    owed = {key: share(max(-after, 0), balance.shard, balance.shards) for key, balance in held.items()}
+    owed = _by_refill(max(-after, 0), held)
     shares = {key: levels[key] + owed[key] for key in held}
-    rest = delta - sum(shares.values())
-    if rest < 0:  # out of debt, and more comes back
+    if after > 0:  # out of debt, and more comes back
         cleared = {key: level - shares[key] for key, level in levels.items()}
-        for key, part in _given_back(home, rest, held, cleared).items():
+        for key, part in _given_back(home, -after, held, cleared).items():
             shares[key] += part
-    elif rest:  # of shards that are lost
-        shares[home] += rest
     return shares
+
+
+def _by_refill(debt: int, held: Mapping[Key, Balance]) -> dict[Key, int]:
+    """What each shard owes of a debt, by what it gets of the refill. Some shards may be lost."""
+    parts = {key: MOST_SHARDS // balance.shards for key, balance in held.items()}
+    whole = sum(parts.values())
+    owed = {key: debt * part // whole for key, part in parts.items()}
+    for key in list(owed)[: debt - sum(owed.values())]:
+        owed[key] += 1
+    return owed

@@ -181,15 +181,18 @@ class Bookings:
         try:
             reasons = yield from self.asking.transact(writes, until, doubts)
         except (Refused, NoAnswer):
-            booking.doubtful = bool(doubts)
+            booking.doubtful = booking.joint = bool(doubts)
             raise
         except BaseException:
-            booking.doubtful = True
+            booking.doubtful = booking.joint = True
             raise
         booking.tries += 1
         if reasons:
-            booking.doubtful = bool(doubts)
             booking.image = None
+            if doubts:
+                booking.doubtful = booking.joint = True
+            else:
+                booking.begin_anew(self.marks.nonce(now))
             return
         booking.done = True
         for key, deltas in parts.items():
