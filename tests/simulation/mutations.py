@@ -205,7 +205,7 @@ def a_refused_creation_forgets_its_doubt(patch: pytest.MonkeyPatch) -> None:
     original = Asking.transact
 
     def transact(self: Any, writes: Any, until: Any, doubts: Any = None) -> Iterator[Any]:
-        reasons = yield from original(self, write_forms, until, doubts)
+        reasons = yield from original(self, writes, until, doubts)
         if doubts is not None:
             doubts.clear()
         return reasons
