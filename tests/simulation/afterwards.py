@@ -59,7 +59,7 @@ def _check_granted(fleet: Fleet, world: World, entity: str, resource: str, askin
             wanted[limit.name] = min(wanted.get(limit.name, limit.burst), limit.burst)
     own = look.legs[0].names
     draw = Draw(entity, resource, {name: amount for name, amount in wanted.items() if name in own})
-    longest_wait = _longest_wait(fleet)
+    longest_wait = _longest_wait(fleet, look)
     outcome = fleet.at_once((asking or _stranger(fleet)).space.draw(draw, fleet.now))
     if isinstance(outcome, Denial) and outcome.wait_ms is not None:
         if outcome.wait_ms > longest_wait:
@@ -70,8 +70,11 @@ def _check_granted(fleet: Fleet, world: World, entity: str, resource: str, askin
         raise Violation(NEVER_FOR_EVER, world.place_of((entity, resource)), f"{draw} was refused: {outcome}")
 
 
-def _longest_wait(fleet: Fleet) -> float:
-    """How long a denial may be where a wrong clock has written: a bucket that owes goes on from what it owed then."""
+def _longest_wait(fleet: Fleet, look: Look) -> float:
+    """How long a denial may be where a wrong clock has written: a bucket that owes goes on from what it owed then.
+
+    And what was raised is filled from what it was, at most from nothing.
+    """
     oracle, now = fleet.oracle, fleet.now
     astray = [place for place in oracle.references if oracle.is_far_ahead(place, now)]
     if not astray:
@@ -81,7 +84,12 @@ def _longest_wait(fleet: Fleet) -> float:
         for place in astray
         for name in oracle.references[place].positions
     ]
-    return max(waits) + TOLERATED_MS
+    raised = [
+        limit.burst * limit.refill_period_seconds * 1000 / limit.refill_amount
+        for leg in look.legs
+        for limit in leg.limits
+    ]
+    return max([*waits, *raised]) + TOLERATED_MS
 
 
 def _stranger(fleet: Fleet) -> Client:

@@ -163,6 +163,11 @@ KEPT_SEEDS = [
     ("shards up a tree", 883000391),
     # A limit reached one shard while another one of the bucket was in debt of it already.
     ("everything", 883000039),
+    # A settlement took the moment of a wrong clock from one shard, and what that seemed to owe to all of them.
+    ("given clocks over shards", 2026111804),
+    ("given clocks over shards", 2026111814),
+    # What was raised is filled from what it was, which takes longer than what was lowered: an imprecise oracle.
+    ("given clocks", 2026111759),
     # What was settled on a limit that rests, together with a draw, was taken for a grant of it.
     ("shards", 990000133),
 ]

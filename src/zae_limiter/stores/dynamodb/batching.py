@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
+from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, Booking, BucketWriter, Seen, Verdict, answers_of
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import Image
@@ -40,7 +41,7 @@ def joined(image: Image, bookings: Sequence[Booking], now: int, guesses: Mapping
     """Those of ``bookings`` that the bucket seems to hold together; if none, the first alone: it will be told."""
     settled = [booking for booking in bookings if booking.needed is None]
     draws = [booking for booking in bookings if booking.needed is not None]
-    if image.shards > 1:
+    if image.shards > 1 and not is_far_ahead(image, now):
         return _joined_on_shard(image, settled, draws, now, guesses)
     deltas: dict[str, int] = {}
     back: dict[str, int] = {}

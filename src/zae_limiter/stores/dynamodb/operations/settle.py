@@ -123,9 +123,11 @@ class Bookings:
     def _share_out(self, booking: Booking, image: Image, now: int, until: Window) -> Plan[list[Booking] | None]:
         """Let other shards bear what its own cannot: by bookings of their own, or, if it is a debt, with it at once.
 
-        Nothing (``None``): it was written, or is to be looked at again.
+        Nothing (``None``): it was written, or is to be looked at again. A shard that a wrong clock has written, and
+        that cannot be brought back yet, bears alone what is booked there: what it seems to owe is no debt of the
+        others.
         """
-        if fits(image, booking.deltas, now):
+        if fits(image, booking.deltas, now) or is_far_ahead(image, now):
             return []
         if booking.doubtful:
             yield from self._make_sure(booking, now, until)
@@ -134,10 +136,11 @@ class Bookings:
         if not booking.tries:
             family = {key: memory.image for key in placed_by if (memory := self.images.get(key)) is not None}
         if len(family) < len(placed_by) or placed(booking.key, booking.deltas, family, now).in_debt:
-            family = yield from self._look_at_family(booking.key, now, until)
-            if booking.key not in family:
-                booking.image = None  # it is gone: the first speaks for it
-                return None
+            found = yield from self._look_at_family(booking.key, now, until)
+            booking.image = found.get(booking.key)
+            if booking.image is None or is_far_ahead(booking.image, now):
+                return None  # it is gone, and the first speaks for it; or it is looked at again
+            family = {key: one for key, one in found.items() if not is_far_ahead(one, now)}
         parts, in_debt = placed(booking.key, booking.deltas, family, now)
         if in_debt:
             yield from self._write_together(booking, family, now, until)
@@ -153,7 +156,7 @@ class Bookings:
         return others
 
     def _look_at_family(self, key: Key, now: int, until: Window) -> Plan[dict[Key, Image]]:
-        """All shards of a bucket that are there, as they are."""
+        """All shards of a bucket that are there, as they are; those that a wrong clock has written go on from now."""
         first = shard_key(key, 0)
         family: dict[Key, Image] = {}
         seen: set[Key] = set()
@@ -161,7 +164,10 @@ class Bookings:
             found = yield from self.asking.get_all(unseen, until)
             seen.update(unseen)
             for shard, item in found.items():
-                family[shard] = yield from self.writer.see(shard, image_of(item), now)
+                image = yield from self.writer.see(shard, image_of(item), now)
+                there = yield from self.propagation.bring_back(shard, image, now, until)
+                if there is not None:
+                    family[shard] = there
         return family
 
     def _write_together(self, booking: Booking, family: Mapping[Key, Image], now: int, until: Window) -> Plan[None]:
@@ -221,7 +227,13 @@ class Bookings:
         return self.writer.params(
             booking.key,
             image,
-            Wish(booking.deltas, grants=booking.grants, rebase=sure, held=image.shards > 1, owed=booking.leg.limits),
+            Wish(
+                booking.deltas,
+                grants=booking.grants,
+                rebase=sure,
+                held=image.shards > 1 and not is_far_ahead(image, now),
+                owed=booking.leg.limits,
+            ),
             max(now, image.rf + 1) if sure else now,
             booking.nonce,
             until,
