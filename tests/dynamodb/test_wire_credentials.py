@@ -347,3 +347,12 @@ def test_the_skew_is_told() -> None:
         transport.call("GetItem", ASKED, 5.0)
         assert transport.last_date_skew_s == pytest.approx(100, abs=2)
         transport.close()
+
+
+def test_a_caller_that_saw_none_and_comes_late_does_not_cause_another_look() -> None:
+    cupboard = Cupboard(FIRST)
+    keeper = Keeper(cupboard)
+    assert keeper.current() is None
+    first = keeper.fetching().result(20)
+    assert keeper.fetching().result(20) == first  # it saw none, too, and asks only now
+    assert cupboard.fetched == 1

@@ -141,7 +141,7 @@ class Oracle:
             return  # by the machine's time it was full; what a wrong clock took from the future is gone with it
         for name in reference.positions:
             full_at = reference.full_at(name)
-            if full_at > at:
+            if full_at > at + self.fastest_clock_ms:  # one who is ahead fills it up to a ceiling of that moment
                 raise Violation(
                     EXPIRY, place, f"{name} held {reference.level(name, at)} and is full in {full_at - at} ms"
                 )

@@ -79,8 +79,8 @@ class Entrance:
         return ready
 
     def making_ready(self, service: str) -> Future[Access]:
-        """The access to ``service``, when it is ready. That may fail."""
-        return self._errands[service].run()
+        """The access to ``service``, when it is ready: that of another caller, if one was faster. That may fail."""
+        return self._errands[service].run(unless_done=service in self._ready)
 
     @property
     def date_skew_s(self) -> float | None:

@@ -110,8 +110,11 @@ class Keeper:
         return kept
 
     def fetching(self) -> Future[Credentials]:
-        """The credentials, when they are there. That may fail."""
-        return self._fetching.run()
+        """The credentials, when they are there. That may fail.
+
+        Another caller may have brought them since this one saw that they are missing: then they are not fetched twice.
+        """
+        return self._fetching.run(unless_done=self._kept is not None and not self._source.is_over())
 
     def has_others_than(self, refused: Credentials) -> bool:
         """Whether there are other credentials than those that were refused."""
