@@ -166,7 +166,7 @@ KEPT_SEEDS = [
     # A settlement took the moment of a wrong clock from one shard, and what that seemed to owe to all of them.
     ("given clocks over shards", 2026111804),
     ("given clocks over shards", 2026111814),
-    # A client whose clock is ahead gave back up to the ceiling of its moment, right before expiry: an imprecise oracle.
+    # A client whose clock is ahead filled it up to the ceiling of its moment, right before expiry: the oracle.
     ("expiry", 2026112016),
     # What was raised is filled from what it was, which takes longer than what was lowered: an imprecise oracle.
     ("given clocks", 2026111759),
