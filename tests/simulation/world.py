@@ -334,9 +334,10 @@ class World:
             return
         oracle = self.fleet.oracle
         for leg in grant.legs:
-            born_at = oracle.born_at(self.place_of((leg.entity_id, leg.resource)))
+            place = self.place_of((leg.entity_id, leg.resource))
+            born_at = oracle.born_at(place)
             if born_at is not None and born_at + oracle.index_lag_ms <= asked_at:
-                raise Violation(NOTICE, None, f"{draw} was granted in a namespace that was deleted at {closed_at}")
+                raise Violation(NOTICE, place, f"{draw} was granted in a namespace that was deleted at {closed_at}")
 
     def recover_namespace(self) -> None:
         """Let the namespace be used again, if it is deleted."""
