@@ -168,6 +168,8 @@ KEPT_SEEDS = [
     ("given clocks over shards", 2026111814),
     # A client whose clock is ahead filled it up to the ceiling of its moment, right before expiry: the oracle.
     ("expiry", 2026112016),
+    # A settlement at a shard that its client did not know of yet.
+    ("shards", 4026111686),
     # What was raised is filled from what it was, which takes longer than what was lowered: an imprecise oracle.
     ("given clocks", 2026111759),
     # What was settled on a limit that rests, together with a draw, was taken for a grant of it.

@@ -135,7 +135,8 @@ class Bookings:
         family, placed_by = {}, self.images.shards_of(shard_key(booking.key, 0))
         if not booking.tries:
             family = {key: memory.image for key in placed_by if (memory := self.images.get(key)) is not None}
-        if len(family) < len(placed_by) or placed(booking.key, booking.deltas, family, now).in_debt:
+        known = booking.key in family and len(family) == len(placed_by)
+        if not known or placed(booking.key, booking.deltas, family, now).in_debt:
             found = yield from self._look_at_family(booking.key, now, until)
             booking.image = found.get(booking.key)
             if booking.image is None or is_far_ahead(booking.image, now):
