@@ -33,7 +33,7 @@ from presenting import OUT, circumstances
 
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.stores.dynamodb.bucket_cache import MAX_BUCKETS
-from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN
+from zae_limiter.stores.sqlite.row_cache import MAX_KNOWN
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sqlite"))
 

@@ -15,7 +15,7 @@ from zae_limiter.cli.parsing.moments import parse_moment
 from zae_limiter.cli.parsing.pairs import parse_notes
 from zae_limiter.cli.views.words import duration, limit_in_words
 from zae_limiter.manifests.limit_syntax import period_of
-from zae_limiter.stores.ulid import ulid
+from zae_limiter.stores.audit_events import ulid
 
 NOW = 1_767_225_600_000  # 2026-01-01
 

@@ -14,7 +14,7 @@ from together import PATIENCE_S
 
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.repository.sync_repository import SyncRepository
-from zae_limiter.stores.sqlite import upkeep
+from zae_limiter.stores.sqlite import maintenance
 from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.stores.windows import DAY_MS
 from zae_limiter.testing import FakeClock
@@ -141,25 +141,25 @@ def test_acquires_go_on_while_thousands_of_buckets_are_removed(aging: Aging) -> 
 
 
 def test_expiry_and_checkpoints_come_by_themselves(aging: Aging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "SWEEP_EVERY_S", 0)
-    monkeypatch.setattr(upkeep, "CHECKPOINT_AT_BYTES", 2**16)
+    monkeypatch.setattr(maintenance, "SWEEP_EVERY_S", 0)
+    monkeypatch.setattr(maintenance, "CHECKPOINT_AT_BYTES", 2**16)
     for number in range(50):
         aging.take(f"old-{number}")
     aging.clock.advance(DAY)
     give_up = time.monotonic() + PATIENCE_S
     while aging.buckets() != {"key"}:
-        for _ in range(upkeep.COMMITS_BETWEEN_LOOKS):
+        for _ in range(maintenance.COMMITS_BETWEEN_LOOKS):
             aging.take("key", 0)
         assert time.monotonic() < give_up
     assert aging.rows("usage") == 51
 
 
 def test_the_log_starts_over_again_and_again(aging: Aging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "CHECKPOINT_AT_BYTES", 2**18)
+    monkeypatch.setattr(maintenance, "CHECKPOINT_AT_BYTES", 2**18)
     largest = 0
     for _ in range(40):
-        for _ in range(upkeep.COMMITS_BETWEEN_LOOKS):
+        for _ in range(maintenance.COMMITS_BETWEEN_LOOKS):
             aging.take("key", 0)
         largest = max(largest, os.stat(f"{aging.path}-wal").st_size)
-    written = 40 * upkeep.COMMITS_BETWEEN_LOOKS * 4096
+    written = 40 * maintenance.COMMITS_BETWEEN_LOOKS * 4096
     assert largest < written / 3

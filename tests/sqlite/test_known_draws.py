@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zae_limiter import Limit, SyncRateLimiter, ZAELimiterError
-from zae_limiter.stores.sqlite import known_rows
+from zae_limiter.stores.sqlite import row_cache
 from zae_limiter.testing import FakeClock
 
 LIMITS = {
@@ -146,5 +146,5 @@ def test_only_so_many_rows_are_known(tmp_path: Path, monkeypatch: Any) -> None:
             pass
     store: Any = client._core.store
     known = store._connections._open["write"].tables["default"].known
-    assert len(known) + len(known._old) <= 10 < known_rows.MAX_KNOWN
+    assert len(known) + len(known._old) <= 10 < row_cache.MAX_KNOWN
     client.close()

@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zae_limiter.bucket import MILLI, Balance, build_limit_status
-from zae_limiter.divided import Divided
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.judging import limit_level
+from zae_limiter.sharded_balance import Divided
+from zae_limiter.stores.limit_statuses import limit_level
 
 mixed_trees = st.sampled_from(
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zae_limiter.repository.lines import GRACE_MS, BucketKey, Lines, Patience, Ticket
+from zae_limiter.repository.wait_queue import GRACE_MS, BucketKey, Lines, Patience, Ticket
 
 KEY: BucketKey = ("key-1", "gpt-4")
 OTHER: BucketKey = ("key-2", "gpt-4")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zae_limiter.stores.embedded.recent import Recent
+from zae_limiter.stores.embedded.bounded_dict import Recent
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30))))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from zae_limiter import Limit, SyncRateLimiter, ZAELimiterError
 from zae_limiter.bucket import Bucket
-from zae_limiter.stores.memory.shortcut import shortcut
+from zae_limiter.stores.memory.fast_draw import shortcut
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.testing import FakeClock, sync_memory_limiter
 

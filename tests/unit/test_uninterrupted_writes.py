@@ -12,7 +12,7 @@ from types import CodeType
 
 import pytest
 
-from zae_limiter.stores.memory.shortcut import MOST_LIMITS, _maker
+from zae_limiter.stores.memory.fast_draw import MOST_LIMITS, _maker
 
 NEVER_INTERRUPTED = (
     "BINARY_OP",

@@ -12,7 +12,7 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
 from zae_limiter.repository.core import Core
-from zae_limiter.repository.lines import Patience, Ticket
+from zae_limiter.repository.wait_queue import Patience, Ticket
 from zae_limiter.running.clocks import timer_of
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitBell, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt

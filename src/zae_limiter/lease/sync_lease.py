@@ -7,8 +7,8 @@ from typing import Self
 
 from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.admission import refusal
-from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase
-from zae_limiter.running.twins import returned
+from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase
+from zae_limiter.running.sync_async import returned
 
 
 class SyncLease(LeaseBase):

@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from zae_limiter.lease.lease import Lease
-from zae_limiter.limiter.verbs import LimiterVerbs
+from zae_limiter.limiter.limiter_verbs import LimiterVerbs
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.repository import AsyncData, Repository
-from zae_limiter.running.twins import awaited
+from zae_limiter.running.sync_async import awaited
 
 
 class RateLimiter(LimiterVerbs[Lease], AsyncData):

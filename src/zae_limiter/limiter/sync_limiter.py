@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from zae_limiter.lease.sync_lease import SyncLease
-from zae_limiter.limiter.verbs import LimiterVerbs
+from zae_limiter.limiter.limiter_verbs import LimiterVerbs
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.sync_repository import SyncData, SyncRepository
-from zae_limiter.running.twins import returned
+from zae_limiter.running.sync_async import returned
 
 
 class SyncRateLimiter(LimiterVerbs[SyncLease], SyncData):

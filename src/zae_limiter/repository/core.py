@@ -10,7 +10,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.events import Event, Observer, StoreCalled
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.repository.arguments import check_seconds
-from zae_limiter.repository.lines import lines_at
+from zae_limiter.repository.wait_queue import lines_at
 from zae_limiter.running.clocks import Clock, machine_clock
 from zae_limiter.running.plan import READ_TIMER, Plan
 from zae_limiter.stores.open_store import open_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.stores.ulid import DIGITS, moment_of
+from zae_limiter.stores.audit_events import DIGITS, moment_of
 
 _FORM = re.compile(rf"[0-7][{DIGITS}]{{9,25}}")
 

@@ -25,8 +25,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.divided import Divided
 from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.sharded_balance import Divided
 from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.expressions import Update

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.embedded.recent import Recent
-from zae_limiter.stores.judging import no_limits
+from zae_limiter.stores.embedded.bounded_dict import Recent
+from zae_limiter.stores.limit_statuses import no_limits
 from zae_limiter.stores.protocol import Leg, Scope, scopes_for
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.directory import DirectoryVerbs
-from zae_limiter.stores.embedded.draws import DrawVerbs, by_the_clock
-from zae_limiter.stores.embedded.reports import ReportVerbs
+from zae_limiter.stores.embedded.bucket_verbs import DrawVerbs, by_the_clock
+from zae_limiter.stores.embedded.config_verbs import DirectoryVerbs
+from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.memory.shortcut import shortcut
+from zae_limiter.stores.memory.fast_draw import shortcut
 from zae_limiter.stores.memory.tables import InOrder, MemoryTables
 from zae_limiter.stores.protocol import Draw, Folded, Grant, Outcome, Posting, Settlement, Shortcut
 from zae_limiter.stores.refusals import not_deleted_yet
@@ -111,7 +111,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.identity = ("memory", next(_SERIALS))
-        self._lock = threading.RLock()  # never taken twice; it knows its owner, see ``shortcut.py``
+        self._lock = threading.RLock()  # never taken twice; it knows its owner, see ``fast_draw.py``
         self._names: InOrder[str] = InOrder()
         self._serial = 0
         self._namespaces: dict[str, tuple[NamespaceInfo, MemoryTables]] = {}

@@ -18,6 +18,7 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import AuditEvent
+from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import (
     AUDIT_RETENTION_MS,
@@ -27,7 +28,6 @@ from zae_limiter.stores.embedded.tables import (
     begin_hour,
 )
 from zae_limiter.stores.protocol import Config, Scope
-from zae_limiter.stores.ulid import ulid
 from zae_limiter.stores.windows import Counters, counted
 
 logger = logging.getLogger("zae_limiter")

@@ -121,7 +121,7 @@ class Connections:
             version_of(connection, self.path)  # before anything is changed: the file may be somebody else's
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")  # never in the way of an acquire: upkeep.py
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # never in the way of an acquire: maintenance.py
             connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
         except BaseException:
             connection.close()

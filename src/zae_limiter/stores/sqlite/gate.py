@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 
 try:
     import fcntl
@@ -134,3 +135,15 @@ def _try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+FIRST_PAUSE_S = 0.000_05
+LONGEST_PAUSE_S = 0.001
+
+
+def pauses() -> Iterator[float]:
+    """How long to wait between tries: little by little longer."""
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(pause * 1.5, LONGEST_PAUSE_S)

@@ -22,19 +22,19 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
-from zae_limiter.stores.embedded.directory import DirectoryVerbs
-from zae_limiter.stores.embedded.draws import LEFT_AS_IT_IS, DrawVerbs, WrittenAhead, by_the_clock
-from zae_limiter.stores.embedded.recent import Recent
-from zae_limiter.stores.embedded.reports import ReportVerbs
+from zae_limiter.stores.embedded.bounded_dict import Recent
+from zae_limiter.stores.embedded.bucket_verbs import LEFT_AS_IT_IS, DrawVerbs, WrittenAhead, by_the_clock
+from zae_limiter.stores.embedded.config_verbs import DirectoryVerbs
+from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, Posting, Receipt, Settlement, Shortcut
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
-from zae_limiter.stores.sqlite.gate import Gate
-from zae_limiter.stores.sqlite.known_draws import KnownDraw
-from zae_limiter.stores.sqlite.pauses import pauses
-from zae_limiter.stores.sqlite.registry import RegistryVerbs
+from zae_limiter.stores.sqlite.gate import Gate, pauses
+from zae_limiter.stores.sqlite.maintenance import Upkeep
+from zae_limiter.stores.sqlite.namespace_verbs import RegistryVerbs
+from zae_limiter.stores.sqlite.optimistic_draw import KnownDraw
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import (
     Read,
@@ -42,7 +42,6 @@ from zae_limiter.stores.sqlite.transactions import (
     Transaction,
     Write,
 )
-from zae_limiter.stores.sqlite.upkeep import Upkeep
 
 Result = TypeVar("Result")
 

@@ -10,11 +10,12 @@ from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
-from zae_limiter.stores.embedded.recent import Recent
+from zae_limiter.stores.audit_events import ulid
+from zae_limiter.stores.embedded.bounded_dict import Recent
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow, begin_hour
 from zae_limiter.stores.protocol import Config, Scope
-from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN, NEVER_MS, KnownBucket
+from zae_limiter.stores.sqlite.row_cache import MAX_KNOWN, NEVER_MS, KnownBucket
 from zae_limiter.stores.sqlite.rows import (
     audit_from_row,
     bucket_from_row,
@@ -30,7 +31,6 @@ from zae_limiter.stores.sqlite.rows import (
     tokens_to_text,
     usage_from_row,
 )
-from zae_limiter.stores.ulid import ulid
 from zae_limiter.stores.windows import HOUR_MS, Counters
 
 EXPIRY_STEP_MS = HOUR_MS

@@ -18,7 +18,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
 from zae_limiter.running.plan import READ_CLOCK, Plan, assign
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
-from zae_limiter.stores.judging import check_names, denial, limit_level, statuses_of
+from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, statuses_of
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
 

@@ -1,12 +1,12 @@
 """Every data method of the public API, written once: check the arguments, ask the store.
 
-The plan methods here become the methods of the async and sync facades (``running.twins``), so their
+The plan methods here become the methods of the async and sync facades (``running.sync_async``), so their
 docstrings are the public ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from zae_limiter.models.choices import OnUnavailable, WindowType, check_choice
@@ -37,7 +37,6 @@ from zae_limiter.repository.arguments import (
     check_subject,
 )
 from zae_limiter.repository.core import Core
-from zae_limiter.repository.summary import summarize
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.protocol import EntityChange, Scope, UsageQuery
 
@@ -390,4 +389,21 @@ def usage_query(
         None if window_type is None else check_choice(WindowType, window_type, "window_type"),
         check_moment(start_time, "start_time"),
         check_moment(end_time, "end_time"),
+    )
+
+
+def summarize(snapshots: Sequence[UsageSnapshot]) -> UsageSummary:
+    """Totals, averages per window, first and last start."""
+    total: dict[str, int] = {}
+    for snapshot in snapshots:
+        for name, amount in snapshot.counters.items():
+            total[name] = total.get(name, 0) + amount
+    starts = [snapshot.window_start for snapshot in snapshots]
+    return UsageSummary(
+        snapshot_count=len(snapshots),
+        total=total,
+        average={name: amount / len(snapshots) for name, amount in total.items()},
+        total_events=sum(snapshot.total_events for snapshot in snapshots),
+        min_window_start=min(starts, default=None),
+        max_window_start=max(starts, default=None),
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from zae_limiter.bucket import Balance, take
 from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.protocol import Grant, Leg
-from zae_limiter.stores.sqlite.known_rows import KnownBucket
+from zae_limiter.stores.sqlite.row_cache import KnownBucket
 from zae_limiter.stores.sqlite.tables import Connection
 from zae_limiter.stores.sqlite.transactions import Write, transact
 from zae_limiter.stores.windows import HOUR_MS

@@ -16,11 +16,10 @@ from functools import partial
 
 from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, USAGE_RETENTION_MS
-from zae_limiter.stores.sqlite.bites import bite
+from zae_limiter.stores.sqlite.chunked_delete import bite
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy
-from zae_limiter.stores.sqlite.gate import Gate
-from zae_limiter.stores.sqlite.pauses import FIRST_PAUSE_S
+from zae_limiter.stores.sqlite.gate import FIRST_PAUSE_S, Gate
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables, expired_buckets
 from zae_limiter.stores.sqlite.transactions import transact
 from zae_limiter.stores.windows import counted

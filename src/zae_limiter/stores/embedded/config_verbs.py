@@ -12,9 +12,9 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats, Page
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.auditing import description, limits_told
+from zae_limiter.stores.audit_events import description, limits_told
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.draws import by_the_clock, mend_time
+from zae_limiter.stores.embedded.bucket_verbs import by_the_clock, mend_time
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans, writes
 from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
 from zae_limiter.stores.refusals import has_children, own_ancestor

@@ -10,7 +10,7 @@ from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.refusals import not_deleted_yet
-from zae_limiter.stores.sqlite.bites import KEYS, bite
+from zae_limiter.stores.sqlite.chunked_delete import KEYS, bite
 from zae_limiter.stores.sqlite.rows import decoder, moment, text
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import Read, Write

@@ -29,7 +29,7 @@ from typing import Any
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Bucket
 from zae_limiter.naming import MAX_AMOUNT
-from zae_limiter.stores.judging import denial, statuses_of
+from zae_limiter.stores.limit_statuses import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Folded, Grant, Leg, Shortcut
 from zae_limiter.stores.windows import HOUR_MS
 

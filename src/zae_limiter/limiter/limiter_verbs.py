@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase, lease_options
+from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, lease_options
 from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import EntityStatus
