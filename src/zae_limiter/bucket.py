@@ -345,10 +345,11 @@ class Bucket:
         return changes
 
     def refill(self, now: int) -> None:
-        """Full again, the limits that rest too, as of ``now``: also for a clock that steps back."""
+        """Full again, the retired limits too, as of ``now``: also for a clock that steps back."""
         self.advance(now)
         for balance in (*self.balances, *self.retired.values()):
             balance.tk = balance.bx
+        self.balances = (*self.balances,)  # the baseline is now's, and the hour may not be: look at it again
 
     def counters(self) -> dict[str, int]:
         """What was ever taken, net, per limit, in millitokens."""

@@ -67,6 +67,7 @@ def everything(made: SyncRateLimiter) -> Any:
 
 
 @given(st.lists(steps, max_size=25))
+@example([("org", {}, 0, ""), ("key", {"rps": 60}, 3_600_000, ""), ("org", {}, 0, "reset")])
 @example([("key", {}, 0, ""), ("key", {"rps": 6}, 1, "reset"), ("project", {}, -900, "")])
 def test_the_shortcut_does_what_the_long_way_does(schedule: list[Any]) -> None:
     clock = FakeClock()
