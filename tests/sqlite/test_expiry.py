@@ -36,7 +36,7 @@ class Aging:
             pass
 
     def sweep(self) -> None:
-        self.store._upkeep.run_now(self.clock())
+        self.store._maintenance.run_now(self.clock())
 
     def buckets(self) -> set[str]:
         return {entity_id for entity_id, _ in buckets_in(self.path)}
@@ -86,7 +86,7 @@ def test_a_bucket_that_comes_back_goes_on_counting_where_it_ended(aging: Aging) 
 def test_a_bucket_that_is_swept_and_back_within_the_hour_counts_everything_once(aging: Aging) -> None:
     aging.limiter.set_limits("key", [Limit.per_second("rpm", 10)])
     aging.take("key", 3)
-    aging.store._upkeep.run_now(aging.clock() + 2 * DAY_MS)  # as by a process whose clock is far ahead
+    aging.store._maintenance.run_now(aging.clock() + 2 * DAY_MS)  # as by a process whose clock is far ahead
     assert aging.buckets() == set()
     aging.take("key", 2)
     usage = aging.limiter.get_usage_summary("key", "gpt")

@@ -122,7 +122,7 @@ def test_an_interrupt_at_any_line_of_a_sweep_is_the_callers_and_loses_no_count(t
         with limiter.acquire("key", "gpt", {"rpm": TAKEN}):
             pass
         clock.advance(2 * 3_600)
-        further = interrupted_at(point, lambda: store._upkeep.run_now(clock()))
+        further = interrupted_at(point, lambda: store._maintenance.run_now(clock()))
         point += 1
     assert point > 50
     assert limiter.get_usage_summary("key", "gpt").total == {"rpm": point * TAKEN}
@@ -141,5 +141,5 @@ def test_an_interrupt_after_a_bite_was_committed_is_the_callers_too(
     monkeypatch.setattr(maintenance, "transact", interrupted_late)
     store = SqliteStore(f"{tmp_path}/limits.db")
     with pytest.raises(KeyboardInterrupt):
-        store._upkeep.run_now(1)
+        store._maintenance.run_now(1)
     store.close()

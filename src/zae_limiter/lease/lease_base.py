@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable, ValidationError
@@ -16,8 +16,8 @@ from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import check_amount, check_delta, check_entity_id, check_limit_name, check_resource
 from zae_limiter.repository.arguments import check_consume, check_seconds
 from zae_limiter.repository.core import Core
-from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, CutShort, Pause, Plan
-from zae_limiter.stores.protocol import Folded, Grant, Posting
+from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
+from zae_limiter.stores.protocol import DeferredGrant, Grant, Posting
 
 logger = logging.getLogger("zae_limiter")
 
@@ -80,7 +80,7 @@ class LeaseBase:
     _resource: str
     _consume: Mapping[str, int]
     _options: LeaseOptions
-    _grant: Grant | Folded | None
+    _grant: Grant | DeferredGrant | None
     _ledger: Ledger | None
     _open: bool
 
@@ -96,7 +96,8 @@ class LeaseBase:
     def _granted(self) -> Grant | None:
         grant = self._grant
         if grant is not None and not isinstance(grant, Grant):
-            grant = self._grant = grant[0](grant)
+            fast_draw, wanted, now, *numbers = grant
+            grant = self._grant = fast_draw.grant(wanted, now, numbers)
         return grant
 
     # What a caller reads
@@ -265,9 +266,8 @@ class LeaseBase:
 
     def _leave_to_repeat(self, closing: Closing, error: Exception) -> None:
         """Leave what is to be booked again: never a credit that may have been booked, for that would mint."""
-        remaining: Sequence[Posting] | None = getattr(error, "remaining", None)
-        if remaining is not None:
-            closing.postings = list(remaining)
+        if isinstance(error, RateLimiterUnavailable) and error.remaining is not None:
+            closing.postings = list(error.remaining)
         elif is_ambiguous(error, closing):
             gives_back = any(delta < 0 for _, deltas in closing.postings for delta in deltas.values())
             self._core.unresolved += gives_back
@@ -336,8 +336,9 @@ class LeaseBase:
         flushing = books.flushing
         if flushing is None:
             return
-        told: Sequence[Posting] | None = getattr(error, "remaining", None)
-        remaining = flushing.postings if told is None else told
+        remaining = flushing.postings
+        if isinstance(error, RateLimiterUnavailable) and error.remaining is not None:
+            remaining = error.remaining
         if is_ambiguous(error, flushing) and remaining is flushing.whole:
             # What may have come back must not come back again: that would mint.
             self._core.unresolved += books.assume_given_back()
@@ -365,10 +366,7 @@ class LeaseBase:
 
 def is_ambiguous(error: BaseException | None, closing: Closing) -> bool:
     """Whether what is left may have been booked."""
-    if error is None or isinstance(error, CutShort):
-        return closing.doubtful
-    ambiguous: bool = getattr(error, "ambiguous", closing.doubtful)
-    return ambiguous
+    return error.ambiguous if isinstance(error, RateLimiterUnavailable) else closing.doubtful
 
 
 def lease_options(

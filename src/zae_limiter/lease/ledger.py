@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.running.plan import assign
-from zae_limiter.stores.protocol import Folded, Grant, Leg, Posting, Settlement
+from zae_limiter.stores.protocol import DeferredGrant, Grant, Leg, Posting, Settlement
 
 Amounts = Mapping[str, int]
 
@@ -74,7 +74,7 @@ class Taking:
     __slots__ = ("_grant",)
 
     def __init__(self) -> None:
-        self._grant: Grant | Folded | None = None
+        self._grant: Grant | DeferredGrant | None = None
 
 
 class Ledger:

@@ -30,15 +30,16 @@ class SyncLease(LeaseBase):
         try:
             if self._options is DEFAULT_OPTIONS and not core.in_line:
                 try:
-                    shortcut = core.shortcuts[self._entity_id, self._resource]
-                    drawn = shortcut[0](shortcut, self._consume, core.clock(), self)
-                except (KeyError, TypeError, AttributeError):
-                    drawn = False  # no such route yet, or no such name or amount can be: the plan knows
-                if drawn is True:
-                    self._open = True
-                    return self
-                if drawn:
-                    raise refusal(drawn)
+                    fast_draw = core.fast_draws[self._entity_id, self._resource]
+                except (KeyError, TypeError):
+                    pass  # never granted yet, or not even hashable: the plan resolves it, or says what is wrong
+                else:
+                    drawn = fast_draw.draw(self._consume, core.clock(), self)
+                    if drawn is True:
+                        self._open = True
+                        return self
+                    if drawn:
+                        raise refusal(drawn)
             self._driver.run(self._begin())
             return self
         except BaseException:

@@ -29,11 +29,11 @@ class Core:
 
     __slots__ = (
         "clock",
+        "fast_draws",
         "in_line",
         "lines",
         "namespace",
         "observer",
-        "shortcuts",
         "space",
         "store",
         "unresolved",
@@ -58,7 +58,7 @@ class Core:
         self.unresolved = 0
         # What every acquire looks at first, within reach:
         self.in_line = self.lines.by_bucket
-        self.shortcuts = self.space.shortcuts if observer is None else {}  # else there is something to tell
+        self.fast_draws = self.space.fast_draws if observer is None else {}  # else there is something to tell
 
     @classmethod
     def open(

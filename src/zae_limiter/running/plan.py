@@ -122,8 +122,6 @@ class Interrupted(BaseException):
 class CutShort(Exception):
     """An interrupt hit the request in flight of a plan that runs to its end. It may have been done."""
 
-    ambiguous = True
-
 
 class Performer(Protocol):
     """Does what a store's own requests ask. A store has one for each world."""

@@ -24,9 +24,9 @@ from zae_limiter.stores.embedded.bucket_verbs import DrawVerbs, by_the_clock
 from zae_limiter.stores.embedded.config_verbs import DirectoryVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.memory.fast_draw import shortcut
+from zae_limiter.stores.memory.fast_draw import fast_draw
 from zae_limiter.stores.memory.tables import InOrder, MemoryTables
-from zae_limiter.stores.protocol import Draw, Folded, Grant, Outcome, Posting, Settlement, Shortcut
+from zae_limiter.stores.protocol import DeferredGrant, Draw, FastDraw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.refusals import not_deleted_yet
 
 Result = TypeVar("Result")
@@ -46,7 +46,7 @@ class Drawn:
     __slots__ = ("_grant",)
 
     def __init__(self) -> None:
-        self._grant: Grant | Folded | None = None
+        self._grant: Grant | DeferredGrant | None = None
 
 
 class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
@@ -56,8 +56,8 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         self._store = store
         self._lock = store._lock
         self._namespace = namespace
-        self.shortcuts = store._shortcuts[namespace]
-        self._tables = MemoryTables(self.shortcuts)
+        self.fast_draws = store._fast_draws[namespace]
+        self._tables = MemoryTables(self.fast_draws)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._tables.routes.on_unavailable
@@ -76,9 +76,9 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
                 left = [balance.tk for balance in outcome.balances]
                 outcome = Grant(outcome.legs, outcome.wanted, outcome.balances, left, now)
                 if draw.limits is None and draw.legs is None:
-                    found = shortcut(self._lock, outcome.legs, buckets)
-                    if found is not None:
-                        self.shortcuts[draw.entity_id, draw.resource] = found
+                    fast = fast_draw(self._lock, outcome.legs, buckets)
+                    if fast is not None:
+                        self.fast_draws[draw.entity_id, draw.resource] = fast
             self._tables.drop_idle_buckets(now)
             return outcome
 
@@ -115,7 +115,7 @@ class MemoryStore:
         self._names: InOrder[str] = InOrder()
         self._serial = 0
         self._namespaces: dict[str, tuple[NamespaceInfo, MemoryTables]] = {}
-        self._shortcuts: defaultdict[str, dict[tuple[str, str], Shortcut]] = defaultdict(dict)
+        self._fast_draws: defaultdict[str, dict[tuple[str, str], FastDraw]] = defaultdict(dict)
         self._spaces: dict[str, MemorySpace] = {}
         self._register(DEFAULT_NAMESPACE, 0)
         _STORES.add(self)
@@ -182,7 +182,7 @@ class MemoryStore:
             info, tables = self._live(name)
             self._namespaces[name] = (replace(info, deleted_at=at(now)), tables)
             tables.add_audit(NAMESPACE_SUBJECT, "deleted", None, principal, {}, now)
-            self._shortcuts[name].clear()
+            self._fast_draws[name].clear()
 
         return self._at_once(work)
 
@@ -225,14 +225,14 @@ class MemoryStore:
         self._serial += 1
         self._namespaces[name] = (
             NamespaceInfo(name, f"ns{self._serial}", at(now)),
-            MemoryTables(self._shortcuts[name]),
+            MemoryTables(self._fast_draws[name]),
         )
         self._names.add(name)
 
     def _forget(self, name: str) -> None:
         del self._namespaces[name]
         self._names.discard(name)
-        self._shortcuts[name].clear()
+        self._fast_draws[name].clear()
 
     def _at_once(self, work: Callable[[], Result]) -> Plan[Result]:
         with self._lock:

@@ -27,7 +27,7 @@ from zae_limiter.stores.embedded.tables import (
     UsageRow,
     begin_hour,
 )
-from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.protocol import Config, FastDraw, Scope
 from zae_limiter.stores.windows import Counters, counted
 
 logger = logging.getLogger("zae_limiter")
@@ -108,15 +108,15 @@ class Index:
 class MemoryTables:
     """One namespace.
 
-    ``shortcuts`` are forgotten when a bucket that they lead to goes, and all of them when the configuration changes.
+    ``fast_draws`` are dropped when a bucket that they lead to goes, and all of them when the configuration changes.
     """
 
     in_place = True
 
-    def __init__(self, shortcuts: dict[tuple[str, str], Any]) -> None:
+    def __init__(self, fast_draws: dict[tuple[str, str], FastDraw]) -> None:
         self.routes = Routes()
         self.brought_back: dict[tuple[str, str], int] = {}
-        self._shortcuts = shortcuts
+        self._fast_draws = fast_draws
         self._epoch = 0
         self._entities: dict[str, Entity] = {}
         self._entity_ids: InOrder[str] = InOrder()
@@ -148,7 +148,7 @@ class MemoryTables:
 
     def advance_epoch(self) -> None:
         self._epoch += 1
-        self._shortcuts.clear()
+        self._fast_draws.clear()
 
     # Entities
 
@@ -239,7 +239,7 @@ class MemoryTables:
 
     def drop_bucket(self, bucket: Bucket) -> None:
         del self._buckets[bucket.entity_id, bucket.resource]
-        self._shortcuts.pop((bucket.entity_id, bucket.resource), None)
+        self._fast_draws.pop((bucket.entity_id, bucket.resource), None)
         self._bucket_keys.discard((bucket.entity_id, bucket.resource))
         others = tuple(name for name in self._resources_by_entity.pop(bucket.entity_id) if name != bucket.resource)
         if others:

@@ -34,7 +34,7 @@ PAUSE_BETWEEN_BITES_S = 0.005
 GATE_PATIENCE_S = 5.0
 
 
-class Upkeep:
+class Maintenance:
     """Decides after a commit whether something is due, and does it elsewhere."""
 
     def __init__(self, connections: Connections, gate: Gate) -> None:

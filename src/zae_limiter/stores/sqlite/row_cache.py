@@ -13,7 +13,7 @@ from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.stores.sqlite.rows import numbers_to_text
 
-MAX_KNOWN = 20_000
+MAX_CACHED_ROWS = 20_000
 
 NEVER_MS = 1 << 62
 """When a bucket expires that takes longer than this to fill: a column has 64 bits."""
@@ -28,7 +28,7 @@ _DRAW = (
 )
 
 
-class KnownBucket:
+class CachedRow:
     """A row of ``buckets`` as it was last written."""
 
     __slots__ = (
