@@ -243,9 +243,14 @@ class LeaseBase:
             except Exception as error:
                 failure = error if closing.postings else None  # it may be booked all the same
                 self._leave_to_repeat(closing, error)
+        self._close(books, closing, failure)
+
+    def _close(self, books: Ledger, closing: Closing, failure: Exception | None) -> None:
+        """Note that what could be booked is, and tell of it; count and log what could not."""
+        core = self._core
         if closing.postings:
-            self._core.unresolved += 1
-        elif failure is None and (self._core.in_line or self._core.observer is not None):
+            core.unresolved += 1
+        elif failure is None and (core.in_line or core.observer is not None):
             self._tell_booked(closing)
         closing.over = True
         books.is_closed()
