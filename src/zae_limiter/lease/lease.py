@@ -8,7 +8,7 @@ from typing import Self
 from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.admission import refusal
 from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase
-from zae_limiter.running.sync_async import awaited
+from zae_limiter.running.sync_async import async_method
 
 
 class Lease(LeaseBase):
@@ -16,19 +16,19 @@ class Lease(LeaseBase):
 
     __slots__ = ()
 
-    adjust = awaited(LeaseBase._adjust, to_the_end=True)
-    settle = awaited(LeaseBase._settle, to_the_end=True)
-    consume = awaited(LeaseBase._consume_more)
-    release = awaited(LeaseBase._release, to_the_end=True)
-    flush = awaited(LeaseBase._flush, to_the_end=True)
-    commit = awaited(LeaseBase._commit, to_the_end=True)
+    adjust = async_method(LeaseBase._adjust, to_the_end=True)
+    settle = async_method(LeaseBase._settle, to_the_end=True)
+    consume = async_method(LeaseBase._consume_more)
+    release = async_method(LeaseBase._release, to_the_end=True)
+    flush = async_method(LeaseBase._flush, to_the_end=True)
+    commit = async_method(LeaseBase._commit, to_the_end=True)
 
     async def __aenter__(self) -> Self:
         if self._grant is not None or self._ledger is not None:
             raise LeaseExpiredError("a lease can be entered once; call acquire() again")
         core = self._limiter._core
         try:
-            if self._options is DEFAULT_OPTIONS and not core.in_line:
+            if self._options is DEFAULT_OPTIONS and not core.waiters:
                 try:
                     fast_draw = core.fast_draws[self._entity_id, self._resource]
                 except (KeyError, TypeError):

@@ -79,7 +79,7 @@ class DataVerbs:
         now = yield from READ_CLOCK
         entity = Entity(entity_id, name, parent_id, cascade, notes, created_at=at(now))
         created = yield from core.call("create_entity", core.space.create_entity(entity, principal, now))
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
         return created
 
     def _get_entity(self, entity_id: str) -> Plan[Entity]:
@@ -100,7 +100,7 @@ class DataVerbs:
     ) -> Plan[Entity]:
         """Change some fields of an entity; those not given stay.
 
-        With ``expected_version`` the change is refused (``EntityChangedError``) if somebody else changed the
+        With ``expected_version`` the change is refused (``EntityChangedError``) if another client changed the
         entity since it was read. A parent that does not exist or is a descendant is refused.
         """
         check_entity_id(entity_id)
@@ -118,7 +118,7 @@ class DataVerbs:
         core = self._core
         now = yield from READ_CLOCK
         updated = yield from core.call("update_entity", core.space.update_entity(entity_id, change, principal, now))
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
         return updated
 
     def _delete_entity(self, entity_id: str, *, principal: str | None = None) -> Plan[None]:
@@ -131,7 +131,7 @@ class DataVerbs:
         core = self._core
         now = yield from READ_CLOCK
         yield from core.call("delete_entity", core.space.delete_entity(entity_id, principal, now))
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
 
     def _get_children(self, parent_id: str, *, limit: int = 100, cursor: str | None = None) -> Plan[Page[Entity]]:
         """The entities directly below one, by id."""
@@ -222,7 +222,7 @@ class DataVerbs:
         principal: str | None = None,
         propagate: bool = True,
     ) -> Plan[None]:
-        """Set the limits of everybody who has no nearer ones, and what to do while the store is unavailable.
+        """Set the limits of every entity that has no nearer ones, and what to do while the store is unavailable.
 
         ``on_unavailable``: ``"block"`` (raise, the default) or ``"allow"`` (let through, uncounted); a policy
         that was set stays when none is given.
@@ -272,7 +272,7 @@ class DataVerbs:
         now = yield from READ_CLOCK
         plan = core.space.set_config(scope, checked, on_unavailable, principal, propagate, now)
         yield from core.call("set_config", plan)
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
 
     def _delete(self, scope: Scope, principal: str | None, propagate: bool) -> Plan[None]:
         check_principal(principal)
@@ -280,7 +280,7 @@ class DataVerbs:
         core = self._core
         now = yield from READ_CLOCK
         yield from core.call("delete_config", core.space.delete_config(scope, principal, propagate, now))
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
 
     # Reports
 

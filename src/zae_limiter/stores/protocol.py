@@ -103,9 +103,9 @@ NOTHING_RESERVED: Mapping[str, Mapping[str, int]] = {}
 
 
 class Draw(NamedTuple):
-    """A wish to take ``wanted`` from an entity's bucket and those of the ancestors it cascades to.
+    """A request to take ``wanted`` from an entity's bucket and those of the ancestors it cascades to.
 
-    ``reserved`` is what others wait for in line at each of these buckets (entity id → limit → tokens): a
+    ``reserved`` is what others wait for in the queue of each of these buckets (entity id → limit → tokens): a
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
     instead of resolving it (a lease takes more where it took first).
     """
@@ -194,6 +194,15 @@ class Receipt(Protocol):
     _grant: Grant | DeferredGrant | None
 
 
+class NotedGrant:
+    """A receipt that is nothing else; a lease is its own."""
+
+    __slots__ = ("_grant",)
+
+    def __init__(self) -> None:
+        self._grant: Grant | DeferredGrant | None = None
+
+
 class FastDraw(Protocol):
     """The fast path of a warm grant: a draw by one entity on one resource, as it was granted before, without a plan.
 
@@ -221,8 +230,9 @@ class Posting(NamedTuple):
 class Settlement:
     """What is to be booked, until it is: ``postings`` has what is left of it.
 
-    A store notes here what it books, in the step that books: whoever was interrupted asks again for what is left, and
-    all of it is booked once. A store that cannot know what became of a step says that what is left is ``doubtful``.
+    A store notes here what it books, in the step that books: a caller that was interrupted asks again for what is
+    left, and all of it is booked once. A store that cannot know what became of a step says that what is left is
+    ``doubtful``.
     """
 
     __slots__ = ("doubtful", "postings")

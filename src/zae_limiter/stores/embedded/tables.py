@@ -52,7 +52,7 @@ class Tables(Protocol):
     """How many rows of usage were dropped before their time, to keep within a bound."""
     in_place: bool
     """Whether the buckets it gives are the data itself, so that they are stored when they are changed."""
-    brought_back: dict[tuple[str, str], int]
+    corrected_at: dict[tuple[str, str], int]
     """When a bucket that a wrong clock had written to was last brought back by this process."""
 
     def epoch(self) -> int:

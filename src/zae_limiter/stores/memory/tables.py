@@ -44,10 +44,10 @@ Name = TypeVar("Name", str, tuple[str, str])
 SPARE = 64
 
 
-class InOrder(Generic[Name]):
+class OrderedNames(Generic[Name]):
     """A set of names that can be listed in order.
 
-    Adding and removing cost nothing; the order is restored when somebody lists, from an almost sorted list.
+    Adding and removing cost nothing; the order is restored when the names are listed, from an almost sorted list.
     """
 
     __slots__ = ("_listed", "_names", "_stale")
@@ -62,7 +62,7 @@ class InOrder(Generic[Name]):
             self._names.add(name)
             self._listed.append(name)
             self._stale = True
-            if len(self._listed) > 2 * len(self._names) + SPARE:  # names that come and go, and nobody lists
+            if len(self._listed) > 2 * len(self._names) + SPARE:  # names that come and go, and are never listed
                 self._listed = list(self._names)
 
     def discard(self, name: Name) -> None:
@@ -88,10 +88,10 @@ class Index:
     __slots__ = ("_names",)
 
     def __init__(self) -> None:
-        self._names: dict[str, InOrder[str]] = {}
+        self._names: dict[str, OrderedNames[str]] = {}
 
     def add(self, key: str, name: str) -> None:
-        self._names.setdefault(key, InOrder()).add(name)
+        self._names.setdefault(key, OrderedNames()).add(name)
 
     def discard(self, key: str, name: str) -> None:
         names = self._names.get(key)
@@ -115,24 +115,24 @@ class MemoryTables:
 
     def __init__(self, fast_draws: dict[tuple[str, str], FastDraw]) -> None:
         self.routes = Routes()
-        self.brought_back: dict[tuple[str, str], int] = {}
+        self.corrected_at: dict[tuple[str, str], int] = {}
         self._fast_draws = fast_draws
         self._epoch = 0
         self._entities: dict[str, Entity] = {}
-        self._entity_ids: InOrder[str] = InOrder()
+        self._entity_ids: OrderedNames[str] = OrderedNames()
         self._children = Index()
         self._configs: dict[Scope, Config] = {}
-        self._limited_resources: InOrder[str] = InOrder()
+        self._limited_resources: OrderedNames[str] = OrderedNames()
         self._limited_entities = Index()
         self._limited_scopes = Index()
         self._buckets: dict[tuple[str, str], Bucket] = {}
-        self._bucket_keys: InOrder[tuple[str, str]] = InOrder()
+        self._bucket_keys: OrderedNames[tuple[str, str]] = OrderedNames()
         self._resources_by_entity: dict[str, tuple[str, ...]] = {}  # in order; few each
         self._entities_by_resource = Index()
         self._oldest_buckets: deque[tuple[str, str]] = deque()
         self._buckets_kept = 0
         self._usage: dict[tuple[str, str], list[UsageRow]] = {}
-        self._usage_pairs: InOrder[tuple[str, str]] = InOrder()
+        self._usage_pairs: OrderedNames[tuple[str, str]] = OrderedNames()
         self._oldest_usage: deque[tuple[int, tuple[str, str]]] = deque()
         self.usage_dropped = 0
         self._audit: list[AuditEvent] = []
@@ -245,7 +245,7 @@ class MemoryTables:
         if others:
             self._resources_by_entity[bucket.entity_id] = others
         self._entities_by_resource.discard(bucket.resource, bucket.entity_id)
-        bucket.balances = ()  # whoever still holds it finds that it changed
+        bucket.balances = ()  # a fast draw that still holds it finds that it changed
 
     def buckets_of(self, entity_id: str) -> list[Bucket]:
         return [self._buckets[entity_id, resource] for resource in self._resources_by_entity.get(entity_id, ())]

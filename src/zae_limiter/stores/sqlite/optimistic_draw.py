@@ -15,7 +15,7 @@ from zae_limiter.bucket import Balance, take
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.running.plan import Interrupted, Request
-from zae_limiter.stores.embedded.bucket_verbs import WrittenAhead
+from zae_limiter.stores.embedded.clock_correction import WrittenAhead
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
 from zae_limiter.stores.sqlite.row_cache import CachedRow
 from zae_limiter.stores.sqlite.tables import Connection

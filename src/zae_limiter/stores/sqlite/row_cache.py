@@ -1,4 +1,4 @@
-"""What a process knows of the rows it wrote last.
+"""The rows that this process wrote last, so that an optimistic draw need not read them.
 
 Text and numbers are kept as they were written, beside the balances and not in them: a transaction may change those
 and then be rolled back.
@@ -73,7 +73,7 @@ class CachedRow:
         return self.rf > furthest or self.latest > furthest
 
     def write(self, connection: sqlite3.Connection, ns: int, epoch: int, leg: Leg, now: int) -> bool:
-        """Write what the balances have at ``now``, if the row is as it is known. Then that is known."""
+        """Write what the balances have at ``now``, if the row is as it is cached; then cache that."""
         numbers = [(balance.tk, balance.tc) for balance in self.balances]
         latest = now if now > self.latest else self.latest
         tokens = numbers_to_text(numbers, latest)

@@ -22,17 +22,18 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
-from zae_limiter.stores.embedded.bucket_verbs import LEFT_AS_IT_IS, DrawVerbs, by_the_clock
-from zae_limiter.stores.embedded.config_verbs import DirectoryVerbs
+from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
+from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
+from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.protocol import Draw, FastDraw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
-from zae_limiter.stores.sqlite.gate import Gate, pauses
+from zae_limiter.stores.sqlite.gate import Gate, backoff
 from zae_limiter.stores.sqlite.maintenance import Maintenance
-from zae_limiter.stores.sqlite.namespace_verbs import RegistryVerbs
+from zae_limiter.stores.sqlite.namespace_verbs import NamespaceVerbs
 from zae_limiter.stores.sqlite.optimistic_draw import SqliteFastDraw
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import (
@@ -48,7 +49,7 @@ READER_WAIT_S = 0.1
 """How long a thread blocks for others that read before it looks at its deadline."""
 
 
-class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
+class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     """One namespace of the file."""
 
     def __init__(self, store: SqliteStore, namespace: str) -> None:
@@ -58,7 +59,7 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         self._used_last: SqliteTables | None = None
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        return by_the_clock(partial(self._draw_once, draw), now)
+        return retried_by_the_clock(partial(self._draw_once, draw), now)
 
     def _draw_once(self, draw: Draw, now: int, proven: int | None) -> Plan[Outcome]:
         request = self.draw_request(draw, now, proven)
@@ -82,7 +83,7 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
 
     def _settle_request(self, grant: Grant, now: int) -> Write[None]:
         def work(connection: Connection) -> None:
-            self._settle(self._begin(connection), grant.give_back(), now, proven=LEFT_AS_IT_IS)
+            self._settle(self._begin(connection), grant.give_back(), now, proven=UNCORRECTED)
 
         return Write(work, now)
 
@@ -93,7 +94,7 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
 
             return iter(Write(book, settlement=settlement))
 
-        return by_the_clock(work, now)
+        return retried_by_the_clock(work, now)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return None if self._used_last is None else self._used_last.routes.on_unavailable
@@ -122,7 +123,7 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         return tables
 
 
-class SqliteStore(RegistryVerbs):
+class SqliteStore(NamespaceVerbs):
     """Every namespace in one file."""
 
     def __init__(self, path: str, *, deadline: float = 2.0) -> None:
@@ -151,7 +152,7 @@ class SqliteStore(RegistryVerbs):
         started = time.monotonic()
         waited = 0.0
         try:
-            for pause in pauses():
+            for pause in backoff():
                 reply = self._attempt(request, waited, block=True)
                 if reply is not NOT_YET:
                     return reply
@@ -169,7 +170,7 @@ class SqliteStore(RegistryVerbs):
         started = time.monotonic()
         waited = 0.0
         try:
-            for pause in pauses():
+            for pause in backoff():
                 reply = self._attempt(request, waited)
                 if reply is not NOT_YET:
                     return reply
@@ -220,7 +221,7 @@ class SqliteStore(RegistryVerbs):
             gate.give_up()
             if result is NOT_YET:
                 raise
-            # It came after the commit: it is done, and whoever asked must know.
+            # It came after the commit: it is done, and the caller must know.
             raise Interrupted(interrupt, reply=result) from None
 
     def _try_read(self, request: Transaction[Any], block: bool) -> Any:
@@ -233,7 +234,7 @@ class SqliteStore(RegistryVerbs):
             self._reader_lock.release()
 
     def _scan(self, request: Transaction[Any]) -> Any:
-        """On a connection of its own: it may take long, and nobody shall wait for it."""
+        """On a connection of its own: it may take long, and no other caller shall wait for it."""
         with self._connections.aside(machine_clock) as connection:
             return request.run(connection)
 

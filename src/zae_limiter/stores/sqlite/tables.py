@@ -58,7 +58,7 @@ class SqliteTables:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.routes = Routes()
-        self.brought_back: dict[tuple[str, str], int] = {}
+        self.corrected_at: dict[tuple[str, str], int] = {}
         self.row_cache: BoundedDict[tuple[str, str], CachedRow] = BoundedDict(MAX_CACHED_ROWS)
         self.connection = connection
         self.ns = 0
@@ -69,7 +69,7 @@ class SqliteTables:
         if ns != self.ns:
             self.routes = Routes()
             self.row_cache.clear()
-            self.brought_back.clear()
+            self.corrected_at.clear()
             self.ns = ns
         self._epoch = epoch
 
