@@ -18,7 +18,7 @@ from simulation.mutations import a_deletion_ignores_what_was_written_since
 from zae_limiter import Limit
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.config_versions import FENCED
+from zae_limiter.stores.dynamodb.config_versions import FENCE
 from zae_limiter.stores.dynamodb.items import Image, image_of, key_of
 from zae_limiter.stores.dynamodb.operations import shard_life
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
@@ -256,7 +256,7 @@ def test_a_busy_bucket_is_deleted_all_the_same() -> None:
 def test_without_the_fence_a_busy_bucket_would_not_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     def seemingly_fenced(item: Any) -> Image:
         image = image_of(item)
-        image.cv = FENCED
+        image.cv = FENCE
         return image
 
     monkeypatch.setattr(shard_life, "image_of", seemingly_fenced)

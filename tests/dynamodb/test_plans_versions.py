@@ -10,7 +10,7 @@ from test_plans_every_fault import HIGHER, hierarchy, warm
 from zae_limiter import Limit, RateLimitExceeded, ValidationError
 from zae_limiter.bucket import MILLI
 from zae_limiter.stores.dynamodb.bucket_cache import LONGEST_DENIAL_MS
-from zae_limiter.stores.dynamodb.config_versions import FENCED, Versions, may_follow, of_call
+from zae_limiter.stores.dynamodb.config_versions import FENCE, Versions, fence_of, may_follow, of_call
 from zae_limiter.stores.protocol import Scope
 
 LOW = (Limit.per_day("rpd", 5), Limit.per_day("tpd", 1_000))
@@ -58,7 +58,7 @@ def test_newer_counters_follow_older_ones(ours: str, theirs: str, follows: bool)
     assert may_follow(ours, theirs, seen_before=False) is follows
 
 
-@pytest.mark.parametrize("theirs", [FENCED, of_call(GIVEN, 0)])
+@pytest.mark.parametrize("theirs", [FENCE, fence_of(1), of_call(GIVEN, 0)])
 def test_what_has_no_order_is_followed_by_what_was_resolved_after_it_was_seen(theirs: str) -> None:
     ours = str(Versions(1, 0, 0, 0, 0))
     assert may_follow(ours, theirs, seen_before=True)
@@ -313,7 +313,7 @@ def test_a_denial_is_told_by_the_limits_that_hold_now_of_a_parent_too() -> None:
 
 def test_a_fenced_bucket_is_not_written_by_what_was_resolved_before() -> None:
     table, client = one()
-    table.spoil("key", "cv", {"S": FENCED})
+    table.spoil("key", "cv", {"S": fence_of(1)})
     ended = Script(table).run(client.lease("key", {"rpd": 1})._begin())
     assert ended.operations == ["UpdateItem", "BatchGetItem", "UpdateItem"]
     assert ended.error is None
@@ -327,8 +327,8 @@ def test_a_denial_does_not_take_the_fence_off_a_parent() -> None:
         table.spoil(entity, "b_rpd_tk", {"N": "0"})
     assert not client.takes()
     table.now += LONGEST_DENIAL_MS
-    table.spoil("team", "cv", {"S": FENCED})
+    table.spoil("team", "cv", {"S": fence_of(1)})
     assert not client.takes()
     image = table.image("team")
     assert image is not None
-    assert image.cv == FENCED
+    assert image.cv == fence_of(1)

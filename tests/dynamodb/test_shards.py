@@ -237,7 +237,9 @@ def test_a_draw_that_others_are_faster_than_until_its_deadline_is_denied(
     assert denied.value.retry_after_seconds == pytest.approx(0.1)
     assert store.calls["TransactWriteItems"] > 0
     assert levels(limiter)[1]["rpm"] == 24
-    assert asking.repository.unresolved == 0
+    assert asking.repository.unresolved <= 1, (
+        "the deadline may come while the last transaction is under way, not before"
+    )
 
 
 def test_what_several_shards_paid_comes_back_to_all_of_them(stage: Stage, limiter: SyncRateLimiter) -> None:

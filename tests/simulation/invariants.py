@@ -35,7 +35,7 @@ from simulation.violations import (
     owner_of,
 )
 from simulation.windows import Window, WindowOfAll
-from zae_limiter.stores.dynamodb.config_versions import FENCED
+from zae_limiter.stores.dynamodb.config_versions import is_fence
 
 Debts = Mapping[Owner, Mapping[str, int]]
 """What those who wrote together may have taken without asking, by bucket and limit."""
@@ -183,7 +183,9 @@ class Oracle:
 
     def _is_behind(self, place: Place, cv: str) -> bool:
         """Whether a version is older than what is configured; that of a bucket that is being removed is none."""
-        return cv != FENCED and any(version < self._versions.get(source, 0) for source, version in _sources(place, cv))
+        return not is_fence(cv) and any(
+            version < self._versions.get(source, 0) for source, version in _sources(place, cv)
+        )
 
     def _divided(self, place: Place, old: Any, new: Any, new_shards: dict[Place, Any], at: int) -> None:
         """One shard has become two."""
@@ -237,7 +239,7 @@ class Oracle:
         *,
         partly: bool,
     ) -> None:
-        if {**old, "cv": new["cv"]} == new and new["cv"]["S"] == FENCED:
+        if {**old, "cv": new["cv"]} == new and is_fence(new["cv"]["S"]):
             self._read.pop(place, None)
             return  # its namespace was deleted: a fence leaves no mark
         known = self._read.get(place)

@@ -23,8 +23,11 @@ from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.protocol import Leg
 
-FENCED = "!"
-"""The version of a bucket whose namespace was deleted: nobody has it, so everybody must look again."""
+FENCE = "!"
+"""How the version of a bucket begins that is being removed: no client has it, so every client must look again."""
+
+LAST_FENCE = FENCE + "~"
+"""It sorts after every fence."""
 
 _CALL = "~"
 _STEP = "/"
@@ -57,6 +60,20 @@ def of_call(limits: Iterable[Limit], meta: int) -> str:
     return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{meta}"
 
 
+def fence_of(deletion: int) -> str:
+    """The version of a bucket whose namespace was deleted, by the change of its record that did it.
+
+    Every deletion has a fence of its own, and later ones sort after earlier ones. A client that met the fence of one
+    deletion, and has found the namespace recovered since, cannot take the fence of the next one for it.
+    """
+    return f"{FENCE}{deletion:09d}"
+
+
+def is_fence(cv: str) -> bool:
+    """Whether a bucket with this version is being removed, with its entity or with its namespace."""
+    return cv.startswith(FENCE)
+
+
 def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
     """Whether a bucket at version ``theirs`` may be rebased to ``ours``; if not, resolve again.
 
@@ -66,7 +83,7 @@ def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
     """
     if seen_before:
         return True
-    if theirs == FENCED:
+    if is_fence(theirs):
         return False
     my_own, *my_way = ours.split(_STEP)
     their_own, *their_way = theirs.split(_STEP)

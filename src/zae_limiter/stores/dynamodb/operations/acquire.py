@@ -22,7 +22,7 @@ from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, Booking, answers_of
 from zae_limiter.stores.dynamodb.config_resolver import Glimpses
-from zae_limiter.stores.dynamodb.config_versions import FENCED, adopted, after_taking, due_at, lacking
+from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, is_fence, lacking
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import image_of
 from zae_limiter.stores.dynamodb.operations.acquire_legs import Acquiring, LegUnderWay, Taking
@@ -362,7 +362,7 @@ class DrawUnderWay(Taking):
         for leg in self.legs:
             if self._short(leg) and meets_newer_terms(self, leg):
                 assert leg.image is not None
-                if leg.image.cv != FENCED:  # which is being removed
+                if not is_fence(leg.image.cv):  # which is being removed
                     return None  # what lacks by our terms may be there by those: they are resolved again
         for leg in self.legs:
             if leg.is_stale_anywhere(self.space.images) and self._short(leg):

@@ -22,8 +22,8 @@ from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import page_of
-from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
-from zae_limiter.stores.dynamodb.config_versions import FENCED
+from zae_limiter.stores.dynamodb.attribute_values import encode, encode_item, number_in
+from zae_limiter.stores.dynamodb.config_versions import LAST_FENCE, fence_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import decoder, key_of, version_in
 from zae_limiter.stores.dynamodb.namespace import (
@@ -116,8 +116,8 @@ class Namespaces:
         One that is deleted already is refused, but its buckets are fenced again: the first try may have been cut
         short.
         """
-        info, done = yield from persist(self.asking, lambda until: self._delete(name, principal, now, until))
-        yield from self._fence(info.id)
+        info, fence, done = yield from persist(self.asking, lambda until: self._delete(name, principal, now, until))
+        yield from self._fence(info.id, fence)
         if not done:
             raise NamespaceNotFoundError(name, deleted=True)
 
@@ -149,18 +149,21 @@ class Namespaces:
         yield from commit(self.asking, writes, until)
         return info
 
-    def _delete(self, name: str, principal: str | None, now: int, until: Window) -> Plan[tuple[NamespaceInfo, bool]]:
+    def _delete(
+        self, name: str, principal: str | None, now: int, until: Window
+    ) -> Plan[tuple[NamespaceInfo, str, bool]]:
+        """The namespace, the fence for its buckets, and whether it was deleted just now."""
         record = yield from self._record(name, until)
         info = info_of(record)
         if info.deleted_at is not None:
-            return info, False
+            return info, fence_of(changes_of(record)), False
         trace = Trace(NAMESPACE_SUBJECT, "deleted", None, principal, NOTHING)
         writes = [
             *self._updates(record, {"deleted_at": now}, {"deleted_at": ABSENT}),
             traced(self.asking, info.id, trace, now, until),
         ]
         yield from commit(self.asking, writes, until)
-        return info, True
+        return info, fence_of(changes_of(record) + 1), True
 
     def _recover(self, name: str, principal: str | None, now: int, until: Window) -> Plan[NamespaceInfo]:
         record = yield from self._record(name, until)
@@ -207,14 +210,17 @@ class Namespaces:
 
     # A page at a time
 
-    def _fence(self, ns: str) -> Plan[None]:
+    def _fence(self, ns: str, fence: str) -> Plan[None]:
         buckets = whole_namespace(self.asking, ns, prefix="BUCKET")
         while found := (yield from buckets.take(FENCED_AT_ONCE)):
             until = yield from self.asking.window()
-            yield from side_by_side([self._fence_one(item, until) for item in found])
+            yield from side_by_side([self._fence_one(key_of(item), fence, until) for item in found])
 
-    def _fence_one(self, bucket: Item, until: Window) -> Plan[None]:
-        params = update(self.asking.table, key_of(bucket), EXISTING, sets={"cv": FENCED})["Update"]
+    def _fence_one(self, bucket: Key, fence: str, until: Window) -> Plan[None]:
+        """A request that arrives late must not put the fence of an earlier deletion in the place of a later one's."""
+        params = update(self.asking.table, bucket, EXISTING, sets={"cv": fence})["Update"]
+        params["ConditionExpression"] += " AND NOT #cv BETWEEN :new_cv AND :last"
+        params["ExpressionAttributeValues"][":last"] = encode(LAST_FENCE)
         try:
             yield from self.asking.ask("UpdateItem", params, until, repeatable=True)
         except Refused as refusal:

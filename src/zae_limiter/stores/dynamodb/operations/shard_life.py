@@ -25,7 +25,7 @@ from zae_limiter.bucket import MOST_STORED
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.attribute_values import number_in
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
-from zae_limiter.stores.dynamodb.config_versions import FENCED
+from zae_limiter.stores.dynamodb.config_versions import FENCE, is_fence
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import (
     BrokenItem,
@@ -66,7 +66,7 @@ def split(asking: Asking, key: Key, item: Item, now: int, until: Window) -> Plan
     shards = image_of(item).shards
     for _ in range(TRIES):
         image = image_of(item)
-        if 2 * shards > MOST_SHARDS or image.cv == FENCED or is_far_ahead(image, now):
+        if 2 * shards > MOST_SHARDS or is_fence(image.cv) or is_far_ahead(image, now):
             return False
         nonce, inc = asking.marks.nonce(now), asking.marks.incarnation()
         write, new_key, new = divided(item, now=now, nonce=nonce, inc=inc)
@@ -182,13 +182,14 @@ def _drop(asking: Asking, key: Key, item: Item, now: int, until: Window) -> Plan
     except BrokenItem:
         pass  # no client writes to it
     else:
-        if image.cv != FENCED:
+        if not is_fence(image.cv):
             nonce = asking.marks.nonce(now)
             write = Update()
             write.demand(_LIFE, "=", image.inc)
+            write.demand("cv", "=", image.cv)
             write.demand("shard_count", "=", image.shards)
             write.push_mark(nonce, None)
-            write.set("cv", FENCED)
+            write.set("cv", FENCE)
             if not (yield from _done(asking, "UpdateItem", write.params(asking.table, key), until, nonce)):
                 return False
             seen[_LAST_WRITE] = {"S": nonce}
