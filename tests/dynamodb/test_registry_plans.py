@@ -67,7 +67,7 @@ def test_a_namespace_is_registered_by_name_and_by_id_with_a_trace(world: World) 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_two_who_register_at_once_get_the_same(world: World, seed: int) -> None:
-    stores = [Store(world.asking()) for _ in range(2)]
+    stores = [Store(world.client()) for _ in range(2)]
     one, other = interleaved([s.register_namespace("tenant", None, 1) for s in stores], world.driver, seed)
     assert one == other
     assert len(world.items()) == 3 + 3
@@ -75,9 +75,11 @@ def test_two_who_register_at_once_get_the_same(world: World, seed: int) -> None:
 
 def test_an_id_that_is_taken_is_not_given_again(world: World) -> None:
     first = world.run(world.store.register_namespace("tenant", None, 1))
-    asking = world.store.asking
+    asking = world.store.client
     ids = iter([first.id, "fresh"])
-    asking.marks = type("Scripted", (), {"incarnation": lambda s: next(ids), "number": lambda s: 1, "token": str})()
+    asking.write_ids = type(
+        "Scripted", (), {"incarnation": lambda s: next(ids), "number": lambda s: 1, "token": str}
+    )()
     assert world.run(world.store.register_namespace("other", None, 1)).id == "fresh"
 
 
@@ -306,7 +308,7 @@ def test_nothing_is_recovered_once_a_purge_has_begun(world: World) -> None:
     other = World(world.ask, world.table)
 
     def begin() -> None:
-        other.run(persist(other.store.asking, lambda until: other.store.namespaces._begin_purge("tenant", until)))
+        other.run(persist(other.store.client, lambda until: other.store.namespaces._begin_purge("tenant", until)))
 
     meanwhile(world.driver, "TransactWriteItems", begin)
     with pytest.raises(ValidationError, match="being purged"):

@@ -91,10 +91,10 @@ class Stage:
         store = self.opened[0]
         driver = SyncDriver(machine_clock, store.perform)
         key = bucket_key(driver.run(store.space("default").namespace.ns()), entity_id, "gpt")
-        until = driver.run(store.asking.window())
-        assert driver.run(split_first(store.asking, key, self.clock(), until))
+        until = driver.run(store.client.new_deadline())
+        assert driver.run(split_first(store.client, key, self.clock(), until))
         for shard in range(1, self.items(entity_id)[0]["shard_count"]):
-            assert driver.run(make_shard(store.asking, shard_key(key, shard), self.clock(), until)) is not None
+            assert driver.run(make_shard(store.client, shard_key(key, shard), self.clock(), until)) is not None
 
     def shards_add_up(self, *limits: Limit, entity_id: str = "key") -> bool:
         items = self.items(entity_id)
@@ -369,11 +369,11 @@ def test_a_debt_that_a_division_did_not_see_is_halved_all_the_same(stage: Stage)
         store = stage.opened[0]
         driver = SyncDriver(machine_clock, store.perform)
         key = bucket_key(driver.run(store.space("default").namespace.ns()), "key", "gpt")
-        until = driver.run(store.asking.window())
-        seen = driver.run(store.asking.get(key, until))
+        until = driver.run(store.client.new_deadline())
+        seen = driver.run(store.client.get(key, until))
         assert seen is not None
         lease.settle(tpm=6_400 + 800)
-    assert driver.run(split(store.asking, key, seen, stage.clock(), until))
+    assert driver.run(split(store.client, key, seen, stage.clock(), until))
     assert owed(stage) == [-400_000] * 2
     assert granted(stage) == 0
 
