@@ -15,7 +15,7 @@ from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.operations.shard_life import sweep_table
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter_aggregator.checkpoints import NOWHERE, Checkpoints, place_of
 from zae_limiter_aggregator.follower import EMPTY_PAGES, Follower, NoStream, Page, Position
 from zae_limiter_aggregator.members import BEAT_EVERY_MS, Members, owner_of
@@ -56,7 +56,7 @@ class Aggregation:
 
     def __init__(
         self,
-        asking: Asking,
+        asking: TableClient,
         *,
         told: Told | None = None,
         empty_pages: int = EMPTY_PAGES,
@@ -65,7 +65,7 @@ class Aggregation:
     ) -> None:
         """With ``archiving`` audit events that expire are kept too: who runs it has an archive (``archives``). With
         ``sharing`` the shards are shared with others that do; without, all of them are read."""
-        self.asking = asking
+        self.client = asking
         self.tally = Tally()
         self._told = told
         self._follower = Follower(asking, empty_pages=empty_pages, after_page=self._after_page, archiving=archiving)
@@ -85,8 +85,8 @@ class Aggregation:
             self._stream = yield from self._follower.stream()
         except NoStream as error:
             raise ZAELimiterError(f"{error}; the tables that zae-limiter makes have one: of both images") from None
-        self._positions = yield from Checkpoints(self.asking, self._stream).load()
-        self._saved_ms = (yield from self.asking.window()).started
+        self._positions = yield from Checkpoints(self.client, self._stream).load()
+        self._saved_ms = (yield from self.client.new_deadline()).started
 
     @verb
     def go_on(self) -> Plan[None]:
@@ -110,7 +110,7 @@ class Aggregation:
         """See who else is there, now and then. Whose shards change hands, goes on where the last one was."""
         if self._members is None:
             return
-        now = (yield from self.asking.window()).started
+        now = (yield from self.client.new_deadline()).started
         if self._present and now - self._met_ms < BEAT_EVERY_MS:
             return
         self._met_ms = now
@@ -118,7 +118,7 @@ class Aggregation:
         if present != self._present:
             self._present = present
             yield from self._save()
-            loaded = yield from Checkpoints(self.asking, self._stream).load()
+            loaded = yield from Checkpoints(self.client, self._stream).load()
             for shard, position in loaded.items():
                 if place_of(position) > place_of(self._positions.get(shard, NOWHERE)):
                     self._positions[shard] = position
@@ -132,7 +132,7 @@ class Aggregation:
             self._unsaved.add(page.shard)
             lag = self.tally.lag_s
             if page.written_s is not None:
-                lag = max(0.0, (yield from self.asking.window()).epoch_s - page.written_s)
+                lag = max(0.0, (yield from self.client.new_deadline()).epoch_s - page.written_s)
             self.tally = self.tally._replace(
                 records=self.tally.records + processed.records,
                 snapshots=self.tally.snapshots + processed.snapshots,
@@ -150,18 +150,18 @@ class Aggregation:
 
     def _save_if_due(self) -> Plan[None]:
         if self._unsaved:
-            now = (yield from self.asking.window()).started
+            now = (yield from self.client.new_deadline()).started
             if now - self._saved_ms >= SAVE_EVERY_MS:
                 yield from self._save()
                 self._saved_ms = now
 
     def _sweep_if_due(self) -> Plan[None]:
-        now = (yield from self.asking.window()).started
+        now = (yield from self.client.new_deadline()).started
         if self._swept_ms is None or now - self._swept_ms >= SWEEP_EVERY_MS:
             self._swept_ms = now
-            swept = yield from sweep_table(self.asking)
+            swept = yield from sweep_table(self.client)
             self.tally = self.tally._replace(swept=self.tally.swept + swept)
 
     def _save(self) -> Plan[None]:
-        yield from Checkpoints(self.asking, self._stream).save(self._positions, sorted(self._unsaved))
+        yield from Checkpoints(self.client, self._stream).save(self._positions, sorted(self._unsaved))
         self._unsaved.clear()

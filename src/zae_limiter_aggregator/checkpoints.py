@@ -18,7 +18,7 @@ from zae_limiter.stores.dynamodb.items import address, decoder, unless_broken
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, Refused
 from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
-from zae_limiter.stores.dynamodb.table_client import Asking, Window
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 from zae_limiter.stores.dynamodb.usage_items import sequence_key
 from zae_limiter_aggregator.follower import Position, Positions
 
@@ -38,7 +38,7 @@ NOWHERE: Final = Position()
 class Checkpoints:
     """Those of one stream of one table."""
 
-    def __init__(self, asking: Asking, stream: str) -> None:
+    def __init__(self, asking: TableClient, stream: str) -> None:
         self._asking = asking
         self._stream = stream
 
@@ -53,12 +53,12 @@ class Checkpoints:
         """Write the positions of some shards. Where the table has one that is further, it is taken over."""
         known = [shard for shard in shards if positions.get(shard, NOWHERE) != NOWHERE]
         for begin in range(0, len(known), AT_ONCE):
-            until = yield from self._asking.window()
+            until = yield from self._asking.new_deadline()
             some = known[begin : begin + AT_ONCE]
             newer = yield from side_by_side([self._move(shard, positions[shard], until) for shard in some])
             positions.update((shard, found) for shard, found in zip(some, newer, strict=True) if found is not None)
 
-    def _move(self, shard: str, position: Position, until: Window) -> Plan[Position | None]:
+    def _move(self, shard: str, position: Position, until: Deadline) -> Plan[Position | None]:
         """Move a checkpoint forward; the one that is there, if that is as far or further."""
         params: dict[str, Any] = {
             "TableName": self._asking.table,

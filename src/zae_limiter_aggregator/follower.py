@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import Refused, Reply
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter_aggregator.processor import Processed, Processor
 from zae_limiter_aggregator.records import Failure, Record, last_written
 from zae_limiter_aggregator.relieving import Relief
@@ -89,7 +89,7 @@ class Follower:
 
     def __init__(
         self,
-        asking: Asking,
+        asking: TableClient,
         *,
         empty_pages: int = EMPTY_PAGES,
         after_page: AfterPage | None = None,
@@ -120,7 +120,7 @@ class Follower:
         known = {shard.id for shard in shards}
         for gone in positions.keys() - known:
             del positions[gone]
-        going = _Going((yield from self._asking.window()).epoch_s)
+        going = _Going((yield from self._asking.new_deadline()).epoch_s)
         for shard in shards:
             if not mine(shard.id) or positions.get(shard.id, Position()).finished:
                 continue
@@ -208,7 +208,7 @@ class Follower:
         return processed
 
     def _ask(self, operation: str, params: Mapping[str, str]) -> Plan[Reply]:
-        until = yield from self._asking.window()
+        until = yield from self._asking.new_deadline()
         return (yield from self._asking.ask(operation, params, until, repeatable=True))
 
 

@@ -43,7 +43,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
         store = _kept[table] = open_table(table)
     records = event.get("Records") or []
     perform, archiving = performing(store)
-    processor = Processor(store.asking, archiving=archiving, relieve=Relief(store.asking))
+    processor = Processor(store.client, archiving=archiving, relieve=Relief(store.client))
     processed = SyncDriver(machine_clock, perform).run(processor.process(records))
     request_id = getattr(context, "aws_request_id", None)
     for line in lines_of(table, records, processed, round(time.time() * 1_000), request_id):

@@ -17,7 +17,7 @@ from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
 from zae_limiter.stores.dynamodb.items import address, decoder, unless_broken
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
-from zae_limiter.stores.dynamodb.table_client import Asking, Window
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 
 MEMBER: Final = "#AGGREGATOR#"
 BEAT_EVERY_MS: Final = 10_000
@@ -30,13 +30,13 @@ KEPT_S: Final = 3_600
 class Members:
     """Those that follow the stream of one table, as one of them sees it."""
 
-    def __init__(self, asking: Asking) -> None:
-        self.name = asking.marks.incarnation()
+    def __init__(self, asking: TableClient) -> None:
+        self.name = asking.write_ids.incarnation()
         self._asking = asking
 
     def meet(self) -> Plan[frozenset[str]]:
         """Say that we are there, and see who is."""
-        until = yield from self._asking.window()
+        until = yield from self._asking.new_deadline()
         yield from self._say(until, until.epoch_s)
         present = {
             item["SK"]["S"].removeprefix(MEMBER)
@@ -47,10 +47,10 @@ class Members:
 
     def leave(self) -> Plan[None]:
         """Say that we are gone, so that nobody has to find out."""
-        until = yield from self._asking.window()
+        until = yield from self._asking.new_deadline()
         yield from self._say(until, 0)
 
-    def _say(self, until: Window, seen_s: int) -> Plan[None]:
+    def _say(self, until: Deadline, seen_s: int) -> Plan[None]:
         attributes = encode_item({"seen": seen_s, "ttl": until.epoch_s + KEPT_S})
         params: dict[str, Any] = {
             "TableName": self._asking.table,

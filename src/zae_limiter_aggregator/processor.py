@@ -21,7 +21,7 @@ from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.usage_items import (
     RETENTION_S,
     Edge,
@@ -142,7 +142,7 @@ class Processor:
     has buckets split whose shards are hot.
     """
 
-    def __init__(self, asking: Asking, *, archiving: bool = False, relieve: Relieve | None = None) -> None:
+    def __init__(self, asking: TableClient, *, archiving: bool = False, relieve: Relieve | None = None) -> None:
         self._asking = asking
         self._archiving = archiving
         self._relieve = relieve
@@ -199,7 +199,7 @@ class Processor:
     def _count(self, finding: Finding) -> Plan[Refused | NoAnswer | Uncountable | None]:
         """Join a finding with its snapshot. Returns what kept it from that."""
         span = finding.span
-        until = yield from self._asking.window()
+        until = yield from self._asking.new_deadline()
         ttl = until.epoch_s + RETENTION_S
         write: Update | None = begin(span, ttl) if finding.begins_hour else move_last_edge(span)
         while write is not None:

@@ -14,9 +14,9 @@ def hint_at_aggregator(session: Session, entity_id: str | None, resource: str | 
     Of an entity that can be known, from what its buckets say. Of a resource it cannot. A hint that is not to be had is
     none: the command has answered.
     """
-    from zae_limiter.stores.dynamodb.errors import asking_of
+    from zae_limiter.stores.dynamodb.errors import table_client_of
 
-    if session.as_json or asking_of(session.store) is None:
+    if session.as_json or table_client_of(session.store) is None:
         return
     if entity_id is None:
         note(f"usage of a DynamoDB table is not there at once; {WHO_COUNTS}")

@@ -131,7 +131,7 @@ class StackManager:
         if found is None:
             raise StackOperationError(f"there is no deployment {name!r} in this region")
         with self._store(found.table) as store:
-            layout = SyncDriver(machine_clock, store.perform).run(LayoutOf(store.asking).read())
+            layout = SyncDriver(machine_clock, store.perform).run(LayoutOf(store.client).read())
         return Standing(found, layout, code_of(found, self._build))
 
     def preview(

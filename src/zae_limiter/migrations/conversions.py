@@ -36,7 +36,7 @@ from zae_limiter.stores.dynamodb.items import address, key_of
 from zae_limiter.stores.dynamodb.operations.entities import LIVE, is_live
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, meta_key
-from zae_limiter.stores.dynamodb.table_client import PRESENT, Asking, Window, Write, commit, persist, update
+from zae_limiter.stores.dynamodb.table_client import PRESENT, Deadline, TableClient, Write, commit, persist, update
 from zae_limiter.stores.dynamodb.usage_items import RETENTION_S, Edge, Life, Span
 from zae_limiter.stores.windows import DAY_MS, Counters, hour_of
 
@@ -57,8 +57,8 @@ class Change(NamedTuple):
 class Bench:
     """What every step has at hand: the table, the namespace of what had none, and the migration's moment."""
 
-    def __init__(self, asking: Asking, checkpoint: Key, default_ns: str, at: int) -> None:
-        self.asking = asking
+    def __init__(self, client: TableClient, checkpoint: Key, default_ns: str, at: int) -> None:
+        self.client = client
         self.checkpoint = checkpoint
         self.default_ns = default_ns
         self.at = at
@@ -67,21 +67,21 @@ class Bench:
         """The namespace that something belongs to from now on."""
         return self.default_ns if place.ns is None else place.ns
 
-    def commit(self, change: Change, until: Window) -> Plan[None]:
+    def commit(self, change: Change, until: Deadline) -> Plan[None]:
         """Do it all at once, and count what was joined in the same transaction."""
         writes = list(change.writes)
         if change.joined:
             adds = {f"joined_{thing}": count for thing, count in change.joined.items()}
-            writes.append(update(self.asking.table, self.checkpoint, {"PK": PRESENT}, adds=adds))
-        yield from commit(self.asking, writes, until)
+            writes.append(update(self.client.table, self.checkpoint, {"PK": PRESENT}, adds=adds))
+        yield from commit(self.client, writes, until)
 
     def put(self, item: Item, before: Item | None) -> Write:
         """Write an item where there was none, or in the place of exactly this one."""
-        return {"Put": {"TableName": self.asking.table, "Item": item, **unchanged(before)}}
+        return {"Put": {"TableName": self.client.table, "Item": item, **unchanged(before)}}
 
     def remove(self, item: Item) -> Write:
         """Remove exactly this item."""
-        return {"Delete": {"TableName": self.asking.table, "Key": address(key_of(item)), **unchanged(item)}}
+        return {"Delete": {"TableName": self.client.table, "Key": address(key_of(item)), **unchanged(item)}}
 
 
 def unchanged(item: Item | None) -> dict[str, Any]:
@@ -108,13 +108,13 @@ def unchanged(item: Item | None) -> dict[str, Any]:
 def combine_limits(bench: Bench, item: Item) -> Plan[int]:
     """Let all limits of a bucket become one item; how many there were."""
 
-    def attempt(until: Window) -> Plan[int]:
+    def attempt(until: Deadline) -> Plan[int]:
         pk, sort_key = item["PK"]["S"], f"#BUCKET#{place_of(item).resource}"
-        found = yield from bench.asking.query(pk, until, prefix=f"{sort_key}#")
+        found = yield from bench.client.query(pk, until, prefix=f"{sort_key}#")
         separate = [one for one in found.items if kind_of(one) is Kind.OLD_LIMIT and _readable(one, bench.at)]
         if not separate:
             return 0
-        existing = yield from bench.asking.get(Key(pk, sort_key), until)
+        existing = yield from bench.client.get(Key(pk, sort_key), until)
         whole = composite_item(separate, existing, bench.at)
         joined = 0
         if existing is not None:
@@ -124,7 +124,7 @@ def combine_limits(bench: Bench, item: Item) -> Plan[int]:
         yield from bench.commit(Change(writes, {LIMITS: joined} if joined else {}), until)
         return len(separate)
 
-    return (yield from persist(bench.asking, attempt))
+    return (yield from persist(bench.client, attempt))
 
 
 def _readable(item: Item, at: int) -> bool:
@@ -141,30 +141,30 @@ def _readable(item: Item, at: int) -> bool:
 def move_bucket(bench: Bench, item: Item) -> Plan[int]:
     """Give a bucket a partition of its own, in today's form."""
 
-    def attempt(until: Window) -> Plan[int]:
-        old = yield from bench.asking.get(key_of(item), until)
+    def attempt(until: Deadline) -> Plan[int]:
+        old = yield from bench.client.get(key_of(item), until)
         if old is None or kind_of(old) is not Kind.OLD_BUCKET:
             return 0
         bucket = composite_bucket(old, bench.at)
         ns = bench.ns(bucket.place)
         key = bucket_key(ns, str(bucket.place.entity_id), str(bucket.place.resource))
-        existing = yield from bench.asking.get(key, until)
+        existing = yield from bench.client.get(key, until)
         change = _moved(bench, ns, bucket, existing, until)
         yield from bench.commit(Change([*change.writes, bench.remove(old)], change.joined), until)
         return 1
 
-    return (yield from persist(bench.asking, attempt))
+    return (yield from persist(bench.client, attempt))
 
 
-def _moved(bench: Bench, ns: str, bucket: OldBucket, existing: Item | None, until: Window) -> Change:
-    marks = bench.asking.marks
-    nonce = marks.nonce(bench.at)
+def _moved(bench: Bench, ns: str, bucket: OldBucket, existing: Item | None, until: Deadline) -> Change:
+    write_ids = bench.client.write_ids
+    write_id = write_ids.write_id(bench.at)
     if existing is not None:
         same = sum(f"b_{name}_tk" in existing for name in bucket.balances)
-        whole = joined_item(bucket, existing, bench.at, nonce=nonce)
+        whole = joined_item(bucket, existing, bench.at, write_id=write_id)
         return Change([bench.put(whole, existing)], {LIMITS: same} if same else {})
-    inc, margin = marks.incarnation(), bench.asking.ttl_margin_s
-    item = present_item(bucket, ns, bench.at, nonce=nonce, inc=inc, epoch_s=until.epoch_s, ttl_margin_s=margin)
+    inc, margin = write_ids.incarnation(), bench.client.ttl_margin_s
+    item = present_item(bucket, ns, bench.at, write_id=write_id, inc=inc, epoch_s=until.epoch_s, ttl_margin_s=margin)
     life = Life(ns, str(bucket.place.entity_id), str(bucket.place.resource), 0, inc)
     counted = Counters(0, {name: balance.tc for name, balance in bucket.balances.items() if balance.tc})
     return Change(
@@ -172,7 +172,7 @@ def _moved(bench: Bench, ns: str, bucket: OldBucket, existing: Item | None, unti
     )
 
 
-def _carried(bench: Bench, life: Life, counted: Counters, until: Window) -> Iterable[Item]:
+def _carried(bench: Bench, life: Life, counted: Counters, until: Deadline) -> Iterable[Item]:
     """Snapshots that keep what was counted long ago from being counted as used in the hour of the migration.
 
     The stream will tell that a bucket began with these counters. Its hour has begun with them already, and before
@@ -199,27 +199,27 @@ def renew_entity(bench: Bench, item: Item, below: frozenset[str] = NOBODY) -> Pl
     parent_id = entity.parent_id
     ns = bench.ns(place_of(item))
     if parent_id is not None and parent_id != entity.id and parent_id not in below and len(below) < HIGHEST_TREE:
-        until = yield from bench.asking.window()
+        until = yield from bench.client.new_deadline()
         family, _, _ = item["PK"]["S"].rpartition("#")
-        parent = yield from bench.asking.get(Key(f"{family}#{parent_id}", item["SK"]["S"]), until)
+        parent = yield from bench.client.get(Key(f"{family}#{parent_id}", item["SK"]["S"]), until)
         if parent is not None and kind_of(parent) is Kind.OLD_ENTITY:
             with suppress(Unreadable):
                 ancestors = yield from renew_entity(bench, parent, below | {entity.id})
 
-    def attempt(until: Window) -> Plan[int]:
-        old = yield from bench.asking.get(key_of(item), until)
+    def attempt(until: Deadline) -> Plan[int]:
+        old = yield from bench.client.get(key_of(item), until)
         if old is None or kind_of(old) is not Kind.OLD_ENTITY:
             return 0
         counting = None if parent_id is None else meta_key(ns, parent_id)
-        parent = None if counting is None else (yield from bench.asking.get(counting, until))
+        parent = None if counting is None else (yield from bench.client.get(counting, until))
         known = parent is not None and kind_of(parent) is Kind.ENTITY and is_live(parent)
         change = yield from _replaced(bench, old, entity_item(old, ns, orphan=not known), ENTITIES, until)
         if known and counting is not None and not change.joined:
-            change.writes.append(update(bench.asking.table, counting, LIVE, adds={"children": 1}))
+            change.writes.append(update(bench.client.table, counting, LIVE, adds={"children": 1}))
         yield from bench.commit(change, until)
         return 1
 
-    return ancestors + (yield from persist(bench.asking, attempt))
+    return ancestors + (yield from persist(bench.client, attempt))
 
 
 def renew_config(bench: Bench, item: Item) -> Plan[int]:
@@ -236,22 +236,22 @@ _FORMS = {Kind.OLD_CONFIG: config_item, Kind.OLD_USAGE: usage_item}
 
 
 def _renew(bench: Bench, item: Item, kind: Kind, thing: str) -> Plan[int]:
-    def attempt(until: Window) -> Plan[int]:
-        old = yield from bench.asking.get(key_of(item), until)
+    def attempt(until: Deadline) -> Plan[int]:
+        old = yield from bench.client.get(key_of(item), until)
         if old is None or kind_of(old) is not kind:
             return 0
         renewed = _FORMS[kind](old, bench.ns(place_of(old)))
         yield from bench.commit((yield from _replaced(bench, old, renewed, thing, until)), until)
         return 1
 
-    return (yield from persist(bench.asking, attempt))
+    return (yield from persist(bench.client, attempt))
 
 
-def _replaced(bench: Bench, old: Item, renewed: Item, thing: str, until: Window) -> Plan[Change]:
+def _replaced(bench: Bench, old: Item, renewed: Item, thing: str, until: Deadline) -> Plan[Change]:
     """An old item in its new form. If there is one of today already, that is newer, and stays."""
     if key_of(renewed) == key_of(old):
         return Change([bench.put(renewed, old)], {})
-    existing = yield from bench.asking.get(key_of(renewed), until)
+    existing = yield from bench.client.get(key_of(renewed), until)
     if existing is not None:
         return Change([bench.remove(old)], {thing: 1})
     return Change([bench.put(renewed, None), bench.remove(old)], {})

@@ -8,7 +8,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.migrations.working import PAGE, Migrating, Report, Told
 from zae_limiter.running.clocks import Clock, machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.errors import asking_of
+from zae_limiter.stores.dynamodb.errors import table_client_of
 from zae_limiter.stores.open_store import open_store
 
 DEADLINE_S = 30.0
@@ -53,9 +53,9 @@ def migrate_store(
     page: int = PAGE,
 ) -> Report:
     """The same for a store that is open."""
-    asking = asking_of(store)
-    if asking is None:
+    client = table_client_of(store)
+    if client is None:
         raise ValidationError("url", repr(store), "must be a dynamodb:// table; other stores migrate by themselves")
-    migrating = Migrating(asking, told=told, page=page)
+    migrating = Migrating(client, told=told, page=page)
     plan = migrating.look(from_layout=from_layout) if dry_run else migrating.migrate(from_layout=from_layout)
     return SyncDriver(clock, store.perform).run(plan)

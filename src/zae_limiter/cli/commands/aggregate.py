@@ -44,12 +44,12 @@ def command(session: Session, once: bool, interval: float, archive_url: str | No
     from zae_limiter.exceptions import RateLimiterUnavailable
     from zae_limiter.running.clocks import machine_clock
     from zae_limiter.running.sync_driver import SyncDriver
-    from zae_limiter.stores.dynamodb.errors import asking_of
+    from zae_limiter.stores.dynamodb.errors import table_client_of
     from zae_limiter_aggregator.aggregating import Aggregation
     from zae_limiter_aggregator.archives import with_archive
 
     store = session.store
-    asking = asking_of(store)
+    asking = table_client_of(store)
     if asking is None:
         counts_by_itself()
     archive = None if archive_url is None else opened(archive_url)

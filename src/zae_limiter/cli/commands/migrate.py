@@ -35,9 +35,9 @@ def command(session: Session, dry_run: bool, from_layout: int | None, yes: bool)
     """
     from zae_limiter.cli.migrating import migration_document, migration_screen, report_in_words
     from zae_limiter.migrations.running import migrate_store
-    from zae_limiter.stores.dynamodb.errors import asking_of
+    from zae_limiter.stores.dynamodb.errors import table_client_of
 
-    if asking_of(session.store) is None:
+    if table_client_of(session.store) is None:
         raise click.UsageError("only dynamodb:// tables are migrated; other stores see to it themselves")
     if not dry_run:
         confirm("Migrate this table? All its clients have to be stopped by now.", yes)
