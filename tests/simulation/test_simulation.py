@@ -172,6 +172,10 @@ KEPT_SEEDS = [
     ("shards", 4026111686),
     # What was raised is filled from what it was, which takes longer than what was lowered: an imprecise oracle.
     ("given clocks", 2026111759),
+    # A limit that had ended on its shard was settled into a debt that the other shards knew nothing of.
+    ("shards up a tree", 3026111697),
+    # A debt was written to all shards but one, which did not have the limit yet.
+    ("shards", 2026112091),
     # What was settled on a limit that rests, together with a draw, was taken for a grant of it.
     ("shards", 990000133),
 ]

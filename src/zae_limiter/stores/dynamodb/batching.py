@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from zae_limiter.bucket import MILLI, share
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
@@ -26,7 +27,7 @@ from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.table_client import Window
-from zae_limiter.stores.dynamodb.write_forms import Wish
+from zae_limiter.stores.dynamodb.write_forms import Wish, coming_back
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, Desks
 
 
@@ -82,8 +83,8 @@ def _joined_on_shard(
         for name, balance in image.balances.items()
     }
     deltas: dict[str, int] = {}
-    held = [booking for booking in settled if _is_held(booking, left, deltas)]
-    active = {name: amount for name, amount in left.items() if name not in image.resting}
+    held = [booking for booking in settled if _is_held(booking, image, left, deltas)]
+    active = {name: left[name] for name in image.balances if name not in image.resting}
     drawn = dict.fromkeys(active, 0)
     granted = [booking for booking in draws if _fits(booking, active, drawn)]
     if not granted and not held:
@@ -104,8 +105,10 @@ def _joined_on_shard(
     return Lot(written, Wish(deltas, needed if granted else None, grants=grants, held=True, owed=owed))
 
 
-def _is_held(booking: Booking, left: dict[str, int], deltas: dict[str, int]) -> bool:
+def _is_held(booking: Booking, image: Image, left: dict[str, int], deltas: dict[str, int]) -> bool:
     """Whether a shard that has so much ``left`` holds what is settled; if so it is settled."""
+    for limit in coming_back(image, booking.deltas, booking.leg.limits):
+        left.setdefault(limit.name, share(limit.burst * MILLI, image.shard, image.shards))  # it is full
     if any(name in left and left[name] < max(delta, 0) for name, delta in booking.deltas.items()):
         return False
     for name, delta in booking.deltas.items():

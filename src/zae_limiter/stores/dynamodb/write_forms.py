@@ -21,7 +21,8 @@ shifts by ``a``; otherwise ``shift`` is 0. The ``floor`` is what makes it a *dra
 limits that are not named at least no debt), and for a *settlement* it only bounds how deep the debt can be, so that
 the expiry time written along cannot forgive any. A pure credit has no floor and leaves the expiry time alone. A shard
 of a divided bucket settles only what it holds, and gets nothing back while it is in debt (``held``): a debt is that of
-all shards, and is written to all of them at once, each ``exactly`` as it was seen.
+all shards, and is written to all of them at once, each ``exactly`` as it was seen. A limit that a shard has no longer,
+or not yet, is full there: it is settled as if it were there, and comes back to rest.
 
 **Guards.** Every write also demands the baseline, the config version and the number of shards it was computed for,
 and that its own mark is not among those of the last four writers: what is applied once is not applied twice.
@@ -111,7 +112,7 @@ def update(
     bucket's own write load is charged, and ``age_ms`` how old the image is, if anybody knows.
     """
     terms = wish.terms
-    back = _coming_back(image, wish) if wish.owed and terms is None else ()
+    back = coming_back(image, wish.deltas, wish.owed) if wish.owed and terms is None else ()
     late = max(image.rf + bool(back) - now, 0)  # our clock is behind whoever set the baseline
     now += late
     write = Update()
@@ -161,6 +162,9 @@ def update(
         _write_version(write, image, terms)
     elif back:
         longest = max(longest, _bring_back(write, back, wish, image, nonce))
+    if wish.exactly:
+        for name in sorted(wish.exactly.difference(image.balances, (limit.name for limit in back))):
+            write.demand_absent(f"b_{name}_tk")
     if rebased and now != image.rf:
         write.set("rf", now)
     _weigh(write, image, now, load, rebased=rebased, age_ms=age_ms)
@@ -301,11 +305,11 @@ class _Departures:
             write.set("rv", self._nonce)
 
 
-def _coming_back(image: Image, wish: Wish) -> tuple[Limit, ...]:
+def coming_back(image: Image, deltas: Mapping[str, int], owed: tuple[Limit, ...]) -> tuple[Limit, ...]:
     """The limits that have ended and are settled after all, as far as there is room."""
-    if wish.deltas.keys() <= image.balances.keys():
+    if deltas.keys() <= image.balances.keys():
         return ()
-    missing = [limit for limit in wish.owed if wish.deltas.get(limit.name) and limit.name not in image.balances]
+    missing = [limit for limit in owed if deltas.get(limit.name) and limit.name not in image.balances]
     return tuple(missing[: max(MAX_RESTING - len(image.resting), 0)])
 
 
@@ -317,6 +321,8 @@ def _bring_back(write: Update, limits: tuple[Limit, ...], wish: Wish, image: Ima
         delta = wish.deltas[limit.name]
         burst = share(limit.burst * MILLI, image.shard, image.shards)
         write.demand_absent(f"b_{limit.name}_tk")
+        if wish.held and delta > burst and limit.name not in wish.exactly:
+            write.demand(f"b_{limit.name}_tk", ">=", delta)  # it does not hold that: refused
         write.set(f"b_{limit.name}_tk", burst - max(delta, 0))
         departures.begin(limit.name, delta)
         for field, value in terms_of(limit).items():

@@ -29,7 +29,7 @@ from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed, shared_out
 from zae_limiter.stores.dynamodb.table_client import Window, commit
-from zae_limiter.stores.dynamodb.write_forms import Terms, Wish
+from zae_limiter.stores.dynamodb.write_forms import Terms, Wish, coming_back
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
 
 
@@ -127,7 +127,8 @@ class Bookings:
         that cannot be brought back yet, bears alone what is booked there: what it seems to owe is no debt of the
         others.
         """
-        if fits(image, booking.deltas, now) or is_far_ahead(image, now):
+        owed = booking.leg.limits
+        if fits(image, booking.deltas, owed, now) or is_far_ahead(image, now):
             return []
         if booking.doubtful:
             yield from self._make_sure(booking, now, until)
@@ -136,13 +137,13 @@ class Bookings:
         if not booking.tries:
             family = {key: memory.image for key in placed_by if (memory := self.images.get(key)) is not None}
         known = booking.key in family and len(family) == len(placed_by)
-        if not known or placed(booking.key, booking.deltas, family, now).in_debt:
+        if not known or placed(booking.key, booking.deltas, owed, family, now).in_debt:
             found = yield from self._look_at_family(booking.key, now, until)
             booking.image = found.get(booking.key)
             if booking.image is None or is_far_ahead(booking.image, now):
                 return None  # it is gone, and the first speaks for it; or it is looked at again
             family = {key: one for key, one in found.items() if not is_far_ahead(one, now)}
-        parts, in_debt = placed(booking.key, booking.deltas, family, now)
+        parts, in_debt = placed(booking.key, booking.deltas, owed, family, now)
         if in_debt:
             yield from self._write_together(booking, family, now, until)
             return None
@@ -177,14 +178,16 @@ class Bookings:
         All are computed for one moment, and each must be as it was seen: so each owes its share, and all are out of
         debt at the same time.
         """
-        moment = max(now, *(image.rf for image in family.values()))
-        parts, in_debt = placed(booking.key, booking.deltas, family, moment)
+        owed = booking.leg.limits
+        # The baseline of a shard that a limit comes back to must move.
+        moment = max(now, *(image.rf + bool(coming_back(image, booking.deltas, owed)) for image in family.values()))
+        parts, in_debt = placed(booking.key, booking.deltas, owed, family, moment)
         booking.image = family[booking.key]
         booking.begin_anew(self.marks.nonce(moment))
         booking.drop_anchor()
         writes = []
         for key, deltas in parts.items():
-            grants, owed = (booking.grants, booking.leg.limits) if key == booking.key else (0, ())
+            grants = booking.grants if key == booking.key else 0
             wish = Wish(deltas, grants=grants, held=True, exactly=in_debt, owed=owed)
             writes.append({"Update": dict(self.writer.params(key, family[key], wish, moment, booking.nonce, until))})
         doubts: list[NoAnswer] = []
