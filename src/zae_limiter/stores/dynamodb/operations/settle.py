@@ -341,7 +341,7 @@ class Settlements:
                 error = unavailable(failure)
             else:
                 error = RateLimiterUnavailable(f"could not book: {failure}")
-            error.ambiguous = any(booking.done or booking.doubtful for booking in bookings)
+            error.ambiguous = any(booking.done or booking.doubtful or booking.maybe_done for booking in bookings)
             self.bookings.writer.unresolved += any(booking.doubtful and not booking.done for booking in bookings)
             if bookings:
                 error.remaining = left_of(bookings)
