@@ -86,6 +86,16 @@ def test_a_write_to_a_bucket_under_new_terms_demands_that_the_same_limits_rest(r
         assert f"attribute_not_exists({place})" in conditions
 
 
+@pytest.mark.parametrize("wish", [Wish({}, rebase=True), Wish({}, fill=True, rebase=True)], ids=["rebase", "fill"])
+def test_whoever_moves_the_baseline_knows_of_every_limit_that_rests(wish: Wish) -> None:
+    """One may have come to rest since, within the millisecond: it would lose what accrued."""
+    image = image_of(item(resting=False))
+    write = update(image, wish, now=NOW + 1, nonce="2", epoch_s=NOW // 1000, ttl_margin_s=60)
+    params = write.params("table", bucket_key("ns", "key", "gpt"))
+    place = next(place for place, name in params["ExpressionAttributeNames"].items() if name == "rv")
+    assert f"attribute_not_exists({place})" in params["ConditionExpression"].split(" AND ")
+
+
 @pytest.mark.parametrize("way", ["an item", "a reply"])
 def test_another_mark_of_the_limits_that_rest_is_seen(way: str) -> None:
     """Otherwise a write would be refused for ever by a mark that is never read again."""

@@ -129,7 +129,7 @@ def update(
     longest = 0
     kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
     departures = _Departures(write, image, nonce) if terms else None
-    if terms or (image.resting and (rebased or wish.fill)):
+    if rebased or wish.fill:
         demand_same_resting(write, image)
     for name, balance in image.balances.items():
         limit = kept.get(name)
@@ -379,8 +379,7 @@ def brought_back(image: Image, *, ahead: int, now: int, mark: str) -> Update:
     write.demand("shard_count", "=", image.shards)
     write.push_mark(mark, None)
     wish = Wish({}, rebase=True)
-    if image.resting:
-        demand_same_resting(write, image)
+    demand_same_resting(write, image)
     for name, balance in image.balances.items():
         _move(
             write,
