@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -10,6 +11,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.items import Image
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.shards import fits, placed
+from zae_limiter.stores.dynamodb.write_forms import Wish, update
 
 NOW = 1_700_000_000_000
 LIMIT = Limit.per_minute("tpm", 60)
@@ -94,6 +96,28 @@ def test_a_shard_without_the_limit_bears_what_a_full_one_does(
     deltas = {"tpm": delta} if delta else {}
     assert placed(home, deltas, (LIMIT,), lacking, NOW) == placed(home, deltas, (LIMIT,), full, NOW)
     assert fits(lacking[home], deltas, (LIMIT,), NOW) == fits(full[home], deltas, (LIMIT,), NOW)
+
+
+@pytest.mark.parametrize("back", [1_000, 10_000, 30_000, 90_000])
+def test_nothing_comes_back_to_a_shard_in_debt_alone(back: int) -> None:
+    """However much it is: by the time it is written all shards may be in debt, which one of them must not leave."""
+    write = update(
+        shard_of(0, 2, 20_000),
+        Wish({"tpm": -back}, held=True),
+        now=NOW,
+        nonce="1",
+        epoch_s=NOW // 1000,
+        ttl_margin_s=60,
+    )
+    params = write.params("table", bucket_key("ns", "key", "gpt", 0))
+    names, values = params["ExpressionAttributeNames"], params["ExpressionAttributeValues"]
+    demands = [condition.split(" ") for condition in params["ConditionExpression"].split(" AND ")]
+    least = max(
+        int(values[demand[2]]["N"]) + (demand[1] == ">")
+        for demand in demands
+        if len(demand) == 3 and names.get(demand[0], demand[0]) == "b_tpm_tk" and demand[1] in (">", ">=")
+    )
+    assert least >= 0
 
 
 def test_of_a_bucket_that_has_lost_shards_the_others_owe_all() -> None:

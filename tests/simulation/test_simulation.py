@@ -180,6 +180,8 @@ KEPT_SEEDS = [
     ("operators", 4026111631),
     # A limit came and went to rest within a millisecond: who knew nothing of it moved the baseline without it.
     ("shards", 500086),
+    # More came back than a shard can hold: it was filled, although it was in debt with all others by then.
+    ("shards up a tree", 700025),
     # What was settled on a limit that rests, together with a draw, was taken for a grant of it.
     ("shards", 990000133),
 ]

@@ -8,7 +8,7 @@ takes one of two forms, told apart by a condition on ``tk``:
 ======================  ==============================  ===================================
                         below the ceiling               at the ceiling
 ======================  ==============================  ===================================
-condition               ``floor <= tk <= C - up``       ``tk > C - up``
+condition               ``floor <= tk <= C - up``       ``tk > C - up``, ``tk >= floor``
 effect                  ``ADD tk  shift + up - down``   ``SET tk = C + shift - down``
 ======================  ==============================  ===================================
 
@@ -205,14 +205,19 @@ def _move(
         write.add(f"b_{balance.name}_tc", delta)
         return _time_to_fill(limit, burst - level, balance.shards)
     floor: int | None = None
+    asked = True  # whether the floor is what must be there, or only what the expiry time counts on
     if wish.needed is not None and active:
         floor = wish.needed.get(balance.name, 0) - a
     elif wish.held and delta:
         floor = down - a
     elif bounded:
+        asked = False
         floor = min(balance.tk, balance.bx - a) - balance.bx
     if guess > ceiling - up and (delta or rebased) and (floor is None or floor <= ceiling):
-        write.demand(tk, ">", ceiling - up)
+        if floor is not None and asked and floor > ceiling - up:
+            write.demand(tk, ">=", floor)
+        else:
+            write.demand(tk, ">", ceiling - up)
         write.set(tk, ceiling + shift - down)
         least = ceiling + a - down
     else:
