@@ -162,9 +162,7 @@ def update(
         _write_version(write, image, terms)
     elif back:
         longest = max(longest, _bring_back(write, back, wish, image, nonce))
-    if wish.exactly:
-        for name in sorted(wish.exactly.difference(image.balances, (limit.name for limit in back))):
-            write.demand_absent(f"b_{name}_tk")
+    _demand_absence(write, wish, image, back)
     if rebased and now != image.rf:
         write.set("rf", now)
     _weigh(write, image, now, load, rebased=rebased, age_ms=age_ms)
@@ -205,19 +203,17 @@ def _move(
         write.add(f"b_{balance.name}_tc", delta)
         return _time_to_fill(limit, burst - level, balance.shards)
     floor: int | None = None
-    asked = True  # whether the floor is what must be there, or only what the expiry time counts on
     if wish.needed is not None and active:
         floor = wish.needed.get(balance.name, 0) - a
     elif wish.held and delta:
         floor = down - a
-    elif bounded:
-        asked = False
+    above = (
+        ceiling - up if floor is None else max(ceiling - up, floor - 1)
+    )  # what comes back may be more than it holds
+    if floor is None and bounded:
         floor = min(balance.tk, balance.bx - a) - balance.bx
     if guess > ceiling - up and (delta or rebased) and (floor is None or floor <= ceiling):
-        if floor is not None and asked and floor > ceiling - up:
-            write.demand(tk, ">=", floor)
-        else:
-            write.demand(tk, ">", ceiling - up)
+        write.demand(tk, ">", above)
         write.set(tk, ceiling + shift - down)
         least = ceiling + a - down
     else:
@@ -336,6 +332,13 @@ def _bring_back(write: Update, limits: tuple[Limit, ...], wish: Wish, image: Ima
         longest = max(longest, _time_to_fill(limit, max(delta, 0), image.shards))
     write.set("rv", nonce)
     return longest
+
+
+def _demand_absence(write: Update, wish: Wish, image: Image, back: tuple[Limit, ...]) -> None:
+    """What must be as it was seen, and was not there, must not be there."""
+    if wish.exactly:
+        for name in sorted(wish.exactly.difference(image.balances, (limit.name for limit in back))):
+            write.demand_absent(f"b_{name}_tk")
 
 
 def _add_limit(write: Update, limit: Limit, wish: Wish, image: Image, departures: _Departures) -> int:
