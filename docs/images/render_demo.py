@@ -15,10 +15,10 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from zae_limiter.cli.demo.proof import prove
+from zae_limiter.cli.demo.run import Settings, embedded_store, prepare, stage, watch
+from zae_limiter.cli.demo.scenario import read_levels
 from zae_limiter.cli.demo.screen import Moment, frame
-from zae_limiter.cli.demo.show import Settings, embedded_store, prepare, stage, watch
 from zae_limiter.cli.demo.summary import Outcome, summary
-from zae_limiter.cli.demo.world import read_levels
 from zae_limiter.running.clocks import machine_clock
 
 WIDTH = 88

@@ -27,7 +27,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.operations.audit import event_of, is_event_key
 from zae_limiter.stores.dynamodb.usage_items import SEQUENCE_DIGITS, sequence_key
 from zae_limiter_aggregator.archives import ArchiveUnavailable, KeepObject
-from zae_limiter_aggregator.records import Failure, PoisonousRecord, Record
+from zae_limiter_aggregator.stream_records import Failure, PoisonousRecord, Record
 
 PREFIX: Final = "audit"
 ENDING: Final = ".jsonl.gz"

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import Refused, Reply
 from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter_aggregator.proactive_split import Relief
 from zae_limiter_aggregator.processor import Processed, Processor
-from zae_limiter_aggregator.records import Failure, Record, last_written
-from zae_limiter_aggregator.relieving import Relief
+from zae_limiter_aggregator.stream_records import Failure, Record, last_written
 
 EMPTY_PAGES: Final = 5
 """After so many empty pages in a row an open shard has nothing more for now. (DynamoDB sends some in between, so the

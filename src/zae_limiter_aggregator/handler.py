@@ -16,9 +16,9 @@ from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter_aggregator.archives import ARCHIVE_VARIABLE, open_archive, with_archive
+from zae_limiter_aggregator.lambda_output import answer_of, lines_of
+from zae_limiter_aggregator.proactive_split import Relief
 from zae_limiter_aggregator.processor import Processor
-from zae_limiter_aggregator.relieving import Relief
-from zae_limiter_aggregator.telling import answer_of, lines_of
 
 if TYPE_CHECKING:
     from zae_limiter.running.plan import Performer

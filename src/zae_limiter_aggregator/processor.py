@@ -33,8 +33,8 @@ from zae_limiter.stores.dynamodb.usage_items import (
     last_edge,
 )
 from zae_limiter_aggregator.archiver import NOTHING_ARCHIVED, archive, put_aside
-from zae_limiter_aggregator.pressure import Load, highest, should_split
-from zae_limiter_aggregator.records import (
+from zae_limiter_aggregator.proactive_split import Load, highest, should_split
+from zae_limiter_aggregator.stream_records import (
     Failure,
     ParsedBucketRecord,
     PoisonousRecord,

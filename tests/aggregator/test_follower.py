@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stream_worlds import STREAM, Stream, after, record
-from usage_worlds import EPOCH_S, asking, run
+from scripted_streams import STREAM, Stream, after, record
+from usage_model import EPOCH_S, asking, run
 
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter_aggregator.follower import Follower, NoStream, Position, Shard, by_descent

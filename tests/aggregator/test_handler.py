@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stream_worlds import record
+from scripted_streams import record
 
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
@@ -22,10 +22,10 @@ from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter_aggregator import handler as entry
-from zae_limiter_aggregator.pressure import Load
+from zae_limiter_aggregator.lambda_output import METRICS, answer_of, lines_of
+from zae_limiter_aggregator.proactive_split import Load
 from zae_limiter_aggregator.processor import Processed
-from zae_limiter_aggregator.records import Failure, PoisonousRecord
-from zae_limiter_aggregator.telling import METRICS, answer_of, lines_of
+from zae_limiter_aggregator.stream_records import Failure, PoisonousRecord
 
 SECONDS = 20.0
 TABLES = count()

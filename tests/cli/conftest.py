@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cli_stage import STAGES, Stage, sqlite_stage
+from cli_runner import STAGES, Stage, sqlite_stage
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from cli_stage import sqlite_url
-from cli_terminal import COMMAND, CTRL_C, terminal
+from cli_runner import sqlite_url
+from pseudo_terminal import COMMAND, CTRL_C, terminal
 
 from zae_limiter import Limit, SyncRateLimiter
 

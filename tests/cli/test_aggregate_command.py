@@ -13,8 +13,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from cli_stage import PATIENCE_S, Kept, Stage
-from cli_terminal import COMMAND, CTRL_C, terminal
+from cli_runner import PATIENCE_S, Kept, Stage
+from pseudo_terminal import COMMAND, CTRL_C, terminal
 
 from engines.servers import Engine
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter, SyncRepository

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_stage import Stage, sqlite_url
+from cli_runner import Stage, sqlite_url
 
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository

@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 import click
 import pytest
-from cli_stage import Stage
+from cli_runner import Stage
+from command_tree import COMMANDS, ON_A_CLOUD, Names
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from limits_stage import CHANGED, MANIFEST
-from test_cli_tree import COMMANDS, ON_A_CLOUD, Names
+from manifest_shell import CHANGED, MANIFEST
 
 from zae_limiter.stores.sqlite.store import SqliteStore
 

@@ -10,7 +10,7 @@ import re
 import shlex
 from pathlib import Path
 
-from cli_stage import Stage
+from cli_runner import Stage
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 BLOCK = re.compile(r"```shell-session\n(.*?)```", re.DOTALL)

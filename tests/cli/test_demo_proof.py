@@ -8,11 +8,10 @@ from random import Random
 import pytest
 
 from zae_limiter import Limit, RateLimiter
+from zae_limiter.cli.demo.call_profiles import HABITS, Call, hire, next_call
 from zae_limiter.cli.demo.callers import place_call
-from zae_limiter.cli.demo.habits import HABITS, Call, hire, next_call
 from zae_limiter.cli.demo.proof import CLAIMS, prove, refill_during
-from zae_limiter.cli.demo.tally import Ending, Tally, added_up
-from zae_limiter.cli.demo.world import (
+from zae_limiter.cli.demo.scenario import (
     PARENTS,
     RESOURCE_OF,
     BucketId,
@@ -23,6 +22,7 @@ from zae_limiter.cli.demo.world import (
     read_levels,
     survey,
 )
+from zae_limiter.cli.demo.tally import Ending, Tally, added_up
 from zae_limiter.models.status import BucketStatus, LimitLevel
 
 WITHIN, COUNTED, CONSERVED = CLAIMS

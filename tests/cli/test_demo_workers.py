@@ -10,7 +10,7 @@ import click
 import pytest
 
 from zae_limiter import ValidationError
-from zae_limiter.cli.demo.habits import hire
+from zae_limiter.cli.demo.call_profiles import hire
 from zae_limiter.cli.demo.workers import ProcessWorkers
 
 NOWHERE = ("memory://", "default")

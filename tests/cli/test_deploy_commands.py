@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from cli_stage import Stage
+from cli_runner import Stage
 
 from zae_limiter.cli.template_options import TEMPLATE_OPTIONS, template_parameters
 from zae_limiter.exceptions import ValidationError

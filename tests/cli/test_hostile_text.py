@@ -9,15 +9,15 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from cli_stage import Stage
+from cli_runner import Stage
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Group
 from rich.text import Text
 
 from zae_limiter import Limit
-from zae_limiter.cli.printing.documents import on_one_line, streamed, whole
-from zae_limiter.cli.printing.paper import Paper, SafeConsole
+from zae_limiter.cli.output.console import Paper, SafeConsole
+from zae_limiter.cli.output.documents import on_one_line, streamed, whole
 from zae_limiter.cli.session import note
 from zae_limiter.stores.sqlite.store import SqliteStore
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from limits_stage import CHANGED, EXPORT, PLAN, Answer, repository, rewrite, shell
+from manifest_shell import CHANGED, EXPORT, PLAN, Answer, repository, rewrite, shell
 
 from zae_limiter import Limit, SyncRepository
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from cli_stage import Ran, Stage
-from cli_terminal import COMMAND
+from cli_runner import Ran, Stage
+from pseudo_terminal import COMMAND
 
-from infra.guarded import guarded_ministack
+from infra.guarded_ministack import guarded_ministack
 
 Type = Callable[..., Ran]
 PATIENCE_S = 30.0

@@ -8,11 +8,11 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
-from cli_stage import PATIENCE_S, Kept, Stage
-from cli_terminal import COMMAND, terminal
+from cli_runner import PATIENCE_S, Kept, Stage
+from pseudo_terminal import COMMAND, terminal
 
 from engines.servers import Engine
-from migrations.old_data import NOW, OldTable, Was, composite, config, entity, old_table, separate_items, usage
+from migrations.old_tables import NOW, OldTable, Was, composite, config, entity, old_table, separate_items, usage
 from zae_limiter import Limit
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target

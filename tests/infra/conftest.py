@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cloud_stage import CloudStage
+from local_deployment import CloudStage
 
 from engines.servers import Engine
 

@@ -11,8 +11,8 @@ import zipfile
 from importlib.resources import files
 from typing import Any
 
-from cloud_stage import CloudStage, fresh_name
 from jsonschema import Draft202012Validator
+from local_deployment import CloudStage, fresh_name
 
 from zae_limiter.infra.costs import ALARMS
 from zae_limiter.infra.stacks import own_package

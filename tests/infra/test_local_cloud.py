@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from guarded import guarded_ministack
+from guarded_ministack import guarded_ministack
 
 from zae_limiter import Limit, StackOperationError, SyncRateLimiter
 from zae_limiter.infra.local_cloud import LocalCloud

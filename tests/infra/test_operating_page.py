@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cloud_stage import CloudStage
+from local_deployment import CloudStage
 
 from zae_limiter.infra import costs
 from zae_limiter.infra.costs import MILLION, SECONDS_PER_MONTH, Load, monthly_bill

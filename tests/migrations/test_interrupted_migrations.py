@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from killed_migration import Doomed
-from old_data import NOW, OldTable, Was, composite, config, entity, old_table, separate_items, usage
+from old_tables import NOW, OldTable, Was, composite, config, entity, old_table, separate_items, usage
 
 from engines.servers import Engine
 from zae_limiter import Limit, VersionError
-from zae_limiter.migrations.running import DEADLINE_S, migrate, migrate_store
-from zae_limiter.migrations.working import Progress
+from zae_limiter.migrations import DEADLINE_S, migrate, migrate_store
+from zae_limiter.migrations.table_migration import Progress
 from zae_limiter.stores.dynamodb.namespace import LAYOUT
 from zae_limiter.stores.open_store import open_store
 

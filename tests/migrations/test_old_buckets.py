@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from old_data import NOW, Was, composite, old_item, separate_items
+from old_tables import NOW, Was, composite, old_item, separate_items
 
 from zae_limiter import Limit
 from zae_limiter.bucket import refill_bucket
-from zae_limiter.migrations.counting import Census, census_of, verdict
+from zae_limiter.migrations.census import Census, census_of, verdict
+from zae_limiter.migrations.item_kinds import Kind, kind_of, place_of
 from zae_limiter.migrations.old_buckets import composite_bucket, composite_item, joined_item, present_item
-from zae_limiter.migrations.old_places import Kind, kind_of, place_of
 from zae_limiter.stores.dynamodb.items import image_of
 
 busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -18,8 +18,7 @@ from zae_limiter.stores.dynamodb.operations.shard_life import sweep
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
-from zae_limiter_aggregator.pressure import Load, pressure_of
-from zae_limiter_aggregator.relieving import Relief
+from zae_limiter_aggregator.proactive_split import Load, Relief, pressure_of
 
 SETTLE_PAUSES_MS = (20, 100)
 """Between the tries of a lease that ends, as leases do it."""

@@ -33,11 +33,11 @@ def main(words: Sequence[str] | None = None, surroundings: Surroundings | None =
         print("the command line needs: pip install 'zae-limiter[cli]'", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
-        from zae_limiter.cli.failures import interruption
+        from zae_limiter.cli.error_messages import interruption
 
         return interruption(interrupt)
     except ZAELimiterError as error:
-        from zae_limiter.cli.failures import report
+        from zae_limiter.cli.error_messages import report
 
         return report(error)
     except OSError as error:
@@ -55,7 +55,7 @@ def _run(words: Sequence[str] | None, surroundings: Surroundings | None) -> int:
         error.show()
         return error.exit_code
     except Abort as error:
-        from zae_limiter.cli.failures import interruption
+        from zae_limiter.cli.error_messages import interruption
 
         return interruption(error)
     return code if isinstance(code, int) else 0
@@ -65,7 +65,7 @@ def _could_not_write(error: OSError) -> int:
     """Nobody reads any more, or the disk is full: there is nothing left to do but to be quiet about the rest."""
     from contextlib import suppress
 
-    from zae_limiter.cli.failures import EXIT_ERROR, complain
+    from zae_limiter.cli.error_messages import EXIT_ERROR, complain
 
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,6 +5,7 @@ They stand after the command, never before it, so that there is one place to loo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -158,7 +159,7 @@ def period_options(command: Command) -> Command:
 
 def stretch(session: Session, since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
     """The period that ``--since`` and ``--until`` ask for."""
-    from zae_limiter.cli.parsing.moments import parse_moment
+    from zae_limiter.cli.argument_parsers import parse_moment
 
     now = session.now_ms()
     with wrong_usage():
@@ -176,3 +177,12 @@ def login_name() -> str | None:
         return check_principal(getuser())
     except (OSError, KeyError, ImportError, ValidationError):
         return None
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Go on if ``--yes`` was given or the answer is yes. Where nobody can answer, it is wrong usage."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("this asks before it acts, and there is no terminal to ask on; add --yes")
+    click.confirm(question, abort=True, err=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from zae_limiter.cli.printing.paper import shown
+from zae_limiter.cli.output.console import shown
 from zae_limiter.infra.change_sets import Changes
 from zae_limiter.infra.rollouts import StepsTaken
 from zae_limiter.infra.stack_events import StackEvent

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
-from zae_limiter.cli.stepping import SteppingStore
+from zae_limiter.cli.output.progress import SteppingStore
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.printing.paper import Paper
-    from zae_limiter.cli.printing.tables import Column, Row
+    from zae_limiter.cli.output.console import Paper
+    from zae_limiter.cli.output.text_tables import Column, Row
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.limiter.sync_limiter import SyncRateLimiter
     from zae_limiter.repository.sync_repository import SyncRepository
     from zae_limiter.running.clocks import Clock
@@ -72,7 +72,7 @@ class Session:
     @cached_property
     def paper(self) -> Paper:
         """What pictures are drawn on."""
-        from zae_limiter.cli.printing.paper import stdout
+        from zae_limiter.cli.output.console import stdout
 
         return stdout()
 
@@ -90,7 +90,7 @@ class Session:
     def answer(self, document: Mapping[str, Any], picture: Callable[[], RenderableType | str]) -> None:
         """The whole answer of a command."""
         if self.as_json:
-            from zae_limiter.cli.printing.documents import whole
+            from zae_limiter.cli.output.documents import whole
 
             click.echo(whole(document))
         else:
@@ -112,12 +112,12 @@ class Session:
     ) -> None:
         """A list of any length, page by page as it comes."""
         if self.as_json:
-            from zae_limiter.cli.printing.documents import streamed
+            from zae_limiter.cli.output.documents import streamed
 
             for piece in streamed(name, (document(item) for page in pages for item in page), lambda: pages.more):
                 click.echo(piece, nl=False)
             return
-        from zae_limiter.cli.printing.tables import print_rows
+        from zae_limiter.cli.output.text_tables import print_rows
 
         drawn = ([row for item in page for row in rows(item)] for page in pages)
         if not print_rows(self.paper, columns, drawn):
@@ -128,7 +128,7 @@ class Session:
     @contextmanager
     def patience(self, words: str) -> Iterator[None]:
         """Show that work goes on, once it has gone on for a second."""
-        from zae_limiter.cli.printing.patience import patience
+        from zae_limiter.cli.output.progress import patience
 
         with patience(words, lambda: self.store.requests):
             yield
@@ -156,6 +156,6 @@ def leave(code: int) -> NoReturn:
 
 def note(words: str) -> None:
     """Something beside the answer, on stderr."""
-    from zae_limiter.cli.printing.paper import shown
+    from zae_limiter.cli.output.console import shown
 
     click.echo(shown(words), err=True)

@@ -12,7 +12,7 @@ from math import ceil, expm1
 from typing import Final, NamedTuple
 
 from zae_limiter.stores.windows import DAYS_KEPT
-from zae_limiter_aggregator.telling import METRICS
+from zae_limiter_aggregator.lambda_output import METRICS
 
 SECONDS_PER_MONTH: Final = 730 * 3_600
 HOURS_PER_MONTH: Final = 730

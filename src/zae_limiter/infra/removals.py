@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.adopting import TABLE_NOT_FOUND
+from zae_limiter.infra.adoption import TABLE_NOT_FOUND
 from zae_limiter.infra.change_sets import Wanted, carry_out, check_success, follow, newest_event, prepare
 from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
 from zae_limiter.infra.deployments import BUCKET_KIND, TABLE_KIND, Deployment, Resource, find_ours, resources_of
 from zae_limiter.infra.health import ACTIVE
-from zae_limiter.infra.retaining import retaining
+from zae_limiter.infra.retention import retaining
 from zae_limiter.infra.rollouts import StepsTaken
 from zae_limiter.infra.stack_events import RolloutFailed, StackEvent, causes_among
 from zae_limiter.infra.stack_states import GONE, REVIEW, rests

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.adopting import TABLE_NOT_FOUND, adopt
+from zae_limiter.infra.adoption import TABLE_NOT_FOUND, adopt
 from zae_limiter.infra.change_sets import (
     Change,
     Wanted,

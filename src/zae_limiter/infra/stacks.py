@@ -18,15 +18,15 @@ from uuid import uuid4
 from zae_limiter.exceptions import StackOperationError, ValidationError
 from zae_limiter.infra.change_sets import Change
 from zae_limiter.infra.cloud import Account, Cloud
+from zae_limiter.infra.compatibility import LayoutOf, Standing, code_of
 from zae_limiter.infra.deployments import TABLE_PARAMETER, Deployment, find_all, find_ours
 from zae_limiter.infra.health import Health, examine
 from zae_limiter.infra.lambda_builder import build_lambda_package
 from zae_limiter.infra.removals import Removal, Removed, delete
 from zae_limiter.infra.rollouts import Order, Rollout, deploy, preview
-from zae_limiter.infra.standing import LayoutOf, Standing, code_of
 from zae_limiter.infra.template import template_text
-from zae_limiter.migrations.running import migrate_store
-from zae_limiter.migrations.working import Told
+from zae_limiter.migrations import migrate_store
+from zae_limiter.migrations.table_migration import Told
 from zae_limiter.naming import check_stack_name
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from zae_limiter.migrations.counting import CONFIGS, ENTITIES, HOURS, LIMITS
+from zae_limiter.migrations.census import CONFIGS, ENTITIES, HOURS, LIMITS
+from zae_limiter.migrations.item_kinds import Kind, OldPlace, kind_of, place_of
 from zae_limiter.migrations.old_buckets import (
     OldBucket,
     Unreadable,
@@ -20,7 +21,6 @@ from zae_limiter.migrations.old_buckets import (
     present_item,
     separate_limit,
 )
-from zae_limiter.migrations.old_places import Kind, OldPlace, kind_of, place_of
 from zae_limiter.migrations.old_records import (
     BEGINNING,
     FIRST_CHANGE,

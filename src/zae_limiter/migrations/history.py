@@ -13,7 +13,7 @@ from zae_limiter.migrations.conversions import (
     renew_entity,
     renew_usage,
 )
-from zae_limiter.migrations.old_places import Kind
+from zae_limiter.migrations.item_kinds import Kind
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import Item
 

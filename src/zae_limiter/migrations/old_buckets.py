@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, force_consume, refill_bucket
-from zae_limiter.migrations.old_places import OldPlace, place_of
+from zae_limiter.migrations.item_kinds import OldPlace, place_of
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in

@@ -14,8 +14,8 @@ from typing import Any
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.migrations.item_kinds import place_of
 from zae_limiter.migrations.old_buckets import Unreadable, where
-from zae_limiter.migrations.old_places import place_of
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter.cli.failures import EXIT_DENIED, complain
+from zae_limiter.cli.error_messages import EXIT_DENIED, complain
 from zae_limiter.cli.options import on_store, parse_limits, wrong_usage
 from zae_limiter.cli.session import Session, leave, note
 
@@ -87,7 +87,7 @@ def command(
     back; if it is interrupted too. It may say what it really used by writing lines like tpm=420 to the file that
     $ZAEL_SETTLE names.
     """
-    from zae_limiter.cli.parsing.amounts import parse_amounts
+    from zae_limiter.cli.argument_parsers import parse_amounts
     from zae_limiter.exceptions import RateLimitExceeded
 
     with wrong_usage():
@@ -106,7 +106,7 @@ def command(
     except RateLimitExceeded as error:
         if not session.as_json:
             raise
-        from zae_limiter.cli.views.acquiring import denied_document
+        from zae_limiter.cli.views.grants import denied_document
 
         session.say(denied_document(entity_id, resource, error), "")
         leave(EXIT_DENIED)
@@ -137,7 +137,7 @@ def lease_for(
 
 def take(session: Session, entity_id: str, resource: str, lease: SyncLease) -> None:
     """Take, keep, and say what is left."""
-    from zae_limiter.cli.views.acquiring import granted_document, granted_picture
+    from zae_limiter.cli.views.grants import granted_document, granted_picture
 
     with lease:
         pass
@@ -151,7 +151,7 @@ def take(session: Session, entity_id: str, resource: str, lease: SyncLease) -> N
 
 def run_under(lease: SyncLease, words: list[str]) -> None:
     """Run a command while the lease is held, and end as it does."""
-    from zae_limiter.cli.errand import Errand, Failed
+    from zae_limiter.cli.leased_command import Errand, Failed
 
     errand = Errand(words)
     with errand.signals():
@@ -165,7 +165,7 @@ def run_under(lease: SyncLease, words: list[str]) -> None:
 
 
 def _run_and_settle(lease: SyncLease, errand: Any) -> None:
-    from zae_limiter.cli.errand import SETTLE_VARIABLE, settle_file, settled
+    from zae_limiter.cli.leased_command import SETTLE_VARIABLE, settle_file, settled
     from zae_limiter.exceptions import ZAELimiterError
 
     if lease.degraded:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from zae_limiter.cli.archives import archive_option, opened
+from zae_limiter.cli.audit_archive import archive_option, opened
 from zae_limiter.cli.options import on_store
 from zae_limiter.cli.session import Session, note
 
@@ -40,12 +40,12 @@ def command(session: Session, once: bool, interval: float, archive_url: str | No
     be ended at any time, and run several times at once: nothing is lost, and nothing counted twice. Needed where the
     aggregator's Lambda is not deployed; embedded stores count by themselves.
     """
-    from zae_limiter.cli.aggregating import ended_by_sigterm, screen_for
+    from zae_limiter.cli.aggregation_screen import ended_by_sigterm, screen_for
     from zae_limiter.exceptions import RateLimiterUnavailable
     from zae_limiter.running.clocks import machine_clock
     from zae_limiter.running.sync_driver import SyncDriver
     from zae_limiter.stores.dynamodb.errors import asking_of
-    from zae_limiter_aggregator.aggregating import Aggregation
+    from zae_limiter_aggregator.aggregation import Aggregation
     from zae_limiter_aggregator.archives import with_archive
 
     store = session.store

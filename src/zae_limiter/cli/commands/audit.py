@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.archives import archive_option
+from zae_limiter.cli.audit_archive import archive_option
 from zae_limiter.cli.group import InOrder
 from zae_limiter.cli.options import on_store, period_options, stop_option, stretch, wrong_usage
 from zae_limiter.cli.session import Session
@@ -57,7 +57,7 @@ def list_events(
     most: int | None,
 ) -> None:
     """List changes, newest first."""
-    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.cli.views.audit import COLUMNS, event_document, event_rows
 
     start, end = stretch(session, since, until)
@@ -67,7 +67,7 @@ def list_events(
 
     pages: Pages[AuditEvent]
     if archived:
-        from zae_limiter.cli.archives import MergedPages, archived_of
+        from zae_limiter.cli.audit_archive import MergedPages, archived_of
 
         pages = MergedPages(Pages(fetch), archived_of(session, archive_url, subject, start, end), most)
     else:
@@ -89,7 +89,7 @@ def show(session: Session, event_id: str) -> None:
 
     EVENT is its id as listed. If several changes were made in the same millisecond, all of them are shown.
     """
-    from zae_limiter.cli.printing.paper import spaced
+    from zae_limiter.cli.output.console import spaced
     from zae_limiter.cli.views.audit import event_document, event_picture
 
     events = find(session, event_id)
@@ -103,8 +103,8 @@ def show(session: Session, event_id: str) -> None:
 
 def find(session: Session, event_id: str) -> list[AuditEvent]:
     """The events of an id or of the beginning of one, which says the moment they happened at."""
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.parsing.event_ids import moment_typed
+    from zae_limiter.cli.argument_parsers import moment_typed
+    from zae_limiter.cli.pages import Pages
 
     with wrong_usage():
         start = moment_typed(event_id)

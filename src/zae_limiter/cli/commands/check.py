@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.failures import EXIT_ERROR
-from zae_limiter.cli.on_cloud import CloudSession, name_option, on_cloud
+from zae_limiter.cli.cloud_session import CloudSession, name_option, on_cloud
+from zae_limiter.cli.error_messages import EXIT_ERROR
 from zae_limiter.cli.session import leave
 
 
@@ -24,7 +24,7 @@ def command(session: CloudSession, name: str) -> None:
 
     Exits with 1 if something is to be done.
     """
-    from zae_limiter.cli.views.standing import standing_document, standing_picture
+    from zae_limiter.cli.views.deployments import standing_document, standing_picture
 
     standing = session.stacks.standing(name)
     session.answer(standing_document(standing), lambda: standing_picture(session.paper, standing))

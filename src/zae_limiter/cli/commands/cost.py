@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from zae_limiter.cli.argument_parsers import parse_pairs
 from zae_limiter.cli.options import answering
-from zae_limiter.cli.parsing.pairs import parse_pairs
 from zae_limiter.cli.session import Session
 
 PART = click.FloatRange(0, 1)
@@ -62,7 +62,7 @@ def command(session: Session, prices: dict[str, str], **load: Any) -> None:
     Request units are measured, prices are those of us-east-1 unless given, and how load spreads over buckets is a
     guess. Nothing is asked over the network.
     """
-    from zae_limiter.cli.views.costs import bill_document, bill_picture, load_of, prices_of
+    from zae_limiter.cli.views.monthly_bill import bill_document, bill_picture, load_of, prices_of
 
     asked, price = load_of(load), prices_of(prices)
     session.answer(bill_document(asked, price), lambda: bill_picture(session.paper, asked, price))

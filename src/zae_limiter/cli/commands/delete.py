@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.on_cloud import CloudSession, name_option, on_cloud
-from zae_limiter.cli.options import yes_option
+from zae_limiter.cli.cloud_session import CloudSession, name_option, on_cloud
+from zae_limiter.cli.options import confirm, yes_option
 
 
 @click.command(

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from zae_limiter.cli.on_cloud import CloudSession, name_option, on_cloud
-from zae_limiter.cli.parsing.pairs import parse_pairs
+from zae_limiter.cli.argument_parsers import parse_pairs
+from zae_limiter.cli.cloud_session import CloudSession, name_option, on_cloud
 from zae_limiter.cli.template_options import template_options, template_parameters
 
 

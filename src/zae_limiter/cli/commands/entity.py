@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter.cli.asking import confirm
 from zae_limiter.cli.commands.entity_limits import delete_limits, get_limits, set_limits
 from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, principal_option, stop_option, wrong_usage, yes_option
+from zae_limiter.cli.options import confirm, on_store, principal_option, stop_option, wrong_usage, yes_option
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def create(
 
     Entities need not be created to be limited: this gives one a parent, a name, notes.
     """
-    from zae_limiter.cli.parsing.pairs import parse_notes
+    from zae_limiter.cli.argument_parsers import parse_notes
     from zae_limiter.cli.views.entities import entity_document
 
     with wrong_usage():
@@ -134,7 +133,7 @@ def update(
     principal: str | None,
 ) -> None:
     """Change an entity; what is not named stays as it is."""
-    from zae_limiter.cli.parsing.pairs import parse_notes
+    from zae_limiter.cli.argument_parsers import parse_notes
     from zae_limiter.cli.views.entities import entity_document
 
     if (name is not None and no_name) or (parent is not None and no_parent):
@@ -177,7 +176,7 @@ Examples:
 @on_store
 def list_entities(session: Session, with_limits: bool, resource: str | None, most: int | None) -> None:
     """List the entities that were created, by id."""
-    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.cli.views.entities import COLUMNS, entity_document, entity_rows
 
     if with_limits:
@@ -197,8 +196,8 @@ def list_entities(session: Session, with_limits: bool, resource: str | None, mos
 
 def list_with_limits(session: Session, resource: str | None, most: int | None) -> None:
     """The entities that have limits of their own."""
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.printing.tables import Column, Row
+    from zae_limiter.cli.output.text_tables import Column, Row
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.cli.views.limits import COLUMNS, entity_limits_document, limit_row
     from zae_limiter.naming import DEFAULT_RESOURCE
 
@@ -234,9 +233,9 @@ def tree(session: Session, entity_id: str | None) -> None:
 
     An arrow marks who also takes from its parent.
     """
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.printing.documents import streamed
-    from zae_limiter.cli.views.tree import branch, forest, node_document, walk
+    from zae_limiter.cli.output.documents import streamed
+    from zae_limiter.cli.pages import Pages
+    from zae_limiter.cli.views.entity_tree import branch, forest, node_document, walk
 
     limiter = session.limiter
 

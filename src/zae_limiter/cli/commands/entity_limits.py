@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.options import limits_option, on_store, principal_option, propagate_option, yes_option
+from zae_limiter.cli.options import confirm, limits_option, on_store, principal_option, propagate_option, yes_option
 from zae_limiter.cli.session import Session
 from zae_limiter.naming import DEFAULT_RESOURCE
 

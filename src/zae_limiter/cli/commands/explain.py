@@ -10,7 +10,7 @@ from zae_limiter.cli.options import on_store
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.cli.views.explaining import Explanation, Leg
+    from zae_limiter.cli.views.explanation import Explanation, Leg
     from zae_limiter.limiter.sync_limiter import SyncRateLimiter
     from zae_limiter.models.limit import Limit
 
@@ -35,7 +35,7 @@ def command(session: Session, entity_id: str, resource: str) -> None:
     All four levels with what each says and which one wins, then everybody that an acquire takes from by cascade,
     with the limits that hold there.
     """
-    from zae_limiter.cli.views.explaining import explanation_document, explanation_picture
+    from zae_limiter.cli.views.explanation import explanation_document, explanation_picture
 
     with session.patience(f"explaining {entity_id}"):
         explanation = explain(session.limiter, entity_id, resource)
@@ -44,7 +44,7 @@ def command(session: Session, entity_id: str, resource: str) -> None:
 
 def explain(limiter: SyncRateLimiter, entity_id: str, resource: str) -> Explanation:
     """Read what decides over an acquire."""
-    from zae_limiter.cli.views.explaining import Explanation
+    from zae_limiter.cli.views.explanation import Explanation
     from zae_limiter.exceptions import EntityNotFoundError
 
     system, on_unavailable = limiter.get_system_defaults()
@@ -67,7 +67,7 @@ def explain(limiter: SyncRateLimiter, entity_id: str, resource: str) -> Explanat
 
 
 def _leg(limiter: SyncRateLimiter, entity_id: str, resource: str, system: list[Limit]) -> Leg:
-    from zae_limiter.cli.views.explaining import Leg, Level
+    from zae_limiter.cli.views.explanation import Leg, Level
 
     return Leg(
         entity_id,

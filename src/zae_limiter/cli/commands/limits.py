@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.failures import EXIT_ERROR
-from zae_limiter.cli.options import on_store, principal_option, yes_option
+from zae_limiter.cli.error_messages import EXIT_ERROR
+from zae_limiter.cli.options import confirm, on_store, principal_option, yes_option
 from zae_limiter.cli.session import Session, leave, note
 
 if TYPE_CHECKING:
-    from zae_limiter.manifests.applying import Outcome
+    from zae_limiter.manifests.apply import Outcome
+    from zae_limiter.manifests.change_plan import Blueprint
     from zae_limiter.manifests.model import Manifest
-    from zae_limiter.manifests.planning import Blueprint
 
 EXIT_CHANGES = 3
 """What ``--exit-code`` tells the shell when something would change, or has drifted."""
@@ -114,7 +113,7 @@ def apply_plan(
     Shows the plan and asks first. If it stops half-way, running it again finishes it. The audit trail has each
     change under manifest:NAME:PRINCIPAL.
     """
-    from zae_limiter.manifests.applying import apply
+    from zae_limiter.manifests.apply import apply
 
     if path == "-" and not yes:
         raise click.UsageError("with the manifest on stdin there is nobody to ask; add --yes")
@@ -155,8 +154,8 @@ Examples:
 @on_store
 def show_drift(session: Session, path: str, everything: bool, tell_shell: bool) -> None:
     """Show what is not as the manifest says, and who changed it."""
-    from zae_limiter.cli.views.manifests import drift_picture
-    from zae_limiter.manifests.drifting import drift
+    from zae_limiter.cli.views.manifest_plans import drift_picture
+    from zae_limiter.manifests.drift import drift
 
     manifest = read(session, path)
     with progress("looking") as tell:
@@ -204,9 +203,9 @@ def export(session: Session, path: str, name: str, resources: tuple[str, ...], y
     Limits of entities are looked for on every resource that has defaults, that a manifest names or that the audit
     trail mentions; --resource adds others.
     """
-    from zae_limiter.manifests.exporting import as_document, write_manifest
-    from zae_limiter.manifests.observing import take_inventory
-    from zae_limiter.manifests.reading import check_manifest_name
+    from zae_limiter.manifests.export import as_document, write_manifest
+    from zae_limiter.manifests.inventory import take_inventory
+    from zae_limiter.manifests.parser import check_manifest_name
     from zae_limiter.naming import check_config_resource
 
     check_manifest_name(name)
@@ -246,9 +245,9 @@ def show_schema() -> None:
 
 def read(session: Session, path: str) -> Manifest:
     """The manifest of a command. What is wrong with it is told line by line, and ends the command."""
-    from zae_limiter.manifests.nodes import MOST_BYTES
+    from zae_limiter.manifests.parser import read_manifest
     from zae_limiter.manifests.problems import ManifestError
-    from zae_limiter.manifests.reading import read_manifest
+    from zae_limiter.manifests.yaml_nodes import MOST_BYTES
 
     try:
         with click.open_file(path, "rb") as file:
@@ -272,8 +271,8 @@ def read(session: Session, path: str) -> Manifest:
 
 def planned(session: Session, path: str, *, take_over: bool, keep_removed: bool) -> Blueprint:
     """What the manifest of a command takes."""
-    from zae_limiter.manifests.observing import observe
-    from zae_limiter.manifests.planning import plan
+    from zae_limiter.manifests.change_plan import plan
+    from zae_limiter.manifests.inventory import observe
 
     manifest = read(session, path)
     with progress("looking") as tell:
@@ -290,7 +289,7 @@ def progress(words: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from zae_limiter.cli.printing.patience import SECONDS_BEFORE_A_SIGN
+    from zae_limiter.cli.output.progress import SECONDS_BEFORE_A_SIGN
 
     columns = TextColumn(words), BarColumn(), MofNCompleteColumn()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -313,8 +312,8 @@ def progress(words: str) -> Iterator[Callable[[int, int], None]]:
 
 def show_blueprint(session: Session, blueprint: Blueprint) -> None:
     """A plan."""
-    from zae_limiter.cli.views.manifests import blueprint_picture
-    from zae_limiter.manifests.describing import blueprint_as_dict
+    from zae_limiter.cli.views.manifest_plans import blueprint_picture
+    from zae_limiter.manifests.description import blueprint_as_dict
 
     document = {"namespace": session.namespace, **blueprint_as_dict(blueprint)}
     session.answer(document, lambda: blueprint_picture(blueprint))
@@ -322,9 +321,9 @@ def show_blueprint(session: Session, blueprint: Blueprint) -> None:
 
 def show_outcome(session: Session, blueprint: Blueprint, outcome: Outcome) -> None:
     """What was applied. What stopped it ends the command with its own code."""
-    from zae_limiter.cli.failures import report
-    from zae_limiter.cli.views.words import plural
-    from zae_limiter.manifests.describing import MARKS, outcome_as_dict
+    from zae_limiter.cli.error_messages import report
+    from zae_limiter.cli.views.formats import plural
+    from zae_limiter.manifests.description import MARKS, outcome_as_dict
 
     if session.as_json:
         session.say({"namespace": session.namespace, **outcome_as_dict(blueprint, outcome)}, "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.on_cloud import CloudSession, on_cloud
+from zae_limiter.cli.cloud_session import CloudSession, on_cloud
 
 
 @click.command(

@@ -95,7 +95,7 @@ def status(session: Session) -> None:
 
     Exits with 1 if it does not run, or does not answer.
     """
-    from zae_limiter.cli.failures import EXIT_ERROR
+    from zae_limiter.cli.error_messages import EXIT_ERROR
     from zae_limiter.cli.local_screen import status_document, status_in_words
     from zae_limiter.infra.local_cloud import LocalCloud
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.options import on_store, yes_option
+from zae_limiter.cli.options import confirm, on_store, yes_option
 from zae_limiter.cli.session import Session
 
 
@@ -33,8 +32,8 @@ def command(session: Session, dry_run: bool, from_layout: int | None, yes: bool)
     first. It may be ended at any time: run again, it continues. Everything is counted before and compared
     afterwards, and only if it adds up is the table used.
     """
-    from zae_limiter.cli.migrating import migration_document, migration_screen, report_in_words
-    from zae_limiter.migrations.running import migrate_store
+    from zae_limiter.cli.migration_screen import migration_document, migration_screen, report_in_words
+    from zae_limiter.migrations import migrate_store
     from zae_limiter.stores.dynamodb.errors import asking_of
 
     if asking_of(session.store) is None:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.asking import confirm
 from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, principal_option, stop_option, yes_option
+from zae_limiter.cli.options import confirm, on_store, principal_option, stop_option, yes_option
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -54,14 +53,14 @@ Example:
 @on_store
 def list_namespaces(session: Session, most: int | None) -> None:
     """List all namespaces by name, deleted ones too."""
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.views.namespaces import COLUMNS, namespace_document, namespace_rows
+    from zae_limiter.cli.pages import Pages
+    from zae_limiter.cli.views.entities import NAMESPACE_COLUMNS, namespace_document, namespace_rows
 
     session.list(
         "namespaces",
         Pages(lambda size, cursor: session.repository.list_namespaces(limit=size, cursor=cursor), most),
         namespace_document,
-        COLUMNS,
+        NAMESPACE_COLUMNS,
         namespace_rows,
         nothing="no namespaces are registered",
     )
@@ -130,7 +129,7 @@ def purge(session: Session, name: str, yes: bool) -> None:
 
     On a terminal it shows how it goes on. If it is interrupted, repeat it.
     """
-    from zae_limiter.cli.views.words import plural
+    from zae_limiter.cli.views.formats import plural
 
     confirm(f"Remove namespace {name} and everything in it, for good?", yes)
     with session.patience(f"purging {name}"):
@@ -140,7 +139,7 @@ def purge(session: Session, name: str, yes: bool) -> None:
 
 def show_one(session: Session, info: NamespaceInfo) -> None:
     """One namespace."""
-    from zae_limiter.cli.printing.tables import table
-    from zae_limiter.cli.views.namespaces import COLUMNS, namespace_document, namespace_rows
+    from zae_limiter.cli.output.text_tables import table
+    from zae_limiter.cli.views.entities import NAMESPACE_COLUMNS, namespace_document, namespace_rows
 
-    session.answer(namespace_document(info), lambda: table(session.paper, COLUMNS, namespace_rows(info)))
+    session.answer(namespace_document(info), lambda: table(session.paper, NAMESPACE_COLUMNS, namespace_rows(info)))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.asking import confirm
 from zae_limiter.cli.group import InOrder
 from zae_limiter.cli.options import (
+    confirm,
     limits_option,
     on_store,
     principal_option,
@@ -19,7 +19,7 @@ from zae_limiter.cli.options import (
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.cli.printing.tables import Row
+    from zae_limiter.cli.output.text_tables import Row
     from zae_limiter.models.limit import Limit
     from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 
@@ -84,8 +84,8 @@ Examples:
 @on_store
 def list_resources(session: Session, most: int | None) -> None:
     """List the resources that have limits, with these."""
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.printing.tables import Column
+    from zae_limiter.cli.output.text_tables import Column
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.cli.views.limits import COLUMNS, limit_row, resource_limits_document
 
     limiter = session.limiter
@@ -141,7 +141,7 @@ def capacity(session: Session, resource: str, limit_names: tuple[str, ...], most
 
     And what each of them holds. Without LIMIT: every limit that the resource, or else the system, has.
     """
-    from zae_limiter.cli.printing.paper import spaced
+    from zae_limiter.cli.output.console import spaced
     from zae_limiter.cli.views.capacity import capacity_document, capacity_picture
 
     limiter = session.limiter
@@ -161,7 +161,7 @@ def _capacity(
     session: Session, resource: str, name: str, most: int | None
 ) -> tuple[ResourceCapacity, list[EntityCapacity], bool]:
     """The sums, the buckets behind them, and whether there are more of these."""
-    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.models.reports import Page
     from zae_limiter.repository.arguments import MAX_PAGE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.failures import EXIT_ERROR
-from zae_limiter.cli.on_cloud import CloudSession, check_name, place_options
+from zae_limiter.cli.cloud_session import CloudSession, check_name, place_options
+from zae_limiter.cli.error_messages import EXIT_ERROR
 from zae_limiter.cli.options import on_store
 from zae_limiter.cli.session import Session, leave
 

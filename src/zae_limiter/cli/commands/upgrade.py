@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.on_cloud import CloudSession, name_option, on_cloud
-from zae_limiter.cli.options import yes_option
+from zae_limiter.cli.cloud_session import CloudSession, name_option, on_cloud
+from zae_limiter.cli.options import confirm, yes_option
 from zae_limiter.exceptions import VersionError
 
 
@@ -28,7 +27,7 @@ def command(session: CloudSession, name: str, yes: bool) -> None:
     place. If the table has an older layout it is migrated, and you are asked first: clients of that layout have to be
     stopped before. It may be run again at any time.
     """
-    from zae_limiter.cli.migrating import migration_screen
+    from zae_limiter.cli.migration_screen import migration_screen
     from zae_limiter.cli.rollout_screen import rollout_screen
     from zae_limiter.cli.views.deployments import deployment_document
 

@@ -10,13 +10,13 @@ import click
 
 from zae_limiter.cli.group import InOrder
 from zae_limiter.cli.options import on_store, period_options, stop_option, stretch
-from zae_limiter.cli.session import Session, leave
-from zae_limiter.cli.uncounted import hint_at_aggregator
+from zae_limiter.cli.session import Session, leave, note
+from zae_limiter.exceptions import ZAELimiterError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.models.reports import UsageSnapshot
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -194,8 +194,8 @@ def verify(session: Session, entity_id: str, resource: str | None) -> None:
     Every hour must begin where the one before ended, and the last must end where the bucket is. Exits with 1 if that
     is not so, and says where.
     """
-    from zae_limiter.cli.failures import EXIT_ERROR
-    from zae_limiter.cli.views.verifying import proof_document, proof_picture
+    from zae_limiter.cli.error_messages import EXIT_ERROR
+    from zae_limiter.cli.views.usage_proof import proof_document, proof_picture
 
     with session.patience("comparing"):
         proof = session.limiter.verify_usage(entity_id, resource)
@@ -226,7 +226,7 @@ def windows_between(
     most: int | None,
 ) -> Pages[UsageSnapshot]:
     """The windows that begin in a period."""
-    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.pages import Pages
 
     start, end = period
     return Pages(
@@ -235,3 +235,28 @@ def windows_between(
         ),
         most,
     )
+
+
+WHO_COUNTS = "an aggregator counts it: the stack's Lambda, or 'zae-limiter aggregate'"
+
+
+def hint_at_aggregator(session: Session, entity_id: str | None, resource: str | None) -> None:
+    """After no usage was found, say to a person who would have to count it, if nobody has.
+
+    Of an entity that can be known, from what its buckets say. Of a resource it cannot. A hint that is not to be had is
+    none: the command has answered.
+    """
+    from zae_limiter.stores.dynamodb.errors import asking_of
+
+    if session.as_json or asking_of(session.store) is None:
+        return
+    if entity_id is None:
+        note(f"usage of a DynamoDB table is not there at once; {WHO_COUNTS}")
+        return
+    try:
+        with session.patience("comparing"):
+            proof = session.limiter.verify_usage(entity_id, resource)
+    except ZAELimiterError:
+        return
+    if any(chain.behind for chain in proof.chains):
+        note(f"{entity_id} has used something that is not counted yet; {WHO_COUNTS}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.on_cloud import CloudSession, check_name, on_cloud
+from zae_limiter.cli.cloud_session import CloudSession, check_name, on_cloud
 from zae_limiter.version import __version__
 
 
@@ -23,7 +23,7 @@ def command(session: CloudSession, name: str | None) -> None:
     if name is None:
         click.echo(f'{{"version": "{__version__}"}}' if session.as_json else f"zae-limiter {__version__}")
         return
-    from zae_limiter.cli.views.standing import standing_document
+    from zae_limiter.cli.views.deployments import standing_document
 
     standing = session.stacks.standing(name)
     there = standing.deployment.version or "an unknown version"

@@ -38,7 +38,7 @@ def command(
 
     Without a terminal it prints a line per bucket and look; with --json, a document per line and look.
     """
-    from zae_limiter.cli.watching import screen_for
+    from zae_limiter.cli.watch_screen import screen_for
 
     looks = 0
     pause = threading.Event()

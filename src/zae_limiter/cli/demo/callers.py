@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from random import Random
 
-from zae_limiter.cli.demo.habits import Call, Caller, next_call
+from zae_limiter.cli.demo.call_profiles import Call, Caller, next_call
+from zae_limiter.cli.demo.scenario import RESOURCE_OF, BucketId
 from zae_limiter.cli.demo.tally import Ending, Tally
-from zae_limiter.cli.demo.world import RESOURCE_OF, BucketId
 from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.limiter.limiter import RateLimiter
 

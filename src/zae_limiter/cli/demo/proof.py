@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from zae_limiter.cli.demo.scenario import BucketId, Reading
 from zae_limiter.cli.demo.tally import Tally
-from zae_limiter.cli.demo.world import BucketId, Reading
 from zae_limiter.models.limit import Limit
 
 

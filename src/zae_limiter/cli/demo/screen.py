@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from zae_limiter.cli.demo.scenario import Reading
 from zae_limiter.cli.demo.tally import Ending, Tally
-from zae_limiter.cli.demo.world import Reading
-from zae_limiter.cli.printing.bars import DEBT, bar, count, level_bar, level_number
+from zae_limiter.cli.output.bars import DEBT, bar, count, level_bar, level_number
 
 FIXED_COLUMNS = 55
 """What a line takes beside its two bars: the tree, the numbers, the gaps."""

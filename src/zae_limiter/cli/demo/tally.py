@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from zae_limiter.cli.demo.world import BucketId
+from zae_limiter.cli.demo.scenario import BucketId
 from zae_limiter.exceptions import RateLimitExceeded
 
 

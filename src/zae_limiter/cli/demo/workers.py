@@ -24,8 +24,8 @@ from typing import Any, Protocol
 
 import click
 
+from zae_limiter.cli.demo.call_profiles import Caller
 from zae_limiter.cli.demo.callers import run_callers
-from zae_limiter.cli.demo.habits import Caller
 from zae_limiter.cli.demo.tally import Tally, added_up
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.limiter.limiter import RateLimiter

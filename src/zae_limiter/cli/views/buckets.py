@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zae_limiter.cli.printing.bars import level_bar, level_number
-from zae_limiter.cli.views.words import NOTHING, duration
+from zae_limiter.cli.output.bars import level_bar, level_number
+from zae_limiter.cli.views.formats import NOTHING, duration
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitLevel
 
 NO_BUCKETS = "no live buckets: one lives from its first acquire until it is full again"

@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.printing.bars import level_bar, level_number
-from zae_limiter.cli.printing.paper import Paper
-from zae_limiter.cli.printing.tables import Column, Row, table
+from zae_limiter.cli.output.bars import level_bar, level_number
+from zae_limiter.cli.output.console import Paper
+from zae_limiter.cli.output.text_tables import Column, Row, table
 from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""Deployments: one, several, and how they do."""
+"""Deployments: one, several, their health, and how they compare with this version of the library."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.printing.paper import Paper
-from zae_limiter.cli.printing.tables import Column, Row, table
-from zae_limiter.cli.views.words import NOTHING, duration, iso, moment
+from zae_limiter.cli.output.console import Paper
+from zae_limiter.cli.output.text_tables import Column, Row, table
+from zae_limiter.cli.views.formats import NOTHING, duration, iso, moment
 from zae_limiter.infra.change_sets import Change
+from zae_limiter.infra.compatibility import Standing
 from zae_limiter.infra.deployments import Deployment
 from zae_limiter.infra.health import Grade, Health, Part
 
@@ -121,3 +122,33 @@ def changes_picture(paper: Paper, name: str, changes: Sequence[Change]) -> Rende
         (f"{each.action}, replaced" if each.replaces else each.action, each.resource, each.kind) for each in changes
     ]
     return table(paper, CHANGE_COLUMNS, rows)
+
+
+COMPATIBILITY_COLUMNS = (Column(""), Column("there"), Column("here"))
+
+
+def standing_document(standing: Standing) -> dict[str, Any]:
+    """The comparison for programs."""
+    return {
+        "name": standing.deployment.name,
+        "deployed_version": standing.deployment.version,
+        "own_version": standing.own_version,
+        "layout": standing.layout,
+        "own_layout": standing.own_layout,
+        "code": standing.code.value,
+        "usable": standing.usable,
+        "advice": list(standing.advice),
+    }
+
+
+def standing_picture(paper: Paper, standing: Standing) -> RenderableType:
+    """The comparison for people."""
+    layout = NOTHING if standing.layout is None else str(standing.layout)
+    rows = [
+        ("version", standing.deployment.version or NOTHING, standing.own_version),
+        ("layout of the table", layout, str(standing.own_layout)),
+        ("code of the function", standing.code.value, "current"),
+    ]
+    advice = [Text(words, style="yellow") for words in standing.advice]
+    fits = Text(f"{standing.deployment.name} and this version fit together", style="green")
+    return Group(table(paper, COMPATIBILITY_COLUMNS, rows), Text(), *(advice or [fits]))

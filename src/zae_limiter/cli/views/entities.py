@@ -1,4 +1,4 @@
-"""Entities: one with its ancestors and limits, and a list of them."""
+"""Namespaces and entities: one with its ancestors and limits, and lists of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.printing.paper import Paper, shown
-from zae_limiter.cli.printing.tables import Column, Row
+from zae_limiter.cli.output.console import Paper, shown
+from zae_limiter.cli.output.text_tables import Column, Row
+from zae_limiter.cli.views.formats import NOTHING, iso, moment
 from zae_limiter.cli.views.limits import limits_table
-from zae_limiter.cli.views.words import NOTHING, iso, moment
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.reports import NamespaceInfo
 
 COLUMNS = (
     Column("entity"),
@@ -80,3 +81,21 @@ def entity_picture(paper: Paper, entity: Entity, ancestors: Sequence[str], limit
 
 def _field(label: str, value: str) -> Text:
     return Text.assemble((f"{label:{LABEL}}", "dim"), shown(value))
+
+
+NAMESPACE_COLUMNS = (Column("namespace"), Column("created (UTC)", rigid=True), Column("deleted (UTC)", rigid=True))
+
+
+def namespace_document(info: NamespaceInfo) -> dict[str, Any]:
+    """A namespace for programs."""
+    return {
+        "name": info.name,
+        "id": info.id,
+        "created_at": iso(info.created_at),
+        "deleted_at": iso(info.deleted_at),
+    }
+
+
+def namespace_rows(info: NamespaceInfo) -> list[Row]:
+    """A namespace in a list."""
+    return [(info.name, moment(info.created_at), moment(info.deleted_at))]

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.table import Table
 
-from zae_limiter.cli.printing.paper import Paper
-from zae_limiter.cli.printing.tables import Column, Row, table
-from zae_limiter.cli.views.words import rate
+from zae_limiter.cli.output.console import Paper
+from zae_limiter.cli.output.text_tables import Column, Row, table
+from zae_limiter.cli.views.formats import rate
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 

@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.printing.bars import level_number
-from zae_limiter.cli.printing.paper import Paper
-from zae_limiter.cli.printing.tables import Column, Row, table
-from zae_limiter.cli.views.words import NOTHING, iso, moment, plural
+from zae_limiter.cli.output.bars import level_number
+from zae_limiter.cli.output.console import Paper
+from zae_limiter.cli.output.text_tables import Column, Row, table
+from zae_limiter.cli.views.formats import NOTHING, iso, moment, plural
 from zae_limiter.models.choices import WindowType
 from zae_limiter.models.reports import UsageSnapshot, UsageSummary
 

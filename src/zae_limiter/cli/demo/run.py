@@ -1,0 +1,181 @@
+"""The whole demo, from the opening of the store to the verdict.
+
+Every run has a namespace of its own, removed when it is over: a demo on somebody's store leaves it as it was.
+Without a URL the store is a SQLite file in a temporary directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from io import TextIOWrapper
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+from types import FrameType
+from urllib.parse import quote
+
+from rich.console import Console
+
+from zae_limiter.cli.demo.call_profiles import hire
+from zae_limiter.cli.demo.proof import prove
+from zae_limiter.cli.demo.scenario import RESOURCE_OF, BucketId, Place, build_world, read_levels, survey
+from zae_limiter.cli.demo.screen import Moment, screen
+from zae_limiter.cli.demo.summary import SUMMARY_COLUMNS, Outcome, summary
+from zae_limiter.cli.demo.workers import ProcessWorkers, TaskWorkers, Workers
+from zae_limiter.limiter.limiter import RateLimiter
+from zae_limiter.models.choices import WindowType
+from zae_limiter.running.clocks import machine_clock
+
+FRAME_SECONDS = 0.1
+MEMORY = "memory://"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user chose."""
+
+    url: str | None
+    seconds: float
+    seed: int
+    workers: int
+
+
+def run(settings: Settings) -> bool:
+    """Show everything; whether the proof holds."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an output without these characters still gets the words
+    console = Console(highlight=False)
+    with embedded_store() if settings.url is None else nullcontext(settings.url) as url:
+        outcome = asyncio.run(perform(url, settings, console))
+    # A narrow terminal wraps the tables, which is better than numbers cut in half.
+    console.width = max(console.width, SUMMARY_COLUMNS)
+    console.print(summary(outcome, console.width))
+    return outcome.proven
+
+
+@contextmanager
+def embedded_store() -> Iterator[str]:
+    """The URL of a store that nobody else uses, for as long as the demo takes."""
+    with TemporaryDirectory(prefix="zae-limiter-demo-") as folder:
+        yield f"sqlite:///{quote(folder)}/demo.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """Everything a run needs once its store is open."""
+
+    title: str
+    seconds: float
+    limiter: RateLimiter
+    places: list[Place]
+    workers: Workers
+
+
+async def perform(url: str, settings: Settings, console: Console) -> Outcome:
+    """Build the world, let the callers call, and look at what happened."""
+    async with stage(url) as limiter:
+        production = await prepare(url, settings, limiter)
+        workers = production.workers
+        try:
+            with console.status("gathering the callers"):
+                await workers.gather()
+            console.print(production.title, style="bold")
+            # Before the first call: no bucket exists yet, so none can have refilled for longer than this.
+            started_ms = machine_clock()
+            workers.begin()
+            with screen(console) as show:
+                stopped_early = await watch(production, show)
+                tally = await workers.finish()
+                readings = await read_levels(limiter, production.places)
+                elapsed_ms = machine_clock() - started_ms
+                if show is not None:
+                    show(Moment(elapsed_ms / 1000, settings.seconds, readings, tally, over=True))
+        finally:
+            workers.dismiss()
+        return Outcome(
+            elapsed_ms=elapsed_ms,
+            stopped_early=stopped_early,
+            tally=tally,
+            usage={bucket: await stored_usage(limiter, bucket) for bucket in map(BucketId._make, RESOURCE_OF.items())},
+            accounts=prove(readings, tally, elapsed_ms),
+        )
+
+
+@asynccontextmanager
+async def stage(url: str) -> AsyncIterator[RateLimiter]:
+    """A limiter in a namespace that has the world in it, and that is gone afterwards."""
+    namespace = f"demo-{token_hex(4)}"
+    async with await RateLimiter.open(url, namespace=namespace) as limiter:
+        await limiter.repository.register_namespace(namespace)
+        try:
+            await build_world(limiter)
+            yield limiter
+        finally:
+            await limiter.repository.delete_namespace(namespace)
+            await limiter.repository.purge_namespace(namespace)
+
+
+async def prepare(url: str, settings: Settings, limiter: RateLimiter) -> Production:
+    """Survey the world and employ the kind of workers that this store can be shared by."""
+    groups = hire(settings.seed, settings.workers)
+    workers: Workers
+    if url.startswith(MEMORY):
+        workers, one, several = TaskWorkers(limiter, groups), "task group", "task groups"
+    else:
+        workers = ProcessWorkers(url, limiter.repository.namespace, groups)
+        one, several = "process", "processes"
+    kind = one if len(groups) == 1 else several
+    return Production(
+        title=f"{sum(map(len, groups))} callers in {len(groups)} {kind} share one {url.partition(':')[0]} store "
+        f"for {settings.seconds:g} s, seed {settings.seed}",
+        seconds=settings.seconds,
+        limiter=limiter,
+        places=await survey(limiter),
+        workers=workers,
+    )
+
+
+async def watch(production: Production, show: Callable[[Moment], None] | None) -> bool:
+    """Show how it goes until the time is over; whether Ctrl-C ended it before."""
+    timer = asyncio.get_running_loop().time
+    began = timer()
+    stop = asyncio.Event()
+    with on_interrupt(stop.set):
+        while (elapsed := timer() - began) < production.seconds and not stop.is_set():
+            tally = production.workers.tally()
+            if show is not None:
+                readings = await read_levels(production.limiter, production.places)
+                show(Moment(elapsed, production.seconds, readings, tally))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), min(FRAME_SECONDS, production.seconds - elapsed))
+    return stop.is_set()
+
+
+@contextmanager
+def on_interrupt(react: Callable[[], object]) -> Iterator[None]:
+    """The first Ctrl-C calls ``react``; another one interrupts as usual."""
+    loop = asyncio.get_running_loop()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        loop.call_soon_threadsafe(react)
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def stored_usage(limiter: RateLimiter, bucket: BucketId) -> Mapping[str, int]:
+    """What the usage windows say was used. There are two of them if the hour turned meanwhile."""
+    used: Counter[str] = Counter()
+    page = await limiter.get_usage_snapshots(*bucket, WindowType.HOURLY)
+    for snapshot in page.items:
+        used.update(snapshot.counters)
+    return used

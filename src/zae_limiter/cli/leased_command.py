@@ -1,0 +1,132 @@
+"""Running a command under a lease: its signals, its exit code, and what it says it really used.
+
+The command is a child in the same process group, so a Ctrl-C at the terminal reaches it without our help; any other
+signal to us is passed on. We end when it has ended, and with its code (128 and the signal's number if one killed
+it). Before it runs, a signal interrupts whatever we wait for, and what was taken is given back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+from zae_limiter.cli.argument_parsers import parse_amounts
+from zae_limiter.exceptions import ValidationError
+
+SETTLE_VARIABLE = "ZAEL_SETTLE"
+"""Names the file in which the command may say what it really used, as lines ``name=amount``."""
+
+MOST_SETTLED = 65_536
+"""Characters of that file that are read."""
+
+KILLED = 128
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+PASSED_ON = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
+)
+FROM_THE_KEYBOARD = tuple(getattr(signal, name) for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name))
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal came before the command ran. ``exit_code`` is what the shell is told."""
+
+    def __init__(self, number: int) -> None:
+        self.exit_code = KILLED + number
+        super().__init__(number)
+
+
+class Failed(Exception):
+    """The command ended with another code than 0, or did not start."""
+
+    def __init__(self, code: int, reason: str | None = None) -> None:
+        self.code = code
+        self.reason = reason
+        super().__init__(code)
+
+
+class Errand:
+    """One command, from before it starts until it has ended. Use it as a context manager around everything."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = list(words)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starting = False
+        self._early: list[int] = []
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Handle signals: raise :class:`Stopped` before the command runs, pass them on while it does."""
+        before = {number: signal.signal(number, self._handle) for number in PASSED_ON}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def run(self, environment: Mapping[str, str]) -> None:
+        """Run the command to its end. Raises :class:`Failed`."""
+        self._starting = True
+        try:
+            self._process = subprocess.Popen(self._words, env={**os.environ, **environment})
+        except FileNotFoundError as error:
+            raise Failed(NOT_FOUND, f"cannot run {self._words[0]!r}: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            raise Failed(NOT_EXECUTABLE, f"cannot run {self._words[0]!r}: {error}") from error
+        finally:
+            self._starting = False
+            for number in self._early:
+                self._handle(number, None)
+        code = self._process.wait()
+        if code:
+            raise Failed(code if code > 0 else KILLED - code)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._process is not None:
+            if not (number in FROM_THE_KEYBOARD and in_the_foreground()):
+                self._process.send_signal(number)
+        elif self._starting:
+            self._early.append(number)
+        else:
+            raise Stopped(number)
+
+
+def in_the_foreground() -> bool:
+    """Whether the keyboard's signals go to our whole process group, and so to the command too."""
+    if not hasattr(os, "tcgetpgrp"):  # on Windows a console's Ctrl-C goes to everybody in it
+        return True
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        try:
+            if stream is not None and os.tcgetpgrp(stream.fileno()) == os.getpgrp():
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
+
+
+@contextmanager
+def settle_file() -> Iterator[Path]:
+    """An empty file for what the command really used."""
+    with TemporaryDirectory(prefix="zae-limiter-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "settle"
+        path.touch(mode=0o600)
+        yield path
+
+
+def settled(path: Path) -> dict[str, int]:
+    """What the command says it used. Raises ``ValidationError``."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            lines = file.read(MOST_SETTLED).split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValidationError(SETTLE_VARIABLE, str(path), f"cannot be read: {error}") from None
+    return parse_amounts(lines)

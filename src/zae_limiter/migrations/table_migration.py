@@ -1,0 +1,300 @@
+"""Going over the table: count everything, convert what is old, count again and compare.
+
+Each of the three goes page by page, and the checkpoint moves with every page. A run that was killed is continued from
+there: the page it was at is done again, where steps that were done find nothing to do. Only when everything adds up
+does the version record name the next layout; until then clients of today's layout are refused.
+
+A table that has today's layout already is *in use*: its clients go on while data of an older layout is looked for. Its
+version record stays as it is, and its sums change all the time, so they are not compared. Every step is exact by
+itself: it demands that what it moves, and what it joins it with, has not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from zae_limiter.exceptions import VersionError
+from zae_limiter.migrations.census import Census, census_of, verdict
+from zae_limiter.migrations.conversions import Bench
+from zae_limiter.migrations.history import Conversion, Migration, migrations_from
+from zae_limiter.migrations.item_kinds import Kind, kind_of
+from zae_limiter.migrations.migration_checkpoint import (
+    CHECKPOINT_KEY,
+    CONVERT,
+    SURVEY,
+    VERIFY,
+    Position,
+    beginning,
+    load,
+    removal,
+    save,
+    take_over,
+)
+from zae_limiter.migrations.old_buckets import Unreadable, where
+from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.running.plan import READ_CLOCK, Plan
+from zae_limiter.stores.dynamodb.errors import verb
+from zae_limiter.stores.dynamodb.items import BrokenItem, address, key_of
+from zae_limiter.stores.dynamodb.namespace import (
+    LAYOUT,
+    MINOR,
+    OLDEST_LAYOUT,
+    VERSION_KEYS,
+    check_layout,
+    layout_of,
+    record_among,
+)
+from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table, check_table
+from zae_limiter.stores.dynamodb.operations.paging import side_by_side
+from zae_limiter.stores.dynamodb.requests import Item
+from zae_limiter.stores.dynamodb.schema import Key, version_key
+from zae_limiter.stores.dynamodb.table_client import (
+    EXISTING,
+    NEW,
+    Asking,
+    Overtaken,
+    Window,
+    commit,
+    persist,
+    put,
+    update,
+)
+from zae_limiter.version import __version__
+
+PAGE = 250
+STEPS_AT_ONCE = 16
+NAMED_AT_MOST = 20
+"""How many items that could not be read are named."""
+
+
+class Progress(NamedTuple):
+    """How far a migration is. ``total`` is a guess while the table is first counted."""
+
+    title: str
+    phase: str
+    seen: int
+    total: int
+    converted: int
+
+    def __str__(self) -> str:
+        doing = {SURVEY: "counting", CONVERT: "converting", VERIFY: "comparing"}[self.phase]
+        return f"{self.title}: {doing}, {self.seen:,} items seen, {self.converted:,} converted"
+
+
+class Done(NamedTuple):
+    """What one migration did: how many items it converted, and what the table held before and after."""
+
+    migration: Migration
+    converted: int
+    before: Census
+    after: Census
+    expired: int
+
+
+class Report(NamedTuple):
+    """What was found and done. In a dry run nothing is ``done``, and ``census`` says what would be."""
+
+    table: str
+    before_layout: int
+    after_layout: int
+    census: Census
+    done: tuple[Done, ...]
+    unreadable: tuple[str, ...]
+
+
+Told = Callable[[Progress], None]
+
+
+class Migrating:
+    """The migrations of one table."""
+
+    def __init__(self, asking: Asking, *, told: Told | None = None, page: int = PAGE) -> None:
+        self.asking = asking
+        self._namespaces = Namespaces(asking)
+        self._table = Table(asking, self._namespaces)
+        self._told = told or (lambda progress: None)
+        self._page = page
+        self._run = asking.marks.token()
+        self._in_use = False
+        self._unreadable: dict[str, None] = {}
+
+    @verb
+    def look(self, *, from_layout: int | None = None) -> Plan[Report]:
+        """What a migration would find. Nothing is written."""
+        layout = min((yield from self._layout()), from_layout or LAYOUT)
+        at = yield from READ_CLOCK
+        total = yield from self._size()
+        census, after = Census(), None
+        while True:
+            items, after = yield from self._scan(after)
+            census += census_of(items, at)
+            self._note_unreadable(items, at)
+            self._told(Progress("what there is", SURVEY, census.items, total, 0))
+            if after is None:
+                return Report(self.asking.table, layout, layout, census, (), tuple(self._unreadable))
+
+    @verb
+    def migrate(self, *, from_layout: int | None = None) -> Plan[Report]:
+        """Bring the table to today's layout. Nothing to do is fine."""
+        found = yield from self._layout()
+        self._in_use = found == LAYOUT
+        layout = min(found, from_layout or LAYOUT)
+        done: list[Done] = []
+        for migration in migrations_from(layout):
+            done.append((yield from self._do(migration)))
+        census = done[0].before if done else Census()
+        return Report(self.asking.table, layout, LAYOUT, census, tuple(done), tuple(self._unreadable))
+
+    # What the table is
+
+    def _layout(self) -> Plan[int]:
+        """The layout that the table has. Refuses tables that are none of ours, or newer."""
+        until = yield from self.asking.window()
+        description = yield from self._table.describe(until)
+        if description is None:
+            raise VersionError(f"there is no table {self.asking.table!r}; check the name, the region and the endpoint")
+        check_table(self.asking.table, description)
+        record = record_among((yield from self.asking.get_all(VERSION_KEYS, until)).values())
+        found = OLDEST_LAYOUT if record is None else layout_of(record)
+        if found > LAYOUT:
+            check_layout(self.asking.table, record)
+        return found
+
+    def _size(self) -> Plan[int]:
+        until = yield from self.asking.window()
+        description = yield from self._table.describe(until)
+        return int((description or {}).get("ItemCount", 0))
+
+    # One migration
+
+    def _do(self, migration: Migration) -> Plan[Done]:
+        position = yield from self._begin(migration)
+        namespace = yield from persist(
+            self.asking, lambda until: self._namespaces.register(DEFAULT_NAMESPACE, None, position.at, until)
+        )
+        bench = Bench(self.asking, CHECKPOINT_KEY, namespace.id, position.at)
+        total = position.before.items or (yield from self._size())
+        while True:
+            items, after = yield from self._scan(position.after)
+            position = yield from self._page_done(migration, bench, position, items)
+            position = position._replace(after=after, seen=position.seen + len(items))
+            self._told(Progress(migration.title, position.phase, position.seen, total, position.converted))
+            if after is None:
+                if position.phase == VERIFY:
+                    return (yield from self._finish(migration, position))
+                total = position.before.items
+                position = position._replace(phase=self._next_phase(migration, position), seen=0)
+            until = yield from self.asking.window()
+            yield from save(self.asking, position, self._run, until)
+
+    def _next_phase(self, migration: Migration, position: Position) -> str:
+        needed = position.phase == SURVEY and position.before.old_of(migration.conversions) > 0
+        return CONVERT if needed else VERIFY
+
+    def _begin(self, migration: Migration) -> Plan[Position]:
+        """Continue where a migration was cut short, or begin: from now on the version record says so, unless the
+        table is in use."""
+        until = yield from self.asking.window()
+        saved = yield from load(self.asking, until)
+        if saved is not None and saved.position.before_layout == migration.before:
+            position = saved.position
+        else:
+            position = Position(migration.before, (yield from READ_CLOCK))
+        if not self._in_use:
+            yield from persist(self.asking, lambda until: self._mark(migration, position.at, until))
+        yield from take_over(self.asking, position, self._run, until)
+        return position
+
+    def _mark(self, migration: Migration, now: int, until: Window) -> Plan[None]:
+        table, key = self.asking.table, version_key()
+        record = yield from self.asking.get(key, until)
+        marked = {"layout_version": migration.before, "migration": self._run}
+        if record is None:
+            write = put(table, key, {**marked, "created_at": now}, NEW)
+        else:
+            write = update(table, key, EXISTING, sets=marked)
+        yield from commit(self.asking, [write], until)
+
+    def _finish(self, migration: Migration, position: Position) -> Plan[Done]:
+        """Compare, and name the next layout."""
+        until = yield from self.asking.window()
+        saved = yield from load(self.asking, until)
+        joined = {} if saved is None else saved.joined
+        before = position.verified if self._in_use else position.before
+        found = verdict(before, position.verified, {} if self._in_use else joined, migration.conversions)
+        if found.complaints:
+            yield from self._start_again(until)
+            raise VersionError(f"table {self.asking.table!r} is not migrated: {'; '.join(found.complaints)}")
+        yield from self._name_layout(migration, position, until)
+        return Done(migration, position.converted, position.before, position.verified, found.expired)
+
+    def _name_layout(self, migration: Migration, position: Position, until: Window) -> Plan[None]:
+        """The table has the next layout. What follows from there follows at the same moment of bucket time."""
+        sets: dict[str, Any] = {"layout_version": migration.after}
+        if migration.after == LAYOUT:
+            sets |= {"migration": None, "layout_minor": MINOR, "library_version": __version__}
+            onward = removal(self.asking, self._run)
+        else:
+            onward = beginning(self.asking, Position(migration.after, position.at), self._run)
+        named = update(self.asking.table, version_key(), {"layout_version": migration.before}, sets=sets)
+        try:
+            yield from commit(self.asking, [onward] if self._in_use else [named, onward], until)
+        except Overtaken:
+            raise VersionError(f"somebody else has taken over the migration of {self.asking.table!r}") from None
+
+    def _start_again(self, until: Window) -> Plan[None]:
+        """Forget how far it came: the next run counts and converts what is there by then."""
+        with suppress(Overtaken):
+            yield from commit(self.asking, [removal(self.asking, self._run)], until)
+
+    # One page
+
+    def _scan(self, after: Key | None) -> Plan[tuple[Sequence[Item], Key | None]]:
+        params: dict[str, Any] = {"TableName": self.asking.table, "Limit": self._page, "ConsistentRead": True}
+        if after is not None:
+            params["ExclusiveStartKey"] = address(after)
+        until = yield from self.asking.window()
+        reply = yield from self.asking.ask("Scan", params, until, repeatable=True)
+        last = reply.get("LastEvaluatedKey")
+        return reply.get("Items", ()), None if last is None else key_of(last)
+
+    def _page_done(
+        self, migration: Migration, bench: Bench, position: Position, items: Sequence[Item]
+    ) -> Plan[Position]:
+        if position.phase == SURVEY:
+            self._note_unreadable(items, bench.at)
+            return position._replace(before=position.before + census_of(items, bench.at))
+        if position.phase == VERIFY:
+            return position._replace(verified=position.verified + census_of(items, bench.at))
+        converted = position.converted
+        for kind, convert in migration.conversions.items():
+            some = list(_one_of_each(item for item in items if kind_of(item) is kind))
+            for start in range(0, len(some), STEPS_AT_ONCE):
+                steps = [self._step(bench, convert, item) for item in some[start : start + STEPS_AT_ONCE]]
+                converted += sum((yield from side_by_side(steps)))
+                self._told(Progress(migration.title, CONVERT, position.seen, position.before.items, converted))
+        return position._replace(converted=converted)
+
+    def _step(self, bench: Bench, convert: Conversion, item: Item) -> Plan[int]:
+        try:
+            return (yield from convert(bench, item))
+        except (Unreadable, BrokenItem):
+            return 0
+
+    def _note_unreadable(self, items: Iterable[Item], at: int) -> None:
+        for item in items:
+            if len(self._unreadable) < NAMED_AT_MOST and census_of([item], at).unreadable:
+                self._unreadable[where(item)] = None
+
+
+def _one_of_each(items: Iterable[Item]) -> Iterable[Item]:
+    """Of the limits of one bucket only the first: one step converts them all."""
+    seen: set[tuple[str, str]] = set()
+    for item in items:
+        sort_key = item["SK"]["S"]
+        group = sort_key.rpartition("#")[0] if kind_of(item) is Kind.OLD_LIMIT else sort_key
+        if (item["PK"]["S"], group) not in seen:
+            seen.add((item["PK"]["S"], group))
+            yield item
