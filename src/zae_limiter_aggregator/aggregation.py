@@ -1,23 +1,28 @@
 """Following a stream for as long as it takes: where a Lambda does not count, a process does.
 
-:meth:`Aggregation.begin` reads the checkpoints, every :meth:`Aggregation.go_on` counts what is in the stream by then,
-and :meth:`Aggregation.end` writes the checkpoints that are not written yet. On the way they are written every few
-seconds, so that whoever continues after a crash has little to count again. Nothing is lost and nothing counted twice
-whenever it ends. Several may share the shards of a stream (see ``members``).
+:meth:`Aggregation.begin` reads the checkpoints, every :meth:`Aggregation.count_available` counts what is in the stream
+by then, and :meth:`Aggregation.end` writes the checkpoints that are not written yet. On the way they are written every
+few seconds, so that a process that continues after a crash has little to count again. Nothing is lost and nothing
+counted twice, whenever it ends. Several processes may share the shards of a stream (see ``membership``).
+
+An :class:`Aggregation` is plans; :class:`StoreAggregator` runs them on an open store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from zae_limiter.exceptions import ZAELimiterError
+from zae_limiter.exceptions import ValidationError, ZAELimiterError
+from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.errors import verb
+from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.dynamodb.errors import asking_of, verb
 from zae_limiter.stores.dynamodb.operations.shard_life import sweep_table
 from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter_aggregator.archives import Archive, with_archive
 from zae_limiter_aggregator.follower import EMPTY_PAGES, Follower, NoStream, Page, Position
-from zae_limiter_aggregator.membership import BEAT_EVERY_MS, Members, owner_of
+from zae_limiter_aggregator.membership import HEARTBEAT_EVERY_MS, Membership, owner_of
 from zae_limiter_aggregator.stream_checkpoints import NOWHERE, Checkpoints, place_of
 from zae_limiter_aggregator.stream_records import Failure
 
@@ -47,7 +52,7 @@ class Tally(NamedTuple):
     swept: int = 0
 
 
-Told: TypeAlias = Callable[[Tally, Sequence[Failure]], None]
+OnPage: TypeAlias = Callable[[Tally, Sequence[Failure]], None]
 """Is told what was done so far, and which records have just been found poisonous."""
 
 
@@ -58,7 +63,7 @@ class Aggregation:
         self,
         asking: Asking,
         *,
-        told: Told | None = None,
+        on_page: OnPage | None = None,
         empty_pages: int = EMPTY_PAGES,
         archiving: bool = False,
         sharing: bool = False,
@@ -67,16 +72,16 @@ class Aggregation:
         ``sharing`` the shards are shared with others that do; without, all of them are read."""
         self.asking = asking
         self.tally = Tally()
-        self._told = told
+        self._on_page = on_page
         self._follower = Follower(asking, empty_pages=empty_pages, after_page=self._after_page, archiving=archiving)
         self._stream = ""
         self._positions: dict[str, Position] = {}
         self._unsaved: set[str] = set()
         self._saved_ms = 0
         self._swept_ms: int | None = None
-        self._members = Members(asking) if sharing else None
+        self._membership = Membership(asking) if sharing else None
         self._present: frozenset[str] = frozenset()
-        self._met_ms = 0
+        self._heartbeat_ms = 0
 
     @verb
     def begin(self) -> Plan[None]:
@@ -89,11 +94,11 @@ class Aggregation:
         self._saved_ms = (yield from self.asking.window()).started
 
     @verb
-    def go_on(self) -> Plan[None]:
+    def count_available(self) -> Plan[None]:
         """Count everything that is in the stream now."""
-        yield from self._meet()
+        yield from self._refresh_members()
         finished = self._finished()
-        progress = yield from self._follower.catch_up(self._stream, self._positions, self._is_mine)
+        progress = yield from self._follower.catch_up(self._stream, self._positions, self._owns)
         self._unsaved |= (self._finished() - finished) | set(progress.trimmed)
         self.tally = self.tally._replace(trimmed=self.tally.trimmed + len(progress.trimmed))
         yield from self._save_if_due()
@@ -103,18 +108,18 @@ class Aggregation:
     def end(self) -> Plan[None]:
         """Write the checkpoints that are not written yet."""
         yield from self._save()
-        if self._members is not None and self._present:
-            yield from self._members.leave()
+        if self._membership is not None and self._present:
+            yield from self._membership.leave()
 
-    def _meet(self) -> Plan[None]:
+    def _refresh_members(self) -> Plan[None]:
         """See who else is there, now and then. Whose shards change hands, goes on where the last one was."""
-        if self._members is None:
+        if self._membership is None:
             return
         now = (yield from self.asking.window()).started
-        if self._present and now - self._met_ms < BEAT_EVERY_MS:
+        if self._present and now - self._heartbeat_ms < HEARTBEAT_EVERY_MS:
             return
-        self._met_ms = now
-        present = yield from self._members.meet()
+        self._heartbeat_ms = now
+        present = yield from self._membership.heartbeat()
         if present != self._present:
             self._present = present
             yield from self._save()
@@ -123,8 +128,8 @@ class Aggregation:
                 if place_of(position) > place_of(self._positions.get(shard, NOWHERE)):
                     self._positions[shard] = position
 
-    def _is_mine(self, shard: str) -> bool:
-        return self._members is None or owner_of(shard, self._present) == self._members.name
+    def _owns(self, shard: str) -> bool:
+        return self._membership is None or owner_of(shard, self._present) == self._membership.name
 
     def _after_page(self, page: Page) -> Plan[None]:
         processed = page.processed
@@ -141,8 +146,8 @@ class Aggregation:
                 archived=self.tally.archived + processed.archived,
                 splits=self.tally.splits + processed.splits,
             )
-            if self._told is not None:
-                self._told(self.tally, processed.poisonous)
+            if self._on_page is not None:
+                self._on_page(self.tally, processed.poisonous)
         yield from self._save_if_due()
 
     def _finished(self) -> set[str]:
@@ -165,3 +170,41 @@ class Aggregation:
     def _save(self) -> Plan[None]:
         yield from Checkpoints(self.asking, self._stream).save(self._positions, sorted(self._unsaved))
         self._unsaved.clear()
+
+
+def needs_aggregator(store: Any) -> bool:
+    """Whether the usage of an open store is counted by an aggregator: that of DynamoDB tables is."""
+    return asking_of(store) is not None
+
+
+class StoreAggregator:
+    """Runs an :class:`Aggregation` in this thread, on the table of an open store, with an archive if there is one."""
+
+    def __init__(
+        self, store: Any, *, archive: Archive | None = None, on_page: OnPage | None = None, sharing: bool = False
+    ) -> None:
+        asking = asking_of(store)
+        if asking is None:
+            raise ValidationError(
+                "store", repr(store), "must be a DynamoDB table; other stores count usage themselves"
+            )
+        perform = store.perform if archive is None else with_archive(store.perform, archive)
+        self._driver = SyncDriver(machine_clock, perform)
+        self._aggregation = Aggregation(asking, on_page=on_page, archiving=archive is not None, sharing=sharing)
+
+    @property
+    def tally(self) -> Tally:
+        """What was done so far."""
+        return self._aggregation.tally
+
+    def begin(self) -> None:
+        """Find the stream, and how far it was counted."""
+        self._driver.run(self._aggregation.begin())
+
+    def count_available(self) -> None:
+        """Count everything that is in the stream now."""
+        self._driver.run(self._aggregation.count_available())
+
+    def end(self) -> None:
+        """Write the checkpoints that are not written yet."""
+        self._driver.run(self._aggregation.end())

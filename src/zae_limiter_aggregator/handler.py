@@ -16,8 +16,8 @@ from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter_aggregator.archives import ARCHIVE_VARIABLE, open_archive, with_archive
-from zae_limiter_aggregator.lambda_output import answer_of, lines_of
-from zae_limiter_aggregator.proactive_split import Relief
+from zae_limiter_aggregator.lambda_output import batch_response, log_lines
+from zae_limiter_aggregator.proactive_split import ProactiveSplit
 from zae_limiter_aggregator.processor import Processor
 
 if TYPE_CHECKING:
@@ -42,16 +42,16 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
     if store is None:
         store = _kept[table] = open_table(table)
     records = event.get("Records") or []
-    perform, archiving = performing(store)
-    processor = Processor(store.asking, archiving=archiving, relieve=Relief(store.asking))
+    perform, archiving = performer_for(store)
+    processor = Processor(store.asking, archiving=archiving, split_bucket=ProactiveSplit(store.asking))
     processed = SyncDriver(machine_clock, perform).run(processor.process(records))
     request_id = getattr(context, "aws_request_id", None)
-    for line in lines_of(table, records, processed, round(time.time() * 1_000), request_id):
+    for line in log_lines(table, records, processed, round(time.time() * 1_000), request_id):
         print(line, flush=True)
-    return answer_of(processed)
+    return batch_response(processed)
 
 
-def performing(store: AnsweringTable) -> tuple[Performer, bool]:
+def performer_for(store: AnsweringTable) -> tuple[Performer, bool]:
     """Who does what is asked of the table, and of the archive if there is one; whether there is."""
     url = os.environ.get(ARCHIVE_VARIABLE)
     if not url:

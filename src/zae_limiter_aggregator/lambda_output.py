@@ -33,7 +33,7 @@ MOST_VALUES: Final = 100
 HOT_TOLD: Final = 10
 
 
-def answer_of(processed: Processed) -> dict[str, list[dict[str, str]]]:
+def batch_response(processed: Processed) -> dict[str, list[dict[str, str]]]:
     """What Lambda is answered: the records that it should bring again, by their numbers.
 
     Those are the ones that could not be written, and poisonous ones that could not be put aside: after all tries
@@ -45,7 +45,7 @@ def answer_of(processed: Processed) -> dict[str, list[dict[str, str]]]:
     return {"batchItemFailures": [{"itemIdentifier": sequence} for sequence in sequences]}
 
 
-def lines_of(
+def log_lines(
     table: str, records: Sequence[Record], processed: Processed, now_ms: int, request_id: str | None
 ) -> Iterator[str]:
     """What is logged: a line for every record that was not counted and for every hot shard, one with the numbers."""
@@ -58,10 +58,10 @@ def lines_of(
             {"table": table, "sequence": failure.sequence, "error": str(failure.error)},
         )
     for load in [load for load in processed.loads if load.is_hot][:HOT_TOLD]:
-        yield _line("WARN", "hot shard", now_ms, request_id, {"table": table, **pressed(load)})
-    for failed in processed.unrelieved:
-        told = {"table": table, **pressed(failed.load), "error": str(failed.error)}
-        yield _line("WARN", "hot bucket not split", now_ms, request_id, told)
+        yield _line("WARN", "hot shard", now_ms, request_id, {"table": table, **load_fields(load)})
+    for failed in processed.failed_splits:
+        on_page = {"table": table, **load_fields(failed.load), "error": str(failed.error)}
+        yield _line("WARN", "hot bucket not split", now_ms, request_id, on_page)
     numbers: dict[str, int | list[int]] = {
         "Records": processed.records,
         "Snapshots": processed.snapshots,
@@ -81,7 +81,7 @@ def lines_of(
     yield _line("INFO", "batch counted", now_ms, request_id, numbered)
 
 
-def pressed(load: Load) -> dict[str, Any]:
+def load_fields(load: Load) -> dict[str, Any]:
     """A shard and its pressure."""
     life = load.life
     return {
@@ -94,6 +94,6 @@ def pressed(load: Load) -> dict[str, Any]:
     }
 
 
-def _line(level: str, message: str, now_ms: int, request_id: str | None, told: Mapping[str, Any]) -> str:
+def _line(level: str, message: str, now_ms: int, request_id: str | None, on_page: Mapping[str, Any]) -> str:
     head = {"level": level, "message": message, "time_ms": now_ms, "request_id": request_id}
-    return json.dumps({**head, **told}, ensure_ascii=False)
+    return json.dumps({**head, **on_page}, ensure_ascii=False)

@@ -20,37 +20,37 @@ from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
 from zae_limiter.stores.dynamodb.table_client import Asking, Window
 
 MEMBER: Final = "#AGGREGATOR#"
-BEAT_EVERY_MS: Final = 10_000
-MISSED_AFTER_S: Final = 30
+HEARTBEAT_EVERY_MS: Final = 10_000
+ABSENT_AFTER_S: Final = 30
 """Whoever was not there for so long is gone. (Nor is one whose clock is ahead by more: then two read the same.)"""
 
 KEPT_S: Final = 3_600
 
 
-class Members:
+class Membership:
     """Those that follow the stream of one table, as one of them sees it."""
 
     def __init__(self, asking: Asking) -> None:
         self.name = asking.marks.incarnation()
         self._asking = asking
 
-    def meet(self) -> Plan[frozenset[str]]:
+    def heartbeat(self) -> Plan[frozenset[str]]:
         """Say that we are there, and see who is."""
         until = yield from self._asking.window()
-        yield from self._say(until, until.epoch_s)
+        yield from self._write_presence(until, until.epoch_s)
         present = {
             item["SK"]["S"].removeprefix(MEMBER)
             for item in (yield from self._asking.query_all(pk_system(REGISTRY), until, prefix=MEMBER))
-            if abs(until.epoch_s - (unless_broken(seen_in, item) or 0)) < MISSED_AFTER_S
+            if abs(until.epoch_s - (unless_broken(seen_in, item) or 0)) < ABSENT_AFTER_S
         }
         return frozenset(present | {self.name})
 
     def leave(self) -> Plan[None]:
         """Say that we are gone, so that nobody has to find out."""
         until = yield from self._asking.window()
-        yield from self._say(until, 0)
+        yield from self._write_presence(until, 0)
 
-    def _say(self, until: Window, seen_s: int) -> Plan[None]:
+    def _write_presence(self, until: Window, seen_s: int) -> Plan[None]:
         attributes = encode_item({"seen": seen_s, "ttl": until.epoch_s + KEPT_S})
         params: dict[str, Any] = {
             "TableName": self._asking.table,

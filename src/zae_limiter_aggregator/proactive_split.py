@@ -72,7 +72,7 @@ def should_split(load: Load) -> bool:
     return load.is_hot and load.may_split
 
 
-def pressure_of(life: Life, image: Item, written_ms: int) -> Load:
+def load_of(life: Life, image: Item, written_ms: int) -> Load:
     """What an image of a bucket tells. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
     shards, baseline = number_in(image["shard_count"], 1, MOST_SHARDS), number_in(image["rf"], 0, LAST_MOMENT_MS)
     tk, ceiling = number_in(image[f"b_{RESERVED_LIMIT_NAME}_tk"]), number_in(image[f"b_{RESERVED_LIMIT_NAME}_bx"], 1)
@@ -90,7 +90,7 @@ def highest(loads: Iterable[Load]) -> list[Load]:
     return sorted(most.values(), key=lambda load: (load.left, load.life))
 
 
-class Relief:
+class ProactiveSplit:
     """Divides buckets of one table."""
 
     def __init__(self, asking: Asking) -> None:

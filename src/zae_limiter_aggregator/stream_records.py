@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.usage_items import (
 )
 from zae_limiter.stores.dynamodb.write_ids import nonce_time
 from zae_limiter.stores.windows import NOTHING_COUNTED, Counters, hour_of
-from zae_limiter_aggregator.proactive_split import Load, pressure_of
+from zae_limiter_aggregator.proactive_split import Load, load_of
 
 Record: TypeAlias = Mapping[str, Any]
 """One record, as GetRecords returns it and as Lambda is given it."""
@@ -151,7 +151,7 @@ def _written(image: Item) -> int:
 def _load(life: Life, image: Item, written_ms: int) -> Load | None:
     """A gauge that makes no sense is no reason not to count."""
     try:
-        return pressure_of(life, image, written_ms)
+        return load_of(life, image, written_ms)
     except (KeyError, TypeError, ValueError):
         return None
 

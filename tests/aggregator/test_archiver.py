@@ -185,7 +185,7 @@ def test_whoever_follows_a_stream_moves_on_only_when_events_are_kept(tmp_path: P
     archive_there = FolderArchive(tmp_path)
 
     def follow(keep: Any) -> None:
-        for plan in (aggregation.begin(), aggregation.go_on(), aggregation.end()):
+        for plan in (aggregation.begin(), aggregation.count_available(), aggregation.end()):
             kept_by(plan, keep, stream.ask)
 
     def refuse(name: str, body: bytes) -> None:

@@ -26,7 +26,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter_aggregator.proactive_split import Relief
+from zae_limiter_aggregator.proactive_split import ProactiveSplit
 from zae_limiter_aggregator.processor import Processor
 from zae_limiter_aggregator.stream_records import parse_record
 
@@ -132,7 +132,7 @@ class Redelivery:
         loads = [found.load for found in parsed if found.load is not None and found.life.entity_id == "key-0"]
         if not loads:
             return False
-        return (yield from Relief(self._place.store.asking)(loads[-1]._replace(left=0)))
+        return (yield from ProactiveSplit(self._place.store.asking)(loads[-1]._replace(left=0)))
 
 
 @pytest.fixture

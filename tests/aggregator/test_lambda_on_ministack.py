@@ -16,7 +16,7 @@ from expired_events import expired
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.infra.lambda_builder import HANDLER, build_lambda_package
-from zae_limiter_aggregator.archived_events import Trail, events_in
+from zae_limiter_aggregator.archived_events import EventFilter, read_events
 from zae_limiter_aggregator.archives import open_archive
 
 NAMES = count()
@@ -176,6 +176,6 @@ def test_it_archives_what_expires_and_puts_aside_what_makes_no_sense(deployed: D
     (line,) = map(json.loads, deployed.archive.read(kept).splitlines())
     assert (line["sequence"], line["record"]) == ("999", broken)
     namespace_id = limiter.repository.get_namespace("default").id
-    archived = list(events_in(deployed.archive, Trail(namespace_id)))
+    archived = list(read_events(deployed.archive, EventFilter(namespace_id)))
     assert [event for event in archived if event in before] == before
     assert [line["ArchivedEvents"] for line in deployed.log() if "ArchivedEvents" in line] == [len(records)] * 2

@@ -15,7 +15,7 @@ from zae_limiter.stores.dynamodb.table_client import Asking
 from zae_limiter.stores.dynamodb.write_ids import Marks
 from zae_limiter_aggregator.aggregation import Aggregation
 from zae_limiter_aggregator.follower import Position
-from zae_limiter_aggregator.membership import MISSED_AFTER_S, Members, owner_of
+from zae_limiter_aggregator.membership import ABSENT_AFTER_S, Membership, owner_of
 
 SHARDS = [f"shard-{number:02}" for number in range(24)]
 
@@ -55,19 +55,19 @@ def member(world: World, client: str, *, sharing: bool = True) -> Aggregation:
     return found
 
 
-def go_on(world: World, *members: Aggregation) -> list[int]:
+def count_available(world: World, *members: Aggregation) -> list[int]:
     """How many records each counts now."""
     before = [each.tally.records for each in members]
     for each in members:
-        world.run(each.go_on())
+        world.run(each.count_available())
     return [each.tally.records - earlier for each, earlier in zip(members, before, strict=True)]
 
 
-def meet(world: World, *members: Aggregation) -> None:
+def heartbeat(world: World, *members: Aggregation) -> None:
     """Let everybody see everybody."""
     for _ in range(2):
         world.seconds += 11
-        go_on(world, *members)
+        count_available(world, *members)
 
 
 def test_shards_are_spread_and_only_those_of_one_who_leaves_change_hands() -> None:
@@ -81,15 +81,15 @@ def test_shards_are_spread_and_only_those_of_one_who_leaves_change_hands() -> No
 
 def test_one_alone_reads_everything() -> None:
     world = World()
-    assert go_on(world, member(world, "0a")) == [len(SHARDS)]
+    assert count_available(world, member(world, "0a")) == [len(SHARDS)]
 
 
 def test_each_record_is_counted_by_one_of_them() -> None:
     world = World()
     members = [member(world, client) for client in ("0a", "0b", "0c")]
-    meet(world, *members)
+    heartbeat(world, *members)
     world.add()
-    counted = go_on(world, *members)
+    counted = count_available(world, *members)
     assert sum(counted) == len(SHARDS)
     assert all(counted)
 
@@ -97,12 +97,12 @@ def test_each_record_is_counted_by_one_of_them() -> None:
 def test_one_that_joins_goes_on_where_the_others_are() -> None:
     world = World()
     first = member(world, "0a")
-    go_on(world, first)
+    count_available(world, first)
     world.add()
     second = member(world, "0b")
-    meet(world, first, second)
+    heartbeat(world, first, second)
     world.add()
-    counted = go_on(world, first, second)
+    counted = count_available(world, first, second)
     assert sum(counted) == len(SHARDS)
     assert world.stream.grants() == 3 * len(SHARDS)
 
@@ -110,33 +110,33 @@ def test_one_that_joins_goes_on_where_the_others_are() -> None:
 def test_one_that_dies_is_missed_after_a_while_and_its_shards_are_read_on() -> None:
     world = World()
     first, second = member(world, "0a"), member(world, "0b")
-    meet(world, first, second)
+    heartbeat(world, first, second)
     world.run(second._save())
     world.add()
-    some = go_on(world, first)[0]
+    some = count_available(world, first)[0]
     assert 0 < some < len(SHARDS)
-    world.seconds += MISSED_AFTER_S + 1
-    assert go_on(world, first) == [len(SHARDS) - some]
+    world.seconds += ABSENT_AFTER_S + 1
+    assert count_available(world, first) == [len(SHARDS) - some]
 
 
 def test_one_that_ends_says_so_and_is_replaced_at_once() -> None:
     world = World()
     first, second = member(world, "0a"), member(world, "0b")
-    meet(world, first, second)
+    heartbeat(world, first, second)
     world.run(second.end())
     world.add()
     world.seconds += 11
-    assert go_on(world, first) == [len(SHARDS)]
+    assert count_available(world, first) == [len(SHARDS)]
 
 
 def test_one_that_shares_nothing_reads_everything_beside_the_others() -> None:
     world = World()
     first, second = member(world, "0a"), member(world, "0b")
-    meet(world, first, second)
+    heartbeat(world, first, second)
     alone = member(world, "0c", sharing=False)
     world.add()
-    assert go_on(world, alone)[0] >= len(SHARDS)
-    assert world.run(Members(asking("0d")).meet()) >= first._present
+    assert count_available(world, alone)[0] >= len(SHARDS)
+    assert world.run(Membership(asking("0d")).heartbeat()) >= first._present
     assert len(first._present) == 2
 
 
@@ -144,23 +144,23 @@ def test_one_whose_clock_is_far_off_is_not_waited_for() -> None:
     """It would seem to be there for as long as its clock is ahead."""
     world = World()
     for ahead_s in (3_600, -3_600):
-        world.run(Members(asking("0b")).meet(), ahead_s=ahead_s)
-    assert len(world.run(Members(asking("0a")).meet())) == 1
+        world.run(Membership(asking("0b")).heartbeat(), ahead_s=ahead_s)
+    assert len(world.run(Membership(asking("0a")).heartbeat())) == 1
 
 
 def test_a_shard_waits_for_the_one_it_came_from_only_if_both_are_read_by_the_same() -> None:
     """The order does not matter; a parent that somebody else reads would be waited for until that is known."""
     world = World()
     members = [member(world, client) for client in ("0a", "0b")]
-    meet(world, *members)
+    heartbeat(world, *members)
     world.stream.parents = {shard: parent for parent, shard in pairwise(SHARDS)}
     world.add()
-    counted = sum(go_on(world, *members))
+    counted = sum(count_available(world, *members))
     assert 0 < counted < len(SHARDS)
     waiting = [
         shard
         for parent, shard in pairwise(SHARDS)
-        if any(each._is_mine(shard) and each._is_mine(parent) for each in members)
+        if any(each._owns(shard) and each._owns(parent) for each in members)
     ]
     assert counted == len(SHARDS) - len(waiting)
     assert Position() not in members[0]._positions.values()

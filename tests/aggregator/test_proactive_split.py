@@ -12,7 +12,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.items import image_of
 from zae_limiter.stores.dynamodb.requests import Refused
 from zae_limiter.testing.clock import FakeClock
-from zae_limiter_aggregator.proactive_split import Load, Relief
+from zae_limiter_aggregator.proactive_split import Load, ProactiveSplit
 from zae_limiter_aggregator.processor import Processor
 from zae_limiter_aggregator.stream_records import parse_record
 
@@ -47,8 +47,8 @@ class World:
         assert parsed.load is not None
         return parsed.load._replace(left=left)
 
-    def relieve(self, load: Load) -> bool:
-        return run(Relief(self.asking)(load), self.model.call)
+    def split_bucket(self, load: Load) -> bool:
+        return run(ProactiveSplit(self.asking)(load), self.model.call)
 
     def shards(self) -> dict[int, int]:
         """How many shards each shard knows of."""
@@ -65,11 +65,11 @@ def world() -> World:
 
 
 def test_a_hot_bucket_is_divided_and_the_siblings_are_made(world: World) -> None:
-    assert world.relieve(world.last_load())
+    assert world.split_bucket(world.last_load())
     assert world.shards() == {0: 2, 1: 2}
     world.clock.advance(2)
     world.take()
-    assert world.relieve(world.last_load())
+    assert world.split_bucket(world.last_load())
     assert world.shards() == {0: 4, 1: 4, 2: 4, 3: 4}
 
 
@@ -79,30 +79,30 @@ def test_not_twice_for_the_same_pressure_however_often_and_late_it_is_told(world
         world.take()
         loads.append(world.last_load())
         world.clock.advance(2)
-    assert [world.relieve(load) for load in loads * 2] == [True] + [False] * 9
+    assert [world.split_bucket(load) for load in loads * 2] == [True] + [False] * 9
     assert world.shards() == {0: 2, 1: 2}
 
 
 def test_not_before_the_last_division_was_seen(world: World) -> None:
-    assert world.relieve(world.last_load())
+    assert world.split_bucket(world.last_load())
     world.take()
-    assert not world.relieve(world.last_load())
+    assert not world.split_bucket(world.last_load())
 
 
 def test_a_bucket_that_is_gone_is_left_alone(world: World) -> None:
     load = world.last_load()
     world.limiter.create_entity("key")
     world.limiter.delete_entity("key")
-    assert not world.relieve(load)
+    assert not world.split_bucket(load)
     assert world.shards() == {}
     world.take()
-    assert not world.relieve(load)
+    assert not world.split_bucket(load)
     assert world.shards() == {0: 1}
 
 
 def test_usage_is_what_was_taken_over_all_shards(world: World) -> None:
     """Hot by its records, in the order and as often as they come, while it is taken from."""
-    processor = Processor(world.asking, relieve=Relief(world.asking))
+    processor = Processor(world.asking, split_bucket=ProactiveSplit(world.asking))
     splits = 0
     for _ in range(4):
         world.take(20)
@@ -111,7 +111,7 @@ def test_usage_is_what_was_taken_over_all_shards(world: World) -> None:
             record["dynamodb"]["NewImage"] = {**record["dynamodb"]["NewImage"], "b_wcu_tk": {"N": "-9000000000"}}
         processed = run(processor.process(batch), world.model.call)
         assert processed.failures == ()
-        assert processed.unrelieved == ()
+        assert processed.failed_splits == ()
         splits += processed.splits
         world.clock.advance(2)
     assert splits == 4
@@ -134,9 +134,9 @@ def test_what_may_not_be_divided_is_told(world: World) -> None:
 
     (record, *_) = world.records()
     record["dynamodb"]["NewImage"] = {**record["dynamodb"]["NewImage"], "b_wcu_tk": {"N": "0"}}
-    processed = run(Processor(world.asking, relieve=Relief(world.asking)).process([record]), ask)
+    processed = run(Processor(world.asking, split_bucket=ProactiveSplit(world.asking)).process([record]), ask)
     assert (processed.records, processed.failures, processed.splits) == (1, (), 0)
-    ((load, error),) = processed.unrelieved
+    ((load, error),) = processed.failed_splits
     assert (load.life.entity_id, str(error)) == ("key", "AccessDeniedException: not you")
 
 
@@ -158,7 +158,7 @@ def test_it_asks_for_nothing_but_what_its_role_is_to_allow(world: World) -> None
         batch = world.records()
         for record in batch:
             record["dynamodb"]["NewImage"] = {**record["dynamodb"]["NewImage"], "b_wcu_tk": {"N": "-9000000000"}}
-        assert run(Processor(world.asking, relieve=Relief(world.asking)).process(batch), ask).splits == 1
+        assert run(Processor(world.asking, split_bucket=ProactiveSplit(world.asking)).process(batch), ask).splits == 1
         world.clock.advance(2)
     assert asked == {
         "UpdateItem": {"ENTITY"},

@@ -32,7 +32,7 @@ def aggregation(**options: Any) -> Aggregation:
 def once(stream: Stream) -> Tally:
     """A whole aggregation, from its beginning to its end."""
     working = aggregation()
-    for step in (working.begin, working.go_on, working.end):
+    for step in (working.begin, working.count_available, working.end):
         run(step(), stream.ask)
     return working.tally
 
@@ -132,7 +132,7 @@ def test_checkpoints_are_written_every_few_seconds_on_the_way() -> None:
 
     working = aggregation()
     ask_in_time(working.begin())
-    ask_in_time(working.go_on())
+    ask_in_time(working.count_available())
     assert writes(stream) == 20 * 1_000 // SAVE_EVERY_MS
     ask_in_time(working.end())
     assert saved(stream) == {"a": after(20)}
@@ -141,7 +141,7 @@ def test_checkpoints_are_written_every_few_seconds_on_the_way() -> None:
 def test_two_at_once_count_nothing_twice() -> None:
     stream = Stream(a=[[record(1)], [record(2)], [record(3)]])
     one, other = aggregation(), aggregation()
-    for step in (one.begin, other.begin, one.go_on, other.go_on, other.end, one.end):
+    for step in (one.begin, other.begin, one.count_available, other.count_available, other.end, one.end):
         run(step(), stream.ask)
     assert one.tally.records == other.tally.records == 3
     assert stream.grants() == 3
@@ -153,8 +153,8 @@ def test_poison_is_told_once_and_passed_over() -> None:
     del broken["dynamodb"]["NewImage"]
     stream = Stream(a=[[record(1), broken], [record(3)]])
     told = []
-    working = aggregation(told=lambda tally, failures: told.append((tally.records, len(failures))))
-    for step in (working.begin, working.go_on, working.end):
+    working = aggregation(on_page=lambda tally, failures: told.append((tally.records, len(failures))))
+    for step in (working.begin, working.count_available, working.end):
         run(step(), stream.ask)
     assert told == [(1, 1), (2, 0)]
     assert working.tally.poisonous == 1
@@ -173,7 +173,7 @@ def test_what_was_counted_before_an_outage_can_still_be_kept() -> None:
         return replies(operation, params)
 
     with pytest.raises(RateLimiterUnavailable):
-        run(working.go_on(), ask)
+        run(working.count_available(), ask)
     run(working.end(), stream.ask)
     assert saved(stream) == {"a": after(1)}
 
@@ -182,7 +182,7 @@ def test_records_that_left_unread_are_told_once() -> None:
     stream = Stream(a=[])
     run(checkpoints().save({"a": after(1)}, ["a"]), stream.ask)
     working = aggregation()
-    for step in (working.begin, working.go_on, working.go_on, working.end):
+    for step in (working.begin, working.count_available, working.count_available, working.end):
         run(step(), stream.ask)
     assert working.tally.trimmed == 1
 

@@ -15,7 +15,7 @@ from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.requests import NoAnswer
 from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS, FakeClock
-from zae_limiter_aggregator.proactive_split import Load, highest, pressure_of, should_split
+from zae_limiter_aggregator.proactive_split import Load, highest, load_of, should_split
 from zae_limiter_aggregator.processor import Processor, read
 from zae_limiter_aggregator.stream_records import parse_record
 
@@ -42,11 +42,11 @@ def image(tk: int, *, rf: int = 0, shards: int = 1) -> Any:
 def test_a_gauge_refills_as_it_does_for_clients_and_never_above_its_ceiling(
     tk: int, elapsed_ms: int, left: int
 ) -> None:
-    assert pressure_of(LIFE, image(tk, rf=5_000), 5_000 + elapsed_ms).left == left
+    assert load_of(LIFE, image(tk, rf=5_000), 5_000 + elapsed_ms).left == left
 
 
 def test_a_clock_that_is_behind_the_baseline_gives_nothing_back() -> None:
-    assert pressure_of(LIFE, image(1_000, rf=5_000), 4_000).left == 1_000
+    assert load_of(LIFE, image(1_000, rf=5_000), 4_000).left == 1_000
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_bucket_without_a_gauge_still_counts(field: str) -> None:
     parsed = parse_record(broken)
     assert parsed is not None
     assert (parsed.load, parsed.grants) == (None, 1)
-    assert len(read([broken, record(1)]).findings) == 2
+    assert len(read([broken, record(1)]).bucket_hours) == 2
 
 
 class Splitting:
@@ -148,7 +148,7 @@ def pressed(records: list[dict[str, Any]], tk: int) -> list[dict[str, Any]]:
 def test_a_hot_bucket_is_split_once_in_a_batch() -> None:
     splitting = Splitting()
     processed = run(
-        Processor(asking(), relieve=splitting).process(pressed(busy_records(3), 100_000)), empty_model().call
+        Processor(asking(), split_bucket=splitting).process(pressed(busy_records(3), 100_000)), empty_model().call
     )
     assert (processed.records, processed.splits) == (3, 1)
     assert [load.percent for load in splitting.asked] == [90]
@@ -157,12 +157,14 @@ def test_a_hot_bucket_is_split_once_in_a_batch() -> None:
 
 def test_a_cool_bucket_is_left_alone() -> None:
     splitting = Splitting()
-    processed = run(Processor(asking(), relieve=splitting).process(busy_records(3)), empty_model().call)
+    processed = run(Processor(asking(), split_bucket=splitting).process(busy_records(3)), empty_model().call)
     assert (processed.splits, splitting.asked) == (0, [])
 
 
 def test_a_split_that_fails_does_not_keep_records_from_counting() -> None:
     splitting = Splitting(NoAnswer("lost"))
-    processed = run(Processor(asking(), relieve=splitting).process(pressed(busy_records(3), 0)), empty_model().call)
+    processed = run(
+        Processor(asking(), split_bucket=splitting).process(pressed(busy_records(3), 0)), empty_model().call
+    )
     assert (processed.records, processed.failures, processed.splits) == (3, (), 0)
     assert len(splitting.asked) == 1

@@ -19,7 +19,7 @@ from dynamodb.aggregated import Aggregated
 from engines.servers import Engine
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter.cli.entry import main
-from zae_limiter.cli.session import Surroundings, machine
+from zae_limiter.cli.session import Dependencies, default_dependencies
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.protocol import Store
@@ -40,7 +40,7 @@ class Ran(NamedTuple):
     err: str
 
 
-class Stage:
+class CommandRunner:
     """A store, a clock, and everything typed at it."""
 
     def __init__(self, open_store: Callable[[], Store], *, url: str | None = None) -> None:
@@ -51,11 +51,11 @@ class Stage:
     def run(self, *words: str, width: int | None = 80, environment: Mapping[str, str] | None = None) -> Ran:
         """Type a command."""
         settings = {"ZAEL_PRINCIPAL": "ann", **({"COLUMNS": str(width)} if width else {}), **(environment or {})}
-        surroundings = Surroundings(lambda url: self._open_store(), self.clock)
+        dependencies = Dependencies(lambda url: self._open_store(), self.clock)
         out, err = StringIO(), StringIO()
         no_terminal = patch.object(sys, "stdin", StringIO())
         with plain_environment(settings), no_terminal, redirect_stdout(out), redirect_stderr(err):
-            code = main(words, surroundings)
+            code = main(words, dependencies)
         return Ran(code, out.getvalue(), err.getvalue())
 
     @contextmanager
@@ -93,13 +93,13 @@ def sqlite_url(folder: Path) -> str:
     return f"sqlite:///{quote(str(folder / 'limits.db'))}"
 
 
-def sqlite_stage(request: pytest.FixtureRequest) -> Stage:
+def sqlite_stage(request: pytest.FixtureRequest) -> CommandRunner:
     """On a file of its own, opened for each command as the installed command does."""
     url = sqlite_url(request.getfixturevalue("tmp_path"))
-    return Stage(lambda: machine().open_store(url), url=url)
+    return CommandRunner(lambda: default_dependencies().open_store(url), url=url)
 
 
-def dynamodb_stage(request: pytest.FixtureRequest) -> Stage:
+def dynamodb_stage(request: pytest.FixtureRequest) -> CommandRunner:
     """On a table of its own, whose usage is always up to date."""
     engine: Engine = request.getfixturevalue("dynoxide")
     table = f"cli-{os.getpid()}-{next(TABLES)}"
@@ -113,7 +113,7 @@ def dynamodb_stage(request: pytest.FixtureRequest) -> Stage:
         repository.close()
 
     request.addfinalizer(remove)
-    return Stage(lambda: Kept(Aggregated(store)))
+    return CommandRunner(lambda: Kept(Aggregated(store)))
 
 
 STAGES = {"sqlite": sqlite_stage, "dynamodb": dynamodb_stage}

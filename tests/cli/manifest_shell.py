@@ -45,12 +45,12 @@ def shell(tmp_path: Path) -> Callable[..., Answer]:
     """Runs the installed command in a folder of its own, on a SQLite file there."""
 
     def run(*arguments: str, given: str | None = None, **environment: str) -> Answer:
-        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("ZAEL_")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ZAEL_")}
         return subprocess.run(
             [COMMAND, *arguments],
             input=given,
             cwd=tmp_path,
-            env={**surroundings, "ZAEL_URL": "sqlite:///limits.db", "ZAEL_PRINCIPAL": "ann", **environment},
+            env={**inherited, "ZAEL_URL": "sqlite:///limits.db", "ZAEL_PRINCIPAL": "ann", **environment},
             capture_output=True,
             text=True,
             timeout=60,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import PATIENCE_S, Kept, Stage
+from cli_runner import PATIENCE_S, CommandRunner, Kept
 
 from engines.servers import HOST, Engine
 from zae_limiter import SyncRepository
@@ -32,7 +32,7 @@ class Place:
         self.archive = archive
         self.url = f"dynamodb://{name}?region={engine.region}&endpoint_url={engine.endpoint_url}"
         self.store = DynamoStore(name, Target(engine.region, engine.endpoint_url), deadline=PATIENCE_S)
-        self.stage = Stage(lambda: Kept(self.store), url=self.url)
+        self.runner = CommandRunner(lambda: Kept(self.store), url=self.url)
         self.environment = {
             "ZAEL_TABLE": name,
             "ZAEL_ARCHIVE": archive,
@@ -59,7 +59,7 @@ class Place:
         return [{**record, "userIdentity": EXPIRY} for record in records if record["eventName"] == "REMOVE"]
 
     def events(self, *words: str) -> list[dict[str, Any]]:
-        ran = self.stage.run("audit", "list", "--json", *words)
+        ran = self.runner.run("audit", "list", "--json", *words)
         assert (ran.code, ran.err) == (0, "")
         found: list[dict[str, Any]] = json.loads(ran.out)["events"]
         return found
@@ -98,21 +98,21 @@ def bucket_on(engine: Engine) -> str:
     return f"s3://{name}?region={engine.region}&endpoint_url={engine.endpoint_url}"
 
 
-def live(stage: Stage) -> None:
+def live(runner: CommandRunner) -> None:
     """A few changes over forty days, of two namespaces."""
-    stage.run("system", "set-defaults", "-l", "rpd:100/day")
-    stage.run("namespace", "register", "other")
+    runner.run("system", "set-defaults", "-l", "rpd:100/day")
+    runner.run("namespace", "register", "other")
     for number in range(4):
-        stage.run("entity", "create", f"key-{number}")
-        stage.run("entity", "create", f"key-{number}", "--namespace", "other")
-        stage.clock.advance(10 * 86_400)
+        runner.run("entity", "create", f"key-{number}")
+        runner.run("entity", "create", f"key-{number}", "--namespace", "other")
+        runner.clock.advance(10 * 86_400)
 
 
 def test_the_whole_trail_is_read_back_in_order_whatever_came_twice(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage = place.stage
-    live(stage)
+    runner = place.runner
+    live(runner)
     before, others = place.events(), place.events("--namespace", "other")
     assert len(before) >= 5
     records = place.expire()
@@ -125,7 +125,7 @@ def test_the_whole_trail_is_read_back_in_order_whatever_came_twice(
     assert place.events() == []
     assert place.archived() == before
     assert place.archived("--namespace", "other") == others
-    stage.run("entity", "create", "key-9")
+    runner.run("entity", "create", "key-9")
     (newest,) = place.events()
     assert place.archived() == [newest, *before]
     assert place.archived("--subject", "key-1") == [event for event in before if event["entity_id"] == "key-1"]
@@ -134,7 +134,7 @@ def test_the_whole_trail_is_read_back_in_order_whatever_came_twice(
         event for event in before if since <= event["timestamp"] < until
     ]
     assert place.archived("--limit", "2") == [newest, before[0]]
-    ran = stage.run("audit", "list", "--archived", "--archive", place.archive, "--limit", "2")
+    ran = runner.run("audit", "list", "--archived", "--archive", place.archive, "--limit", "2")
     assert ran.err == "stopped at 2; there are more\n"
     assert place.archived("--limit", str(1 + len(before))) == [newest, *before]
 
@@ -142,7 +142,7 @@ def test_the_whole_trail_is_read_back_in_order_whatever_came_twice(
 def test_an_archive_that_is_away_fails_the_records_that_were_to_go_there(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place.stage.run("entity", "create", "key-1")
+    place.runner.run("entity", "create", "key-1")
     records = place.expire()
     (tmp_path / "a file").touch()
     monkeypatch.setenv("ZAEL_ARCHIVE", str(tmp_path / "a file"))
@@ -154,27 +154,27 @@ def test_an_archive_that_is_away_fails_the_records_that_were_to_go_there(
     assert (len(errors), numbers["UnwrittenRecords"], numbers["ArchivedEvents"]) == (len(records), len(records), 0)
 
 
-def test_without_an_archive_it_says_what_is_missing(stage: Stage) -> None:
-    ran = stage.run("audit", "list", "--archived", environment={"ZAEL_ARCHIVE": ""})
+def test_without_an_archive_it_says_what_is_missing(runner: CommandRunner) -> None:
+    ran = runner.run("audit", "list", "--archived", environment={"ZAEL_ARCHIVE": ""})
     assert (ran.code, "--archive" in ran.err) == (2, True)
-    ran = stage.run("audit", "list", "--archived", "--archive", "s3://NO")
+    ran = runner.run("audit", "list", "--archived", "--archive", "s3://NO")
     assert (ran.code, "must be a folder, or s3://BUCKET" in ran.err) == (2, True)
 
 
-def test_an_object_that_is_damaged_is_named(stage: Stage, tmp_path: Path) -> None:
-    stage.run("entity", "create", "key-1")
+def test_an_object_that_is_damaged_is_named(runner: CommandRunner, tmp_path: Path) -> None:
+    runner.run("entity", "create", "key-1")
     day = tmp_path / "audit/year=2025/month=12/day=31"
     day.mkdir(parents=True)
     (day / "notes.txt").write_text("somebody's")
-    assert stage.run("audit", "list", "--archived", "--archive", str(tmp_path)).code == 0
+    assert runner.run("audit", "list", "--archived", "--archive", str(tmp_path)).code == 0
     (day / "1-x.jsonl.gz").write_bytes(b"not gzip")
-    ran = stage.run("audit", "list", "--archived", "--archive", str(tmp_path))
+    ran = runner.run("audit", "list", "--archived", "--archive", str(tmp_path))
     assert ran.code == 1
     assert "audit/year=2025/month=12/day=31/1-x.jsonl.gz in the archive cannot be read" in ran.err
 
 
-def test_an_archive_on_the_command_line_or_in_the_environment(stage: Stage, tmp_path: Path) -> None:
-    stage.run("entity", "create", "key-1")
+def test_an_archive_on_the_command_line_or_in_the_environment(runner: CommandRunner, tmp_path: Path) -> None:
+    runner.run("entity", "create", "key-1")
     for words, environment in ((["--archive", str(tmp_path)], {}), ([], {"ZAEL_ARCHIVE": str(tmp_path)})):
-        ran = stage.run("audit", "list", "--archived", *words, environment=environment)
+        ran = runner.run("audit", "list", "--archived", *words, environment=environment)
         assert (ran.code, "key-1" in ran.out) == (0, True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zae_limiter import Limit, ValidationError
-from zae_limiter.cli.argument_parsers import moment_typed, parse_amounts, parse_moment, parse_notes
+from zae_limiter.cli.argument_parsers import parse_amounts, parse_event_id, parse_moment, parse_notes
 from zae_limiter.cli.views.formats import duration, limit_in_words
 from zae_limiter.manifests.limit_syntax import period_of
 from zae_limiter.stores.ulid import ulid
@@ -83,13 +83,15 @@ def test_what_is_no_moment_is_refused_with_the_forms(text: str) -> None:
 @given(st.integers(0, 2**48 - 1), st.integers(0, 2**80 - 1))
 def test_an_event_id_tells_its_moment(milliseconds: int, distinct: int) -> None:
     event_id = ulid(milliseconds, distinct)
-    assert moment_typed(event_id) == moment_typed(event_id[:10]) == moment_typed(event_id.lower()) == milliseconds
+    assert (
+        parse_event_id(event_id) == parse_event_id(event_id[:10]) == parse_event_id(event_id.lower()) == milliseconds
+    )
 
 
 @pytest.mark.parametrize("text", ["", "01KDVDNA0", "01KDVDNA0I", "8" * 26, "0" * 27, "x"])
 def test_what_is_no_event_id_is_refused_as_it_was_typed(text: str) -> None:
     with pytest.raises(ValidationError, match="audit list") as refused:
-        moment_typed(text)
+        parse_event_id(text)
     assert refused.value.value == text
 
 

@@ -7,22 +7,22 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from cli_runner import Stage
+from cli_runner import CommandRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from zae_limiter import Entity, Page
-from zae_limiter.cli.output.console import Paper, shown
+from zae_limiter.cli.output.console import Output, shown
 from zae_limiter.cli.output.documents import streamed
 from zae_limiter.cli.output.text_tables import Column, fitting, print_rows
 from zae_limiter.cli.pages import Pages
 from zae_limiter.cli.views.entity_tree import branch, forest, node_document
 
 
-def paper(width: int) -> tuple[Paper, io.StringIO]:
+def output(width: int) -> tuple[Output, io.StringIO]:
     out = io.StringIO()
-    return Paper(Console(file=out, width=width, highlight=False)), out
+    return Output(Console(file=out, width=width, highlight=False)), out
 
 
 # Tables
@@ -45,7 +45,7 @@ def test_columns_give_way_from_the_widest_and_never_more_than_needed(
 
 
 def test_later_pages_have_no_heading_and_the_same_columns() -> None:
-    sheet, out = paper(80)
+    sheet, out = output(80)
     pages = [[("a", "1")], [("bb", "22")], [], [("a long name", "333")]]
     assert print_rows(sheet, (Column("name"), Column("n", numbers=True)), iter(pages))
     assert out.getvalue().splitlines() == [
@@ -58,7 +58,7 @@ def test_later_pages_have_no_heading_and_the_same_columns() -> None:
 
 
 def test_rows_are_printed_before_the_next_page_is_asked_for() -> None:
-    sheet, out = paper(80)
+    sheet, out = output(80)
     seen = []
 
     def pages() -> Iterator[list[tuple[str]]]:
@@ -71,13 +71,13 @@ def test_rows_are_printed_before_the_next_page_is_asked_for() -> None:
 
 
 def test_no_rows_print_nothing() -> None:
-    sheet, out = paper(80)
+    sheet, out = output(80)
     assert not print_rows(sheet, (Column("name"),), iter([[], []]))
     assert out.getvalue() == ""
 
 
 def test_what_does_not_fit_goes_on_below_and_nothing_is_lost() -> None:
-    sheet, out = paper(30)
+    sheet, out = output(30)
     print_rows(sheet, (Column("name"), Column("n", numbers=True)), [[("x" * 50, "1,234,567")]])
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 30
@@ -85,10 +85,10 @@ def test_what_does_not_fit_goes_on_below_and_nothing_is_lost() -> None:
     assert "1,234,567" in lines[2]
 
 
-def test_a_pipe_cuts_nothing(stage: Stage) -> None:
+def test_a_pipe_cuts_nothing(runner: CommandRunner) -> None:
     name = "n" * 200
-    stage.run("entity", "create", "key-1", "--name", name)
-    assert name in stage.run("entity", "list", width=None).out
+    runner.run("entity", "create", "key-1", "--name", name)
+    assert name in runner.run("entity", "list", width=None).out
 
 
 def test_marks_for_what_would_command_a_terminal() -> None:
@@ -124,15 +124,15 @@ def test_a_limit_stops_and_says_whether_there_is_more(most: int, seen: int, more
     assert (pages.seen, pages.more) == (seen, more)
 
 
-def test_large_namespaces_are_listed_whole(stage: Stage) -> None:
-    with stage.limiter() as limiter:
+def test_large_namespaces_are_listed_whole(runner: CommandRunner) -> None:
+    with runner.limiter() as limiter:
         for number in range(450):
             limiter.create_entity(f"key-{number:03}")
-    assert len(stage.run("entity", "list").out.splitlines()) == 452
-    document = json.loads(stage.run("entity", "list", "--json").out)
+    assert len(runner.run("entity", "list").out.splitlines()) == 452
+    document = json.loads(runner.run("entity", "list", "--json").out)
     assert [entity["entity_id"] for entity in document["entities"]] == [f"key-{number:03}" for number in range(450)]
     assert document["more"] is False
-    assert json.loads(stage.run("entity", "list", "--json", "--limit", "200").out)["more"] is True
+    assert json.loads(runner.run("entity", "list", "--json", "--limit", "200").out)["more"] is True
 
 
 # Documents

@@ -130,9 +130,9 @@ def test_work_that_takes_long_shows_that_it_goes_on() -> None:
     program = """
 import time
 from itertools import count
-from zae_limiter.cli.output.progress import patience
+from zae_limiter.cli.output.progress import spinner
 requests = count(40)
-with patience("purging staging", lambda: next(requests)):
+with spinner("purging staging", lambda: next(requests)):
     time.sleep(1.8)
 print("done")
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runner import Ran, Stage
+from cli_runner import CommandRunner, Ran
 from command_scripts import STORIES, Step, steps_of
 from jsonschema import Draft202012Validator
 
@@ -31,11 +31,11 @@ EVENT_ID = re.compile(r"\b(01KD[0-9A-Z]{6})[0-9A-Z]{16}\b")
 """After its moment, an event's id is each store's own."""
 
 
-def play(stage: Stage, step: Step, *more: str, width: int = 80) -> Ran:
-    stage.clock.advance(step.seconds)
+def play(runner: CommandRunner, step: Step, *more: str, width: int = 80) -> Ran:
+    runner.clock.advance(step.seconds)
     words = list(step.words)
     end = words.index("--") if "--" in words else len(words)
-    return stage.run(*words[:end], *more, *words[end:], width=width)
+    return runner.run(*words[:end], *more, *words[end:], width=width)
 
 
 def transcript(step: Step, ran: Ran) -> str:
@@ -50,10 +50,10 @@ def transcript(step: Step, ran: Ran) -> str:
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("story", STORIES)
-def test_people_see_the_golden_transcript(story: str, width: int, any_stage: Stage) -> None:
+def test_people_see_the_golden_transcript(story: str, width: int, any_runner: CommandRunner) -> None:
     played = []
     for step in steps_of(story):
-        ran = play(any_stage, step, width=width)
+        ran = play(any_runner, step, width=width)
         assert bool(ran.code) == step.fails, ran
         assert "Traceback" not in ran.err
         assert max((len(line) for line in ran.out.splitlines()), default=0) <= width
@@ -65,9 +65,9 @@ def test_people_see_the_golden_transcript(story: str, width: int, any_stage: Sta
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_programs_get_one_valid_document(story: str, any_stage: Stage) -> None:
+def test_programs_get_one_valid_document(story: str, any_runner: CommandRunner) -> None:
     for step in steps_of(story):
-        ran = play(any_stage, step, "--json")
+        ran = play(any_runner, step, "--json")
         assert bool(ran.code) == step.fails, ran
         if step.document is None:
             assert not ran.out, step

@@ -16,7 +16,7 @@ from zae_limiter import (
     ValidationError,
     ZAELimiterError,
 )
-from zae_limiter.cli.error_messages import exit_code, in_words, interruption, report
+from zae_limiter.cli.error_messages import exit_code, interrupt_exit_code, message_for, report
 from zae_limiter.stores.dynamodb.errors import unavailable
 from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, NobodyThere, Refused
 
@@ -64,8 +64,8 @@ def test_an_error_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> N
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_advice_is_a_command_not_a_method(error: ZAELimiterError, words: str) -> None:
-    assert in_words(error).endswith(words)
-    assert "()" not in in_words(error)
+    assert message_for(error).endswith(words)
+    assert "()" not in message_for(error)
 
 
 def test_what_would_command_the_terminal_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,8 +74,8 @@ def test_what_would_command_the_terminal_is_not_printed(capsys: pytest.CaptureFi
 
 
 def test_an_interrupt_is_told_from_a_question_without_an_answer() -> None:
-    assert interruption(KeyboardInterrupt()) == 130
+    assert interrupt_exit_code(KeyboardInterrupt()) == 130
     for cause, code in ((KeyboardInterrupt(), 130), (EOFError(), 1), (None, 1)):
         error = RuntimeError()
         error.__cause__ = cause
-        assert interruption(error) == code
+        assert interrupt_exit_code(error) == code

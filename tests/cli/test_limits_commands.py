@@ -126,8 +126,8 @@ def test_json_is_one_document(shell: Callable[..., Answer], tmp_path: Path) -> N
     assert len(document(shell("limits", "plan", "-f", "limits.yaml", "--json"), "limits_plan")["changes"]) == 5
     drift = document(shell("limits", "diff", "-f", "limits.yaml", "--json"), "limits_diff")["drift"]
     assert [item["difference"] for item in drift] == ["changed", "changed", "changed", "left over", "left over"]
-    written = document(shell("limits", "export", "-f", "x.yaml", "--json"), "limits_export")
-    assert written == {"file": "x.yaml", "things": 6}
+    exported = document(shell("limits", "export", "-f", "x.yaml", "--json"), "limits_export")
+    assert exported == {"file": "x.yaml", "things": 6}
     assert json.loads(shell("limits", "schema").stdout)["title"] == "zae-limiter manifest"
 
 

@@ -44,7 +44,7 @@ def test_a_failure_half_way_says_what_remains_and_running_again_finishes(
     rewrite(tmp_path, MANIFEST)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ZAEL_URL", "sqlite:///limits.db")
-    make = apply._make
+    make = apply._apply_change
 
     def failing(repository: SyncRepository, change: Change, by: str) -> None:
         if str(change.thing) == "resource gpt-4":
@@ -52,7 +52,7 @@ def test_a_failure_half_way_says_what_remains_and_running_again_finishes(
         make(repository, change, by)
 
     with monkeypatch.context() as patch:
-        patch.setattr(apply, "_make", failing)
+        patch.setattr(apply, "_apply_change", failing)
         assert run_here(patch, "limits", "apply", "-f", "limits.yaml", "--yes") == 69
         assert capsys.readouterr().err.splitlines() == [
             "Error: no answer",
@@ -75,7 +75,7 @@ def test_an_interrupt_says_how_far_it_came(
     rewrite(tmp_path, MANIFEST)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ZAEL_URL", "sqlite:///limits.db")
-    make = apply._make
+    make = apply._apply_change
 
     def interrupted(repository: SyncRepository, change: Change, by: str) -> None:
         if str(change.thing) == "system":
@@ -83,7 +83,7 @@ def test_an_interrupt_says_how_far_it_came(
         make(repository, change, by)
 
     with monkeypatch.context() as patch:
-        patch.setattr(apply, "_make", interrupted)
+        patch.setattr(apply, "_apply_change", interrupted)
         assert run_here(patch, "limits", "apply", "-f", "limits.yaml", "--yes") == 130
     assert "interrupted after 2 of 6 changes; run it again to finish" in capsys.readouterr().err
     assert run_here(monkeypatch, "limits", "apply", "-f", "limits.yaml", "--yes") == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cli_runner import Ran, Stage
+from cli_runner import CommandRunner, Ran
 
 READS = [
     "entity list",
@@ -36,21 +36,21 @@ POPULATE = [
 ]
 
 
-def look(stage: Stage, namespace: str) -> list[Ran]:
-    return [stage.run(*line.split(), "--json", "--namespace", namespace) for line in READS]
+def look(runner: CommandRunner, namespace: str) -> list[Ran]:
+    return [runner.run(*line.split(), "--json", "--namespace", namespace) for line in READS]
 
 
 @pytest.fixture
-def tenants(any_stage: Stage) -> Stage:
+def tenants(any_runner: CommandRunner) -> CommandRunner:
     """Two namespaces, with the same things in the first."""
     for name in ("eu", "us"):
-        assert any_stage.run("namespace", "register", name).code == 0
+        assert any_runner.run("namespace", "register", name).code == 0
     for line in POPULATE:
-        assert any_stage.run(*line.split(), "--namespace", "eu").code == 0, line
-    return any_stage
+        assert any_runner.run(*line.split(), "--namespace", "eu").code == 0, line
+    return any_runner
 
 
-def test_what_happens_in_one_is_not_seen_in_the_other(tenants: Stage) -> None:
+def test_what_happens_in_one_is_not_seen_in_the_other(tenants: CommandRunner) -> None:
     seen = look(tenants, "us")
     assert [ran.code for ran in seen] == [0] * len(READS)
     text = "".join(ran.out for ran in seen[:-1])
@@ -59,7 +59,7 @@ def test_what_happens_in_one_is_not_seen_in_the_other(tenants: Stage) -> None:
     assert [line for line, mine, theirs in zip(READS, seen, look(tenants, "eu"), strict=True) if mine == theirs] == []
 
 
-def test_the_same_names_are_others_in_the_other(tenants: Stage) -> None:
+def test_the_same_names_are_others_in_the_other(tenants: CommandRunner) -> None:
     before = look(tenants, "eu")
     for line in POPULATE:
         assert tenants.run(*line.replace("60", "6_000").split(), "--namespace", "us").code == 0
@@ -74,7 +74,7 @@ def test_the_same_names_are_others_in_the_other(tenants: Stage) -> None:
     assert look(tenants, "eu") == before
 
 
-def test_a_purge_removes_everything_of_one_and_nothing_of_the_other(tenants: Stage) -> None:
+def test_a_purge_removes_everything_of_one_and_nothing_of_the_other(tenants: CommandRunner) -> None:
     for line in POPULATE:
         assert tenants.run(*line.split(), "--namespace", "us").code == 0
     before = look(tenants, "eu")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from zae_limiter import VersionError
 from zae_limiter.bucket import MOST_STORED
-from zae_limiter.migrations.migration_checkpoint import saved_in
+from zae_limiter.migrations.migration_checkpoint import checkpoint_in
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.config_versions import may_follow
@@ -134,7 +134,7 @@ DECODERS: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
     "id of a namespace": (ns_in, NAMESPACE),
     "checkpoint": (position_in, CHECKPOINT),
     "member": (seen_in, CHECKPOINT),
-    "position of a migration": (saved_in, POSITION),
+    "position of a migration": (checkpoint_in, POSITION),
 }
 
 numbers = st.one_of(

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from engines.servers import Engine
 from zae_limiter.cli.entry import main
-from zae_limiter.infra.cloud import Account, Ask, Cloud
+from zae_limiter.infra.cloud import Account, AwsCall, Cloud
 from zae_limiter.infra.stacks import StackManager
 
 NUMBERS = count(1)
@@ -35,7 +35,7 @@ class Ran(NamedTuple):
         return json.loads(self.out)
 
 
-class CloudStage:
+class CloudRunner:
     """MiniStack, and everything typed at it. Only the environment says where it is."""
 
     def __init__(self, engine: Engine, home: Path) -> None:
@@ -54,7 +54,7 @@ class CloudStage:
         """Type a command."""
         out, err = StringIO(), StringIO()
         no_terminal = patch.object(sys, "stdin", StringIO())
-        with surroundings(self.environment), no_terminal, redirect_stdout(out), redirect_stderr(err):
+        with plain_environment(self.environment), no_terminal, redirect_stdout(out), redirect_stderr(err):
             code = main(words)
         return Ran(code, out.getvalue(), err.getvalue())
 
@@ -75,7 +75,7 @@ class CloudStage:
 
     def ask(self, service: str, operation: str, **params: Any) -> Mapping[str, Any]:
         """Ask the cloud itself."""
-        return self._cloud.answer(Ask(service, operation, **params))
+        return self._cloud.answer(AwsCall(service, operation, **params))
 
     def stacks(self, **how: Any) -> StackManager:
         """A manager of its stacks."""
@@ -116,7 +116,7 @@ def fresh_name() -> str:
 
 
 @contextmanager
-def surroundings(environment: Mapping[str, str]) -> Iterator[None]:
+def plain_environment(environment: Mapping[str, str]) -> Iterator[None]:
     """An environment in which AWS and this library are set up like this, and not otherwise."""
     with patch.dict(os.environ, {**plain(os.environ), **environment}, clear=True):
         yield

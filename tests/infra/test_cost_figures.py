@@ -120,12 +120,12 @@ def test_snapshots(meter: Meter) -> None:
     for entity in (ENTITY, OTHER):
         meter.take(entity, rpm=1, tpm=10)
     meter.spent()
-    meter.driver.run(aggregation.go_on())
+    meter.driver.run(aggregation.count_available())
     assert meter.spent().writes == 2 * costs.FIRST_SNAPSHOT.writes
     for _ in range(5):
         meter.take(ENTITY, rpm=1, tpm=10)
     meter.spent()
-    meter.driver.run(aggregation.go_on())
+    meter.driver.run(aggregation.count_available())
     assert meter.spent().writes == costs.SNAPSHOT.writes
 
 

@@ -13,11 +13,11 @@ from zae_limiter.infra.cloud import CloudRefused
 from zae_limiter.infra.deployments import deployment_of
 from zae_limiter.infra.health import (
     Grade,
-    examine,
-    judged_alarms,
-    judged_function,
-    judged_mapping,
-    judged_table,
+    check_health,
+    grade_alarms,
+    grade_function,
+    grade_mapping,
+    grade_table,
     stack_part,
 )
 
@@ -48,14 +48,14 @@ WELL: dict[str, Any] = {
 
 
 def test_everything_is_fine() -> None:
-    health = ScriptedCloud(**WELL).play(examine(NAME))
+    health = ScriptedCloud(**WELL).play(check_health(NAME))
     assert (health.grade, health.lag_seconds) == (FINE, 1.5)
     assert [part.what for part in health.parts] == ["stack", "table", "function", "stream", "alarm"]
 
 
 def test_there_is_no_such_deployment() -> None:
     with pytest.raises(StackOperationError, match="no deployment 'my-app'"):
-        ScriptedCloud(DescribeStacks=NO_STACK).play(examine(NAME))
+        ScriptedCloud(DescribeStacks=NO_STACK).play(check_health(NAME))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_there_is_no_such_deployment() -> None:
 def test_what_cannot_be_seen_is_unknown_and_what_is_gone_is_broken(
     operation: str, reply: Any, what: str, grade: Grade
 ) -> None:
-    health = ScriptedCloud(**{**WELL, operation: reply}).play(examine(NAME))
+    health = ScriptedCloud(**{**WELL, operation: reply}).play(check_health(NAME))
     assert health.grade is grade
     (part,) = [part for part in health.parts if part.grade is not FINE]
     assert part.what == what
@@ -81,12 +81,12 @@ def test_what_cannot_be_seen_is_unknown_and_what_is_gone_is_broken(
 def test_what_is_refused_for_another_reason_is_an_error() -> None:
     cloud = ScriptedCloud(**{**WELL, "DescribeTable": CloudRefused("DescribeTable", "Throttling", "slow down")})
     with pytest.raises(CloudRefused):
-        cloud.play(examine(NAME))
+        cloud.play(check_health(NAME))
 
 
 def test_a_lag_that_nobody_may_see_is_not_known() -> None:
     cloud = ScriptedCloud(**{**WELL, "GetMetricStatistics": CloudRefused("", "AccessDenied", "no")})
-    health = cloud.play(examine(NAME))
+    health = cloud.play(check_health(NAME))
     assert (health.grade, health.lag_seconds) == (FINE, None)
 
 
@@ -127,7 +127,7 @@ def test_the_state_of_a_stack(state: str, grade: Grade) -> None:
     ],
 )
 def test_a_table(told: dict[str, Any], grade: Grade) -> None:
-    assert judged_table(NAME, {**TABLE, **told}).grade is grade
+    assert grade_table(NAME, {**TABLE, **told}).grade is grade
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_table(told: dict[str, Any], grade: Grade) -> None:
     ],
 )
 def test_a_function(told: dict[str, Any], grade: Grade) -> None:
-    assert judged_function("counting", {**FUNCTION, **told}).grade is grade
+    assert grade_function("counting", {**FUNCTION, **told}).grade is grade
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_function(told: dict[str, Any], grade: Grade) -> None:
     ],
 )
 def test_a_stream_mapping(told: dict[str, Any], grade: Grade) -> None:
-    assert judged_mapping("uuid-1", told).grade is grade
+    assert grade_mapping("uuid-1", told).grade is grade
 
 
 def test_alarms() -> None:
@@ -165,6 +165,6 @@ def test_alarms() -> None:
         {"AlarmName": "b", "StateValue": "INSUFFICIENT_DATA"},
         {"AlarmName": "c", "StateValue": "ALARM", "StateReason": "Threshold Crossed"},
     ]
-    parts = judged_alarms(["a", "b", "c", "d"], told)
+    parts = grade_alarms(["a", "b", "c", "d"], told)
     assert [part.grade for part in parts] == [FINE, FINE, BROKEN, WATCH]
     assert parts[2].detail == "Threshold Crossed"

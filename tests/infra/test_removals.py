@@ -20,8 +20,8 @@ from scripted_cloud import (
 
 from zae_limiter.exceptions import StackOperationError
 from zae_limiter.infra.cloud import CloudRefused
-from zae_limiter.infra.removals import Removal, delete, empty, has_archive
-from zae_limiter.infra.retention import retaining
+from zae_limiter.infra.removals import Removal, delete, empty_bucket, has_archive
+from zae_limiter.infra.retention import with_retained
 from zae_limiter.infra.stack_events import RolloutFailed
 
 BUCKET_KIND = "AWS::S3::Bucket"
@@ -200,21 +200,21 @@ def test_a_bucket_is_emptied_with_all_versions_and_marks() -> None:
     cloud = ScriptedCloud(
         ListObjectVersions=[{"Versions": [version("a")], "DeleteMarkers": [version("b")]}, {}], DeleteObjects={}
     )
-    cloud.play(empty("bucket-1"))
+    cloud.play(empty_bucket("bucket-1"))
     (call,) = cloud.params_of("DeleteObjects")
     assert call["Delete"]["Objects"] == [version("a"), version("b")]
 
 
 def test_a_bucket_that_is_gone_is_empty() -> None:
     gone = CloudRefused("ListObjectVersions", "NoSuchBucket", "gone")
-    ScriptedCloud(ListObjectVersions=gone).play(empty("bucket-1"))
+    ScriptedCloud(ListObjectVersions=gone).play(empty_bucket("bucket-1"))
 
 
 def test_an_object_that_cannot_be_removed_is_named() -> None:
     refusal = {"Errors": [{"Key": "a", "Message": "Access Denied"}]}
     cloud = ScriptedCloud(ListObjectVersions={"Versions": [version("a")]}, DeleteObjects=refusal)
     with pytest.raises(StackOperationError, match="a in bucket 'bucket-1' stays: Access Denied"):
-        cloud.play(empty("bucket-1"))
+        cloud.play(empty_bucket("bucket-1"))
 
 
 # What is kept
@@ -239,7 +239,7 @@ def test_a_kept_table_is_retained_before_the_stack_goes() -> None:
     done = cloud.play(delete(removal(keep_table=True)))
     assert done.kept == (("AWS::DynamoDB::Table", "Table-1"),)
     (made,) = cloud.params_of("CreateChangeSet")
-    assert made["TemplateBody"] == retaining(TEMPLATE, ["Table"])
+    assert made["TemplateBody"] == with_retained(TEMPLATE, ["Table"])
     assert cloud.operations.index("ExecuteChangeSet") < cloud.operations.index("DeleteStack")
 
 
@@ -286,19 +286,19 @@ def test_any_other_failure_is_explained() -> None:
 
 
 def test_a_template_says_to_retain_and_is_otherwise_the_same() -> None:
-    kept = retaining(TEMPLATE, ["Table", "Bucket"])
+    kept = with_retained(TEMPLATE, ["Table", "Bucket"])
     added = [line for line in kept.splitlines() if line not in TEMPLATE.splitlines()]
     removed = [line for line in TEMPLATE.splitlines() if line not in kept.splitlines()]
     assert (added, removed) == (["    DeletionPolicy: Retain"] * 2, ["    DeletionPolicy: Delete"])
-    assert retaining(kept, ["Table", "Bucket"]) == kept
+    assert with_retained(kept, ["Table", "Bucket"]) == kept
 
 
 def test_a_template_in_json_too() -> None:
     template = {"Resources": {"Table": {"Type": "T", "DeletionPolicy": "Delete"}, "Bucket": {"Type": "B"}}}
-    assert '"Table": {"Type": "T", "DeletionPolicy": "Retain"}' in retaining(template, ["Table"])
+    assert '"Table": {"Type": "T", "DeletionPolicy": "Retain"}' in with_retained(template, ["Table"])
 
 
 def test_a_resource_that_is_not_in_the_template_cannot_be_kept() -> None:
     for template in (TEMPLATE, {"Resources": {}}):
         with pytest.raises(StackOperationError, match="how to keep Nothing"):
-            retaining(template, ["Nothing"])
+            with_retained(template, ["Nothing"])

@@ -28,9 +28,9 @@ from scripted_cloud import (
 )
 
 from zae_limiter.exceptions import StackOperationError, ValidationError
-from zae_limiter.infra.change_sets import PATIENCE_MS, Change, follow, parameters_in, planned_parameters
+from zae_limiter.infra.change_sets import ROLLOUT_TIMEOUT_MS, Change, follow, parameters_in, planned_parameters
 from zae_limiter.infra.cloud import CloudRefused
-from zae_limiter.infra.rollouts import StepsTaken, deploy, preview
+from zae_limiter.infra.rollouts import ProgressNote, deploy, preview
 from zae_limiter.infra.stack_events import RolloutFailed, StackEvent, causes_among, event_of
 from zae_limiter.infra.stack_states import STEPS, Step, step_from
 
@@ -92,7 +92,7 @@ def test_what_is_under_way_is_waited_for() -> None:
     done = cloud.play(deploy(order()))
     assert (done.changed, done.complete) == (False, True)
     assert cloud.waited_ms > 0
-    assert [news for news in cloud.told if isinstance(news, StepsTaken)]
+    assert [event for event in cloud.told if isinstance(event, ProgressNote)]
 
 
 def test_the_remains_of_a_failed_creation_are_removed_first() -> None:
@@ -325,14 +325,16 @@ def test_every_event_is_told_once_however_the_pages_are_cut() -> None:
         DescribeStackEvents=[{"StackEvents": [newest], "NextToken": "more"}, {"StackEvents": [*older, BEFORE]}],
     )
     cloud.play(follow(STACK_ID, BEFORE["EventId"]))
-    assert [news.event_id for news in cloud.told if isinstance(news, StackEvent)] == [each["EventId"] for each in ids]
+    assert [event.event_id for event in cloud.told if isinstance(event, StackEvent)] == [
+        each["EventId"] for each in ids
+    ]
 
 
 def test_nobody_waits_for_ever() -> None:
     cloud = ScriptedCloud(DescribeStacks=stack("UPDATE_IN_PROGRESS"), DescribeStackEvents=events(BEFORE))
     with pytest.raises(StackOperationError, match=r"still UPDATE_IN_PROGRESS.*status --name my-app"):
         cloud.play(follow(STACK_ID, None))
-    assert cloud.waited_ms > PATIENCE_MS
+    assert cloud.waited_ms > ROLLOUT_TIMEOUT_MS
 
 
 def test_who_does_not_wait_is_told_that_it_is_not_done() -> None:
@@ -371,7 +373,7 @@ def test_whoever_was_overtaken_begins_again(replies: dict[str, Any]) -> None:
         DescribeStackEvents=[before, before, *UPDATED] if "ExecuteChangeSet" in replies else UPDATED,
     )
     assert cloud.play(deploy(order())).complete
-    assert [news.words for news in cloud.told if isinstance(news, StepsTaken)] == [
+    assert [event.words for event in cloud.told if isinstance(event, ProgressNote)] == [
         "somebody else changes my-app at the same time: beginning again"
     ]
     names = [made["ChangeSetName"] for made in cloud.params_of("CreateChangeSet")]

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from local_deployment import CloudStage, fresh_name
+from local_deployment import CloudRunner, fresh_name
 
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.exceptions import StackOperationError, ValidationError
 from zae_limiter.infra.health import Grade
-from zae_limiter.infra.rollouts import StepsTaken
+from zae_limiter.infra.rollouts import ProgressNote
 from zae_limiter.infra.stack_events import RolloutFailed, StackEvent
 from zae_limiter.infra.stacks import StackManager
 from zae_limiter.infra.template import template_text
@@ -37,7 +37,7 @@ def failing_template() -> str:
 
 
 @pytest.fixture
-def stacks(cloud: CloudStage) -> StackManager:
+def stacks(cloud: CloudRunner) -> StackManager:
     return cloud.stacks()
 
 
@@ -49,7 +49,7 @@ def crash_at(words: str) -> Any:
     """Listens until something is told."""
 
     def listen(news: Any) -> None:
-        if isinstance(news, StepsTaken) and words in news.words:
+        if isinstance(news, ProgressNote) and words in news.words:
             raise Crash
 
     return listen
@@ -58,7 +58,7 @@ def crash_at(words: str) -> Any:
 # Crashes
 
 
-def test_a_change_set_that_was_left_lying_is_no_obstacle(cloud: CloudStage, stacks: StackManager) -> None:
+def test_a_change_set_that_was_left_lying_is_no_obstacle(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     cloud.ask(
         "cloudformation",
@@ -76,7 +76,7 @@ def test_a_change_set_that_was_left_lying_is_no_obstacle(cloud: CloudStage, stac
     stacks.delete(name)
 
 
-def test_whoever_died_between_two_rollouts_is_continued(cloud: CloudStage, stacks: StackManager) -> None:
+def test_whoever_died_between_two_rollouts_is_continued(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     with pytest.raises(Crash):
         stacks.deploy(
@@ -96,18 +96,18 @@ def test_whoever_died_between_two_rollouts_is_continued(cloud: CloudStage, stack
     assert cloud.left_of(name) == []
 
 
-def test_three_who_deploy_at_the_same_time_all_succeed(cloud: CloudStage) -> None:
+def test_three_who_deploy_at_the_same_time_all_succeed(cloud: CloudRunner) -> None:
     name = fresh_name()
     managers = [cloud.stacks() for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         done = list(pool.map(lambda manager: manager.deploy(name, SMALL), managers))
     assert {each.deployment.stack_id for each in done} == {done[0].deployment.stack_id}
-    assert managers[0].standing(name).advice == ()
+    assert managers[0].compatibility(name).advice == ()
     managers[0].delete(name)
     assert cloud.left_of(name) == []
 
 
-def test_a_creation_that_failed_is_explained_and_can_be_repeated(cloud: CloudStage, stacks: StackManager) -> None:
+def test_a_creation_that_failed_is_explained_and_can_be_repeated(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     told: list[Any] = []
     with pytest.raises(RolloutFailed) as caught:
@@ -122,7 +122,7 @@ def test_a_creation_that_failed_is_explained_and_can_be_repeated(cloud: CloudSta
     stacks.delete(name)
 
 
-def test_an_update_that_failed_is_undone_and_explained(cloud: CloudStage, stacks: StackManager) -> None:
+def test_an_update_that_failed_is_undone_and_explained(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     before = stacks.deploy(name, SMALL).deployment
     with pytest.raises(RolloutFailed, match=r"Broken.*metric math.*the update was undone"):
@@ -137,7 +137,7 @@ def test_an_update_that_failed_is_undone_and_explained(cloud: CloudStage, stacks
 # What is kept, and what speaks against it
 
 
-def test_a_kept_table_keeps_everything_and_can_be_adopted_again(cloud: CloudStage, stacks: StackManager) -> None:
+def test_a_kept_table_keeps_everything_and_can_be_adopted_again(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     url = stacks.deploy(name, {**SMALL, "DeletionProtection": "true"}).url
     with SyncRateLimiter.open(url, deadline=20) as limiter:
@@ -158,7 +158,7 @@ def test_a_kept_table_keeps_everything_and_can_be_adopted_again(cloud: CloudStag
     assert cloud.left_of(name) == []
 
 
-def test_a_new_deployment_is_protected_until_that_is_lifted(cloud: CloudStage, stacks: StackManager) -> None:
+def test_a_new_deployment_is_protected_until_that_is_lifted(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     stacks.deploy(name, {key: value for key, value in SMALL.items() if key != "DeletionProtection"})
     ran = cloud.run("delete", "--name", name, "--yes")
@@ -176,7 +176,7 @@ def test_a_deployment_that_is_not_to_be_protected_goes_without_more_words(stacks
 
 
 @pytest.mark.parametrize("how", ["keep_archive", "delete_archive"])
-def test_an_archive_goes_only_if_somebody_says_so(cloud: CloudStage, stacks: StackManager, how: str) -> None:
+def test_an_archive_goes_only_if_somebody_says_so(cloud: CloudRunner, stacks: StackManager, how: str) -> None:
     name = fresh_name()
     bucket = stacks.deploy(name, {"DeletionProtection": "false"}).deployment.outputs["BucketName"]
     for body in (b"x", b"y"):
@@ -204,7 +204,7 @@ def test_an_archive_goes_only_if_somebody_says_so(cloud: CloudStage, stacks: Sta
 # What is not ours
 
 
-def test_only_our_own_are_listed_and_touched(cloud: CloudStage, stacks: StackManager) -> None:
+def test_only_our_own_are_listed_and_touched(cloud: CloudRunner, stacks: StackManager) -> None:
     ours, theirs = fresh_name(), fresh_name()
     stacks.deploy(ours, SMALL, {"team": "search"})
     cloud.ask(
@@ -224,7 +224,7 @@ def test_only_our_own_are_listed_and_touched(cloud: CloudStage, stacks: StackMan
     cloud.ask("cloudformation", "DeleteStack", StackName=theirs)
 
 
-def test_a_table_that_somebody_made_is_not_taken(cloud: CloudStage, stacks: StackManager) -> None:
+def test_a_table_that_somebody_made_is_not_taken(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     with SyncRepository.open(stacks.url(name), create=True, deadline=20) as repository:
         with pytest.raises(StackOperationError, match="exists already, outside of a stack"):
@@ -238,7 +238,7 @@ def test_a_table_that_somebody_made_is_not_taken(cloud: CloudStage, stacks: Stac
 # The rest
 
 
-def test_a_preview_says_what_would_change_and_leaves_no_trace(cloud: CloudStage, stacks: StackManager) -> None:
+def test_a_preview_says_what_would_change_and_leaves_no_trace(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     assert "Table" in [change.resource for change in stacks.preview(name, SMALL)]
     assert cloud.left_of(name) == []
@@ -274,14 +274,14 @@ def test_a_name_that_cannot_be_is_refused_before_anything_is_asked(name: str) ->
         stacks.deploy(name)
 
 
-def test_a_parameter_that_is_none_is_refused_before_anything_is_made(cloud: CloudStage, stacks: StackManager) -> None:
+def test_a_parameter_that_is_none_is_refused_before_anything_is_made(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     with pytest.raises(ValidationError, match=r"must be one of .*MaxWriteUnits"):
         stacks.deploy(name, {"MaxWrite": "1"})
     assert cloud.left_of(name) == []
 
 
-def test_a_table_of_an_older_layout_is_upgraded_after_a_question(cloud: CloudStage, stacks: StackManager) -> None:
+def test_a_table_of_an_older_layout_is_upgraded_after_a_question(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     stacks.deploy(name, SMALL)
     cloud.ask(
@@ -292,10 +292,10 @@ def test_a_table_of_an_older_layout_is_upgraded_after_a_question(cloud: CloudSta
         UpdateExpression="SET layout_version = :old",
         ExpressionAttributeValues={":old": {"N": "2"}},
     )
-    standing = stacks.standing(name)
-    assert (standing.layout, standing.usable, len(standing.advice)) == (2, False, 1)
+    compatibility = stacks.compatibility(name)
+    assert (compatibility.layout, compatibility.usable, len(compatibility.advice)) == (2, False, 1)
     assert cloud.run("check", "--name", name).code == 1
     assert cloud.run("upgrade", "--name", name).code == 2
     assert cloud.run("upgrade", "--name", name, "--yes").code == 0
-    assert stacks.standing(name).advice == ()
+    assert stacks.compatibility(name).advice == ()
     stacks.delete(name)

@@ -7,12 +7,12 @@ from typing import Any
 
 from zae_limiter import EntityNotFoundError, Limit, OnUnavailable, SyncRepository, ZAELimiterError
 from zae_limiter.manifests.apply import Outcome, apply
-from zae_limiter.manifests.change_plan import Blueprint, plan
-from zae_limiter.manifests.inventory import observe, take_inventory
+from zae_limiter.manifests.change_plan import ChangePlan, plan_changes
+from zae_limiter.manifests.inventory import read_situation, take_inventory
 from zae_limiter.manifests.model import SYSTEM, Level, Manifest, State
 from zae_limiter.manifests.parser import read_manifest
 from zae_limiter.manifests.record_store import children_of, load
-from zae_limiter.manifests.yaml_nodes import Listing, Node, Refused, Table, kind_of
+from zae_limiter.manifests.yaml_nodes import MappingNode, Node, RefusedNode, SequenceNode, kind_of
 from zae_limiter.models.entity import Entity
 from zae_limiter.naming import RECORDS_ID
 
@@ -71,8 +71,8 @@ def of_state(state: State, name: str = "test") -> Manifest:
     return Manifest(name, state)
 
 
-def planned(repository: SyncRepository, wanted: Manifest, **choices: bool) -> Blueprint:
-    return plan(wanted, observe(repository, wanted), **choices)
+def planned(repository: SyncRepository, wanted: Manifest, **choices: bool) -> ChangePlan:
+    return plan_changes(wanted, read_situation(repository, wanted), **choices)
 
 
 def applied(repository: SyncRepository, wanted: Manifest, principal: str | None = None, **choices: bool) -> Outcome:
@@ -135,11 +135,11 @@ def per_minute(**rates: int) -> list[Limit]:
 
 def plain_data(node: Node) -> Any:
     """What any YAML 1.2 reader would get."""
-    if isinstance(node, Listing):
+    if isinstance(node, SequenceNode):
         return [plain_data(item) for item in node.items]
-    if isinstance(node, Table):
+    if isinstance(node, MappingNode):
         return {key: plain_data(value) for key, (_, value) in node.entries.items()}
-    if isinstance(node, Refused):
+    if isinstance(node, RefusedNode):
         return None
     kind = kind_of(node)
     if kind == "nothing":

@@ -13,9 +13,9 @@ from zae_limiter.manifests.model import (
     Profile,
     Settings,
     Thing,
+    entity_thing,
     limits_of,
     resource_defaults,
-    the_entity,
 )
 from zae_limiter.models.limit import MAX_PERIOD_SECONDS, MAX_TOKENS
 
@@ -51,7 +51,7 @@ def states(draw: st.DrawFn, *, uncreated: bool = True) -> dict[Thing, Settings]:
     entity_ids = draw(st.lists(ENTITY_IDS, max_size=6, unique=True))
     for place, entity_id in enumerate(entity_ids):
         parent = draw(st.none() | st.sampled_from(entity_ids[:place])) if place else None
-        state[the_entity(entity_id)] = draw(profiles(parent))
+        state[entity_thing(entity_id)] = draw(profiles(parent))
     owners = ENTITY_IDS if uncreated else st.sampled_from(entity_ids or ["nobody"])
     if uncreated or entity_ids:
         pairs = st.tuples(owners, st.just("_default_") | RESOURCES)

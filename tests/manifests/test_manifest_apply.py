@@ -27,9 +27,9 @@ from zae_limiter import (
     ValidationError,
 )
 from zae_limiter.manifests.apply import ConflictsError, Outcome, apply
-from zae_limiter.manifests.change_plan import Blueprint
+from zae_limiter.manifests.change_plan import ChangePlan
 from zae_limiter.manifests.drift import Difference, drift
-from zae_limiter.manifests.record_store import AppliedMeanwhile
+from zae_limiter.manifests.record_store import AppliedConcurrently
 
 FIRST = """
 system: {limits: [rpm:60], on_unavailable: allow}
@@ -102,8 +102,8 @@ def test_what_no_manifest_manages_is_not_touched(repository: SyncRepository) -> 
 def test_what_exists_already_is_adopted_as_it_is(repository: SyncRepository) -> None:
     repository.create_entity("acme", name="Acme")
     wanted = manifest("entities: {acme: {name: Acme}}")
-    blueprint = planned(repository, wanted)
-    assert (list(blueprint.changes), [str(thing) for thing in blueprint.adopted]) == ([], ["entity acme"])
+    change_plan = planned(repository, wanted)
+    assert (list(change_plan.changes), [str(thing) for thing in change_plan.adopted]) == ([], ["entity acme"])
     applied(repository, wanted)
     assert repository.get_entity("acme").version == 1
     assert managed(repository) == {"entity acme"}
@@ -112,9 +112,9 @@ def test_what_exists_already_is_adopted_as_it_is(repository: SyncRepository) -> 
 
 
 def test_conflicts_change_nothing_at_all(repository: SyncRepository) -> None:
-    blueprint = planned(repository, manifest("resources: {gpt: [x:1]}\nentities: {a: {parent: nobody}}"))
+    change_plan = planned(repository, manifest("resources: {gpt: [x:1]}\nentities: {a: {parent: nobody}}"))
     with pytest.raises(ConflictsError, match="nothing was changed: nobody, the parent of a, does not exist"):
-        apply(repository, blueprint)
+        apply(repository, change_plan)
     assert contents(repository) == {}
     assert reserved(repository) == []
 
@@ -235,8 +235,8 @@ def test_a_store_that_fails_half_way_leaves_what_was_done_and_says_what_remains(
 
 def test_progress_is_told(repository: SyncRepository) -> None:
     told: list[tuple[int, int]] = []
-    blueprint = planned(repository, manifest("entities: {a: , b: }"))
-    apply(repository, blueprint, tell=lambda done, total: told.append((done, total)))
+    change_plan = planned(repository, manifest("entities: {a: , b: }"))
+    apply(repository, change_plan, on_progress=lambda done, total: told.append((done, total)))
     assert told == [(0, 2), (1, 2), (2, 2)]
 
 
@@ -246,20 +246,20 @@ def test_progress_is_told(repository: SyncRepository) -> None:
 def test_a_plan_that_is_out_of_date_is_refused_before_anything_changes(repository: SyncRepository) -> None:
     stale = planned(repository, manifest("entities: {a: }"))
     applied(repository, manifest("entities: {b: }"))
-    with pytest.raises(AppliedMeanwhile):
+    with pytest.raises(AppliedConcurrently):
         apply(repository, stale)
     assert set(map(str, contents(repository))) == {"entity b"}
 
 
 def test_somebody_who_applies_meanwhile_makes_nothing_unmanaged(repository: SyncRepository) -> None:
-    blueprint = planned(repository, manifest("entities: {a: , b: }"))
+    change_plan = planned(repository, manifest("entities: {a: , b: }"))
 
     def interfere(done: int, total: int) -> None:
         if done == 1:
             applied(repository, manifest("entities: {c: }"))
 
-    outcome = apply(repository, blueprint, tell=interfere)
-    assert isinstance(outcome.error, AppliedMeanwhile)
+    outcome = apply(repository, change_plan, on_progress=interfere)
+    assert isinstance(outcome.error, AppliedConcurrently)
     there = set(map(str, contents(repository)))
     assert there <= managed(repository)
     final = manifest("entities: {d: }")
@@ -268,7 +268,7 @@ def test_somebody_who_applies_meanwhile_makes_nothing_unmanaged(repository: Sync
 
 
 def test_what_somebody_made_who_crashed_after_it_was_looked_for_stays_recorded(repository: SyncRepository) -> None:
-    seen: list[Blueprint] = []
+    seen: list[ChangePlan] = []
 
     def crash_after_two(done: int, total: int) -> None:
         if done == 1:
@@ -277,9 +277,9 @@ def test_what_somebody_made_who_crashed_after_it_was_looked_for_stays_recorded(r
             raise Crashed
 
     with pytest.raises(Crashed):
-        apply(repository, planned(repository, manifest("entities: {a: , b: , c: }")), tell=crash_after_two)
+        apply(repository, planned(repository, manifest("entities: {a: , b: , c: }")), on_progress=crash_after_two)
     outcome = apply(repository, seen[0])
-    assert isinstance(outcome.error, AppliedMeanwhile)
+    assert isinstance(outcome.error, AppliedConcurrently)
     assert set(map(str, contents(repository))) == {"entity b"}
     assert "entity b" in managed(repository)
     applied(repository, manifest(""))

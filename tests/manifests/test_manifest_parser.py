@@ -12,7 +12,7 @@ from manifest_examples import EXAMPLE, WRONG
 
 from zae_limiter import Limit, OnUnavailable
 from zae_limiter.manifests import yaml_nodes
-from zae_limiter.manifests.model import SYSTEM, Level, Place, Profile, limits_of, resource_defaults, the_entity
+from zae_limiter.manifests.model import SYSTEM, Level, Place, Profile, entity_thing, limits_of, resource_defaults
 from zae_limiter.manifests.parser import read_manifest
 from zae_limiter.manifests.problems import ManifestError
 
@@ -47,13 +47,13 @@ def test_the_example_is_understood() -> None:
     assert manifest.things[resource_defaults("embeddings")] == Level(
         (Limit.per_second("rps", 20, 40), Limit.per_day("tpd", 1_000_000))
     )
-    assert manifest.things[the_entity("acme")] == Profile(
+    assert manifest.things[entity_thing("acme")] == Profile(
         "Acme Inc.", metadata={"plan": "gold", "contact": "ops@acme.example"}
     )
-    assert manifest.things[the_entity("acme-search")] == Profile(parent_id="acme", cascade=True)
+    assert manifest.things[entity_thing("acme-search")] == Profile(parent_id="acme", cascade=True)
     gpt = manifest.things[limits_of("acme-search", "gpt-4")]
     assert gpt == Level((Limit.per_minute("tpm", 20_000, 30_000), images))
-    assert the_entity("trial-user") not in manifest.things
+    assert entity_thing("trial-user") not in manifest.things
     assert limits_of("trial-user", "_default_") in manifest.things
     assert manifest.places[SYSTEM] == Place(7, 1)
     assert manifest.places[limits_of("acme-search", "gpt-4")] == Place(28, 7)
@@ -65,12 +65,12 @@ def test_the_example_is_understood() -> None:
     [
         ("", {}),
         ("entities:\nresources: ~\n", {}),
-        ("entities: {a: , b: {}, c: null}", {the_entity(name): Profile() for name in "abc"}),
-        ("entities: {12: , 1e3: , true: , no: }", {the_entity(n): Profile() for n in ("12", "1e3", "true", "no")}),
-        ('{"entities": {"a": {"name": "x", "limits": {}}}}'[1:-1], {the_entity("a"): Profile("x")}),
-        ("entities:\n  a:\n    name: |\n      two\n      lines\n", {the_entity("a"): Profile("two\nlines\n")}),
-        ("entities: {a: {create: true, cascade: false}}", {the_entity("a"): Profile()}),
-        ("entities: {a: {name: ~, parent: , metadata: }}", {the_entity("a"): Profile()}),
+        ("entities: {a: , b: {}, c: null}", {entity_thing(name): Profile() for name in "abc"}),
+        ("entities: {12: , 1e3: , true: , no: }", {entity_thing(n): Profile() for n in ("12", "1e3", "true", "no")}),
+        ('{"entities": {"a": {"name": "x", "limits": {}}}}'[1:-1], {entity_thing("a"): Profile("x")}),
+        ("entities:\n  a:\n    name: |\n      two\n      lines\n", {entity_thing("a"): Profile("two\nlines\n")}),
+        ("entities: {a: {create: true, cascade: false}}", {entity_thing("a"): Profile()}),
+        ("entities: {a: {name: ~, parent: , metadata: }}", {entity_thing("a"): Profile()}),
         (
             "entities: {a: {create: false, limits: [x:1]}}",
             {limits_of("a", "_default_"): Level((Limit.per_minute("x", 1),))},

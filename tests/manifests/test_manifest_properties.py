@@ -60,9 +60,9 @@ def check_that_an_export_changes_nothing(repository: SyncRepository, state: Stat
     found = take_inventory(repository)
     assert meaning(found) == meaning(state)
     exported = read_manifest(write_manifest("exported", found, comment="What exists."))
-    blueprint = planned(repository, exported)
-    assert list(blueprint.changes) == []
-    assert list(blueprint.conflicts) == []
+    change_plan = planned(repository, exported)
+    assert list(change_plan.changes) == []
+    assert list(change_plan.conflicts) == []
     applied(repository, exported)
     assert meaning(take_inventory(repository)) == meaning(state)
     assert planned(repository, exported).is_done

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zae_limiter import SyncRepository
-from zae_limiter.manifests.model import Thing, limits_of, the_entity
+from zae_limiter.manifests.model import Thing, entity_thing, limits_of
 from zae_limiter.manifests.record_format import (
     Record,
     RecordError,
@@ -18,9 +18,9 @@ from zae_limiter.manifests.record_format import (
     head_id_of,
     pages_named_by,
     read_record,
-    written,
+    stored_form,
 )
-from zae_limiter.manifests.record_store import AppliedMeanwhile, load, load_others, save
+from zae_limiter.manifests.record_store import AppliedConcurrently, load, load_others, save
 from zae_limiter.models.entity import Entity
 from zae_limiter.repository.arguments import MAX_METADATA_ENTRIES, MAX_METADATA_VALUE, check_metadata
 
@@ -28,7 +28,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-:@]{0,40}", fullmatch=True)
 THINGS = st.one_of(
     st.just(Thing.parse("system")),
     NAMES.map(lambda name: Thing.parse(f"resource {name}")),
-    NAMES.map(the_entity),
+    NAMES.map(entity_thing),
     st.tuples(NAMES, NAMES | st.just("_default_")).map(lambda pair: limits_of(*pair)),
 )
 
@@ -39,7 +39,7 @@ def many(count: int) -> frozenset[Thing]:
 
 def back(record: Record) -> Record:
     """Write it and read it."""
-    content = written(record)
+    content = stored_form(record)
     head = Entity(head_id_of(record.manifest), metadata=content.head, version=9)
     pages = [Entity(page_id, metadata=content.pages[page_id]) for page_id in pages_named_by(head)]
     for entity in (head, *pages):
@@ -61,7 +61,7 @@ def test_what_is_written_is_read(things: frozenset[Thing], finished: bool, by: s
 def test_a_record_may_be_long(count: int) -> None:
     record = Record("x" * 64, many(count), 9)
     assert back(record).things == record.things
-    pages = written(record).pages
+    pages = stored_form(record).pages
     assert bool(pages) == (count > 80)
     assert {generation_of(page_id) for page_id in pages} <= {10}
 
@@ -101,15 +101,15 @@ def test_a_long_record_comes_and_goes_without_leaving_pages(repository: SyncRepo
         record = save(repository, replace(record, things=many(count)), None)
         assert load(repository, "m").things == many(count)
         entities = reserved(repository)
-        assert len(entities) == 2 + len(written(record).pages)
+        assert len(entities) == 2 + len(stored_form(record).pages)
 
 
 def test_only_one_of_two_writers_replaces_a_record(repository: SyncRepository) -> None:
     first = save(repository, Record("m", many(200)), None)
-    with pytest.raises(AppliedMeanwhile):
+    with pytest.raises(AppliedConcurrently):
         save(repository, Record("m", many(1)), None)
     second = save(repository, replace(first, things=many(150)), None)
-    with pytest.raises(AppliedMeanwhile):
+    with pytest.raises(AppliedConcurrently):
         save(repository, replace(first, things=many(201)), None)
     assert load(repository, "m") == second
     save(repository, replace(second, things=many(2)), None)

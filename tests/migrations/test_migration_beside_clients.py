@@ -21,7 +21,7 @@ class InUse:
         self.limiter = limiter
         self.taken = 0
 
-    def told(self, progress: Progress) -> None:
+    def on_progress(self, progress: Progress) -> None:
         """A client takes one, and another opens the table for the first time."""
         with self.limiter.acquire("busy", "gpt-4", {"rpm": 1}):
             self.taken += 1
@@ -50,7 +50,7 @@ def test_a_table_in_use_stays_open_and_takes_in_what_is_old(in_use: InUse, from_
     if from_layout == 1:
         table.put(*separate_items("late", "gpt-4", {"rpm": Was(RPM, 90_000, 10_000, NOW)}))
     with table.limiter() as in_use.limiter:
-        report = migrate(table.url, clock=lambda: NOW, from_layout=from_layout, told=in_use.told, page=3)
+        report = migrate(table.url, clock=lambda: NOW, from_layout=from_layout, on_progress=in_use.on_progress, page=3)
     assert in_use.taken > 5
     assert sum(done.converted for done in report.done) == (4 if from_layout == 1 else 2)
     with table.limiter() as limiter:
@@ -67,7 +67,7 @@ def test_a_table_in_use_stays_open_and_takes_in_what_is_old(in_use: InUse, from_
 def test_a_table_in_use_without_anything_old_stays_as_it_is(in_use: InUse) -> None:
     table = in_use.table
     with table.limiter() as in_use.limiter:
-        report = migrate(table.url, clock=lambda: NOW, from_layout=1, told=in_use.told)
+        report = migrate(table.url, clock=lambda: NOW, from_layout=1, on_progress=in_use.on_progress)
     assert in_use.taken > 1
     assert [done.converted for done in report.done] == [0, 0]
     assert layout_in(table) == LAYOUT
@@ -85,10 +85,10 @@ def test_a_run_that_ends_half_way_leaves_it_open_and_is_continued(in_use: InUse)
             raise Killed
 
     with pytest.raises(Killed):
-        migrate(table.url, clock=lambda: NOW, from_layout=2, told=until_one_is_converted, page=3)
+        migrate(table.url, clock=lambda: NOW, from_layout=2, on_progress=until_one_is_converted, page=3)
     with table.limiter() as in_use.limiter:
         assert in_use.limiter.available("busy", "gpt-4") == {"rpm": 100}
-        migrate(table.url, clock=lambda: NOW, from_layout=2, told=in_use.told, page=3)
+        migrate(table.url, clock=lambda: NOW, from_layout=2, on_progress=in_use.on_progress, page=3)
     with table.limiter() as limiter:
         assert limiter.available("key", "gpt-4") == {"rpm": 50}
     assert ("_/SYSTEM#", "#MIGRATION") not in table.items()
@@ -103,7 +103,7 @@ def test_old_clients_that_go_on_are_told_of_and_close_nothing(in_use: InUse) -> 
 
     table.put(composite("key", "gpt-4", {"rpm": Was(RPM, 90_000, 10_000, NOW)}))
     with pytest.raises(VersionError, match="stop the clients that do"):
-        migrate(table.url, clock=lambda: NOW, from_layout=2, told=write_again)
+        migrate(table.url, clock=lambda: NOW, from_layout=2, on_progress=write_again)
     assert layout_in(table) == LAYOUT
     with table.limiter() as limiter:
         assert limiter.available("busy", "gpt-4") == {"rpm": 100}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zae_limiter import UsageSnapshot, WindowType
@@ -77,6 +77,7 @@ def test_windows_follow_the_calendar(start: datetime, window: WindowType, follow
 # Scales
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**18))
 def test_a_scale_ends_at_a_round_number_not_far_above(value: int) -> None:
     end = round_up(value)
@@ -141,6 +142,7 @@ def test_lines_show_every_window() -> None:
     assert "⠀" < lines[1].rstrip()[-1] <= "⣿"
 
 
+@settings(deadline=None)
 @given(
     values=st.lists(st.integers(-(10**15), 10**15), min_size=1, max_size=300),
     width=st.integers(20, 160),

@@ -19,7 +19,7 @@ from zae_limiter_aggregator.aggregation import Tally
 from zae_limiter_aggregator.stream_records import Failure
 
 
-class Screen:
+class AggregationScreen:
     """Shows what was done so far. ``live`` draws it on a terminal."""
 
     def __init__(self, session: Session, *, once: bool, live: Callable[[str], None] | None) -> None:
@@ -33,14 +33,14 @@ class Screen:
         for failure in poisonous:
             note(f"passed over: {failure.error}")
         if self._live is not None:
-            self._live(in_words(tally))
+            self._live(tally_in_words(tally))
 
     def caught_up(self, tally: Tally) -> None:
         """Everything that was there is counted."""
         if tally.trimmed > self._shown.trimmed:
             note("some records had left the stream before they were counted; the next ones of a bucket make up for it")
         if self._live is not None:
-            self._live(f"{in_words(tally)}; Ctrl-C ends")
+            self._live(f"{tally_in_words(tally)}; Ctrl-C ends")
         elif tally != self._shown and not self._once:
             self._line(tally)
         self._shown = tally
@@ -48,30 +48,30 @@ class Screen:
     def end(self, tally: Tally) -> None:
         """That was all."""
         if self._once or not self._session.as_json:
-            self._session.say(document_of(tally, self._session.now_ms()), in_words(tally))
+            self._session.say(tally_document(tally, self._session.now_ms()), tally_in_words(tally))
 
     def _line(self, tally: Tally) -> None:
         now = self._session.now_ms()
         if self._session.as_json:
-            click.echo(on_one_line(document_of(tally, now)))
+            click.echo(on_one_line(tally_document(tally, now)))
         else:
-            click.echo(f"{at(now):%Y-%m-%dT%H:%M:%SZ}  {in_words(tally)}")
+            click.echo(f"{at(now):%Y-%m-%dT%H:%M:%SZ}  {tally_in_words(tally)}")
 
 
 @contextmanager
-def screen_for(session: Session, *, once: bool) -> Iterator[Screen]:
+def aggregation_screen(session: Session, *, once: bool) -> Iterator[AggregationScreen]:
     """How this session shows it. What is live goes when it ends."""
-    if once or session.as_json or not session.paper.console.is_terminal:
-        yield Screen(session, once=once, live=None)
+    if once or session.as_json or not session.output.console.is_terminal:
+        yield AggregationScreen(session, once=once, live=None)
         return
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=session.paper.console, auto_refresh=False, transient=True) as live:
-        yield Screen(session, once=once, live=lambda words: live.update(Text(words), refresh=True))
+    with Live(console=session.output.console, auto_refresh=False, transient=True) as live:
+        yield AggregationScreen(session, once=once, live=lambda words: live.update(Text(words), refresh=True))
 
 
-def in_words(tally: Tally) -> str:
+def tally_in_words(tally: Tally) -> str:
     """What was done so far, in a line."""
     words = f"{plural(tally.records, 'change')} counted into {plural(tally.snapshots, 'window')}"
     if tally.lag_s is not None:
@@ -87,7 +87,7 @@ def in_words(tally: Tally) -> str:
     return words
 
 
-def document_of(tally: Tally, now: int) -> dict[str, Any]:
+def tally_document(tally: Tally, now: int) -> dict[str, Any]:
     """What was done so far, for programs."""
     return {
         "time": at(now).isoformat(),
@@ -103,7 +103,7 @@ def document_of(tally: Tally, now: int) -> dict[str, Any]:
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
+def sigterm_as_interrupt() -> Iterator[None]:
     """Whoever stops containers sends a signal; it ends the command as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield

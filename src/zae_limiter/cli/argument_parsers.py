@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import click
 
-from zae_limiter.exceptions import ValidationError
+from zae_limiter import ValidationError
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.naming import check_amount, check_limit_name
 
@@ -83,7 +83,7 @@ _EVENT_ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{9,25}")
 """The beginning of a ULID in capitals: its moment is the first ten characters."""
 
 
-def moment_typed(event_id: str) -> int:
+def parse_event_id(event_id: str) -> int:
     """When an event happened, in milliseconds since the epoch, from its id or the beginning of it, in either case.
 
     Raises ``ValidationError``.

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zae_limiter.cli.options import wrong_usage
-from zae_limiter.cli.pages import PAGE, Pages
+from zae_limiter.cli.options import as_usage_error
+from zae_limiter.cli.pages import PAGE_SIZE, Pages
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from zae_limiter.models.reports import AuditEvent
+    from zae_limiter import AuditEvent
     from zae_limiter_aggregator.archives import Archive
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -34,27 +34,27 @@ def archive_option(words: str) -> Callable[[Command], Command]:
     )
 
 
-def opened(url: str) -> Archive:
+def archive_at(url: str) -> Archive:
     """The archive that is meant."""
     from zae_limiter_aggregator.archives import open_archive
 
-    with wrong_usage():
+    with as_usage_error():
         return open_archive(url)
 
 
-def archived_of(
+def archived_events(
     session: Session, url: str | None, subject: str | None, start: datetime | None, end: datetime | None
 ) -> Iterator[AuditEvent]:
     """The events of this session's namespace that an archive has, newest first."""
     from zae_limiter.models.moments import milliseconds_at
-    from zae_limiter_aggregator.archived_events import Trail, events_in
+    from zae_limiter_aggregator.archived_events import EventFilter, read_events
 
     if url is None:
         raise click.UsageError("say where the archive is: --archive, or ZAEL_ARCHIVE")
-    archive = opened(url)
+    archive = archive_at(url)
     start_ms, end_ms = (None if moment is None else milliseconds_at(moment) for moment in (start, end))
     namespace_id = session.repository.get_namespace(session.namespace).id
-    return events_in(archive, Trail(namespace_id, subject, start_ms, end_ms))
+    return read_events(archive, EventFilter(namespace_id, subject, start_ms, end_ms))
 
 
 class MergedPages(Pages["AuditEvent"]):
@@ -70,7 +70,7 @@ class MergedPages(Pages["AuditEvent"]):
     def __iter__(self) -> Iterator[Sequence[AuditEvent]]:
         events = self._merged()
         while True:
-            size = PAGE if self._most is None else min(PAGE, self._most - self.seen)
+            size = PAGE_SIZE if self._most is None else min(PAGE_SIZE, self._most - self.seen)
             page = list(islice(events, size))
             self.seen += len(page)
             yield page

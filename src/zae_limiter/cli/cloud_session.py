@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zae_limiter.cli.options import json_option, wrong_usage
-from zae_limiter.cli.session import Session, Surroundings
+from zae_limiter.cli.options import as_usage_error, json_option
+from zae_limiter.cli.session import Dependencies, Session
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_stack_name
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ class CloudSession(Session):
         profile: str | None,
         *,
         as_json: bool,
-        surroundings: Surroundings | None = None,
+        dependencies: Dependencies | None = None,
     ) -> None:
-        super().__init__(None, DEFAULT_NAMESPACE, as_json=as_json, surroundings=surroundings)
+        super().__init__(None, DEFAULT_NAMESPACE, as_json=as_json, dependencies=dependencies)
         self._where = region, endpoint_url, profile
 
     @cached_property
@@ -48,7 +48,7 @@ class CloudSession(Session):
             self.stacks.close()
 
 
-def place_options(command: Command) -> Command:
+def region_options(command: Command) -> Command:
     """``--region``, ``--endpoint-url`` and ``--profile``: where deployments are, and who asks."""
     command = click.option(
         "--profile",
@@ -78,7 +78,7 @@ def on_cloud(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of every command on deployments, and a :class:`CloudSession` as first argument."""
 
     @json_option
-    @place_options
+    @region_options
     @click.pass_context
     @wraps(command)
     def with_session(
@@ -91,8 +91,8 @@ def on_cloud(command: Callable[..., None]) -> Callable[..., None]:
         as_json: bool,
         **kwargs: Any,
     ) -> None:
-        surroundings = context.find_root().obj
-        session = CloudSession(region, endpoint_url, profile, as_json=as_json, surroundings=surroundings)
+        dependencies = context.find_root().obj
+        session = CloudSession(region, endpoint_url, profile, as_json=as_json, dependencies=dependencies)
         context.call_on_close(session.close)
         command(session, *args, **kwargs)
 
@@ -103,7 +103,7 @@ def check_name(context: click.Context, option: click.Parameter, name: str | None
     """A name that a deployment may have."""
     if name is None:
         return None
-    with wrong_usage():
+    with as_usage_error():
         return check_stack_name(name, "name")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from zae_limiter.exceptions import (
+from zae_limiter import (
     EntityExistsError,
     EntityNotFoundError,
     NamespaceNotFoundError,
@@ -32,11 +32,11 @@ EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
 """The first kind that fits gives the code."""
 
 
-TYPED = {"entity_id": "entity", "parent_id": "parent", "consume": "amount", "event_id": "event"}
+ARGUMENT_NAMES = {"entity_id": "entity", "parent_id": "parent", "consume": "amount", "event_id": "event"}
 """What people call the arguments that the library names otherwise."""
 
 
-HERE = {
+CLI_ADVICE = {
     "deploy it, or open it once with create=True": "make it with: zae-limiter deploy --name STACK",
     "; trying again in the background": "",
 }
@@ -48,7 +48,7 @@ def exit_code(error: ZAELimiterError) -> int:
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 
-def in_words(error: ZAELimiterError) -> str:
+def message_for(error: ZAELimiterError) -> str:
     """One line: what went wrong, and which command may help."""
     match error:
         case EntityNotFoundError(entity_id=name):
@@ -62,15 +62,15 @@ def in_words(error: ZAELimiterError) -> str:
         case ValidationError(field="limits", value=None, reason=reason):
             words = reason.replace("limits= with the call", "-l with the command")
         case ValidationError(field=field, value=value, reason=reason):
-            words = str(ValidationError(TYPED.get(field, field), value, reason))
+            words = str(ValidationError(ARGUMENT_NAMES.get(field, field), value, reason))
         case _:
             words = str(error)
-    for advice, typed in HERE.items():
+    for advice, typed in CLI_ADVICE.items():
         words = words.replace(advice, typed)
     return " ".join(words.split())
 
 
-def complain(words: str) -> None:
+def print_error(words: str) -> None:
     """One line on stderr, whatever characters it has."""
     line = "".join(letter if letter.isprintable() else "�" for letter in " ".join(words.split()))
     encoding = sys.stderr.encoding or "utf-8"
@@ -79,11 +79,11 @@ def complain(words: str) -> None:
 
 def report(error: ZAELimiterError) -> int:
     """Say what went wrong in one line; the exit code."""
-    complain(in_words(error))
+    print_error(message_for(error))
     return exit_code(error)
 
 
-def interruption(error: BaseException) -> int:
+def interrupt_exit_code(error: BaseException) -> int:
     """The exit code for what cut a command short: that of the signal, or that of a question not answered."""
     cause = error if isinstance(error, KeyboardInterrupt) else error.__cause__ or error.__context__
     if not isinstance(cause, KeyboardInterrupt):

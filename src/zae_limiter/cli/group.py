@@ -35,11 +35,11 @@ SECTIONS = {
 
 COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
-AFTER_THE_COMMAND = ("--url", "--namespace", "--json", "--principal", "--yes")
+COMMAND_OPTIONS = ("--url", "--namespace", "--json", "--principal", "--yes")
 """Options of single commands that people type before them."""
 
 
-class InOrder(click.Group):
+class OrderedGroup(click.Group):
     """A group whose help lists its commands in the order they were written in."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = error.option_name
-            if name not in AFTER_THE_COMMAND:
+            if name not in COMMAND_OPTIONS:
                 raise
             raise click.UsageError(f"{name} stands after the command: zae-limiter COMMAND … {name}", ctx) from None
 

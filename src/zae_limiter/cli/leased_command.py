@@ -17,35 +17,35 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
+from zae_limiter import ValidationError
 from zae_limiter.cli.argument_parsers import parse_amounts
-from zae_limiter.exceptions import ValidationError
 
 SETTLE_VARIABLE = "ZAEL_SETTLE"
 """Names the file in which the command may say what it really used, as lines ``name=amount``."""
 
-MOST_SETTLED = 65_536
+MAX_SETTLE_CHARACTERS = 65_536
 """Characters of that file that are read."""
 
-KILLED = 128
+KILLED_BY_SIGNAL = 128
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
-PASSED_ON = tuple(
+FORWARDED_SIGNALS = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
-FROM_THE_KEYBOARD = tuple(getattr(signal, name) for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name))
+KEYBOARD_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name))
 
 
-class Stopped(KeyboardInterrupt):
+class StoppedBySignal(KeyboardInterrupt):
     """A signal came before the command ran. ``exit_code`` is what the shell is told."""
 
     def __init__(self, number: int) -> None:
-        self.exit_code = KILLED + number
+        self.exit_code = KILLED_BY_SIGNAL + number
         super().__init__(number)
 
 
-class Failed(Exception):
+class CommandFailed(Exception):
     """The command ended with another code than 0, or did not start."""
 
     def __init__(self, code: int, reason: str | None = None) -> None:
@@ -54,19 +54,19 @@ class Failed(Exception):
         super().__init__(code)
 
 
-class Errand:
+class LeasedCommand:
     """One command, from before it starts until it has ended. Use it as a context manager around everything."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._words = list(words)
+        self._command = list(words)
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = False
         self._early: list[int] = []
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Handle signals: raise :class:`Stopped` before the command runs, pass them on while it does."""
-        before = {number: signal.signal(number, self._handle) for number in PASSED_ON}
+        """Handle signals: raise :class:`StoppedBySignal` before the command runs, pass them on while it does."""
+        before = {number: signal.signal(number, self._handle) for number in FORWARDED_SIGNALS}
         try:
             yield
         finally:
@@ -74,33 +74,33 @@ class Errand:
                 signal.signal(number, handler)
 
     def run(self, environment: Mapping[str, str]) -> None:
-        """Run the command to its end. Raises :class:`Failed`."""
+        """Run the command to its end. Raises :class:`CommandFailed`."""
         self._starting = True
         try:
-            self._process = subprocess.Popen(self._words, env={**os.environ, **environment})
+            self._process = subprocess.Popen(self._command, env={**os.environ, **environment})
         except FileNotFoundError as error:
-            raise Failed(NOT_FOUND, f"cannot run {self._words[0]!r}: {error.strerror}") from error
+            raise CommandFailed(NOT_FOUND, f"cannot run {self._command[0]!r}: {error.strerror}") from error
         except (OSError, ValueError) as error:
-            raise Failed(NOT_EXECUTABLE, f"cannot run {self._words[0]!r}: {error}") from error
+            raise CommandFailed(NOT_EXECUTABLE, f"cannot run {self._command[0]!r}: {error}") from error
         finally:
             self._starting = False
             for number in self._early:
                 self._handle(number, None)
         code = self._process.wait()
         if code:
-            raise Failed(code if code > 0 else KILLED - code)
+            raise CommandFailed(code if code > 0 else KILLED_BY_SIGNAL - code)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._process is not None:
-            if not (number in FROM_THE_KEYBOARD and in_the_foreground()):
+            if not (number in KEYBOARD_SIGNALS and is_foreground()):
                 self._process.send_signal(number)
         elif self._starting:
             self._early.append(number)
         else:
-            raise Stopped(number)
+            raise StoppedBySignal(number)
 
 
-def in_the_foreground() -> bool:
+def is_foreground() -> bool:
     """Whether the keyboard's signals go to our whole process group, and so to the command too."""
     if not hasattr(os, "tcgetpgrp"):  # on Windows a console's Ctrl-C goes to everybody in it
         return True
@@ -122,11 +122,11 @@ def settle_file() -> Iterator[Path]:
         yield path
 
 
-def settled(path: Path) -> dict[str, int]:
+def settled_amounts(path: Path) -> dict[str, int]:
     """What the command says it used. Raises ``ValidationError``."""
     try:
         with path.open(encoding="utf-8") as file:
-            lines = file.read(MOST_SETTLED).split()
+            lines = file.read(MAX_SETTLE_CHARACTERS).split()
     except (OSError, UnicodeDecodeError) as error:
         raise ValidationError(SETTLE_VARIABLE, str(path), f"cannot be read: {error}") from None
     return parse_amounts(lines)

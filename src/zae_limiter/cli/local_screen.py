@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from zae_limiter.infra.local_cloud import Status, Up
+from zae_limiter.infra.local_cloud import Status, UpResult
 from zae_limiter.infra.stack_events import StackEvent
 
 
@@ -16,20 +16,20 @@ from zae_limiter.infra.stack_events import StackEvent
 def local_screen(words: str) -> Iterator[Callable[[Any], None]]:
     """Who to tell what happens; on a terminal it is shown in one line, elsewhere not at all."""
     if not sys.stderr.isatty():
-        yield lambda news: None
+        yield lambda event: None
         return
     from rich.console import Console
 
     with Console(stderr=True, highlight=False, markup=False).status(words) as line:
 
-        def told(news: Any) -> None:
-            if isinstance(news, StackEvent):
-                line.update(f"{words}: {news.resource}")
+        def told(event: Any) -> None:
+            if isinstance(event, StackEvent):
+                line.update(f"{words}: {event.resource}")
 
         yield told
 
 
-def up_in_words(up: Up) -> str:
+def up_in_words(up: UpResult) -> str:
     """What runs, and how to use it."""
     how = "runs" if up.started else "ran already"
     return (

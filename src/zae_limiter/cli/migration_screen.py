@@ -10,15 +10,14 @@ from typing import Any
 from zae_limiter.cli.views.formats import plural
 from zae_limiter.migrations.census import Census
 from zae_limiter.migrations.item_kinds import Kind
-from zae_limiter.migrations.table_migration import Progress, Report, Told
-from zae_limiter.stores.dynamodb.namespace import LAYOUT
+from zae_limiter.migrations.table_migration import OnProgress, Progress, Report
 
 NAMED: Mapping[str, str] = {Kind.OLD_USAGE: "old usage window"}
 """Kinds that cannot be counted under their own name."""
 
 
 @contextmanager
-def migration_screen() -> Iterator[Told | None]:
+def migration_screen() -> Iterator[OnProgress | None]:
     """Who to tell how far it is; nobody, where there is no terminal to show it on."""
     if not sys.stderr.isatty():
         yield None
@@ -32,18 +31,20 @@ def migration_screen() -> Iterator[Told | None]:
     with Bars(*columns, console=console, transient=True) as bars:
         task = bars.add_task("", total=None)
 
-        def told(progress: Progress) -> None:
+        def on_progress(progress: Progress) -> None:
             words = str(progress).partition(",")[0]
             bars.update(task, description=words, completed=progress.seen, total=max(progress.total, progress.seen))
 
-        yield told
+        yield on_progress
 
 
 def report_in_words(report: Report, *, dry_run: bool) -> str:
     """What was found and done, in lines."""
     lines = []
     if dry_run:
-        lines.append(f"table {report.table} has layout {report.before_layout}; this version uses {LAYOUT}")
+        lines.append(
+            f"table {report.table} has layout {report.before_layout}; this version uses {report.current_layout}"
+        )
         found = [f"  {plural(count, NAMED.get(kind, kind))}" for kind, count in sorted(report.census.old.items())]
         lines += ["to convert:", *found] if found else ["nothing to convert"]
         lines.append(f"altogether: {_census_in_words(report.census)}")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from zae_limiter import ValidationError
 from zae_limiter.cli.session import Session
-from zae_limiter.exceptions import ValidationError
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_principal
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from zae_limiter.models.limit import Limit
+    from zae_limiter import Limit
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,14 +31,14 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help=words)(command)
 
 
-def answering(command: Callable[..., None]) -> Callable[..., None]:
+def without_store(command: Callable[..., None]) -> Callable[..., None]:
     """``--json``, and a :class:`Session` to answer with; nothing else, because there is no store to name."""
 
     @json_option
     @click.pass_context
     @wraps(command)
     def with_session(context: click.Context, /, *args: Any, as_json: bool, **kwargs: Any) -> None:
-        session = Session(None, DEFAULT_NAMESPACE, as_json=as_json, surroundings=context.find_root().obj)
+        session = Session(None, DEFAULT_NAMESPACE, as_json=as_json, dependencies=context.find_root().obj)
         command(session, *args, **kwargs)
 
     return with_session
@@ -70,7 +70,7 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
     def with_session(
         context: click.Context, /, *args: Any, url: str | None, namespace: str, as_json: bool, **kwargs: Any
     ) -> None:
-        session = Session(url, namespace, as_json=as_json, surroundings=context.find_root().obj)
+        session = Session(url, namespace, as_json=as_json, dependencies=context.find_root().obj)
         context.call_on_close(session.close)
         command(session, *args, **kwargs)
 
@@ -78,7 +78,7 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def wrong_usage() -> Iterator[None]:
+def as_usage_error() -> Iterator[None]:
     """What cannot be read as it was typed is wrong usage, not an error of the store."""
     try:
         yield
@@ -138,7 +138,7 @@ def yes_option(command: Command) -> Command:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
 
 
-def stop_option(command: Command) -> Command:
+def list_limit_option(command: Command) -> Command:
     """``--limit``: list so many and no more."""
     return click.option(
         "--limit",
@@ -157,12 +157,12 @@ def period_options(command: Command) -> Command:
     return click.option("--since", metavar="TIME", help=f"From: {form}")(command)
 
 
-def stretch(session: Session, since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+def parse_period(session: Session, since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
     """The period that ``--since`` and ``--until`` ask for."""
     from zae_limiter.cli.argument_parsers import parse_moment
 
     now = session.now_ms()
-    with wrong_usage():
+    with as_usage_error():
         return (
             None if since is None else parse_moment(since, now, "since"),
             None if until is None else parse_moment(until, now, "until"),

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from zae_limiter.models.reports import Page
+    from zae_limiter import Page
 
 Item = TypeVar("Item")
 
-PAGE = 200
+PAGE_SIZE = 200
 """Large enough to be quick, small enough that the first lines come at once."""
 
 
@@ -22,7 +22,7 @@ class Pages(Generic[Item]):
     """
 
     def __init__(
-        self, fetch: Callable[[int, str | None], Page[Item]], most: int | None = None, *, page: int = PAGE
+        self, fetch: Callable[[int, str | None], Page[Item]], most: int | None = None, *, page: int = PAGE_SIZE
     ) -> None:
         self._fetch = fetch
         self._most = most

@@ -11,7 +11,7 @@ import click
 
 from zae_limiter.cli.output.console import shown
 from zae_limiter.infra.change_sets import Changes
-from zae_limiter.infra.rollouts import StepsTaken
+from zae_limiter.infra.rollouts import ProgressNote
 from zae_limiter.infra.stack_events import StackEvent
 
 Listener: TypeAlias = Callable[[Any], None]
@@ -31,21 +31,21 @@ def rollout_screen(words: str) -> Iterator[Listener]:
         raise
 
 
-def in_words(news: Any) -> str:
+def event_in_words(event: Any) -> str:
     """News in a line."""
-    match news:
+    match event:
         case StackEvent():
-            reason = f"  {news.reason}" if news.reason else ""
-            return shown(f"{news.time:%H:%M:%S}  {news.state:<27} {news.resource}{reason}")
+            reason = f"  {event.reason}" if event.reason else ""
+            return shown(f"{event.time:%H:%M:%S}  {event.state:<27} {event.resource}{reason}")
         case Changes(changes=changes):
             return f"{len(changes)} of the stack's resources {'changes' if len(changes) == 1 else 'change'}"
-        case StepsTaken(words=words):
+        case ProgressNote(words=words):
             return words
-    return str(news)
+    return str(event)
 
 
-def _line(news: Any) -> None:
-    click.echo(in_words(news), err=True)
+def _line(event: Any) -> None:
+    click.echo(event_in_words(event), err=True)
 
 
 @contextmanager
@@ -61,19 +61,19 @@ def _live(words: str) -> Iterator[Listener]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(words)
 
-        def listen(news: Any) -> None:
-            progress.console.print(Text(in_words(news), style=_style(news)))
-            if isinstance(news, StackEvent) and not news.of_the_stack:
-                (under_way.add if news.state.endswith("_IN_PROGRESS") else under_way.discard)(news.resource)
+        def listen(event: Any) -> None:
+            progress.console.print(Text(event_in_words(event), style=_style(event)))
+            if isinstance(event, StackEvent) and not event.of_the_stack:
+                (under_way.add if event.state.endswith("_IN_PROGRESS") else under_way.discard)(event.resource)
                 waiting = ", ".join(sorted(under_way))
                 progress.update(task, description=f"{words}: {waiting}" if waiting else words)
 
         yield listen
 
 
-def _style(news: Any) -> str:
-    if not isinstance(news, StackEvent):
+def _style(event: Any) -> str:
+    if not isinstance(event, StackEvent):
         return "bold"
-    if news.failed or "ROLLBACK" in news.state:
+    if event.failed or "ROLLBACK" in event.state:
         return "red"
-    return "dim" if news.state.endswith("_IN_PROGRESS") else "green"
+    return "dim" if event.state.endswith("_IN_PROGRESS") else "green"

@@ -13,26 +13,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
-from zae_limiter.cli.output.progress import SteppingStore
+from zae_limiter.cli.output.progress import CountingStore
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from zae_limiter.cli.output.console import Paper
+    from zae_limiter import SyncRateLimiter, SyncRepository
+    from zae_limiter.cli.output.console import Output
     from zae_limiter.cli.output.text_tables import Column, Row
     from zae_limiter.cli.pages import Pages
-    from zae_limiter.limiter.sync_limiter import SyncRateLimiter
-    from zae_limiter.repository.sync_repository import SyncRepository
     from zae_limiter.running.clocks import Clock
     from zae_limiter.stores.protocol import Store
 
 Item = TypeVar("Item")
 
 DEADLINE_S = 10.0
-"""How long one request to the store may take: whoever types would rather wait than try again."""
+"""How long one request to the store may take: a person would rather wait than try again."""
+
+CONFIG_CACHE_S = 60.0
+"""How long limits are remembered, as in a program."""
 
 
-class Surroundings(NamedTuple):
+class Dependencies(NamedTuple):
     """What a test may replace."""
 
     open_store: Callable[[str | None], Store]
@@ -43,25 +45,24 @@ class Session:
     """One command at work."""
 
     def __init__(
-        self, url: str | None, namespace: str, *, as_json: bool, surroundings: Surroundings | None = None
+        self, url: str | None, namespace: str, *, as_json: bool, dependencies: Dependencies | None = None
     ) -> None:
         self.url = url
         self.namespace = namespace
         self.as_json = as_json
-        self._surroundings = surroundings or machine()
+        self._dependencies = dependencies or default_dependencies()
 
     @cached_property
-    def store(self) -> SteppingStore:
+    def store(self) -> CountingStore:
         """The store itself."""
-        return SteppingStore(self._surroundings.open_store(self.url))
+        return CountingStore(self._dependencies.open_store(self.url))
 
     @cached_property
     def limiter(self) -> SyncRateLimiter:
         """The limiter of this namespace of the store. Opening creates no table."""
-        from zae_limiter.limiter.sync_limiter import SyncRateLimiter
-        from zae_limiter.repository.sync_repository import SyncRepository
+        from zae_limiter import SyncRateLimiter, SyncRepository
 
-        clock = self._surroundings.clock
+        clock = self._dependencies.clock
         return SyncRateLimiter(SyncRepository(self.store, namespace=self.namespace, clock=clock))
 
     @property
@@ -70,7 +71,7 @@ class Session:
         return self.limiter.repository
 
     @cached_property
-    def paper(self) -> Paper:
+    def output(self) -> Output:
         """What pictures are drawn on."""
         from zae_limiter.cli.output.console import stdout
 
@@ -78,7 +79,7 @@ class Session:
 
     def now_ms(self) -> int:
         """The time, in milliseconds since the epoch."""
-        return self._surroundings.clock()
+        return self._dependencies.clock()
 
     def close(self) -> None:
         """Let go of the store, if it was used."""
@@ -94,7 +95,7 @@ class Session:
 
             click.echo(whole(document))
         else:
-            self.paper.show(picture())
+            self.output.show(picture())
 
     def say(self, document: Mapping[str, Any], words: str) -> None:
         """The answer of a command that has nothing to draw."""
@@ -120,36 +121,35 @@ class Session:
         from zae_limiter.cli.output.text_tables import print_rows
 
         drawn = ([row for item in page for row in rows(item)] for page in pages)
-        if not print_rows(self.paper, columns, drawn):
-            self.paper.show(nothing)
+        if not print_rows(self.output, columns, drawn):
+            self.output.show(nothing)
         if pages.more:
             note(f"stopped at {pages.seen:,}; there are more")
 
     @contextmanager
-    def patience(self, words: str) -> Iterator[None]:
+    def progress(self, words: str) -> Iterator[None]:
         """Show that work goes on, once it has gone on for a second."""
-        from zae_limiter.cli.output.progress import patience
+        from zae_limiter.cli.output.progress import spinner
 
-        with patience(words, lambda: self.store.requests):
+        with spinner(words, lambda: self.store.requests):
             yield
 
 
-def machine() -> Surroundings:
+def default_dependencies() -> Dependencies:
     """The store that the URL names, and the machine's clock."""
     from zae_limiter.running.clocks import machine_clock
 
-    return Surroundings(_open_store, machine_clock)
+    return Dependencies(_open_store, machine_clock)
 
 
 def _open_store(url: str | None) -> Store:
     """A store as an application would open it, with more patience."""
-    from zae_limiter.repository.core import DEFAULT_CONFIG_CACHE_TTL
     from zae_limiter.stores.open_store import open_store
 
-    return open_store(url, deadline=DEADLINE_S, config_cache_ttl=DEFAULT_CONFIG_CACHE_TTL, options={})
+    return open_store(url, deadline=DEADLINE_S, config_cache_ttl=CONFIG_CACHE_S, options={})
 
 
-def leave(code: int) -> NoReturn:
+def exit_with(code: int) -> NoReturn:
     """End the command with an exit code."""
     click.get_current_context().exit(code)
 

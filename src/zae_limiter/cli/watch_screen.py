@@ -11,23 +11,23 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from zae_limiter import EntityStatus
 from zae_limiter.cli.output.console import picture_width, shown
 from zae_limiter.cli.output.documents import on_one_line
 from zae_limiter.cli.session import Session
 from zae_limiter.cli.views.buckets import Before, status_document, status_lines, status_picture, taken
 from zae_limiter.models.moments import at
-from zae_limiter.models.status import EntityStatus
 
 Show: TypeAlias = Callable[[Sequence[EntityStatus], int], None]
 """Shows a look: the buckets of some entities, and when it was taken (ms)."""
 
 
 @contextmanager
-def screen_for(session: Session, interval: float) -> Iterator[Show]:
+def watch_screen(session: Session, interval: float) -> Iterator[Show]:
     """How this session shows looks."""
     if session.as_json:
         yield as_document
-    elif session.paper.console.is_terminal:
+    elif session.output.console.is_terminal:
         with live(session, interval) as show:
             yield show
     else:
@@ -50,7 +50,7 @@ def as_lines(statuses: Sequence[EntityStatus], now: int) -> None:
 @contextmanager
 def live(session: Session, interval: float) -> Iterator[Show]:
     """A picture in place of the one before, with how fast tokens are taken. The last one stays."""
-    console = session.paper.console
+    console = session.output.console
     last: list[tuple[int, Sequence[EntityStatus]]] = []
     with Live(console=console, auto_refresh=False) as screen:
 

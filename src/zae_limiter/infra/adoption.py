@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.change_sets import Wanted, carry_out, check_success, follow, prepare
-from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
+from zae_limiter.infra.change_sets import StackSpec, check_success, create_change_set, execute_change_set, follow
+from zae_limiter.infra.cloud import AwsCall, CloudRefused, Notify
 from zae_limiter.infra.deployments import ADOPTED, TABLE_KIND, TABLE_PARAMETER, Deployment, find
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.operations.namespaces import check_table
@@ -28,23 +28,23 @@ TABLE_NOT_FOUND: Final = "ResourceNotFoundException"
 def adopt(name: str, table: str, run_id: str) -> Plan[Deployment]:
     """A stack with nothing but a table that is there. Raises ``VersionError`` if that is none of ours."""
     try:
-        reply = yield from Ask("dynamodb", "DescribeTable", TableName=table)
+        reply = yield from AwsCall("dynamodb", "DescribeTable", TableName=table)
     except CloudRefused as refusal:
         if refusal.code != TABLE_NOT_FOUND:
             raise
         raise StackOperationError(f"there is no table {table!r} to adopt") from refusal
     check_table(table, reply["Table"])
     parameter = {"ParameterKey": TABLE_PARAMETER, "ParameterValue": "" if table == name else table}
-    wanted = Wanted(name, json.dumps(template_around(reply["Table"])), [parameter], {})
+    spec = StackSpec(name, json.dumps(template_around(reply["Table"])), [parameter], {})
     resource = {
         "ResourceType": TABLE_KIND,
         "LogicalResourceId": TABLE_RESOURCE,
         "ResourceIdentifier": {"TableName": table},
     }
-    planned = yield from prepare(wanted, "IMPORT", run_id, ResourcesToImport=[resource])
+    planned = yield from create_change_set(spec, "IMPORT", run_id, ResourcesToImport=[resource])
     assert planned is not None
-    yield from Tell(planned)
-    last = yield from carry_out(name, run_id)
+    yield from Notify(planned)
+    last = yield from execute_change_set(name, run_id)
     begun = yield from find(name)
     assert begun is not None
     rested, events = yield from follow(begun.stack_id, last)

@@ -16,7 +16,7 @@ from zae_limiter.stores.dynamodb.table_client import Asking
 from zae_limiter.version import __version__
 
 
-class Code(StrEnum):
+class FunctionCode(StrEnum):
     """Whose code a function runs."""
 
     CURRENT = "current"
@@ -24,13 +24,13 @@ class Code(StrEnum):
     NONE = "none"
 
 
-class Standing(NamedTuple):
+class Compatibility(NamedTuple):
     """A deployment beside this version of the library."""
 
     deployment: Deployment
     layout: int | None
     """Of the table; ``None`` if it was never set up."""
-    code: Code
+    code: FunctionCode
     own_version: str = __version__
     own_layout: int = LAYOUT
 
@@ -50,22 +50,22 @@ class Standing(NamedTuple):
         steps = []
         if self.layout < self.own_layout:
             steps.append(f"the table has an older layout: stop its clients, then zae-limiter upgrade --name {name}")
-        if self.code is Code.OTHER or self.deployment.version != self.own_version:
+        if self.code is FunctionCode.OTHER or self.deployment.version != self.own_version:
             steps.append(f"the stack is of another version: zae-limiter upgrade --name {name}")
-        if self.code is Code.NONE and self.deployment.wants_function:
+        if self.code is FunctionCode.NONE and self.deployment.wants_function:
             steps.append(f"the function is missing: zae-limiter deploy --name {name}")
         return tuple(steps)
 
 
-def code_of(deployment: Deployment, build: Callable[[], bytes]) -> Code:
+def function_code_of(deployment: Deployment, build: Callable[[], bytes]) -> FunctionCode:
     """Whose code its function runs: a package is known by its key."""
     key = deployment.parameters.get(CODE_KEY)
     if not key:
-        return Code.NONE
-    return Code.CURRENT if key == code_key(build()) else Code.OTHER
+        return FunctionCode.NONE
+    return FunctionCode.CURRENT if key == code_key(build()) else FunctionCode.OTHER
 
 
-class LayoutOf:
+class LayoutReader:
     """The layout of a table."""
 
     def __init__(self, asking: Asking) -> None:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.cloud import NO_ACCESS, Ask, CloudRefused
+from zae_limiter.infra.cloud import NO_ACCESS, AwsCall, CloudRefused
 from zae_limiter.infra.deployments import (
     ALARM_KIND,
     FUNCTION_KIND,
@@ -68,7 +68,7 @@ class Health(NamedTuple):
         return next((grade for grade in (Grade.BROKEN, Grade.WATCH) if grade in grades), Grade.FINE)
 
 
-def examine(name: str) -> Plan[Health]:
+def check_health(name: str) -> Plan[Health]:
     """How a deployment does, now."""
     found = yield from find_ours(name)
     if found is None:
@@ -78,7 +78,7 @@ def examine(name: str) -> Plan[Health]:
     for kind, look in ((TABLE_KIND, table_part), (FUNCTION_KIND, function_part), (MAPPING_KIND, mapping_part)):
         for each in resources:
             if each.kind == kind and each.physical_id is not None:
-                parts.append((yield from _careful(each, look(each.physical_id))))
+                parts.append((yield from _or_unknown(each, look(each.physical_id))))
     if found.wants_function and not any(each.kind == FUNCTION_KIND for each in resources):
         advice = f"finish with: zae-limiter deploy --name {name}"
         parts.append(Part("function", name, "missing", Grade.WATCH, advice))
@@ -105,11 +105,11 @@ def stack_part(found: Deployment) -> Part:
 
 def table_part(name: str) -> Plan[Part]:
     """The table, with all its indexes and its stream."""
-    reply = yield from Ask("dynamodb", "DescribeTable", TableName=name)
-    return judged_table(name, reply["Table"])
+    reply = yield from AwsCall("dynamodb", "DescribeTable", TableName=name)
+    return grade_table(name, reply["Table"])
 
 
-def judged_table(name: str, table: Mapping[str, Any]) -> Part:
+def grade_table(name: str, table: Mapping[str, Any]) -> Part:
     """What a description of the table says about it."""
     if table.get("Replicas"):
         return Part("table", name, table["TableStatus"], Grade.BROKEN, "has replicas, where no limit holds")
@@ -126,11 +126,11 @@ def judged_table(name: str, table: Mapping[str, Any]) -> Part:
 
 def function_part(name: str) -> Plan[Part]:
     """The function that counts usage."""
-    told = yield from Ask("lambda", "GetFunctionConfiguration", FunctionName=name)
-    return judged_function(name, told)
+    told = yield from AwsCall("lambda", "GetFunctionConfiguration", FunctionName=name)
+    return grade_function(name, told)
 
 
-def judged_function(name: str, told: Mapping[str, Any]) -> Part:
+def grade_function(name: str, told: Mapping[str, Any]) -> Part:
     """What its configuration says about the function."""
     state = told.get("State", "Active")
     update = told.get("LastUpdateStatus", "Successful")
@@ -144,11 +144,11 @@ def judged_function(name: str, told: Mapping[str, Any]) -> Part:
 
 def mapping_part(uuid: str) -> Plan[Part]:
     """What brings the table's stream to the function."""
-    told = yield from Ask("lambda", "GetEventSourceMapping", UUID=uuid)
-    return judged_mapping(uuid, told)
+    told = yield from AwsCall("lambda", "GetEventSourceMapping", UUID=uuid)
+    return grade_mapping(uuid, told)
 
 
-def judged_mapping(uuid: str, told: Mapping[str, Any]) -> Part:
+def grade_mapping(uuid: str, told: Mapping[str, Any]) -> Part:
     """What its description says about the mapping."""
     state, result = told.get("State", ""), told.get("LastProcessingResult")
     if state != "Enabled":
@@ -166,14 +166,14 @@ def alarm_parts(resources: Sequence[Resource]) -> Plan[list[Part]]:
     for start in range(0, len(names), ALARMS_AT_ONCE):
         some = names[start : start + ALARMS_AT_ONCE]
         try:
-            reply = yield from Ask("cloudwatch", "DescribeAlarms", AlarmNames=some)
+            reply = yield from AwsCall("cloudwatch", "DescribeAlarms", AlarmNames=some)
         except CloudRefused as refusal:
             return [*parts, Part("alarms", f"{len(names)} alarms", "unknown", Grade.WATCH, refusal.message)]
-        parts += judged_alarms(some, reply.get("MetricAlarms", ()))
+        parts += grade_alarms(some, reply.get("MetricAlarms", ()))
     return parts
 
 
-def judged_alarms(names: Sequence[str], told: Iterable[Mapping[str, Any]]) -> list[Part]:
+def grade_alarms(names: Sequence[str], told: Iterable[Mapping[str, Any]]) -> list[Part]:
     """What the descriptions of alarms say; an alarm that nobody describes was deleted by somebody."""
     grades = {"OK": Grade.FINE, "INSUFFICIENT_DATA": Grade.FINE}
     described = {each["AlarmName"]: each for each in told}
@@ -193,7 +193,7 @@ def lag_of(function: str) -> Plan[float | None]:
     """How far the function was behind the stream, in seconds, at worst in the last minutes."""
     now = at((yield from READ_CLOCK))
     try:
-        reply = yield from Ask(
+        reply = yield from AwsCall(
             "cloudwatch",
             "GetMetricStatistics",
             Namespace="AWS/Lambda",
@@ -210,7 +210,7 @@ def lag_of(function: str) -> Plan[float | None]:
     return max(ages) / 1_000 if ages else None
 
 
-def _careful(resource: Resource, look: Plan[Part]) -> Plan[Part]:
+def _or_unknown(resource: Resource, look: Plan[Part]) -> Plan[Part]:
     """A look that may be refused."""
     what = {TABLE_KIND: "table", FUNCTION_KIND: "function", MAPPING_KIND: "stream"}[resource.kind]
     name = resource.physical_id or resource.name

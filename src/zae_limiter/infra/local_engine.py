@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.local_data import delete, is_marked, mark
+from zae_limiter.infra.local_data import delete, is_marked, write_marker
 from zae_limiter.infra.local_home import HOME_VARIABLE, Home
 
 REQUIREMENT = "ministack>=1.5.33,<1.6"
@@ -61,7 +61,7 @@ def install_engine(home: Home, say: Say, run: Run | None = None) -> None:
         )
     if home.engine.exists():
         delete(home.folder, (home.engine.name,))
-    mark(home.engine, "zae-limiter installs MiniStack here, and deletes it to install it again.\n")
+    write_marker(home.engine, "zae-limiter installs MiniStack here, and deletes it to install it again.\n")
     run([sys.executable, "-m", "venv", str(home.engine)])
     python = str(home.engine / "bin" / "python")
     run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", REQUIREMENT])

@@ -70,7 +70,7 @@ class Home:
         self._state.unlink(missing_ok=True)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the lock of the folder. Raises ``StackOperationError`` if somebody else does not let go of it."""
         try:
             import fcntl

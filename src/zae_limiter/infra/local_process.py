@@ -37,7 +37,7 @@ import os; os._exit(0)
 """Starts the server and ends, so that the server belongs to nobody who might end before it."""
 
 
-def birth_of(pid: int) -> str | None:
+def start_time_of(pid: int) -> str | None:
     """When a process began, as the system tells it; nothing if there is none, or it has ended."""
     if sys.platform == "linux":
         try:
@@ -51,9 +51,9 @@ def birth_of(pid: int) -> str | None:
     return None if not began or state.startswith("Z") else began.strip()
 
 
-def is_ours(running: Running) -> bool:
+def is_same_process(running: Running) -> bool:
     """Whether the process that a state file names is still that process."""
-    return birth_of(running.pid) == running.birth
+    return start_time_of(running.pid) == running.birth
 
 
 def is_free(port: int) -> bool:
@@ -115,7 +115,7 @@ def start(home: Home, program: Path, port: int, region: str, data: Path) -> Runn
         last = launched.stderr.strip().rpartition("\n")[2]
         raise StackOperationError(f"MiniStack could not be started: {last}")
     pid = int(launched.stdout)
-    running = Running(pid, birth_of(pid) or "ended", port, region, str(data))
+    running = Running(pid, start_time_of(pid) or "ended", port, region, str(data))
     home.write(running)
     try:
         _wait_until_it_answers(home, running)
@@ -128,10 +128,10 @@ def start(home: Home, program: Path, port: int, region: str, data: Path) -> Runn
 def _wait_until_it_answers(home: Home, running: Running) -> None:
     give_up_at = time.monotonic() + START_SECONDS
     while time.monotonic() < give_up_at:
-        if not is_ours(running):
+        if not is_same_process(running):
             printed = tail(home.log, LINES_SHOWN)
             if "in use" in printed:
-                raise taken(running.port)
+                raise port_taken(running.port)
             raise StackOperationError(f"MiniStack ended at once. It printed:\n{printed}")
         if answers(running.port):
             return
@@ -139,7 +139,7 @@ def _wait_until_it_answers(home: Home, running: Running) -> None:
     raise StackOperationError(f"MiniStack does not answer. It printed:\n{tail(home.log, LINES_SHOWN)}")
 
 
-def taken(port: int) -> StackOperationError:
+def port_taken(port: int) -> StackOperationError:
     """The port belongs to somebody else."""
     return StackOperationError(
         f"port {port} of this machine is taken by another program; choose another with --port, or any with --port 0"
@@ -161,13 +161,13 @@ def answers(port: int) -> bool:
 def stop(home: Home, running: Running) -> None:
     """End it, gently and then by force, if it is still the process it was."""
     for how, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
-        if is_ours(running):
+        if is_same_process(running):
             with suppress(ProcessLookupError):
                 os.kill(running.pid, how)
         give_up_at = time.monotonic() + seconds
-        while is_ours(running) and time.monotonic() < give_up_at:
+        while is_same_process(running) and time.monotonic() < give_up_at:
             time.sleep(0.02)
-    if is_ours(running):
+    if is_same_process(running):
         raise StackOperationError(f"process {running.pid} does not end")
     home.forget()
 

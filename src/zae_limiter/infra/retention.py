@@ -19,7 +19,7 @@ _SECTION: Final = re.compile(r"^(\w+):")
 _INDENT: Final = re.compile(r"^( +)\S")
 
 
-def retaining(template: str | Mapping[str, Any], resources: Collection[str]) -> str:
+def with_retained(template: str | Mapping[str, Any], resources: Collection[str]) -> str:
     """The same template, in which these resources are retained."""
     if isinstance(template, str):
         return _in_yaml(template, resources)

@@ -65,7 +65,7 @@ def step_from(state: str | None) -> Step:
     return Step.WAIT if state.endswith(IN_PROGRESS) else Step.REFUSE
 
 
-def rests(state: str) -> bool:
+def is_idle(state: str) -> bool:
     """Whether nothing is under way."""
     return state == REVIEW or not state.endswith(IN_PROGRESS)
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from zae_limiter.exceptions import ZAELimiterError
-from zae_limiter.manifests.change_plan import Action, Blueprint, Change, Conflict
-from zae_limiter.manifests.inventory import Tell, find, tell_nobody
+from zae_limiter.manifests.change_plan import Action, Change, ChangePlan, Conflict
+from zae_limiter.manifests.inventory import OnProgress, find, ignore_progress
 from zae_limiter.manifests.model import Kind, Level, Profile, Thing
 from zae_limiter.manifests.record_format import Record
-from zae_limiter.manifests.record_store import TRIES, AppliedMeanwhile, load, save
+from zae_limiter.manifests.record_store import TRIES, AppliedConcurrently, load, save
 from zae_limiter.naming import check_principal
 from zae_limiter.repository.sync_repository import SyncRepository
 
@@ -38,46 +38,46 @@ class Outcome:
 
 def apply(
     repository: SyncRepository,
-    blueprint: Blueprint,
+    change_plan: ChangePlan,
     *,
     principal: str | None = None,
-    tell: Tell = tell_nobody,
+    on_progress: OnProgress = ignore_progress,
 ) -> Outcome:
     """Make the changes of a plan, in order, up to the first that fails.
 
-    Every change is in the audit trail with :func:`signed` as its principal. Raises :class:`ConflictsError` if the
-    plan has conflicts and :class:`~zae_limiter.manifests.recording.AppliedMeanwhile` if the plan is out of date,
-    both before anything is changed.
+    Every change is in the audit trail with :func:`audit_principal` as its principal. Raises :class:`ConflictsError` if
+    the plan has conflicts and :class:`~zae_limiter.manifests.record_store.AppliedConcurrently` if the plan is out of
+    date, both before anything is changed.
     """
-    if blueprint.conflicts:
-        raise ConflictsError(blueprint.conflicts)
-    by = signed(blueprint, principal)
+    if change_plan.conflicts:
+        raise ConflictsError(change_plan.conflicts)
+    by = audit_principal(change_plan, principal)
     done: list[Change] = []
-    if blueprint.is_done:
+    if change_plan.is_done:
         return Outcome(done)
-    claimed = blueprint.record
+    claimed = change_plan.record
     try:
-        if blueprint.changes:
-            claimed = _claim(repository, blueprint, claimed, by)
-        _let_others_go(repository, blueprint, by)
-        for change in blueprint.changes:
-            tell(len(done), len(blueprint.changes))
-            _make(repository, change, by)
+        if change_plan.changes:
+            claimed = _claim(repository, change_plan, claimed, by)
+        _release_from_others(repository, change_plan, by)
+        for change in change_plan.changes:
+            on_progress(len(done), len(change_plan.changes))
+            _apply_change(repository, change, by)
             done.append(change)
-        tell(len(done), len(blueprint.changes))
-        _settle(repository, blueprint, claimed, by)
+        on_progress(len(done), len(change_plan.changes))
+        _settle(repository, change_plan, claimed, by)
     except ZAELimiterError as error:
-        if isinstance(error, AppliedMeanwhile) and not done:
+        if isinstance(error, AppliedConcurrently) and not done:
             raise
         with suppress(ZAELimiterError):
-            _stay_recorded(repository, blueprint, claimed, by)
-        return Outcome(done, blueprint.changes[len(done) :], error)
+            _claim_again(repository, change_plan, claimed, by)
+        return Outcome(done, change_plan.changes[len(done) :], error)
     return Outcome(done)
 
 
-def signed(blueprint: Blueprint, principal: str | None) -> str:
+def audit_principal(change_plan: ChangePlan, principal: str | None) -> str:
     """Who the audit trail says it was: ``manifest:NAME``, and ``:WHO`` if somebody said so."""
-    who = blueprint.manifest.signature if principal is None else f"{blueprint.manifest.signature}:{principal}"
+    who = change_plan.manifest.signature if principal is None else f"{change_plan.manifest.signature}:{principal}"
     check_principal(who)
     return who
 
@@ -85,39 +85,39 @@ def signed(blueprint: Blueprint, principal: str | None) -> str:
 # The record
 
 
-def _claim(repository: SyncRepository, blueprint: Blueprint, record: Record, by: str) -> Record:
+def _claim(repository: SyncRepository, change_plan: ChangePlan, record: Record, by: str) -> Record:
     """Record everything that is managed and will be, before it exists."""
-    claimed = replace(record, things=record.things | blueprint.wanted, finished=False, by=by)
+    claimed = replace(record, things=record.things | change_plan.wanted, finished=False, by=by)
     return save(repository, claimed, by)
 
 
-def _settle(repository: SyncRepository, blueprint: Blueprint, record: Record, by: str) -> None:
+def _settle(repository: SyncRepository, change_plan: ChangePlan, record: Record, by: str) -> None:
     """Record what is managed now, unless somebody else was at it meanwhile: then nothing leaves the record."""
-    settled = replace(record, things=blueprint.wanted, finished=True, by=by)
-    deleted = [change.thing for change in blueprint.changes if change.action is Action.DELETE]
-    if any(find(repository, thing) for thing in (*deleted, *blueprint.gone)):
-        raise AppliedMeanwhile(record.manifest)
+    settled = replace(record, things=change_plan.wanted, finished=True, by=by)
+    deleted = [change.thing for change in change_plan.changes if change.action is Action.DELETE]
+    if any(find(repository, thing) for thing in (*deleted, *change_plan.gone)):
+        raise AppliedConcurrently(record.manifest)
     save(repository, settled, by)
 
 
-def _stay_recorded(repository: SyncRepository, blueprint: Blueprint, claimed: Record, by: str) -> None:
+def _claim_again(repository: SyncRepository, change_plan: ChangePlan, claimed: Record, by: str) -> None:
     """What we may have made must not leave the record with somebody else's settlement.
 
     If somebody claimed after us, claim once more: either it comes after their settlement, or that will fail.
     """
     for _ in range(TRIES):
-        record = load(repository, blueprint.manifest.name)
+        record = load(repository, change_plan.manifest.name)
         if record.version == claimed.version:
             return
-        with suppress(AppliedMeanwhile):
-            _claim(repository, blueprint, record, by)
+        with suppress(AppliedConcurrently):
+            _claim(repository, change_plan, record, by)
             return
 
 
-def _let_others_go(repository: SyncRepository, blueprint: Blueprint, by: str) -> None:
+def _release_from_others(repository: SyncRepository, change_plan: ChangePlan, by: str) -> None:
     """What this manifest takes over leaves the records of those that had it."""
     losses: dict[str, set[Thing]] = {}
-    for thing, manifest in blueprint.taken.items():
+    for thing, manifest in change_plan.taken.items():
         losses.setdefault(manifest, set()).add(thing)
     for manifest, things in losses.items():
         record = load(repository, manifest)
@@ -127,7 +127,7 @@ def _let_others_go(repository: SyncRepository, blueprint: Blueprint, by: str) ->
 # The changes
 
 
-def _make(repository: SyncRepository, change: Change, by: str) -> None:
+def _apply_change(repository: SyncRepository, change: Change, by: str) -> None:
     if change.action is Action.DELETE:
         _DELETE[change.thing.kind](repository, change.thing, by)
     elif isinstance(change.after, Level):

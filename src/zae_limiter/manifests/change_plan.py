@@ -29,9 +29,9 @@ from zae_limiter.manifests.model import (
     Profile,
     Settings,
     Thing,
-    circles,
-    the_entity,
-    way_up,
+    cycles,
+    entity_thing,
+    walk_up,
 )
 from zae_limiter.manifests.record_format import Record
 
@@ -45,7 +45,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Existing:
     """What a thing is like now. ``version`` is that of an entity."""
 
     settings: Settings
@@ -53,7 +53,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class Dependents:
     """What goes with an entity, or keeps it from going: its children, and the resources it has limits for."""
 
     children: tuple[str, ...] = ()
@@ -65,14 +65,14 @@ class Situation:
     """What was found in a namespace, as far as a manifest is concerned.
 
     ``parents`` has the existing entities that the manifest does not name but needs as ancestors, and their parents;
-    ``attached`` what hangs on the entities that may be deleted.
+    ``dependents`` what hangs on the entities that may be deleted.
     """
 
     record: Record
     others: Mapping[Thing, str] = field(default_factory=dict)
-    actual: Mapping[Thing, Found] = field(default_factory=dict)
+    actual: Mapping[Thing, Existing] = field(default_factory=dict)
     parents: Mapping[str, str | None] = field(default_factory=dict)
-    attached: Mapping[str, Attached] = field(default_factory=dict)
+    dependents: Mapping[str, Dependents] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class ChangePlan:
     """What would be done, in order, and what stands against it.
 
     ``adopted`` are things that are as they should be and become managed; ``released`` things that are no longer
@@ -135,11 +135,11 @@ class Blueprint:
         return sum(change.action is action for change in self.changes)
 
 
-def plan(
+def plan_changes(
     manifest: Manifest, situation: Situation, *, take_over: bool = False, keep_removed: bool = False
-) -> Blueprint:
+) -> ChangePlan:
     """What it takes."""
-    return _Planner(manifest, situation, take_over=take_over, keep_removed=keep_removed).blueprint()
+    return _Planner(manifest, situation, take_over=take_over, keep_removed=keep_removed).change_plan()
 
 
 class _Planner:
@@ -162,9 +162,9 @@ class _Planner:
         self._gone = [thing for thing in gone if thing not in situation.actual]
         not_there = {*self._deleted, *self._gone}
         self._released = [thing for thing in gone if thing not in not_there]
-        self._dying = {thing.entity_id for thing in self._deleted if thing.kind is Kind.ENTITY}
+        self._deleted_entities = {thing.entity_id for thing in self._deleted if thing.kind is Kind.ENTITY}
 
-    def blueprint(self) -> Blueprint:
+    def change_plan(self) -> ChangePlan:
         actual = self._situation.actual
         made = [change for thing in self._wanted if (change := self._making(thing)) is not None]
         depth = self._depths()
@@ -173,11 +173,11 @@ class _Planner:
             Change(Action.DELETE, thing, actual[thing].settings, None, actual[thing].version)
             for thing in self._deleted
         ]
-        below = self._depths_of_the_dying()
+        below = self._depths_of_deleted()
         removed.sort(key=lambda change: (_LAST_STEP[change.thing.kind], -below.get(change.thing.entity_id, 0)))
         touched = {change.thing for change in made}
         as_wanted = [thing for thing in self._wanted if thing not in touched]
-        return Blueprint(
+        return ChangePlan(
             manifest=self._manifest,
             record=self._situation.record,
             changes=(*made, *removed),
@@ -209,7 +209,7 @@ class _Planner:
         return entities
 
     def _parent_of(self, entity_id: str) -> str | None:
-        wanted = self._wanted.get(the_entity(entity_id))
+        wanted = self._wanted.get(entity_thing(entity_id))
         if isinstance(wanted, Profile):
             return wanted.parent_id
         return self._situation.parents.get(entity_id)
@@ -218,24 +218,24 @@ class _Planner:
         """How far below its root each wanted entity will be; those in a circle count as roots."""
         depths: dict[str, int] = {}
         for wanted in self._entities():
-            way, end = way_up(wanted, self._parent_of, depths)
+            way, end = walk_up(wanted, self._parent_of, depths)
             depth = depths.get(end, -1) if end is not None else -1
             for entity_id in reversed(way):
                 depth += 1
                 depths[entity_id] = depth
         return depths
 
-    def _depths_of_the_dying(self) -> dict[str, int]:
+    def _depths_of_deleted(self) -> dict[str, int]:
         """How far each entity to delete is below the topmost of them, as the hierarchy is now."""
         above: dict[str, str] = {}
-        for entity_id in self._dying:
-            found = self._situation.actual[the_entity(entity_id)].settings
-            if isinstance(found, Profile) and found.parent_id in self._dying:
+        for entity_id in self._deleted_entities:
+            found = self._situation.actual[entity_thing(entity_id)].settings
+            if isinstance(found, Profile) and found.parent_id in self._deleted_entities:
                 above[entity_id] = found.parent_id
         depths: dict[str, int] = {}
-        for entity_id in self._dying:
+        for entity_id in self._deleted_entities:
             chain = [entity_id]
-            while chain[-1] in above and len(chain) <= len(self._dying):
+            while chain[-1] in above and len(chain) <= len(self._deleted_entities):
                 chain.append(above[chain[-1]])
             depths[entity_id] = len(chain)
         return depths
@@ -244,13 +244,13 @@ class _Planner:
 
     def _conflicts(self) -> Iterator[Conflict]:
         if not self._take_over:
-            yield from self._owned_by_others()
+            yield from self._managed_elsewhere()
         yield from self._without_parent()
-        yield from self._circles()
-        for entity_id in sorted(self._dying):
-            yield from self._attachments(entity_id)
+        yield from self._cycles()
+        for entity_id in sorted(self._deleted_entities):
+            yield from self._dependents_left(entity_id)
 
-    def _owned_by_others(self) -> Iterator[Conflict]:
+    def _managed_elsewhere(self) -> Iterator[Conflict]:
         for thing in self._wanted:
             other = self._situation.others.get(thing)
             if other is not None:
@@ -260,31 +260,31 @@ class _Planner:
     def _without_parent(self) -> Iterator[Conflict]:
         for thing, settings in self._wanted.items():
             parent = settings.parent_id if isinstance(settings, Profile) else None
-            if parent is None or the_entity(parent) in self._wanted or parent in self._situation.parents:
+            if parent is None or entity_thing(parent) in self._wanted or parent in self._situation.parents:
                 continue
             message = f"{parent}, the parent of {thing.entity_id}, does not exist; add it to entities, or create it"
             yield Conflict(thing, message, self._manifest.parent_places.get(thing.entity_id))
 
-    def _circles(self) -> Iterator[Conflict]:
+    def _cycles(self) -> Iterator[Conflict]:
         """Circles that go through entities which the manifest does not name; the reader found the others."""
         entities = self._entities()
-        for entity_id, circle in circles(entities, self._parent_of):
-            message = f"{entity_id} would become its own ancestor: {' → '.join(circle)}"
+        for entity_id, cycle in cycles(entities, self._parent_of):
+            message = f"{entity_id} would become its own ancestor: {' → '.join(cycle)}"
             yield Conflict(entities[entity_id], message, self._manifest.parent_places.get(entity_id))
 
-    def _attachments(self, entity_id: str) -> Iterator[Conflict]:
-        thing = the_entity(entity_id)
-        attached = self._situation.attached.get(entity_id, Attached())
-        children = [child for child in attached.children if self._stays_below(child, entity_id)]
+    def _dependents_left(self, entity_id: str) -> Iterator[Conflict]:
+        thing = entity_thing(entity_id)
+        dependents = self._situation.dependents.get(entity_id, Dependents())
+        children = [child for child in dependents.children if self._stays_below(child, entity_id)]
         children += [
             other.entity_id
             for other, settings in self._wanted.items()
             if isinstance(settings, Profile)
             and settings.parent_id == entity_id
-            and other.entity_id not in attached.children
+            and other.entity_id not in dependents.children
         ]
         own = {gone.resource for gone in self._deleted if gone.kind is Kind.LIMITS and gone.entity_id == entity_id}
-        limits = [resource for resource in attached.resources if resource not in own]
+        limits = [resource for resource in dependents.resources if resource not in own]
         way_out = "keep it in the manifest, remove those first, or use --keep-removed"
         if children:
             message = f"{entity_id} is no longer in the manifest but is the parent of {_some(children)}; {way_out}"
@@ -295,10 +295,10 @@ class _Planner:
 
     def _stays_below(self, child: str, parent: str) -> bool:
         """Whether an entity that is a child now will still be one."""
-        wanted = self._wanted.get(the_entity(child))
+        wanted = self._wanted.get(entity_thing(child))
         if isinstance(wanted, Profile):
             return wanted.parent_id == parent
-        return child not in self._dying
+        return child not in self._deleted_entities
 
     def _conflict(self, thing: Thing, message: str) -> Conflict:
         return Conflict(thing, message, self._manifest.places.get(thing))

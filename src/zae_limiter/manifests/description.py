@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zae_limiter.manifests.apply import Outcome
-from zae_limiter.manifests.change_plan import Action, Blueprint, Change, Conflict
+from zae_limiter.manifests.change_plan import Action, Change, ChangePlan, Conflict
 from zae_limiter.manifests.limit_syntax import format_limit
 from zae_limiter.manifests.model import Level, Manifest, Profile, Settings, Thing
 from zae_limiter.models.choices import OnUnavailable
@@ -47,22 +47,22 @@ def described_limit(limit: Limit) -> str:
     return f"{limit.name}: {refill}, capacity {limit.capacity}, burst {limit.burst}"
 
 
-def summary(blueprint: Blueprint) -> str:
+def summary(change_plan: ChangePlan) -> str:
     """A plan in one line."""
     counts = [
-        (blueprint.count(Action.CREATE), "to create"),
-        (blueprint.count(Action.UPDATE), "to update"),
-        (blueprint.count(Action.DELETE), "to delete"),
-        (len(blueprint.adopted), "to adopt as it is"),
-        (len(blueprint.released), "to let go as it is"),
-        (len(blueprint.gone), "gone already"),
+        (change_plan.count(Action.CREATE), "to create"),
+        (change_plan.count(Action.UPDATE), "to update"),
+        (change_plan.count(Action.DELETE), "to delete"),
+        (len(change_plan.adopted), "to adopt as it is"),
+        (len(change_plan.released), "to let go as it is"),
+        (len(change_plan.gone), "gone already"),
     ]
     told = [f"{count} {words}" for count, words in counts if count]
-    if not told and blueprint.unchanged:
-        return f"Nothing to change: all {blueprint.unchanged} as the manifest says."
+    if not told and change_plan.unchanged:
+        return f"Nothing to change: all {change_plan.unchanged} as the manifest says."
     if not told:
         return "Nothing to change: the manifest names nothing and manages nothing."
-    return ", ".join(told) + f"; {blueprint.unchanged} unchanged."
+    return ", ".join(told) + f"; {change_plan.unchanged} unchanged."
 
 
 def as_dict(change: Change, manifest: Manifest) -> dict[str, Any]:
@@ -101,23 +101,23 @@ def line_of(thing: Thing, manifest: Manifest) -> int | None:
     return None if place is None else place.line
 
 
-def blueprint_as_dict(blueprint: Blueprint) -> dict[str, Any]:
+def change_plan_as_dict(change_plan: ChangePlan) -> dict[str, Any]:
     """A JSON-ready description of a plan."""
     return {
-        "manifest": blueprint.manifest.name,
-        "changes": [as_dict(change, blueprint.manifest) for change in blueprint.changes],
-        "conflicts": [conflict_as_dict(conflict) for conflict in blueprint.conflicts],
-        "adopted": [thing_as_dict(thing) for thing in blueprint.adopted],
-        "released": [thing_as_dict(thing) for thing in blueprint.released],
-        "gone": [thing_as_dict(thing) for thing in blueprint.gone],
-        "unchanged": blueprint.unchanged,
-        "last_run_finished": blueprint.record.finished,
+        "manifest": change_plan.manifest.name,
+        "changes": [as_dict(change, change_plan.manifest) for change in change_plan.changes],
+        "conflicts": [conflict_as_dict(conflict) for conflict in change_plan.conflicts],
+        "adopted": [thing_as_dict(thing) for thing in change_plan.adopted],
+        "released": [thing_as_dict(thing) for thing in change_plan.released],
+        "gone": [thing_as_dict(thing) for thing in change_plan.gone],
+        "unchanged": change_plan.unchanged,
+        "last_run_finished": change_plan.record.finished,
     }
 
 
-def outcome_as_dict(blueprint: Blueprint, outcome: Outcome) -> dict[str, Any]:
+def outcome_as_dict(change_plan: ChangePlan, outcome: Outcome) -> dict[str, Any]:
     """A JSON-ready description of what was applied."""
-    manifest = blueprint.manifest
+    manifest = change_plan.manifest
     return {
         "manifest": manifest.name,
         "done": [as_dict(change, manifest) for change in outcome.done],

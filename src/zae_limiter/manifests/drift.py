@@ -8,9 +8,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from zae_limiter.manifests.change_plan import Action, plan
+from zae_limiter.manifests.change_plan import Action, plan_changes
 from zae_limiter.manifests.description import line_of, thing_as_dict
-from zae_limiter.manifests.inventory import Tell, last_event, observe, take_inventory, tell_nobody
+from zae_limiter.manifests.inventory import OnProgress, ignore_progress, last_event, read_situation, take_inventory
 from zae_limiter.manifests.model import Manifest, Settings, Thing
 from zae_limiter.repository.sync_repository import SyncRepository
 
@@ -56,12 +56,16 @@ class Drift:
 
 
 def drift(
-    repository: SyncRepository, manifest: Manifest, *, everything: bool = False, tell: Tell = tell_nobody
+    repository: SyncRepository,
+    manifest: Manifest,
+    *,
+    everything: bool = False,
+    on_progress: OnProgress = ignore_progress,
 ) -> Sequence[Drift]:
     """What is not as the manifest says; with ``everything`` also what exists and no manifest manages."""
-    situation = observe(repository, manifest, tell)
+    situation = read_situation(repository, manifest, on_progress)
     found = []
-    for change in plan(manifest, situation, take_over=True).changes:
+    for change in plan_changes(manifest, situation, take_over=True).changes:
         event = last_event(repository, change.thing) if change.managed else None
         by, at = (None, None) if event is None else (event.principal, event.timestamp)
         found.append(Drift(_OF_ACTION[change.action], change.thing, change.after, change.before, by, at))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zae_limiter.manifests.limit_syntax import format_limit
-from zae_limiter.manifests.model import SYSTEM, Kind, Level, Profile, Settings, State, the_entity
+from zae_limiter.manifests.model import SYSTEM, Kind, Level, Profile, Settings, State, entity_thing
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_RESOURCE
 
@@ -28,7 +28,7 @@ def as_document(name: str, state: State) -> dict[str, Any]:
     document: dict[str, Any] = {"manifest": name}
     system = state.get(SYSTEM)
     if isinstance(system, Level):
-        document["system"] = _without_nothing(
+        document["system"] = _without_none(
             {
                 "on_unavailable": None if system.on_unavailable is None else str(system.on_unavailable),
                 "limits": [_limit(limit) for limit in system.limits],
@@ -39,7 +39,7 @@ def as_document(name: str, state: State) -> dict[str, Any]:
         for thing, settings in sorted(state.items(), key=lambda item: item[0])
         if thing.kind is Kind.RESOURCE and isinstance(settings, Level)
     }
-    return document | _without_nothing({"resources": resources or None, "entities": _entities(state) or None})
+    return document | _without_none({"resources": resources or None, "entities": _entities(state) or None})
 
 
 def write_manifest(name: str, state: State, *, comment: str | None = None) -> str:
@@ -55,7 +55,7 @@ def _entities(state: State) -> dict[str, dict[str, Any]]:
         if thing.kind is Kind.LIMITS and isinstance(settings, Level):
             limits.setdefault(thing.entity_id, {})[thing.resource] = [_limit(limit) for limit in settings.limits]
     ids = sorted({thing.entity_id for thing in state if thing.entity_id})
-    return {entity_id: _entity(state.get(the_entity(entity_id)), limits.get(entity_id)) for entity_id in ids}
+    return {entity_id: _entity(state.get(entity_thing(entity_id)), limits.get(entity_id)) for entity_id in ids}
 
 
 def _entity(profile: Settings | None, limits: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _entity(profile: Settings | None, limits: Mapping[str, Any] | None) -> dict[
         limits = limits[DEFAULT_RESOURCE]
     if not isinstance(profile, Profile):
         return {"create": False, "limits": limits}
-    return _without_nothing(
+    return _without_none(
         {
             "name": profile.name,
             "parent": profile.parent_id,
@@ -78,7 +78,7 @@ def _limit(limit: Limit) -> str | dict[str, Any]:
     return format_limit(limit) or limit.as_dict()
 
 
-def _without_nothing(table: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
 
 

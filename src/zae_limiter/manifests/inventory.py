@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from zae_limiter.exceptions import EntityNotFoundError
-from zae_limiter.manifests.change_plan import Attached, Found, Situation
+from zae_limiter.manifests.change_plan import Dependents, Existing, Situation
 from zae_limiter.manifests.model import (
     SYSTEM,
     Kind,
@@ -14,9 +14,9 @@ from zae_limiter.manifests.model import (
     Profile,
     Settings,
     Thing,
+    entity_thing,
     limits_of,
     resource_defaults,
-    the_entity,
 )
 from zae_limiter.manifests.record_format import Record
 from zae_limiter.manifests.record_store import PAGE, all_of, children_of, load, load_others
@@ -25,26 +25,28 @@ from zae_limiter.models.reports import AuditEvent
 from zae_limiter.naming import DEFAULT_RESOURCE, is_reserved
 from zae_limiter.repository.sync_repository import SyncRepository
 
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """Told how many things have been looked at or changed, and how many there are."""
 
 
-def tell_nobody(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Nobody watches."""
 
 
-def observe(repository: SyncRepository, manifest: Manifest, tell: Tell = tell_nobody) -> Situation:
+def read_situation(
+    repository: SyncRepository, manifest: Manifest, on_progress: OnProgress = ignore_progress
+) -> Situation:
     """What a plan for this manifest needs to know."""
     record = load(repository, manifest.name)
     others = load_others(repository, manifest.name)
     concerned = [*manifest.things, *sorted(record.things - set(manifest.things))]
-    actual: dict[Thing, Found] = {}
+    actual: dict[Thing, Existing] = {}
     for number, thing in enumerate(concerned):
-        tell(number, len(concerned))
+        on_progress(number, len(concerned))
         found = find(repository, thing)
         if found is not None:
             actual[thing] = found
-    tell(len(concerned), len(concerned))
+    on_progress(len(concerned), len(concerned))
     gone = [thing for thing in actual if thing.kind is Kind.ENTITY and thing not in manifest.things]
     known = _resources_known(repository, [record, *others], manifest) if gone else set()
     return Situation(
@@ -52,20 +54,20 @@ def observe(repository: SyncRepository, manifest: Manifest, tell: Tell = tell_no
         others={thing: other.manifest for other in others for thing in other.things},
         actual=actual,
         parents=_parents_outside(repository, manifest),
-        attached={thing.entity_id: _attached(repository, thing.entity_id, known) for thing in gone},
+        dependents={thing.entity_id: _dependents_of(repository, thing.entity_id, known) for thing in gone},
     )
 
 
-def find(repository: SyncRepository, thing: Thing) -> Found | None:
+def find(repository: SyncRepository, thing: Thing) -> Existing | None:
     """What one thing is like, if it exists."""
     if thing.kind is Kind.ENTITY:
         try:
             entity = repository.get_entity(thing.entity_id)
         except EntityNotFoundError:
             return None
-        return Found(Profile.of(entity), entity.version)
+        return Existing(Profile.of(entity), entity.version)
     level = _level(repository, thing)
-    return Found(level) if level.limits or level.on_unavailable else None
+    return Existing(level) if level.limits or level.on_unavailable else None
 
 
 def take_inventory(repository: SyncRepository, more_resources: Iterable[str] = ()) -> dict[Thing, Settings]:
@@ -81,7 +83,7 @@ def take_inventory(repository: SyncRepository, more_resources: Iterable[str] = (
     for resource in all_of(repository.list_resources_with_defaults):
         found[resource_defaults(resource)] = _level(repository, resource_defaults(resource))
     for entity in all_of(repository.list_entities):
-        found[the_entity(entity.id)] = Profile.of(entity)
+        found[entity_thing(entity.id)] = Profile.of(entity)
     records = load_others(repository, "")
     resources = _resources_known(repository, records, None) | set(more_resources)
     resources |= {event.resource for event in _limit_events(repository, None) if event.resource}
@@ -123,7 +125,7 @@ def _parents_outside(repository: SyncRepository, manifest: Manifest) -> dict[str
     ahead = [settings.parent_id for settings in manifest.things.values() if isinstance(settings, Profile)]
     while ahead:
         entity_id = ahead.pop()
-        if entity_id is None or entity_id in parents or the_entity(entity_id) in manifest.things:
+        if entity_id is None or entity_id in parents or entity_thing(entity_id) in manifest.things:
             continue
         try:
             entity: Entity = repository.get_entity(entity_id)
@@ -134,7 +136,7 @@ def _parents_outside(repository: SyncRepository, manifest: Manifest) -> dict[str
     return parents
 
 
-def _attached(repository: SyncRepository, entity_id: str, known: set[str]) -> Attached:
+def _dependents_of(repository: SyncRepository, entity_id: str, known: set[str]) -> Dependents:
     children = tuple(child.id for child in children_of(repository, entity_id))
     mentioned = {event.resource for event in _limit_events(repository, entity_id) if event.resource}
     resources = tuple(
@@ -142,7 +144,7 @@ def _attached(repository: SyncRepository, entity_id: str, known: set[str]) -> At
         for resource in sorted(known | mentioned | {DEFAULT_RESOURCE})
         if repository.get_limits(entity_id, resource=resource)
     )
-    return Attached(children, resources)
+    return Dependents(children, resources)
 
 
 def _resources_known(repository: SyncRepository, records: Iterable[Record], manifest: Manifest | None) -> set[str]:

@@ -64,7 +64,7 @@ class Thing:
             case ["resource", resource]:
                 return resource_defaults(check_resource(resource))
             case ["entity", entity_id]:
-                return the_entity(check_entity_id(entity_id))
+                return entity_thing(check_entity_id(entity_id))
             case ["limits", entity_id, resource]:
                 return limits_of(check_entity_id(entity_id), check_config_resource(resource))
         raise ValidationError("thing", line, "must be system, resource NAME, entity ID or limits ID RESOURCE")
@@ -78,7 +78,7 @@ def resource_defaults(resource: str) -> Thing:
     return Thing(Kind.RESOURCE, resource=resource)
 
 
-def the_entity(entity_id: str) -> Thing:
+def entity_thing(entity_id: str) -> Thing:
     """An entity itself: its name, parent, cascade and metadata."""
     return Thing(Kind.ENTITY, entity_id)
 
@@ -170,7 +170,7 @@ class Manifest:
 ParentOf: TypeAlias = Callable[[str], str | None]
 
 
-def way_up(entity_id: str, parent_of: ParentOf, known: Container[str]) -> tuple[list[str], str | None]:
+def walk_up(entity_id: str, parent_of: ParentOf, known: Container[str]) -> tuple[list[str], str | None]:
     """An entity and its ancestors, up to one that is ``known``, or that the way itself has met: a circle.
 
     The second is where it ended; ``None`` if that was a root.
@@ -183,11 +183,11 @@ def way_up(entity_id: str, parent_of: ParentOf, known: Container[str]) -> tuple[
     return list(way), step
 
 
-def circles(entity_ids: Iterable[str], parent_of: ParentOf) -> Iterator[tuple[str, list[str]]]:
+def cycles(entity_ids: Iterable[str], parent_of: ParentOf) -> Iterator[tuple[str, list[str]]]:
     """Every circle above some entities, once: from whom it was met, and its entities, the first again at the end."""
     seen: set[str] = set()
     for entity_id in entity_ids:
-        way, end = way_up(entity_id, parent_of, seen)
+        way, end = walk_up(entity_id, parent_of, seen)
         if end is not None and end in way:
             yield entity_id, [*way[way.index(end) :], end]
         seen.update(way)

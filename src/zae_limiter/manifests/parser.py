@@ -19,14 +19,14 @@ from zae_limiter.manifests.model import (
     Profile,
     Settings,
     Thing,
-    circles,
+    cycles,
+    entity_thing,
     limits_of,
     resource_defaults,
-    the_entity,
 )
 from zae_limiter.manifests.problems import ManifestError, Problem, shown
-from zae_limiter.manifests.value_parser import LevelReader
-from zae_limiter.manifests.yaml_nodes import Listing, Node, Table, parse
+from zae_limiter.manifests.value_parser import ValueParser
+from zae_limiter.manifests.yaml_nodes import MappingNode, Node, SequenceNode, parse
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.naming import (
     DEFAULT_RESOURCE,
@@ -55,7 +55,7 @@ def read_manifest(content: bytes | str, source: str = "manifest") -> Manifest:
     """The manifest in a file. ``source`` is how messages call the file."""
     problems: list[Problem] = []
     root = parse(content, problems)
-    reader = _Reader(problems)
+    reader = _ManifestParser(problems)
     if root is None and not problems:
         problems.append(Problem(Place(1, 1), "is empty; a manifest begins with a line like manifest: NAME"))
     name, namespace = reader.read(root) if root is not None else (None, None)
@@ -71,7 +71,7 @@ def check_manifest_name(value: object) -> str:
     return value
 
 
-class _Reader(LevelReader):
+class _ManifestParser(ValueParser):
     """Walks through the tree once and collects things and problems."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -92,12 +92,12 @@ class _Reader(LevelReader):
             self._resource(place, resource, node)
         for place, entity_id, node in self._section(top, "entities"):
             self._entity(place, entity_id, node)
-        self._refuse_circles()
+        self._refuse_cycles()
         return name, namespace
 
     # Sections
 
-    def _header(self, top: Table) -> str | None:
+    def _header(self, top: MappingNode) -> str | None:
         version = top.entries.get("version")
         if version is not None and self.whole_number(version[1], "version") not in (None, FORMAT_VERSION):
             self.problem(version[1].place, f"version must be {FORMAT_VERSION}, the only one there is so far")
@@ -107,7 +107,7 @@ class _Reader(LevelReader):
             return None
         return self._checked(top.entries["manifest"][1], "manifest", check_manifest_name)
 
-    def _system(self, top: Table) -> None:
+    def _system(self, top: MappingNode) -> None:
         if "system" not in top.entries:
             return
         place, node = top.entries["system"]
@@ -128,7 +128,7 @@ class _Reader(LevelReader):
             return
         if not self.valid(place, name, check_resource):
             return
-        if isinstance(node, Table) and set(node.entries) == {"limits"}:
+        if isinstance(node, MappingNode) and set(node.entries) == {"limits"}:
             self.problem(node.place, f"write the limits of {name} as a list, without the word limits")
             return
         limits = self.limits(node, f"limits of {name}")
@@ -141,8 +141,8 @@ class _Reader(LevelReader):
         if is_reserved(entity_id):
             self.problem(place, f"{shown(entity_id)} is reserved for the records of manifests; choose another id")
             return
-        if self.is_nothing(node):
-            self._found(the_entity(entity_id), place, Profile())
+        if self.is_empty(node):
+            self._found(entity_thing(entity_id), place, Profile())
             return
         table = self.table(node, f"entity {entity_id}", ENTITY_KEYS)
         if table is None:
@@ -152,18 +152,18 @@ class _Reader(LevelReader):
         if create is False:
             self._refuse_profile(place, entity_id, table)
         else:
-            self._found(the_entity(entity_id), place, self._profile(entity_id, table))
+            self._found(entity_thing(entity_id), place, self._profile(entity_id, table))
         for resource, (where, level) in levels.items():
             self._found(limits_of(entity_id, resource), where, level)
 
-    def _entity_limits(self, entity_id: str, table: Table) -> dict[str, tuple[Place, Level]]:
+    def _entity_limits(self, entity_id: str, table: MappingNode) -> dict[str, tuple[Place, Level]]:
         if "limits" not in table.entries:
             return {}
         place, node = table.entries["limits"]
         by_resource: dict[str, tuple[Place, Node]] = {}
-        if isinstance(node, Listing):
+        if isinstance(node, SequenceNode):
             by_resource = {DEFAULT_RESOURCE: (place, node)}
-        elif isinstance(node, Table):
+        elif isinstance(node, MappingNode):
             by_resource = node.entries
         else:
             self.wrong_shape(node, f"limits of {entity_id}", "a list, or a mapping of resources to lists")
@@ -175,7 +175,7 @@ class _Reader(LevelReader):
                     found[resource] = where, Level(limits)
         return found
 
-    def _profile(self, entity_id: str, table: Table) -> Profile:
+    def _profile(self, entity_id: str, table: MappingNode) -> Profile:
         name = self._optional(table, "name", lambda node: self._checked(node, "name", check_display_name))
         parent = self._optional(table, "parent", lambda node: self._checked(node, "parent", check_entity_id))
         cascade = self._optional(table, "cascade", lambda node: self.flag(node, "cascade"))
@@ -186,14 +186,14 @@ class _Reader(LevelReader):
                 self.problem(self.parent_places[entity_id], f"{parent} keeps a record; it cannot be a parent")
         return Profile(name, parent, bool(cascade), metadata or {})
 
-    def _refuse_profile(self, place: Place, entity_id: str, table: Table) -> None:
+    def _refuse_profile(self, place: Place, entity_id: str, table: MappingNode) -> None:
         """With ``create: false`` an entity is somebody else's: only its limits are managed."""
         for key in PROFILE_KEYS:
             if key in table.entries:
                 message = f"{key} cannot be managed with create: false, which leaves the entity to others; remove one"
                 self.problem(table.entries[key][0], message)
-        limits = table.entries.get("limits", (place, Table(place)))[1]
-        if isinstance(limits, Table) and not limits.entries:
+        limits = table.entries.get("limits", (place, MappingNode(place)))[1]
+        if isinstance(limits, MappingNode) and not limits.entries:
             self.problem(place, f"{entity_id} has create: false and no limits, so there is nothing to manage")
 
     # Values
@@ -221,16 +221,16 @@ class _Reader(LevelReader):
         text = self.text(node, what)
         return text if text is not None and self.valid(node.place, text, check) else None
 
-    def _optional(self, table: Table, key: str, read: Callable[[Node], Value | None]) -> Value | None:
+    def _optional(self, table: MappingNode, key: str, read: Callable[[Node], Value | None]) -> Value | None:
         """What a key says; one that says nothing is as good as none."""
-        if key not in table.entries or self.is_nothing(table.entries[key][1]):
+        if key not in table.entries or self.is_empty(table.entries[key][1]):
             return None
         return read(table.entries[key][1])
 
     # Structure
 
-    def _section(self, top: Table, key: str) -> Iterator[tuple[Place, str, Node]]:
-        if key in top.entries and not self.is_nothing(top.entries[key][1]):
+    def _section(self, top: MappingNode, key: str) -> Iterator[tuple[Place, str, Node]]:
+        if key in top.entries and not self.is_empty(top.entries[key][1]):
             section = self.table(top.entries[key][1], key)
             if section is not None:
                 for name, (place, node) in section.entries.items():
@@ -240,13 +240,13 @@ class _Reader(LevelReader):
         self.things[thing] = settings
         self.places[thing] = place
 
-    def _refuse_circles(self) -> None:
+    def _refuse_cycles(self) -> None:
         """An entity that would be its own ancestor, as far as the manifest itself says so."""
         parents = {
             thing.entity_id: settings.parent_id
             for thing, settings in self.things.items()
             if isinstance(settings, Profile)
         }
-        for _, circle in circles(parents, parents.get):
-            message = f"{circle[0]} would be its own ancestor: {' → '.join(circle[:8])}"
-            self.problem(self.parent_places[circle[0]], message + (" → …" if len(circle) > 8 else ""))
+        for _, cycle in cycles(parents, parents.get):
+            message = f"{cycle[0]} would be its own ancestor: {' → '.join(cycle[:8])}"
+            self.problem(self.parent_places[cycle[0]], message + (" → …" if len(cycle) > 8 else ""))

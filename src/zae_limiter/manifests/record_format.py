@@ -73,7 +73,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StoredRecord:
     """A record as entities: the head's metadata, and the metadata of each page by its id."""
 
     head: Mapping[str, str]
@@ -90,7 +90,7 @@ def manifest_of(head_id: str) -> str:
     return head_id.removeprefix(RECORD_PREFIX)
 
 
-def written(record: Record) -> Written:
+def stored_form(record: Record) -> StoredRecord:
     """A record in the form it is stored in, for the version after ``record.version``."""
     state = {
         "format": FORMAT,
@@ -101,7 +101,7 @@ def written(record: Record) -> Written:
         state["by"] = record.by
     entries = list(_packed(map(str, sorted(record.things))))
     if len(entries) <= ENTRIES:
-        return Written(state | _numbered(entries), {})
+        return StoredRecord(state | _numbered(entries), {})
     generation = (record.version or 0) + 1
     pages: dict[str, Mapping[str, str]] = {}
     for start in range(0, len(entries), ENTRIES):
@@ -110,7 +110,7 @@ def written(record: Record) -> Written:
         pages[f"{head_id_of(record.manifest)}:{generation}-{digest}"] = {"format": FORMAT} | _numbered(content)
     prefix = f"{head_id_of(record.manifest)}:"
     references = list(_packed(f"{_PAGE}{page_id.removeprefix(prefix)}" for page_id in pages))
-    return Written(state | _numbered(references), pages)
+    return StoredRecord(state | _numbered(references), pages)
 
 
 def pages_named_by(head: Entity) -> list[str]:

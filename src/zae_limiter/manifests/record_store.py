@@ -21,7 +21,7 @@ from zae_limiter.manifests.record_format import (
     manifest_of,
     pages_named_by,
     read_record,
-    written,
+    stored_form,
 )
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.reports import Page
@@ -34,7 +34,7 @@ TRIES = 5
 PAGE = 500
 
 
-class AppliedMeanwhile(ZAELimiterError):
+class AppliedConcurrently(ZAELimiterError):
     """Somebody else applied the same manifest at the same time."""
 
     def __init__(self, manifest: str) -> None:
@@ -67,17 +67,17 @@ def load_others(repository: SyncRepository, manifest: str) -> list[Record]:
 def save(repository: SyncRepository, record: Record, principal: str | None) -> Record:
     """Replace the record of which ``record.version`` was read; with its new version.
 
-    Raises :class:`AppliedMeanwhile` if there is another version by now.
+    Raises :class:`AppliedConcurrently` if there is another version by now.
     """
     try:
         if record.version is None:
             head = _create_head(repository, record, principal)
-            if not written(record).pages:
+            if not stored_form(record).pages:
                 return replace(record, version=head.version)
             record = replace(record, version=head.version)
         return _update_head(repository, record, principal)
     except (EntityChangedError, EntityExistsError, EntityNotFoundError):
-        raise AppliedMeanwhile(record.manifest) from None
+        raise AppliedConcurrently(record.manifest) from None
 
 
 def children_of(repository: SyncRepository, parent_id: str) -> list[Entity]:
@@ -100,9 +100,9 @@ def _create_head(repository: SyncRepository, record: Record, principal: str | No
     """The first head of a manifest: with the whole record if it fits, else with an empty one."""
     with suppress(EntityExistsError):
         repository.create_entity(RECORDS_ID, name="what manifests manage", principal=principal)
-    content = written(record)
+    content = stored_form(record)
     if content.pages:
-        content = written(replace(record, things=frozenset(), finished=False))
+        content = stored_form(replace(record, things=frozenset(), finished=False))
     return repository.create_entity(
         head_id_of(record.manifest),
         name=f"what manifest {record.manifest} manages",
@@ -114,7 +114,7 @@ def _create_head(repository: SyncRepository, record: Record, principal: str | No
 
 def _update_head(repository: SyncRepository, record: Record, principal: str | None) -> Record:
     head_id = head_id_of(record.manifest)
-    content = written(record)
+    content = stored_form(record)
     for page_id, metadata in content.pages.items():
         with suppress(EntityExistsError):
             repository.create_entity(page_id, parent_id=head_id, metadata=metadata, principal=principal)

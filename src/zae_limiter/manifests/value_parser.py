@@ -9,7 +9,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.manifests.limit_syntax import EXAMPLES, parse_limit
 from zae_limiter.manifests.model import Place
 from zae_limiter.manifests.problems import Problem, shown, suggestion
-from zae_limiter.manifests.yaml_nodes import Listing, Node, Refused, Scalar, Table, kind_of
+from zae_limiter.manifests.yaml_nodes import MappingNode, Node, RefusedNode, ScalarNode, SequenceNode, kind_of
 from zae_limiter.models.limit import MAX_LIMITS, Limit
 
 LIMIT_KEYS = ("name", "capacity", "refill_amount", "refill_period_seconds", "burst")
@@ -17,10 +17,10 @@ NEEDED_LIMIT_KEYS = LIMIT_KEYS[:-1]
 
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})").fullmatch
 
-_CALLED = {Scalar: "a single value", Listing: "a list", Table: "a mapping"}
+_CALLED = {ScalarNode: "a single value", SequenceNode: "a list", MappingNode: "a mapping"}
 
 
-class LevelReader:
+class ValueParser:
     """What every part of a manifest is read with. Each method reports what is wrong and then returns ``None``."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -42,13 +42,13 @@ class LevelReader:
 
     # Values
 
-    def is_nothing(self, node: Node) -> bool:
+    def is_empty(self, node: Node) -> bool:
         """Whether there is a key, but nothing behind it."""
-        return isinstance(node, Scalar) and kind_of(node) == "nothing"
+        return isinstance(node, ScalarNode) and kind_of(node) == "nothing"
 
     def text(self, node: Node, what: str) -> str | None:
         """A text. What YAML takes for something else needs quotes."""
-        if not isinstance(node, Scalar):
+        if not isinstance(node, ScalarNode):
             self.wrong_shape(node, what, "a text")
             return None
         kind = kind_of(node)
@@ -62,7 +62,7 @@ class LevelReader:
 
     def flag(self, node: Node, what: str) -> bool | None:
         """True or false."""
-        if not isinstance(node, Scalar):
+        if not isinstance(node, ScalarNode):
             self.wrong_shape(node, what, "true or false")
             return None
         if kind_of(node) != "yes or no":
@@ -72,7 +72,7 @@ class LevelReader:
 
     def whole_number(self, node: Node, what: str) -> int | None:
         """A whole number in plain digits."""
-        if not isinstance(node, Scalar):
+        if not isinstance(node, ScalarNode):
             self.wrong_shape(node, what, "a whole number")
             return None
         if kind_of(node) != "whole number" or not _DECIMAL(node.text):
@@ -84,9 +84,9 @@ class LevelReader:
             return None
         return int(node.text)
 
-    def table(self, node: Node, what: str, known: Sequence[str] | None = None) -> Table | None:
+    def table(self, node: Node, what: str, known: Sequence[str] | None = None) -> MappingNode | None:
         """Keys and values, with no key but the known ones."""
-        if not isinstance(node, Table):
+        if not isinstance(node, MappingNode):
             keys = f" with the keys {', '.join(known)}" if known else ""
             self.wrong_shape(node, what, f"a mapping{keys}")
             return None
@@ -99,7 +99,7 @@ class LevelReader:
 
     def limits(self, node: Node, what: str) -> tuple[Limit, ...] | None:
         """The limits of one level: at least one, not too many, each name once."""
-        if not isinstance(node, Listing):
+        if not isinstance(node, SequenceNode):
             self.wrong_shape(node, what, "a list like [rpm:100, tpm:10000]")
             return None
         if not node.items:
@@ -117,9 +117,9 @@ class LevelReader:
         return tuple(found.values())
 
     def _limit(self, node: Node) -> Limit | None:
-        if isinstance(node, Table):
+        if isinstance(node, MappingNode):
             return self._limit_in_full(node)
-        if not isinstance(node, Scalar):
+        if not isinstance(node, ScalarNode):
             self.wrong_shape(node, "a limit", f"{EXAMPLES}, or a mapping with the keys {', '.join(LIMIT_KEYS)}")
             return None
         try:
@@ -128,7 +128,7 @@ class LevelReader:
             self.problem(node.place, f"limit {shown(node.text)} {error.reason}")
             return None
 
-    def _limit_in_full(self, node: Table) -> Limit | None:
+    def _limit_in_full(self, node: MappingNode) -> Limit | None:
         short = self._written_as_mapping(node)
         if short is not None:
             self.problem(node.place, f"a space made this a mapping; write {short}")
@@ -143,7 +143,7 @@ class LevelReader:
         numbers = {
             key: self.whole_number(node.entries[key][1], key)
             for key in LIMIT_KEYS[1:]
-            if key in node.entries and not (key == "burst" and self.is_nothing(node.entries[key][1]))
+            if key in node.entries and not (key == "burst" and self.is_empty(node.entries[key][1]))
         }
         if len(self._problems) > before or name is None:
             return None
@@ -154,12 +154,12 @@ class LevelReader:
             self.problem(place, f"{error.field} {error.reason}")
             return None
 
-    def _written_as_mapping(self, node: Table) -> str | None:
+    def _written_as_mapping(self, node: MappingNode) -> str | None:
         """``- rpm: 100`` is a mapping to YAML; what was meant."""
         if len(node.entries) != 1:
             return None
         [(name, (_, value))] = node.entries.items()
-        if name in LIMIT_KEYS or not isinstance(value, Scalar):
+        if name in LIMIT_KEYS or not isinstance(value, ScalarNode):
             return None
         word = f"{name}:{value.text}"
         try:
@@ -170,10 +170,10 @@ class LevelReader:
 
     def wrong_shape(self, node: Node, what: str, wanted: str) -> None:
         """It is a list where a text should be, or the like."""
-        if not isinstance(node, Refused):
+        if not isinstance(node, RefusedNode):
             self.problem(node.place, f"{what} must be {wanted}, not {self._called(node)}")
 
     def _called(self, node: Node) -> str:
-        if self.is_nothing(node):
+        if self.is_empty(node):
             return "empty"
-        return shown(node.text) if isinstance(node, Scalar) else _CALLED[type(node)]
+        return shown(node.text) if isinstance(node, ScalarNode) else _CALLED[type(node)]

@@ -45,7 +45,7 @@ _KINDS: tuple[tuple[ScalarKind, re.Pattern[str]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarNode:
     """A word, a number, a text."""
 
     place: Place
@@ -54,7 +54,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class SequenceNode:
     """A list."""
 
     place: Place
@@ -62,7 +62,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MappingNode:
     """Keys and values, in their order."""
 
     place: Place
@@ -70,16 +70,16 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedNode:
     """Stands where something was that is not let in; it has been reported already."""
 
     place: Place
 
 
-Node: TypeAlias = Scalar | Listing | Table | Refused
+Node: TypeAlias = ScalarNode | SequenceNode | MappingNode | RefusedNode
 
 
-def kind_of(scalar: Scalar) -> ScalarKind:
+def kind_of(scalar: ScalarNode) -> ScalarKind:
     """What a scalar is: quoted ones are text, others what YAML 1.2 takes them for."""
     if scalar.quoted:
         return "text"
@@ -93,7 +93,7 @@ def parse(content: bytes | str, problems: list[Problem]) -> Node | None:
         try:
             return _Builder(problems).document(yaml.parse(text, Loader=Parser))
         except yaml.MarkedYAMLError as error:
-            raise _explained(error, text) from None
+            raise _explain(error, text) from None
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             raise _Unusable(Place(1, 1), f"is not YAML: {shown(str(error))}") from None
     except _Unusable as error:
@@ -129,33 +129,33 @@ class _Builder:
             raise _Unusable(place, f"is nested deeper than {MOST_DEPTH} levels, which no manifest is")
         if isinstance(event, yaml.AliasEvent):
             return self._refuse(place, f"aliases (*{str(event.anchor)[:40]}) are not allowed; write it out")
-        strange = self._strangeness(event)
+        strange = self._unsupported(event)
         if isinstance(event, yaml.ScalarEvent):
-            node: Node = Scalar(place, event.value, quoted=event.style not in (None, ""))
+            node: Node = ScalarNode(place, event.value, quoted=event.style not in (None, ""))
         elif isinstance(event, yaml.SequenceStartEvent):
-            node = self._listing(place, events, depth)
+            node = self._sequence(place, events, depth)
         else:
-            node = self._table(place, events, depth)
+            node = self._mapping(place, events, depth)
         return self._refuse(place, strange) if strange else node
 
-    def _listing(self, place: Place, events: Iterator[yaml.Event], depth: int) -> Listing:
-        listing = Listing(place)
+    def _sequence(self, place: Place, events: Iterator[yaml.Event], depth: int) -> SequenceNode:
+        listing = SequenceNode(place)
         for event in events:
             if isinstance(event, yaml.SequenceEndEvent):
                 break
             listing.items.append(self._node(event, events, depth + 1))
         return listing
 
-    def _table(self, place: Place, events: Iterator[yaml.Event], depth: int) -> Table:
-        table = Table(place)
+    def _mapping(self, place: Place, events: Iterator[yaml.Event], depth: int) -> MappingNode:
+        table = MappingNode(place)
         for event in events:
             if isinstance(event, yaml.MappingEndEvent):
                 break
             key = self._node(event, events, depth + 1)
             value = self._node(next(events), events, depth + 1)
-            if isinstance(key, Refused):
+            if isinstance(key, RefusedNode):
                 continue
-            if not isinstance(key, Scalar):
+            if not isinstance(key, ScalarNode):
                 self._refuse(key.place, "a key must be a word, not a list or a mapping")
             elif key.text in table.entries:
                 first = table.entries[key.text][0].line
@@ -164,16 +164,16 @@ class _Builder:
                 table.entries[key.text] = key.place, value
         return table
 
-    def _strangeness(self, event: Any) -> str | None:
+    def _unsupported(self, event: Any) -> str | None:
         if event.anchor is not None:
             return f"anchors (&{event.anchor[:40]}) are not allowed; write it out where it is needed"
         if event.tag is not None:
             return f"tags ({shown(event.tag)}) are not allowed; remove it"
         return None
 
-    def _refuse(self, place: Place, message: str) -> Refused:
+    def _refuse(self, place: Place, message: str) -> RefusedNode:
         self._problems.append(Problem(place, message))
-        return Refused(place)
+        return RefusedNode(place)
 
 
 def _start(event: Any) -> Place:
@@ -196,7 +196,7 @@ def _readable(content: bytes | str) -> str:
     return text
 
 
-def _explained(error: yaml.MarkedYAMLError, text: str) -> _Unusable:
+def _explain(error: yaml.MarkedYAMLError, text: str) -> _Unusable:
     """What the parser says, and the usual cause where there is one."""
     mark = error.problem_mark or error.context_mark
     problem = (error.problem or error.context or "it cannot be parsed").strip()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.migrations.table_migration import PAGE, Migrating, Report, Told
+from zae_limiter.migrations.table_migration import PAGE, OnProgress, Report, TableMigration
 from zae_limiter.running.clocks import Clock, machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.errors import asking_of
@@ -25,15 +25,16 @@ def migrate(
     url: str | None = None,
     *,
     dry_run: bool = False,
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
     clock: Clock = machine_clock,
     from_layout: int | None = None,
     page: int = PAGE,
 ) -> Report:
     """Bring the table of a ``dynamodb://`` URL to today's layout; what was found and done.
 
-    It may be ended at any time and run again: it continues where it was. ``dry_run`` only counts. ``told`` is called
-    with a ``Progress`` after every page. ``from_layout`` looks for data of an older layout than the table says it has.
+    It may be ended at any time and run again: it continues where it was. ``dry_run`` only counts. ``on_progress`` is
+    called with a ``Progress`` after every page. ``from_layout`` looks for data of an older layout than the table says
+    it has.
 
     A table that has today's layout stays open meanwhile, and its clients may go on.
 
@@ -44,16 +45,23 @@ def migrate(
     """
     store = open_store(url, deadline=DEADLINE_S, config_cache_ttl=0, options={})
     try:
-        return migrate_store(store, dry_run=dry_run, told=told, clock=clock, from_layout=from_layout, page=page)
+        return migrate_store(
+            store, dry_run=dry_run, on_progress=on_progress, clock=clock, from_layout=from_layout, page=page
+        )
     finally:
         store.close()
+
+
+def is_migratable(store: Any) -> bool:
+    """Whether an open store is one that :func:`migrate_store` migrates: a DynamoDB table."""
+    return asking_of(store) is not None
 
 
 def migrate_store(
     store: Any,
     *,
     dry_run: bool = False,
-    told: Told | None = None,
+    on_progress: OnProgress | None = None,
     clock: Clock = machine_clock,
     from_layout: int | None = None,
     page: int = PAGE,
@@ -62,6 +70,6 @@ def migrate_store(
     asking = asking_of(store)
     if asking is None:
         raise ValidationError("url", repr(store), "must be a dynamodb:// table; other stores migrate by themselves")
-    migrating = Migrating(asking, told=told, page=page)
-    plan = migrating.look(from_layout=from_layout) if dry_run else migrating.migrate(from_layout=from_layout)
+    migration = TableMigration(asking, on_progress=on_progress, page=page)
+    plan = migration.survey(from_layout=from_layout) if dry_run else migration.migrate(from_layout=from_layout)
     return SyncDriver(clock, store.perform).run(plan)

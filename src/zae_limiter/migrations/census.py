@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from zae_limiter.migrations.item_kinds import Kind, kind_of
 from zae_limiter.migrations.old_buckets import (
-    Held,
+    BucketSums,
     Unreadable,
     composite_bucket,
-    held_by,
-    held_by_image,
     separate_limit,
+    sums_of,
+    sums_of_current,
 )
 from zae_limiter.migrations.old_records import old_config, old_entity, usage_item
 from zae_limiter.stores.dynamodb.items import BrokenItem, config_of, image_of
@@ -81,7 +81,7 @@ def census_of(items: Iterable[Item], at: int) -> Census:
         count += 1
         kind = kind_of(item)
         try:
-            thing, number, held = _told_by(kind, item, at)
+            thing, number, held = _measured(kind, item, at)
         except (Unreadable, BrokenItem, KeyError, TypeError, ValueError):
             unreadable += 1
             continue
@@ -93,14 +93,14 @@ def census_of(items: Iterable[Item], at: int) -> Census:
     return Census(count, old, there, consumed, missing, unreadable)
 
 
-def _told_by(kind: Kind, item: Item, at: int) -> tuple[str | None, int, Held]:
-    nothing = Held()
+def _measured(kind: Kind, item: Item, at: int) -> tuple[str | None, int, BucketSums]:
+    nothing = BucketSums()
     if kind is Kind.OLD_LIMIT:
-        held = held_by([separate_limit(item, at)], at)
+        held = sums_of([separate_limit(item, at)], at)
     elif kind is Kind.OLD_BUCKET:
-        held = held_by(composite_bucket(item, at).balances.values(), at)
+        held = sums_of(composite_bucket(item, at).balances.values(), at)
     elif kind is Kind.BUCKET:
-        held = held_by_image(image_of(item), at)
+        held = sums_of_current(image_of(item), at)
     elif kind in (Kind.OLD_ENTITY, Kind.ENTITY):
         if kind is Kind.OLD_ENTITY:
             old_entity(item)
@@ -119,29 +119,29 @@ def _told_by(kind: Kind, item: Item, at: int) -> tuple[str | None, int, Held]:
     return LIMITS, held.limits, held
 
 
-class Verdict(NamedTuple):
+class Comparison(NamedTuple):
     """Whether a table holds what it held before. ``expired`` limits went away by themselves meanwhile."""
 
-    complaints: tuple[str, ...]
+    mismatches: tuple[str, ...]
     expired: int = 0
 
 
-def verdict(before: Census, after: Census, joined: Mapping[str, int], kinds: Iterable[Kind]) -> Verdict:
+def compare(before: Census, after: Census, joined: Mapping[str, int], kinds: Iterable[Kind]) -> Comparison:
     """Compare a table before and after its migration."""
-    complaints = []
+    mismatches = []
     left = {kind: after.old[kind] for kind in kinds if after.old.get(kind)}
     if left:
         kept = ", ".join(f"{count:,} of kind {str(kind)!r}" for kind, count in left.items())
-        complaints.append(
+        mismatches.append(
             f"items of the old layout were written meanwhile ({kept}); stop the clients that do, and migrate again"
         )
     lost = {thing: before.there.get(thing, 0) - joined.get(thing, 0) - after.there.get(thing, 0) for thing in THINGS}
     sums = (before.consumed - after.consumed, before.missing - after.missing)
     expired = lost.pop(LIMITS)
     if expired < 0 or (expired == 0 and sums != (0, 0)) or min(sums) < 0:
-        complaints.append(
+        mismatches.append(
             f"the buckets do not add up: {-expired:+,} limits, {-sums[0]:+,} millitokens counted, "
             f"{-sums[1]:+,} missing"
         )
-    complaints += [f"{count:,} {thing} are gone" for thing, count in lost.items() if count > 0]
-    return Verdict(tuple(complaints), max(expired, 0))
+    mismatches += [f"{count:,} {thing} are gone" for thing, count in lost.items() if count > 0]
+    return Comparison(tuple(mismatches), max(expired, 0))

@@ -37,26 +37,26 @@ class Position(NamedTuple):
     converted: int = 0
 
 
-class Saved(NamedTuple):
+class Checkpoint(NamedTuple):
     """A position as the table has it, and how many things became one on the way there."""
 
     position: Position
     joined: Mapping[str, int]
 
 
-def load(asking: Asking, until: Window) -> Plan[Saved | None]:
+def load(asking: Asking, until: Window) -> Plan[Checkpoint | None]:
     """The position of a migration that is under way."""
     item = yield from asking.get(CHECKPOINT_KEY, until)
-    return None if item is None else saved_in(item)
+    return None if item is None else checkpoint_in(item)
 
 
 @decoder("the position of a migration")
-def saved_in(item: Item) -> Saved:
+def checkpoint_in(item: Item) -> Checkpoint:
     """A position from its item. Raises ``BrokenItem``."""
     fields = decode_item(item)
     after = fields.get("after")
     joined = {thing: fields[f"joined_{thing}"] for thing in THINGS if f"joined_{thing}" in fields}
-    return Saved(
+    return Checkpoint(
         Position(
             fields["before_layout"],
             fields["at"],

@@ -228,7 +228,7 @@ def joined_item(bucket: OldBucket, existing: Item, at: int, *, nonce: str) -> di
 # What is the same before and after
 
 
-class Held(NamedTuple):
+class BucketSums(NamedTuple):
     """What a bucket holds, whatever its layout: its limits, what they counted, and what they lack to be full."""
 
     limits: int = 0
@@ -236,17 +236,17 @@ class Held(NamedTuple):
     missing: int = 0
 
 
-def held_by(balances: Iterable[OldBalance], at: int) -> Held:
+def sums_of(balances: Iterable[OldBalance], at: int) -> BucketSums:
     """What an old bucket holds."""
     known = list(balances)
-    return Held(len(known), sum(balance.tc for balance in known), sum(balance.missing(at) for balance in known))
+    return BucketSums(len(known), sum(balance.tc for balance in known), sum(balance.missing(at) for balance in known))
 
 
-def held_by_image(image: Image, at: int) -> Held:
+def sums_of_current(image: Image, at: int) -> BucketSums:
     """What a bucket of today holds."""
     moment = max(at, image.rf)
     balances = image.balances.values()
-    return Held(
+    return BucketSums(
         len(balances),
         sum(balance.tc for balance in balances),
         sum(balance.bx - refill_bucket(balance, moment) for balance in balances),

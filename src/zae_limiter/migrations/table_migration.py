@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from zae_limiter.exceptions import VersionError
-from zae_limiter.migrations.census import Census, census_of, verdict
-from zae_limiter.migrations.conversions import Bench
+from zae_limiter.migrations.census import Census, census_of, compare
+from zae_limiter.migrations.conversions import MigrationContext
 from zae_limiter.migrations.history import Conversion, Migration, migrations_from
 from zae_limiter.migrations.item_kinds import Kind, kind_of
 from zae_limiter.migrations.migration_checkpoint import (
@@ -83,7 +83,7 @@ class Progress(NamedTuple):
         return f"{self.title}: {doing}, {self.seen:,} items seen, {self.converted:,} converted"
 
 
-class Done(NamedTuple):
+class MigrationResult(NamedTuple):
     """What one migration did: how many items it converted, and what the table held before and after."""
 
     migration: Migration
@@ -100,28 +100,30 @@ class Report(NamedTuple):
     before_layout: int
     after_layout: int
     census: Census
-    done: tuple[Done, ...]
+    done: tuple[MigrationResult, ...]
     unreadable: tuple[str, ...]
+    current_layout: int = LAYOUT
+    """The layout that this version of the library uses."""
 
 
-Told = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
-class Migrating:
+class TableMigration:
     """The migrations of one table."""
 
-    def __init__(self, asking: Asking, *, told: Told | None = None, page: int = PAGE) -> None:
+    def __init__(self, asking: Asking, *, on_progress: OnProgress | None = None, page: int = PAGE) -> None:
         self.asking = asking
         self._namespaces = Namespaces(asking)
         self._table = Table(asking, self._namespaces)
-        self._told = told or (lambda progress: None)
+        self._on_progress = on_progress or (lambda progress: None)
         self._page = page
         self._run = asking.marks.token()
         self._in_use = False
         self._unreadable: dict[str, None] = {}
 
     @verb
-    def look(self, *, from_layout: int | None = None) -> Plan[Report]:
+    def survey(self, *, from_layout: int | None = None) -> Plan[Report]:
         """What a migration would find. Nothing is written."""
         layout = min((yield from self._layout()), from_layout or LAYOUT)
         at = yield from READ_CLOCK
@@ -131,7 +133,7 @@ class Migrating:
             items, after = yield from self._scan(after)
             census += census_of(items, at)
             self._note_unreadable(items, at)
-            self._told(Progress("what there is", SURVEY, census.items, total, 0))
+            self._on_progress(Progress("what there is", SURVEY, census.items, total, 0))
             if after is None:
                 return Report(self.asking.table, layout, layout, census, (), tuple(self._unreadable))
 
@@ -141,9 +143,9 @@ class Migrating:
         found = yield from self._layout()
         self._in_use = found == LAYOUT
         layout = min(found, from_layout or LAYOUT)
-        done: list[Done] = []
+        done: list[MigrationResult] = []
         for migration in migrations_from(layout):
-            done.append((yield from self._do(migration)))
+            done.append((yield from self._run_one(migration)))
         census = done[0].before if done else Census()
         return Report(self.asking.table, layout, LAYOUT, census, tuple(done), tuple(self._unreadable))
 
@@ -169,18 +171,18 @@ class Migrating:
 
     # One migration
 
-    def _do(self, migration: Migration) -> Plan[Done]:
+    def _run_one(self, migration: Migration) -> Plan[MigrationResult]:
         position = yield from self._begin(migration)
         namespace = yield from persist(
             self.asking, lambda until: self._namespaces.register(DEFAULT_NAMESPACE, None, position.at, until)
         )
-        bench = Bench(self.asking, CHECKPOINT_KEY, namespace.id, position.at)
+        context = MigrationContext(self.asking, CHECKPOINT_KEY, namespace.id, position.at)
         total = position.before.items or (yield from self._size())
         while True:
             items, after = yield from self._scan(position.after)
-            position = yield from self._page_done(migration, bench, position, items)
+            position = yield from self._process_page(migration, context, position, items)
             position = position._replace(after=after, seen=position.seen + len(items))
-            self._told(Progress(migration.title, position.phase, position.seen, total, position.converted))
+            self._on_progress(Progress(migration.title, position.phase, position.seen, total, position.converted))
             if after is None:
                 if position.phase == VERIFY:
                     return (yield from self._finish(migration, position))
@@ -217,18 +219,18 @@ class Migrating:
             write = update(table, key, EXISTING, sets=marked)
         yield from commit(self.asking, [write], until)
 
-    def _finish(self, migration: Migration, position: Position) -> Plan[Done]:
+    def _finish(self, migration: Migration, position: Position) -> Plan[MigrationResult]:
         """Compare, and name the next layout."""
         until = yield from self.asking.window()
         saved = yield from load(self.asking, until)
         joined = {} if saved is None else saved.joined
         before = position.verified if self._in_use else position.before
-        found = verdict(before, position.verified, {} if self._in_use else joined, migration.conversions)
-        if found.complaints:
-            yield from self._start_again(until)
-            raise VersionError(f"table {self.asking.table!r} is not migrated: {'; '.join(found.complaints)}")
+        found = compare(before, position.verified, {} if self._in_use else joined, migration.conversions)
+        if found.mismatches:
+            yield from self._discard_checkpoint(until)
+            raise VersionError(f"table {self.asking.table!r} is not migrated: {'; '.join(found.mismatches)}")
         yield from self._name_layout(migration, position, until)
-        return Done(migration, position.converted, position.before, position.verified, found.expired)
+        return MigrationResult(migration, position.converted, position.before, position.verified, found.expired)
 
     def _name_layout(self, migration: Migration, position: Position, until: Window) -> Plan[None]:
         """The table has the next layout. What follows from there follows at the same moment of bucket time."""
@@ -244,7 +246,7 @@ class Migrating:
         except Overtaken:
             raise VersionError(f"somebody else has taken over the migration of {self.asking.table!r}") from None
 
-    def _start_again(self, until: Window) -> Plan[None]:
+    def _discard_checkpoint(self, until: Window) -> Plan[None]:
         """Forget how far it came: the next run counts and converts what is there by then."""
         with suppress(Overtaken):
             yield from commit(self.asking, [removal(self.asking, self._run)], until)
@@ -260,26 +262,26 @@ class Migrating:
         last = reply.get("LastEvaluatedKey")
         return reply.get("Items", ()), None if last is None else key_of(last)
 
-    def _page_done(
-        self, migration: Migration, bench: Bench, position: Position, items: Sequence[Item]
+    def _process_page(
+        self, migration: Migration, context: MigrationContext, position: Position, items: Sequence[Item]
     ) -> Plan[Position]:
         if position.phase == SURVEY:
-            self._note_unreadable(items, bench.at)
-            return position._replace(before=position.before + census_of(items, bench.at))
+            self._note_unreadable(items, context.at)
+            return position._replace(before=position.before + census_of(items, context.at))
         if position.phase == VERIFY:
-            return position._replace(verified=position.verified + census_of(items, bench.at))
+            return position._replace(verified=position.verified + census_of(items, context.at))
         converted = position.converted
         for kind, convert in migration.conversions.items():
             some = list(_one_of_each(item for item in items if kind_of(item) is kind))
             for start in range(0, len(some), STEPS_AT_ONCE):
-                steps = [self._step(bench, convert, item) for item in some[start : start + STEPS_AT_ONCE]]
+                steps = [self._step(context, convert, item) for item in some[start : start + STEPS_AT_ONCE]]
                 converted += sum((yield from side_by_side(steps)))
-                self._told(Progress(migration.title, CONVERT, position.seen, position.before.items, converted))
+                self._on_progress(Progress(migration.title, CONVERT, position.seen, position.before.items, converted))
         return position._replace(converted=converted)
 
-    def _step(self, bench: Bench, convert: Conversion, item: Item) -> Plan[int]:
+    def _step(self, context: MigrationContext, convert: Conversion, item: Item) -> Plan[int]:
         try:
-            return (yield from convert(bench, item))
+            return (yield from convert(context, item))
         except (Unreadable, BrokenItem):
             return 0
 

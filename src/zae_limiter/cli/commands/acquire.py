@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter.cli.error_messages import EXIT_DENIED, complain
-from zae_limiter.cli.options import on_store, parse_limits, wrong_usage
-from zae_limiter.cli.session import Session, leave, note
+from zae_limiter.cli.error_messages import EXIT_DENIED, print_error
+from zae_limiter.cli.options import as_usage_error, on_store, parse_limits
+from zae_limiter.cli.session import Session, exit_with, note
 
 if TYPE_CHECKING:
-    from zae_limiter.lease.sync_lease import SyncLease
-    from zae_limiter.models.limit import Limit
+    from zae_limiter import Limit, SyncLease
 
 COMMAND = "zae_limiter.command"
 
@@ -87,10 +86,10 @@ def command(
     back; if it is interrupted too. It may say what it really used by writing lines like tpm=420 to the file that
     $ZAEL_SETTLE names.
     """
+    from zae_limiter import RateLimitExceeded
     from zae_limiter.cli.argument_parsers import parse_amounts
-    from zae_limiter.exceptions import RateLimitExceeded
 
-    with wrong_usage():
+    with as_usage_error():
         wanted = parse_amounts(amounts)
     if not wanted:
         raise click.UsageError("say what to take: name=amount, like rpm=1")
@@ -109,7 +108,7 @@ def command(
         from zae_limiter.cli.views.grants import denied_document
 
         session.say(denied_document(entity_id, resource, error), "")
-        leave(EXIT_DENIED)
+        exit_with(EXIT_DENIED)
 
 
 def lease_for(
@@ -145,37 +144,37 @@ def take(session: Session, entity_id: str, resource: str, lease: SyncLease) -> N
         note("the store is unavailable: let through, uncounted")
     session.answer(
         granted_document(entity_id, resource, lease),
-        lambda: granted_picture(session.paper, lease.statuses),
+        lambda: granted_picture(session.output, lease.statuses),
     )
 
 
 def run_under(lease: SyncLease, words: list[str]) -> None:
     """Run a command while the lease is held, and end as it does."""
-    from zae_limiter.cli.leased_command import Errand, Failed
+    from zae_limiter.cli.leased_command import CommandFailed, LeasedCommand
 
-    errand = Errand(words)
-    with errand.signals():
+    command_run = LeasedCommand(words)
+    with command_run.signals():
         try:
             with lease:
-                _run_and_settle(lease, errand)
-        except Failed as failure:
+                _run_and_settle(lease, command_run)
+        except CommandFailed as failure:
             if failure.reason is not None:
-                complain(failure.reason)
-            leave(failure.code)
+                print_error(failure.reason)
+            exit_with(failure.code)
 
 
-def _run_and_settle(lease: SyncLease, errand: Any) -> None:
-    from zae_limiter.cli.leased_command import SETTLE_VARIABLE, settle_file, settled
-    from zae_limiter.exceptions import ZAELimiterError
+def _run_and_settle(lease: SyncLease, command_run: Any) -> None:
+    from zae_limiter import ZAELimiterError
+    from zae_limiter.cli.leased_command import SETTLE_VARIABLE, settle_file, settled_amounts
 
     if lease.degraded:
         note("the store is unavailable: running uncounted")
     with settle_file() as path:
         try:
-            errand.run({SETTLE_VARIABLE: str(path)})
+            command_run.run({SETTLE_VARIABLE: str(path)})
         finally:
             try:
-                used = settled(path)
+                used = settled_amounts(path)
                 if used:
                     lease.settle(**used)
             except ZAELimiterError as error:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from zae_limiter.cli.argument_parsers import parse_pairs
-from zae_limiter.cli.options import answering
+from zae_limiter.cli.options import without_store
 from zae_limiter.cli.session import Session
 
 PART = click.FloatRange(0, 1)
@@ -55,7 +55,7 @@ Examples:
     metavar="NAME=USD",
     help="A price of your region or contract; --json lists their names.",
 )
-@answering
+@without_store
 def command(session: Session, prices: dict[str, str], **load: Any) -> None:
     """Compute what a load on DynamoDB costs in a month.
 
@@ -65,4 +65,4 @@ def command(session: Session, prices: dict[str, str], **load: Any) -> None:
     from zae_limiter.cli.views.monthly_bill import bill_document, bill_picture, load_of, prices_of
 
     asked, price = load_of(load), prices_of(prices)
-    session.answer(bill_document(asked, price), lambda: bill_picture(session.paper, asked, price))
+    session.answer(bill_document(asked, price), lambda: bill_picture(session.output, asked, price))

@@ -63,7 +63,7 @@ def command(
     parameters = template_parameters(name, given, role_name_format, policy_name_format, more)
     if dry_run:
         changes = session.stacks.preview(name, parameters, tags)
-        session.answer(changes_document(name, changes), lambda: changes_picture(session.paper, name, changes))
+        session.answer(changes_document(name, changes), lambda: changes_picture(session.output, name, changes))
         return
     with rollout_screen(f"deploying {name}") as listener:
         done = session.stacks.deploy(name, parameters, tags, listener, wait=wait, adopt_table=adopt_table)

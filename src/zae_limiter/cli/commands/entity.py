@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zae_limiter.cli.commands.entity_limits import delete_limits, get_limits, set_limits
-from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import confirm, on_store, principal_option, stop_option, wrong_usage, yes_option
+from zae_limiter.cli.group import OrderedGroup
+from zae_limiter.cli.options import as_usage_error, confirm, list_limit_option, on_store, principal_option, yes_option
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.models.entity import Entity
+    from zae_limiter import Entity
 
 
 @click.group(
     "entity",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Examples:
   zae-limiter entity create key-1 --parent acme --cascade
@@ -59,7 +59,7 @@ def create(
     from zae_limiter.cli.argument_parsers import parse_notes
     from zae_limiter.cli.views.entities import entity_document
 
-    with wrong_usage():
+    with as_usage_error():
         metadata = parse_notes(notes)
     entity = session.limiter.create_entity(
         entity_id,
@@ -95,7 +95,7 @@ def show(session: Session, entity_id: str) -> None:
     limits = limiter.get_limits(entity_id)
     session.answer(
         shown_entity_document(entity, ancestors, limits),
-        lambda: entity_picture(session.paper, entity, ancestors, limits),
+        lambda: entity_picture(session.output, entity, ancestors, limits),
     )
 
 
@@ -145,7 +145,7 @@ def update(
         changes["parent_id"] = parent
     if cascade is not None:
         changes["cascade"] = cascade
-    with wrong_usage():
+    with as_usage_error():
         added = parse_notes(notes)
     if added or removed:
         before = session.limiter.get_entity(entity_id)
@@ -172,7 +172,7 @@ Examples:
 )
 @click.option("--with-limits", is_flag=True, help="Only those that have limits of their own, with these.")
 @click.option("--resource", metavar="RESOURCE", help="With --with-limits: limits for this resource.")
-@stop_option
+@list_limit_option
 @on_store
 def list_entities(session: Session, with_limits: bool, resource: str | None, most: int | None) -> None:
     """List the entities that were created, by id."""
@@ -245,7 +245,7 @@ def tree(session: Session, entity_id: str | None) -> None:
     if entity_id is not None:
         nodes = walk([limiter.get_entity(entity_id)], children)
     else:
-        with session.patience("reading the entities"):
+        with session.progress("reading the entities"):
             nodes = forest(Pages(lambda size, cursor: limiter.list_entities(limit=size, cursor=cursor)).items())
     if session.as_json:
         for piece in streamed("entities", map(node_document, nodes), lambda: False):
@@ -253,10 +253,10 @@ def tree(session: Session, entity_id: str | None) -> None:
         return
     drawn = False
     for node in nodes:
-        session.paper.show(branch(node))
+        session.output.show(branch(node))
         drawn = True
     if not drawn:
-        session.paper.show("no entities were created in this namespace")
+        session.output.show("no entities were created in this namespace")
 
 
 @command.command(
@@ -277,7 +277,7 @@ def delete(session: Session, entity_id: str, yes: bool, principal: str | None) -
     Its usage and audit trail stay until they expire. An entity that has children is refused.
     """
     confirm(f"Delete {entity_id}, its buckets and its limits?", yes)
-    with session.patience(f"deleting {entity_id}"):
+    with session.progress(f"deleting {entity_id}"):
         session.limiter.delete_entity(entity_id, principal=principal)
     session.say({"entity_id": entity_id, "deleted": True}, f"deleted {entity_id}")
 

@@ -10,9 +10,8 @@ from zae_limiter.cli.options import on_store
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
+    from zae_limiter import Limit, SyncRateLimiter
     from zae_limiter.cli.views.explanation import Explanation, Leg
-    from zae_limiter.limiter.sync_limiter import SyncRateLimiter
-    from zae_limiter.models.limit import Limit
 
 MOST_LEGS = 1_000
 """Where the walk up a hierarchy that changes underneath ends at the latest."""
@@ -37,15 +36,15 @@ def command(session: Session, entity_id: str, resource: str) -> None:
     """
     from zae_limiter.cli.views.explanation import explanation_document, explanation_picture
 
-    with session.patience(f"explaining {entity_id}"):
+    with session.progress(f"explaining {entity_id}"):
         explanation = explain(session.limiter, entity_id, resource)
-    session.answer(explanation_document(explanation), lambda: explanation_picture(session.paper, explanation))
+    session.answer(explanation_document(explanation), lambda: explanation_picture(session.output, explanation))
 
 
 def explain(limiter: SyncRateLimiter, entity_id: str, resource: str) -> Explanation:
     """Read what decides over an acquire."""
+    from zae_limiter import EntityNotFoundError
     from zae_limiter.cli.views.explanation import Explanation
-    from zae_limiter.exceptions import EntityNotFoundError
 
     system, on_unavailable = limiter.get_system_defaults()
     legs: list[Leg] = []

@@ -23,5 +23,5 @@ def command(session: CloudSession) -> None:
     found = session.stacks.list()
     session.answer(
         {"deployments": [deployment_document(each) for each in found]},
-        lambda: deployments_picture(session.paper, found),
+        lambda: deployments_picture(session.output, found),
     )

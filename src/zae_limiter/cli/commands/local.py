@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import answering, wrong_usage
-from zae_limiter.cli.session import Session, leave, note
+from zae_limiter.cli.group import OrderedGroup
+from zae_limiter.cli.options import as_usage_error, without_store
+from zae_limiter.cli.session import Session, exit_with, note
 from zae_limiter.naming import check_stack_name
 
 
 @click.group(
     "local",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Examples:
   zae-limiter local up --name my-app
@@ -61,7 +61,7 @@ Examples:
     metavar="PROGRAM",
     help="A ministack command that is there already, instead of installing one.",
 )
-@answering
+@without_store
 def up(
     session: Session, name: str, port: int | None, keep: bool, data_dir: Path | None, ministack: str | None
 ) -> None:
@@ -73,7 +73,7 @@ def up(
     from zae_limiter.cli.local_screen import local_screen, up_in_words
     from zae_limiter.infra.local_cloud import LocalCloud, as_document
 
-    with wrong_usage():
+    with as_usage_error():
         check_stack_name(name)
     cloud = LocalCloud()
     with local_screen(f"bringing {name} up") as on_event:
@@ -89,7 +89,7 @@ Examples:
   zae-limiter local status --json | jq -r '.deployments[0].url'
 """,
 )
-@answering
+@without_store
 def status(session: Session) -> None:
     """Whether it runs, where, and what is in it.
 
@@ -103,7 +103,7 @@ def status(session: Session) -> None:
     found = cloud.status()
     session.say(status_document(found, cloud.home.log), status_in_words(found, cloud.home.log))
     if not found.healthy:
-        leave(EXIT_ERROR)
+        exit_with(EXIT_ERROR)
 
 
 @command.command(
@@ -143,7 +143,7 @@ Examples:
 """,
 )
 @click.option("--discard", is_flag=True, help="Throw its data away; otherwise the next one goes on with it.")
-@answering
+@without_store
 def down(session: Session, discard: bool) -> None:
     """End it. Its data stays for the next time."""
     from zae_limiter.infra.local_cloud import LocalCloud

@@ -33,15 +33,14 @@ def command(session: Session, dry_run: bool, from_layout: int | None, yes: bool)
     afterwards, and only if it adds up is the table used.
     """
     from zae_limiter.cli.migration_screen import migration_document, migration_screen, report_in_words
-    from zae_limiter.migrations import migrate_store
-    from zae_limiter.stores.dynamodb.errors import asking_of
+    from zae_limiter.migrations import is_migratable, migrate_store
 
-    if asking_of(session.store) is None:
+    if not is_migratable(session.store):
         raise click.UsageError("only dynamodb:// tables are migrated; other stores see to it themselves")
     if not dry_run:
         confirm("Migrate this table? All its clients have to be stopped by now.", yes)
-    with migration_screen() as told:
+    with migration_screen() as on_progress:
         report = migrate_store(
-            session.store, dry_run=dry_run, told=told, clock=session.now_ms, from_layout=from_layout
+            session.store, dry_run=dry_run, on_progress=on_progress, clock=session.now_ms, from_layout=from_layout
         )
     session.say(migration_document(report, dry_run=dry_run), report_in_words(report, dry_run=dry_run))

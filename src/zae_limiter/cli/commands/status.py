@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.cloud_session import CloudSession, check_name, place_options
+from zae_limiter.cli.cloud_session import CloudSession, check_name, region_options
 from zae_limiter.cli.error_messages import EXIT_ERROR
 from zae_limiter.cli.options import on_store
-from zae_limiter.cli.session import Session, leave
+from zae_limiter.cli.session import Session, exit_with
 
 
 @click.command(
@@ -23,7 +23,7 @@ Examples:
 @click.argument("entity_id", metavar="ENTITY", required=False)
 @click.argument("resource", required=False)
 @click.option("--name", callback=check_name, metavar="STACK", help="How this deployment does, instead of an entity.")
-@place_options
+@region_options
 @on_store
 @click.pass_context
 def command(
@@ -45,7 +45,7 @@ def command(
         raise click.UsageError("name an ENTITY, or a deployment with --name")
     if name is not None:
         cloud = CloudSession(
-            region, endpoint_url, profile, as_json=session.as_json, surroundings=context.find_root().obj
+            region, endpoint_url, profile, as_json=session.as_json, dependencies=context.find_root().obj
         )
         context.call_on_close(cloud.close)
         show_deployment(cloud, name)
@@ -54,7 +54,7 @@ def command(
 
     assert entity_id is not None
     status = session.limiter.get_status(entity_id, resource)
-    session.answer(status_document(status), lambda: status_picture([status], session.paper.width))
+    session.answer(status_document(status), lambda: status_picture([status], session.output.width))
 
 
 def show_deployment(cloud: CloudSession, name: str) -> None:
@@ -64,6 +64,6 @@ def show_deployment(cloud: CloudSession, name: str) -> None:
 
     health = cloud.stacks.health(name)
     url = cloud.stacks.url(health.deployment.table)
-    cloud.answer(health_document(health, url), lambda: health_picture(cloud.paper, health, url))
+    cloud.answer(health_document(health, url), lambda: health_picture(cloud.output, health, url))
     if health.grade is Grade.BROKEN:
-        leave(EXIT_ERROR)
+        exit_with(EXIT_ERROR)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.group import InOrder
+from zae_limiter.cli.group import OrderedGroup
 from zae_limiter.cli.options import confirm, limits_option, on_store, principal_option, propagate_option, yes_option
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.models.limit import Limit
+    from zae_limiter import Limit
 
 
 @click.group(
     "system",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Example:
   zae-limiter system get-defaults
@@ -52,7 +52,7 @@ def set_defaults(
     principal: str | None,
 ) -> None:
     """Replace the limits of the system."""
-    with session.patience("setting the limits of the system"):
+    with session.progress("setting the limits of the system"):
         session.limiter.set_system_defaults(
             limits, on_unavailable=on_unavailable, principal=principal, propagate=propagate
         )
@@ -88,7 +88,7 @@ Example:
 def delete_defaults(session: Session, yes: bool, propagate: bool, principal: str | None) -> None:
     """Remove the limits and the policy of the system."""
     confirm("Remove the limits of the system?", yes)
-    with session.patience("removing the limits of the system"):
+    with session.progress("removing the limits of the system"):
         session.limiter.delete_system_defaults(principal=principal, propagate=propagate)
     session.say({"limits": [], "on_unavailable": None}, "the system has no limits now")
 
@@ -106,7 +106,7 @@ def show(session: Session) -> None:
         lambda: (
             Group(
                 Text.assemble(("everybody on everything", "bold")),
-                limits_table(session.paper, limits),
+                limits_table(session.output, limits),
                 Text(f"while the store is unavailable: {policy or 'block, as nothing was set'}", style="dim"),
             )
             if limits

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from zae_limiter import VersionError
 from zae_limiter.cli.cloud_session import CloudSession, name_option, on_cloud
 from zae_limiter.cli.options import confirm, yes_option
-from zae_limiter.exceptions import VersionError
 
 
 @click.command(
@@ -31,17 +31,17 @@ def command(session: CloudSession, name: str, yes: bool) -> None:
     from zae_limiter.cli.rollout_screen import rollout_screen
     from zae_limiter.cli.views.deployments import deployment_document
 
-    standing = session.stacks.standing(name)
-    if standing.layout is not None and standing.layout > standing.own_layout:
-        raise VersionError(standing.advice[0])
-    if standing.layout is not None and not standing.usable:
+    compatibility = session.stacks.compatibility(name)
+    if compatibility.layout is not None and compatibility.layout > compatibility.own_layout:
+        raise VersionError(compatibility.advice[0])
+    if compatibility.layout is not None and not compatibility.usable:
         confirm(f"Migrate the table of {name}? All its clients have to be stopped by now.", yes)
     with rollout_screen(f"upgrading {name}") as listener:
         done = session.stacks.upgrade_stack(name, listener)
-    with migration_screen() as told:
-        migrated = session.stacks.upgrade_table(done.deployment.table, told)
+    with migration_screen() as on_progress:
+        migrated = session.stacks.upgrade_table(done.deployment.table, on_progress)
     changed = done.changed or migrated
-    words = f"{name} is at version {standing.own_version}"
+    words = f"{name} is at version {compatibility.own_version}"
     session.say(
         {**deployment_document(done.deployment), "url": done.url, "changed": changed, "complete": done.complete},
         words if changed else f"{words} already, nothing changed",

@@ -38,12 +38,12 @@ def command(
 
     Without a terminal it prints a line per bucket and look; with --json, a document per line and look.
     """
-    from zae_limiter.cli.watch_screen import screen_for
+    from zae_limiter.cli.watch_screen import watch_screen
 
     looks = 0
     pause = threading.Event()
     try:
-        with screen_for(session, interval) as show:
+        with watch_screen(session, interval) as show:
             while looks != count:
                 if looks:
                     pause.wait(interval)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
-class Habit:
+class CallProfile:
     """What the callers of one key are like. Pairs are ranges."""
 
     key: str
@@ -31,12 +31,12 @@ class Habit:
     """Seconds such a caller waits."""
 
 
-HABITS = (
-    Habit("key-web", 8, (200, 700), (0.3, 1.1), (0.25, 0.6), patient=0.3),
-    Habit("key-app", 8, (150, 500), (0.5, 1.3), (0.15, 0.5), patient=1.0),
-    Habit("key-noisy", 8, (1_500, 6_000), (0.5, 1.0), (0.02, 0.06), failing=0.0),
-    Habit("key-agent", 6, (300, 900), (0.5, 6.0), (0.1, 0.4), failing=0.12, patient=0.4),
-    Habit("key-index", 6, (100, 400), (0.8, 1.0), (0.1, 0.3), failing=0.03, patient=0.5),
+CALL_PROFILES = (
+    CallProfile("key-web", 8, (200, 700), (0.3, 1.1), (0.25, 0.6), patient=0.3),
+    CallProfile("key-app", 8, (150, 500), (0.5, 1.3), (0.15, 0.5), patient=1.0),
+    CallProfile("key-noisy", 8, (1_500, 6_000), (0.5, 1.0), (0.02, 0.06), failing=0.0),
+    CallProfile("key-agent", 6, (300, 900), (0.5, 6.0), (0.1, 0.4), failing=0.12, patient=0.4),
+    CallProfile("key-index", 6, (100, 400), (0.8, 1.0), (0.1, 0.3), failing=0.03, patient=0.5),
 )
 
 WORK_SECONDS = (0.03, 0.09)
@@ -46,7 +46,7 @@ WORK_SECONDS = (0.03, 0.09)
 class Caller(NamedTuple):
     """One caller: its habits, and where its choices come from."""
 
-    habit: Habit
+    profile: CallProfile
     seed: int
 
 
@@ -61,21 +61,21 @@ class Call(NamedTuple):
     pause: float
 
 
-def hire(seed: int, groups: int) -> list[list[Caller]]:
+def assign_callers(seed: int, groups: int) -> list[list[Caller]]:
     """Everybody, dealt out so that every group has callers of every key."""
     rng = Random(seed)
-    everybody = [Caller(habit, rng.getrandbits(64)) for habit in HABITS for _ in range(habit.callers)]
+    everybody = [Caller(profile, rng.getrandbits(64)) for profile in CALL_PROFILES for _ in range(profile.callers)]
     return [everybody[group::groups] for group in range(groups)]
 
 
-def next_call(habit: Habit, rng: Random) -> Call:
+def next_call(profile: CallProfile, rng: Random) -> Call:
     """What a caller does next."""
-    estimate = rng.randint(*habit.estimate)
+    estimate = rng.randint(*profile.estimate)
     return Call(
         estimate=estimate,
-        cost=round(estimate * rng.uniform(*habit.factor)),
+        cost=round(estimate * rng.uniform(*profile.factor)),
         work_seconds=rng.uniform(*WORK_SECONDS),
-        fails=rng.random() < habit.failing,
-        timeout=habit.patience if rng.random() < habit.patient else 0,
-        pause=rng.uniform(*habit.pause),
+        fails=rng.random() < profile.failing,
+        timeout=profile.patience if rng.random() < profile.patient else 0,
+        pause=rng.uniform(*profile.pause),
     )

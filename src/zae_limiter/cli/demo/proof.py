@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from zae_limiter import Limit
 from zae_limiter.cli.demo.scenario import BucketId, Reading
 from zae_limiter.cli.demo.tally import Tally
-from zae_limiter.models.limit import Limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,13 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from zae_limiter.cli.demo.call_profiles import hire
+from zae_limiter import RateLimiter, WindowType
+from zae_limiter.cli.demo.call_profiles import assign_callers
 from zae_limiter.cli.demo.proof import prove
 from zae_limiter.cli.demo.scenario import RESOURCE_OF, BucketId, Place, build_world, read_levels, survey
 from zae_limiter.cli.demo.screen import Moment, screen
 from zae_limiter.cli.demo.summary import SUMMARY_COLUMNS, Outcome, summary
 from zae_limiter.cli.demo.workers import ProcessWorkers, TaskWorkers, Workers
-from zae_limiter.limiter.limiter import RateLimiter
-from zae_limiter.models.choices import WindowType
 from zae_limiter.running.clocks import machine_clock
 
 FRAME_SECONDS = 0.1
@@ -51,7 +50,7 @@ def run(settings: Settings) -> bool:
         sys.stdout.reconfigure(errors="replace")  # an output without these characters still gets the words
     console = Console(highlight=False)
     with embedded_store() if settings.url is None else nullcontext(settings.url) as url:
-        outcome = asyncio.run(perform(url, settings, console))
+        outcome = asyncio.run(run_demo(url, settings, console))
     # A narrow terminal wraps the tables, which is better than numbers cut in half.
     console.width = max(console.width, SUMMARY_COLUMNS)
     console.print(summary(outcome, console.width))
@@ -66,7 +65,7 @@ def embedded_store() -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Production:
+class DemoRun:
     """Everything a run needs once its store is open."""
 
     title: str
@@ -76,22 +75,22 @@ class Production:
     workers: Workers
 
 
-async def perform(url: str, settings: Settings, console: Console) -> Outcome:
+async def run_demo(url: str, settings: Settings, console: Console) -> Outcome:
     """Build the world, let the callers call, and look at what happened."""
-    async with stage(url) as limiter:
-        production = await prepare(url, settings, limiter)
-        workers = production.workers
+    async with demo_namespace(url) as limiter:
+        demo = await prepare(url, settings, limiter)
+        workers = demo.workers
         try:
             with console.status("gathering the callers"):
                 await workers.gather()
-            console.print(production.title, style="bold")
+            console.print(demo.title, style="bold")
             # Before the first call: no bucket exists yet, so none can have refilled for longer than this.
             started_ms = machine_clock()
             workers.begin()
             with screen(console) as show:
-                stopped_early = await watch(production, show)
+                stopped_early = await watch(demo, show)
                 tally = await workers.finish()
-                readings = await read_levels(limiter, production.places)
+                readings = await read_levels(limiter, demo.places)
                 elapsed_ms = machine_clock() - started_ms
                 if show is not None:
                     show(Moment(elapsed_ms / 1000, settings.seconds, readings, tally, over=True))
@@ -107,7 +106,7 @@ async def perform(url: str, settings: Settings, console: Console) -> Outcome:
 
 
 @asynccontextmanager
-async def stage(url: str) -> AsyncIterator[RateLimiter]:
+async def demo_namespace(url: str) -> AsyncIterator[RateLimiter]:
     """A limiter in a namespace that has the world in it, and that is gone afterwards."""
     namespace = f"demo-{token_hex(4)}"
     async with await RateLimiter.open(url, namespace=namespace) as limiter:
@@ -120,9 +119,9 @@ async def stage(url: str) -> AsyncIterator[RateLimiter]:
             await limiter.repository.purge_namespace(namespace)
 
 
-async def prepare(url: str, settings: Settings, limiter: RateLimiter) -> Production:
+async def prepare(url: str, settings: Settings, limiter: RateLimiter) -> DemoRun:
     """Survey the world and employ the kind of workers that this store can be shared by."""
-    groups = hire(settings.seed, settings.workers)
+    groups = assign_callers(settings.seed, settings.workers)
     workers: Workers
     if url.startswith(MEMORY):
         workers, one, several = TaskWorkers(limiter, groups), "task group", "task groups"
@@ -130,7 +129,7 @@ async def prepare(url: str, settings: Settings, limiter: RateLimiter) -> Product
         workers = ProcessWorkers(url, limiter.repository.namespace, groups)
         one, several = "process", "processes"
     kind = one if len(groups) == 1 else several
-    return Production(
+    return DemoRun(
         title=f"{sum(map(len, groups))} callers in {len(groups)} {kind} share one {url.partition(':')[0]} store "
         f"for {settings.seconds:g} s, seed {settings.seed}",
         seconds=settings.seconds,
@@ -140,19 +139,19 @@ async def prepare(url: str, settings: Settings, limiter: RateLimiter) -> Product
     )
 
 
-async def watch(production: Production, show: Callable[[Moment], None] | None) -> bool:
+async def watch(demo: DemoRun, show: Callable[[Moment], None] | None) -> bool:
     """Show how it goes until the time is over; whether Ctrl-C ended it before."""
     timer = asyncio.get_running_loop().time
     began = timer()
     stop = asyncio.Event()
     with on_interrupt(stop.set):
-        while (elapsed := timer() - began) < production.seconds and not stop.is_set():
-            tally = production.workers.tally()
+        while (elapsed := timer() - began) < demo.seconds and not stop.is_set():
+            tally = demo.workers.tally()
             if show is not None:
-                readings = await read_levels(production.limiter, production.places)
-                show(Moment(elapsed, production.seconds, readings, tally))
+                readings = await read_levels(demo.limiter, demo.places)
+                show(Moment(elapsed, demo.seconds, readings, tally))
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), min(FRAME_SECONDS, production.seconds - elapsed))
+                await asyncio.wait_for(stop.wait(), min(FRAME_SECONDS, demo.seconds - elapsed))
     return stop.is_set()
 
 

@@ -17,9 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from zae_limiter.limiter.limiter import RateLimiter
-from zae_limiter.models.limit import Limit
-from zae_limiter.models.status import BucketStatus, LimitLevel
+from zae_limiter import BucketStatus, Limit, LimitLevel, RateLimiter
 
 CHAT_MODEL = "gpt-4"
 EMBEDDER = "embed"
@@ -46,7 +44,7 @@ RESOURCE_OF = {
 """What each key calls."""
 
 
-def terms(rpm: int, tpm: int, *, burst_seconds: int) -> tuple[Limit, Limit]:
+def rpm_and_tpm(rpm: int, tpm: int, *, burst_seconds: int) -> tuple[Limit, Limit]:
     """Requests and tokens per minute; a bucket holds as much as comes back in ``burst_seconds``."""
     return (
         Limit.per_minute("rpm", rpm, burst=rpm * burst_seconds // 60),
@@ -54,13 +52,13 @@ def terms(rpm: int, tpm: int, *, burst_seconds: int) -> tuple[Limit, Limit]:
     )
 
 
-SYSTEM_LIMITS = terms(900, 240_000, burst_seconds=3)
-MODEL_LIMITS = terms(900, 360_000, burst_seconds=2)
-ORGANISATION_LIMITS = terms(3_000, 840_000, burst_seconds=2)
+SYSTEM_LIMITS = rpm_and_tpm(900, 240_000, burst_seconds=3)
+MODEL_LIMITS = rpm_and_tpm(900, 360_000, burst_seconds=2)
+ORGANISATION_LIMITS = rpm_and_tpm(3_000, 840_000, burst_seconds=2)
 OWN_LIMITS = {
-    "chat": terms(1_500, 600_000, burst_seconds=2),
-    "search": terms(1_200, 480_000, burst_seconds=2),
-    "key-noisy": terms(240, 60_000, burst_seconds=4),
+    "chat": rpm_and_tpm(1_500, 600_000, burst_seconds=2),
+    "search": rpm_and_tpm(1_200, 480_000, burst_seconds=2),
+    "key-noisy": rpm_and_tpm(240, 60_000, burst_seconds=4),
 }
 """Limits of one entity on the chat model."""
 

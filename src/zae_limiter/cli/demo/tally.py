@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from zae_limiter import RateLimitExceeded
 from zae_limiter.cli.demo.scenario import BucketId
-from zae_limiter.exceptions import RateLimitExceeded
 
 
 class Ending(StrEnum):

@@ -36,7 +36,7 @@ class SafeConsole(Console):
                 yield segment._replace(text=shown(segment.text))
 
 
-class Paper:
+class Output:
     """A console, and how wide pictures on it should be."""
 
     def __init__(self, console: Console) -> None:
@@ -61,14 +61,14 @@ def picture_width(console: Console) -> int:
     return min(max(wide, PICTURE_COLUMNS[0]), PICTURE_COLUMNS[-1])
 
 
-def stdout() -> Paper:
+def stdout() -> Output:
     """Where answers go."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an output without these characters still gets the words
     console = SafeConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
         console.width = UNBOUNDED
-    return Paper(console)
+    return Output(console)
 
 
 def spaced(pictures: Sequence[RenderableType]) -> Group:

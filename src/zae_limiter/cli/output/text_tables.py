@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from zae_limiter.cli.output.console import Paper, shown
+from zae_limiter.cli.output.console import Output, shown
 
 Cell: TypeAlias = str | Text
 Row: TypeAlias = Sequence[Cell]
@@ -31,7 +31,7 @@ class Column(NamedTuple):
     style: str = ""
 
 
-def print_rows(paper: Paper, columns: Sequence[Column], pages: Iterable[Sequence[Row]]) -> bool:
+def print_rows(output: Output, columns: Sequence[Column], pages: Iterable[Sequence[Row]]) -> bool:
     """Print every page as it comes; whether there were any rows."""
     widths = [0] * len(columns)
     began = False
@@ -40,16 +40,16 @@ def print_rows(paper: Paper, columns: Sequence[Column], pages: Iterable[Sequence
             continue
         cells = [[_text(cell) for cell in row] for row in rows]
         widths = [max(known, *wanted) for known, *wanted in zip(widths, *map(_lengths, cells), strict=True)]
-        paper.show(_table(columns, cells, _fitted(columns, widths, paper), heading=not began))
+        output.show(_table(columns, cells, _fitted(columns, widths, output), heading=not began))
         began = True
     return began
 
 
-def table(paper: Paper, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+def table(output: Output, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     """A table as a picture."""
     cells = [[_text(cell) for cell in row] for row in rows]
     widths = [max(wanted, default=0) for wanted in zip(*map(_lengths, cells), strict=True)] or [0] * len(columns)
-    return _table(columns, cells, _fitted(columns, widths, paper), heading=True)
+    return _table(columns, cells, _fitted(columns, widths, output), heading=True)
 
 
 def ruled(*, heading: bool = True) -> Table:
@@ -76,9 +76,9 @@ def fitting(natural: Sequence[int], shrinkable: Sequence[bool], room: int) -> li
     return widths
 
 
-def _fitted(columns: Sequence[Column], widths: Sequence[int], paper: Paper) -> list[int]:
+def _fitted(columns: Sequence[Column], widths: Sequence[int], output: Output) -> list[int]:
     wanted = [max(len(column.heading), width) for column, width in zip(columns, widths, strict=True)]
-    return fitting(wanted, [not (column.numbers or column.rigid) for column in columns], paper.console.width)
+    return fitting(wanted, [not (column.numbers or column.rigid) for column in columns], output.console.width)
 
 
 def _table(

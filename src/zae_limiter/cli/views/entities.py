@@ -8,13 +8,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.output.console import Paper, shown
+from zae_limiter import Entity, Limit, NamespaceInfo
+from zae_limiter.cli.output.console import Output, shown
 from zae_limiter.cli.output.text_tables import Column, Row
 from zae_limiter.cli.views.formats import NOTHING, iso, moment
 from zae_limiter.cli.views.limits import limits_table
-from zae_limiter.models.entity import Entity
-from zae_limiter.models.limit import Limit
-from zae_limiter.models.reports import NamespaceInfo
 
 COLUMNS = (
     Column("entity"),
@@ -61,7 +59,9 @@ def shown_entity_document(entity: Entity, ancestors: Sequence[str], limits: Sequ
     }
 
 
-def entity_picture(paper: Paper, entity: Entity, ancestors: Sequence[str], limits: Sequence[Limit]) -> RenderableType:
+def entity_picture(
+    output: Output, entity: Entity, ancestors: Sequence[str], limits: Sequence[Limit]
+) -> RenderableType:
     """An entity for people."""
     notes = [f"{key} = {value}" for key, value in sorted(entity.metadata.items())]
     lines: list[RenderableType] = [
@@ -75,7 +75,7 @@ def entity_picture(paper: Paper, entity: Entity, ancestors: Sequence[str], limit
         *(_field("" if place else "metadata", note) for place, note in enumerate(notes)),
     ]
     if limits:
-        lines += [Text(), Text("Own limits, for every resource without own ones"), limits_table(paper, limits)]
+        lines += [Text(), Text("Own limits, for every resource without own ones"), limits_table(output, limits)]
     return Group(*lines)
 
 

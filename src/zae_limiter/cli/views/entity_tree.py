@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from zae_limiter import Entity
 from zae_limiter.cli.output.console import shown
 from zae_limiter.cli.views.entities import entity_document
-from zae_limiter.models.entity import Entity
 
 
 class Node(NamedTuple):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.output.console import Paper
+from zae_limiter import Limit, OnUnavailable
+from zae_limiter.cli.output.console import Output
 from zae_limiter.cli.output.text_tables import Column, table
 from zae_limiter.cli.views.formats import NOTHING, limits_in_words
 from zae_limiter.cli.views.limits import limits_document
-from zae_limiter.models.choices import ConfigSource, OnUnavailable
-from zae_limiter.models.limit import Limit
+
+if TYPE_CHECKING:
+    from zae_limiter.models.choices import ConfigSource
 
 RULE = "The first level that has limits gives all of them."
 
@@ -74,19 +76,19 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def explanation_picture(paper: Paper, explanation: Explanation) -> RenderableType:
+def explanation_picture(output: Output, explanation: Explanation) -> RenderableType:
     """An explanation for people."""
     first = explanation.legs[0]
     resource = explanation.resource
     pictures: list[RenderableType] = [
         Text.assemble((first.entity_id, "bold"), " on ", (resource, "bold")),
         Text(),
-        _levels(paper, first, resource),
+        _levels(output, first, resource),
         Text(),
         Text(_verdict(first, resource)),
         Text(),
         Text("An acquire takes from", style="bold"),
-        _legs(paper, explanation),
+        _legs(output, explanation),
         Text(explanation.end, style="dim"),
     ]
     policy = explanation.on_unavailable
@@ -95,7 +97,7 @@ def explanation_picture(paper: Paper, explanation: Explanation) -> RenderableTyp
     return Group(*pictures)
 
 
-def _levels(paper: Paper, leg: Leg, resource: str) -> RenderableType:
+def _levels(output: Output, leg: Leg, resource: str) -> RenderableType:
     rows = []
     for level in leg.levels:
         wins = level is leg.winner
@@ -107,10 +109,10 @@ def _levels(paper: Paper, leg: Leg, resource: str) -> RenderableType:
                 Text(limits_in_words(level.limits), style=style),
             )
         )
-    return table(paper, (Column("", rigid=True), Column("level"), Column("says")), rows)
+    return table(output, (Column("", rigid=True), Column("level"), Column("says")), rows)
 
 
-def _legs(paper: Paper, explanation: Explanation) -> RenderableType:
+def _legs(output: Output, explanation: Explanation) -> RenderableType:
     rows = []
     for place, leg in enumerate(explanation.legs):
         arrow = "↑ " if place else ""
@@ -120,7 +122,7 @@ def _legs(paper: Paper, explanation: Explanation) -> RenderableType:
         else:
             origin = called(leg.winner.source, leg.entity_id, explanation.resource)
             rows.append((Text(f"{arrow}{leg.entity_id}"), Text(limits_in_words(leg.winner.limits)), Text(origin)))
-    return table(paper, (Column("entity"), Column("limits"), Column("of")), rows)
+    return table(output, (Column("entity"), Column("limits"), Column("of")), rows)
 
 
 def _verdict(leg: Leg, resource: str) -> str:

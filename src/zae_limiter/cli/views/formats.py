@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from zae_limiter import Limit
 from zae_limiter.manifests.limit_syntax import period_of
-from zae_limiter.models.limit import Limit
 
 NOTHING = "-"
 

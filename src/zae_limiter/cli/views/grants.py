@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from zae_limiter import LimitStatus, RateLimitExceeded
 from zae_limiter.cli.output.bars import DEBT
-from zae_limiter.cli.output.console import Paper
+from zae_limiter.cli.output.console import Output
 from zae_limiter.cli.output.text_tables import Column, table
 from zae_limiter.cli.views.formats import duration
-from zae_limiter.exceptions import RateLimitExceeded
-from zae_limiter.models.status import LimitStatus
 
 if TYPE_CHECKING:
-    from zae_limiter.lease.sync_lease import SyncLease
+    from zae_limiter import SyncLease
 
 COLUMNS = (
     Column("entity"),
@@ -55,7 +54,7 @@ def denied_document(entity_id: str, resource: str, error: RateLimitExceeded) -> 
     return {"granted": False, "entity_id": entity_id, "resource": resource, **error.as_dict()}
 
 
-def granted_picture(paper: Paper, statuses: Sequence[LimitStatus]) -> RenderableType:
+def granted_picture(output: Output, statuses: Sequence[LimitStatus]) -> RenderableType:
     """A grant for people."""
     rows = [
         (
@@ -68,7 +67,7 @@ def granted_picture(paper: Paper, statuses: Sequence[LimitStatus]) -> Renderable
         )
         for status in statuses
     ]
-    return Group(Text("granted", style="bold green"), table(paper, COLUMNS, rows))
+    return Group(Text("granted", style="bold green"), table(output, COLUMNS, rows))
 
 
 def available_document(
@@ -84,7 +83,7 @@ def available_document(
 
 
 def available_picture(
-    paper: Paper, available: Mapping[str, int], needed: Mapping[str, int], wait: float | None
+    output: Output, available: Mapping[str, int], needed: Mapping[str, int], wait: float | None
 ) -> RenderableType:
     """What is available for people."""
     columns = [Column("limit"), Column("available", numbers=True)]
@@ -98,7 +97,7 @@ def available_picture(
         )
         for name, left in available.items()
     ]
-    drawn = table(paper, columns, rows)
+    drawn = table(output, columns, rows)
     return drawn if wait is None else Group(drawn, Text(), _outlook(wait))
 
 

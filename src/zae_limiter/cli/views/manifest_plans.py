@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from zae_limiter.cli.output.console import shown
-from zae_limiter.manifests.change_plan import Blueprint, Change
+from zae_limiter.manifests.change_plan import Change, ChangePlan
 from zae_limiter.manifests.description import MARKS, details, note_on, summary
 from zae_limiter.manifests.drift import Difference, Drift
 from zae_limiter.manifests.model import Manifest
@@ -22,9 +22,9 @@ DRIFT_MARKS = {
 }
 
 
-def blueprint_picture(blueprint: Blueprint) -> Text:
+def change_plan_picture(change_plan: ChangePlan) -> Text:
     """A plan."""
-    return Text("\n").join(_blueprint_lines(blueprint))
+    return Text("\n").join(_change_plan_lines(change_plan))
 
 
 def drift_picture(manifest: Manifest, found: Sequence[Drift]) -> Text:
@@ -32,21 +32,21 @@ def drift_picture(manifest: Manifest, found: Sequence[Drift]) -> Text:
     return Text("\n").join(_drift_lines(manifest, found))
 
 
-def _blueprint_lines(blueprint: Blueprint) -> Iterator[Text]:
-    manifest = blueprint.manifest
-    if not blueprint.record.finished:
-        by = f" by {blueprint.record.by}" if blueprint.record.by else ""
+def _change_plan_lines(change_plan: ChangePlan) -> Iterator[Text]:
+    manifest = change_plan.manifest
+    if not change_plan.record.finished:
+        by = f" by {change_plan.record.by}" if change_plan.record.by else ""
         yield _line("!", f"The last run{by} did not finish; applying again does.")
-    for change in blueprint.changes:
+    for change in change_plan.changes:
         yield from _change_lines(change)
-    for thing in blueprint.adopted:
+    for thing in change_plan.adopted:
         yield _line("=", thing.label, "as it is, not managed so far")
-    for thing in blueprint.released:
+    for thing in change_plan.released:
         yield _line("=", thing.label, "no longer managed, stays as it is")
-    for conflict in blueprint.conflicts:
+    for conflict in change_plan.conflicts:
         where = f"{manifest.source}:{conflict.place.line}: " if conflict.place else ""
         yield _line("!", f"{where}{conflict.message}")
-    yield _line("", summary(blueprint))
+    yield _line("", summary(change_plan))
 
 
 def _change_lines(change: Change) -> Iterator[Text]:

@@ -9,7 +9,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.output.console import Paper
+from zae_limiter.cli.output.console import Output
 from zae_limiter.cli.output.text_tables import Column, table
 from zae_limiter.infra.costs import MILLION, SECONDS_PER_MONTH, Load, Prices, monthly_bill
 
@@ -49,12 +49,12 @@ def bill_document(load: Load, prices: Prices) -> dict[str, Any]:
     }
 
 
-def bill_picture(paper: Paper, load: Load, prices: Prices) -> RenderableType:
+def bill_picture(output: Output, load: Load, prices: Prices) -> RenderableType:
     """A bill for people."""
     bill = monthly_bill(load, prices)
     rows = [(item.what, _amount(item.amount), item.unit, f"{item.dollars:,.2f}") for item in bill.items]
     rows.append(("together", "", "", f"{bill.dollars:,.2f}"))
-    drawn = table(paper, COLUMNS, rows)
+    drawn = table(output, COLUMNS, rows)
     millions = load.acquires_per_second * SECONDS_PER_MONTH / MILLION
     if not millions:
         return drawn

@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.output.console import Paper
+from zae_limiter import UsageChain, UsageGap, UsageProof
+from zae_limiter.cli.output.console import Output
 from zae_limiter.cli.output.text_tables import Column, Row, table
 from zae_limiter.cli.views.formats import NOTHING, iso
-from zae_limiter.models.proofs import UsageChain, UsageGap, UsageProof
 
 COLUMNS = (
     Column("resource"),
@@ -51,12 +51,12 @@ def _chain_document(chain: UsageChain) -> dict[str, Any]:
     }
 
 
-def proof_picture(paper: Paper, proof: UsageProof) -> RenderableType:
+def proof_picture(output: Output, proof: UsageProof) -> RenderableType:
     """A proof for people."""
     if not proof.chains:
         return Text(f"{proof.entity_id} has no usage and no buckets: nothing to prove")
     gaps = [gap_in_words(chain, gap) for chain in proof.chains for gap in chain.gaps]
-    drawn = table(paper, COLUMNS, [_row(chain) for chain in proof.chains])
+    drawn = table(output, COLUMNS, [_row(chain) for chain in proof.chains])
     return Group(drawn, Text(), *(Text(words, style="red") for words in gaps), Text(verdict(proof)))
 
 
