@@ -30,7 +30,7 @@ SAVE_EVERY_MS: Final = 5_000
 """How often checkpoints are written at most."""
 
 SWEEP_EVERY_MS: Final = 3_600_000
-"""How often divided buckets that nobody uses any more are looked for."""
+"""How often split buckets that are idle are looked for."""
 
 
 class Tally(NamedTuple):
@@ -38,8 +38,8 @@ class Tally(NamedTuple):
 
     ``poisonous`` is how many records made no sense, ``trimmed`` how often the next records of a shard had left the
     stream unread, ``archived`` how many audit events went to the archive, ``splits`` how many hot buckets were split,
-    ``swept`` how many divided ones that nobody uses were removed. ``lag_s`` says how old the last record was when
-    it was counted, in seconds; ``None`` before there was one.
+    ``swept`` how many idle split ones were removed. ``lag_s`` says how old the last record was when it was counted, in
+    seconds; ``None`` before there was one.
     """
 
     records: int = 0
@@ -53,7 +53,7 @@ class Tally(NamedTuple):
 
 
 OnPage: TypeAlias = Callable[[Tally, Sequence[Failure]], None]
-"""Is told what was done so far, and which records have just been found poisonous."""
+"""Called with what was done so far, and the records that have just been found poisonous."""
 
 
 class Aggregation:
@@ -68,8 +68,8 @@ class Aggregation:
         archiving: bool = False,
         sharing: bool = False,
     ) -> None:
-        """With ``archiving`` audit events that expire are kept too: who runs it has an archive (``archives``). With
-        ``sharing`` the shards are shared with others that do; without, all of them are read."""
+        """With ``archiving`` audit events that expire are archived too: the performer has an archive (``archives``).
+        With ``sharing`` the shards are shared with other such processes; without, all of them are read."""
         self.asking = asking
         self.tally = Tally()
         self._on_page = on_page
@@ -112,7 +112,7 @@ class Aggregation:
             yield from self._membership.leave()
 
     def _refresh_members(self) -> Plan[None]:
-        """See who else is there, now and then. Whose shards change hands, goes on where the last one was."""
+        """Send a heartbeat when it is due. When members come or go, continue their shards from the checkpoints."""
         if self._membership is None:
             return
         now = (yield from self.asking.window()).started

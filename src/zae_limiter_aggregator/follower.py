@@ -1,4 +1,4 @@
-"""Following a table's stream: everything there is now, from where the last time ended.
+"""Following a table's stream: everything there is now, from where the last pass ended.
 
 A stream is divided into shards that come and go; the records of a bucket may be in several, one after the other. A
 shard is read when those that it came from were read to their ends. Any other order would do: records say the same
@@ -39,11 +39,11 @@ class Position(NamedTuple):
 
 
 Positions: TypeAlias = MutableMapping[str, Position]
-"""How far each shard of one stream was counted, by its id. Whoever follows keeps it between the times."""
+"""How far each shard of one stream was counted, by its id. The caller keeps it between the passes."""
 
 
 class Progress(NamedTuple):
-    """What was done in one go. ``trimmed`` are shards whose next records had left the stream unread."""
+    """What was done in one pass. ``trimmed`` are shards whose next records had left the stream unread."""
 
     records: int
     snapshots: int
@@ -72,11 +72,11 @@ AfterPage: TypeAlias = Callable[[Page], Plan[None]]
 
 
 IsOwned: TypeAlias = Callable[[str], bool]
-"""Whether a shard is to be read by whoever asks."""
+"""Whether this process is to read a shard."""
 
 
 def every_shard(shard: str) -> bool:
-    """For one that follows a stream alone."""
+    """For a process that follows a stream alone."""
     return True
 
 
@@ -143,7 +143,7 @@ class Follower:
             after = {"ExclusiveStartShardId": last}
 
     def _read(self, stream: str, shard: Shard, positions: Positions, this_pass: _Pass) -> Plan[None]:
-        """Read a shard to its end, or until it is quiet, or until what comes was written after this go began.
+        """Read a shard to its end, or until it is quiet, or until what comes was written after this pass began.
 
         A shard that is written to all the time would never be quiet, and keep the others waiting.
         """
@@ -170,7 +170,7 @@ class Follower:
                 if self._after_page is not None:
                     yield from self._after_page(Page(shard.id, processed, last_written(records)))
                 if positions[shard.id] != here:
-                    return  # somebody else is further: the next time goes on from there
+                    return  # another process is further: the next pass continues from there
             following = reply.get("NextShardIterator")
             repeats, iterator = following == iterator, following
             if repeats or this_pass.is_over(records):
@@ -214,7 +214,7 @@ class Follower:
 
 
 class _Pass:
-    """A go in progress."""
+    """What one pass has done so far."""
 
     def __init__(self, began_s: int) -> None:
         self.began_s = began_s

@@ -1,4 +1,5 @@
-"""Where Lambda begins: ``zae_limiter_aggregator.handler.handler``, behind the stream of the table ``ZAEL_TABLE``.
+"""The entry point of the Lambda: ``zae_limiter_aggregator.handler.handler``, behind the stream of the table
+``ZAEL_TABLE``.
 
 The event source should report batch item failures: then Lambda brings again what follows from the first record that
 was not counted, and what was counted among it changes nothing. Nothing third-party is needed. The store is opened with

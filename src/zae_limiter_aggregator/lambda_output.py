@@ -1,8 +1,8 @@
-"""What is told about a batch: to Lambda what to bring again, to the log what happened, to CloudWatch how much.
+"""The output of the Lambda for a batch: the records to retry, the lines of the log, and the metrics in them.
 
-Everything is a line of JSON. The one with the numbers is in CloudWatch's embedded format: whoever reads the log finds
-them there, and CloudWatch makes metrics of them without being called. The pressure of shards is one metric with a
-value for each: a metric for each shard would cost more than the shards. Which ones are hot is in lines of their own.
+Everything is a line of JSON. The one with the numbers is in CloudWatch's embedded format: the log has them, and
+CloudWatch makes metrics of them without being called. The pressure of shards is one metric with a value for each: a
+metric for each shard would cost more than the shards. Which ones are hot is in lines of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METRICS: Final = {
 }
 
 MOST_VALUES: Final = 100
-"""So many values one metric may have in one line. The highest are told."""
+"""How many values a metric may have in one line. The highest are reported."""
 
 HOT_TOLD: Final = 10
 

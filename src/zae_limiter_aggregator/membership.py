@@ -1,9 +1,10 @@
-"""Several that follow one stream share its shards, without asking anybody.
+"""Several processes that follow one stream share its shards, without a coordinator.
 
-Each says every few seconds that it is there, in an item of the table, and reads who else is. Whose a shard is follows
-from the names alone: everybody ranks all members for it in the same order, and the first reads it. If one comes or
-goes, only the shards it wins or leaves change hands. Two that see different members for a moment may both read a
-shard, which does no harm; one that dies is missed after half a minute, and the others read on from its checkpoints.
+Each writes a heartbeat to an item of the table every few seconds, and reads those of the others. The owner of a shard
+follows from the names alone: every member ranks all members for it in the same order, and the first reads it. If one
+comes or goes, only the shards it wins or leaves change hands. Two that see different members for a moment may both
+read a shard, which does no harm; one that dies is absent after half a minute, and the others continue from its
+checkpoints.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ from zae_limiter.stores.dynamodb.table_client import Asking, Window
 MEMBER: Final = "#AGGREGATOR#"
 HEARTBEAT_EVERY_MS: Final = 10_000
 ABSENT_AFTER_S: Final = 30
-"""Whoever was not there for so long is gone. (Nor is one whose clock is ahead by more: then two read the same.)"""
+"""A member without a heartbeat for so long is gone; so is one whose clock is ahead by more, which may read a shard
+twice."""
 
 KEPT_S: Final = 3_600
 
 
 class Membership:
-    """Those that follow the stream of one table, as one of them sees it."""
+    """The processes that follow the stream of one table, as one of them sees it."""
 
     def __init__(self, asking: Asking) -> None:
         self.name = asking.marks.incarnation()
         self._asking = asking
 
     def heartbeat(self) -> Plan[frozenset[str]]:
-        """Say that we are there, and see who is."""
+        """Write a heartbeat, and read which members are present."""
         until = yield from self._asking.window()
         yield from self._write_presence(until, until.epoch_s)
         present = {
@@ -46,7 +48,7 @@ class Membership:
         return frozenset(present | {self.name})
 
     def leave(self) -> Plan[None]:
-        """Say that we are gone, so that nobody has to find out."""
+        """Tell the others that this member leaves, so that they need not wait for its absence."""
         until = yield from self._asking.window()
         yield from self._write_presence(until, 0)
 

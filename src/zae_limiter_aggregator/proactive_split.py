@@ -34,7 +34,8 @@ HOT_PERCENT: Final = 80
 
 
 class Load(NamedTuple):
-    """One shard after one write: of how many shards, its baseline, when it was written, and what its gauge has left.
+    """One shard after one write: of how many shards, its baseline, when it was written, and what its write load
+    leaves.
 
     ``left`` and ``ceiling`` are millitokens; less than nothing is left when more is written than a partition takes.
     """
@@ -60,7 +61,7 @@ class Load(NamedTuple):
     def may_split(self) -> bool:
         """Whether it may be split as far as it tells: not beyond the most shards, and not right after the last time.
 
-        Only shard 0 tells when that was. For the others, whoever splits asks shard 0.
+        Only shard 0 tells when that was. For the others, :class:`ProactiveSplit` reads shard 0.
         """
         if self.life.shard != 0:
             return self.shards < MOST_SHARDS
@@ -73,7 +74,7 @@ def should_split(load: Load) -> bool:
 
 
 def load_of(life: Life, image: Item, written_ms: int) -> Load:
-    """What an image of a bucket tells. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
+    """The load in an image of a bucket. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
     shards, baseline = number_in(image["shard_count"], 1, MOST_SHARDS), number_in(image["rf"], 0, LAST_MOMENT_MS)
     tk, ceiling = number_in(image[f"b_{RESERVED_LIMIT_NAME}_tk"]), number_in(image[f"b_{RESERVED_LIMIT_NAME}_bx"], 1)
     level = tk + accrued_in_a_second(ceiling, baseline, written_ms)
@@ -91,13 +92,13 @@ def highest(loads: Iterable[Load]) -> list[Load]:
 
 
 class ProactiveSplit:
-    """Divides buckets of one table."""
+    """Splits buckets of one table."""
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
 
     def __call__(self, load: Load) -> Plan[bool]:
-        """Divide the bucket that a shard under load is of; whether it was. May raise ``Refused`` and ``NoAnswer``."""
+        """Split the bucket of a hot shard; whether it was split. May raise ``Refused`` and ``NoAnswer``."""
         life, now = load.life, load.written_ms
         until = yield from self._asking.window()
         if now > until.epoch_s * 1000 + FURTHEST_AHEAD_MS:

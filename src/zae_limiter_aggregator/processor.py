@@ -6,7 +6,7 @@ earlier first change or a later last one. Which of the two to try first is guess
 whether the bucket was written to before in the same hour. A wrong guess is refused and brings the snapshot as it is.
 
 Every write moves edges outwards only, so writes may be repeated, overtake each other and be cut off at any point:
-whoever processes the same records again finishes what was left.
+processing the same records again finishes what was left.
 
 Beside counting, a batch says which audit events have expired, for an archive, and which shards are under pressure.
 """
@@ -55,7 +55,7 @@ class Uncountable(Exception):
 
 
 SplitBucket: TypeAlias = Callable[[Load], Plan[bool]]
-"""Splits a bucket because of one shard of it; whether it was split (see ``relieving``)."""
+"""Splits a bucket because of one shard of it; whether it was split (see ``proactive_split``)."""
 
 
 class FailedSplit(NamedTuple):

@@ -1,7 +1,7 @@
 """How far a stream was counted, kept in the table itself: an item per shard, in the partition of the registry.
 
-A checkpoint only ever moves forward. Whoever comes with an older one is told the newer, and goes on from there: what
-is before it was counted by somebody. That several read the same records at the same time is no harm either.
+A checkpoint only ever moves forward. A process that comes with an older one gets the newer, and continues from there:
+what is before it was counted by another process. Several may also read the same records at the same time.
 
 Checkpoints are changes of the table too, and so are snapshots: they come back as records. Only what a shard had to
 say about buckets makes its checkpoint worth writing. Otherwise every checkpoint would be the reason for the next.
@@ -43,7 +43,7 @@ class Checkpoints:
         self._stream = stream
 
     def load(self) -> Plan[dict[str, Position]]:
-        """How far each shard was counted, by anybody."""
+        """How far each shard was counted, by any process."""
         prefix = checkpoint_key(self._stream, "").sk
         items = yield from self._asking.query_all(pk_system(REGISTRY), prefix=prefix)
         found = {item["SK"]["S"].removeprefix(prefix): unless_broken(position_in, item) for item in items}

@@ -149,7 +149,7 @@ def _written(image: Item) -> int:
 
 
 def _load(life: Life, image: Item, written_ms: int) -> Load | None:
-    """A gauge that makes no sense is no reason not to count."""
+    """The load of a shard; ``None`` if it cannot be read, which is no reason not to count."""
     try:
         return load_of(life, image, written_ms)
     except (KeyError, TypeError, ValueError):

@@ -240,8 +240,8 @@ def test_the_script_finds_commands_and_options() -> None:
     ("words", "advice"),
     [
         (["statsu", "key-1"], "Did you mean 'status'?"),
-        (["--url", "memory://", "status", "key-1"], "--url stands after the command"),
-        (["--json", "entity", "list"], "--json stands after the command"),
+        (["--url", "memory://", "status", "key-1"], "--url comes after the command"),
+        (["--json", "entity", "list"], "--json comes after the command"),
     ],
     ids=["a slip of the finger", "an option too early", "a flag too early"],
 )

@@ -83,7 +83,7 @@ def test_drift_says_who(shell: Callable[..., Answer], repository: SyncRepository
 def test_an_export_can_be_applied(shell: Callable[..., Answer], tmp_path: Path) -> None:
     shell("limits", "apply", "-f", "limits.yaml", "--yes")
     said = shell("limits", "export", "-f", "copy.yaml", "--name", "platform")
-    assert (said.returncode, said.stdout) == (0, "copy.yaml: 6 things\n")
+    assert (said.returncode, said.stdout) == (0, "wrote copy.yaml: 6 things\n")
     assert shell("limits", "plan", "-f", "copy.yaml", "--exit-code").returncode == 0
     assert shell("limits", "export", "-f", "copy.yaml").returncode == 2
     assert shell("limits", "export", "-f", "copy.yaml", "--yes").returncode == 0

@@ -64,7 +64,7 @@ def test_a_failure_half_way_says_what_remains_and_running_again_finishes(
         assert run_here(patch, "limits", "apply", "-f", "limits.yaml", "--yes", "--json") == 69
         assert json.loads(capsys.readouterr().out)["error"] == "no answer"
     run_here(monkeypatch, "limits", "plan", "-f", "limits.yaml")
-    assert "did not finish; applying again does." in capsys.readouterr().out
+    assert "did not finish; apply again to finish it." in capsys.readouterr().out
     assert run_here(monkeypatch, "limits", "apply", "-f", "limits.yaml", "--yes") == 0
     assert "Applied 3 changes." in capsys.readouterr().out
 

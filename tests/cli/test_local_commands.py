@@ -50,7 +50,7 @@ def local(runner: CommandRunner, local_environment: dict[str, str]) -> Iterator[
 def test_a_day_with_a_local_cloud(local: Type, local_environment: dict[str, str], runner: CommandRunner) -> None:
     ran = local("status")
     assert (ran.code, ran.out) == (1, "no local cloud is running; start one: zae-limiter local up\n")
-    assert "there was no local cloud yet" in local("logs").err
+    assert "there is no local cloud yet" in local("logs").err
 
     found = document(local("up", "--name", "my-app", "--port", "0", "--json"), "local_up")
     assert found["url"] == f"dynamodb://my-app?region=us-east-1&endpoint_url=http://127.0.0.1:{found['port']}"

@@ -15,7 +15,7 @@ from zae_limiter.infra.rollouts import ProgressNote
 from zae_limiter.infra.stack_events import event_of
 
 
-def test_news_in_words() -> None:
+def test_an_event_is_one_line() -> None:
     assert event_in_words(ProgressNote("put code")) == "put code"
     assert event_in_words(Changes((Change("Add", "Table", "T", False),))) == "1 of the stack's resources changes"
     failed = event_of(event("Table", "CREATE_FAILED", "no \x1b[31mroom"))
@@ -33,7 +33,7 @@ def test_without_a_terminal_it_is_lines_on_stderr(capsys: pytest.CaptureFixture[
 def test_whoever_interrupts_is_told_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt), rollout_screen("deploying"):
         raise KeyboardInterrupt
-    assert "CloudFormation goes on by itself" in capsys.readouterr().err
+    assert "CloudFormation continues on its own" in capsys.readouterr().err
 
 
 def test_on_a_terminal_events_scroll_and_the_answer_stays(cloud: CloudRunner) -> None:

@@ -374,7 +374,7 @@ def test_whoever_was_overtaken_begins_again(replies: dict[str, Any]) -> None:
     )
     assert cloud.play(deploy(order())).complete
     assert [event.words for event in cloud.told if isinstance(event, ProgressNote)] == [
-        "somebody else changes my-app at the same time: beginning again"
+        "another client is changing my-app: starting over"
     ]
     names = [made["ChangeSetName"] for made in cloud.params_of("CreateChangeSet")]
     assert len(names) == len(set(names)) == 2

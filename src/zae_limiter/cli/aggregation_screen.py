@@ -1,4 +1,4 @@
-"""How an aggregation shows what it does: in one place on a terminal, as lines, or as documents."""
+"""An aggregation on the screen: in place on a terminal, as lines, or as documents."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ class AggregationScreen:
     def page(self, tally: Tally, poisonous: Sequence[Failure]) -> None:
         """Some records were counted."""
         for failure in poisonous:
-            note(f"passed over: {failure.error}")
+            note(f"skipped: {failure.error}")
         if self._live is not None:
             self._live(tally_in_words(tally))
 
     def caught_up(self, tally: Tally) -> None:
         """Everything that was there is counted."""
         if tally.trimmed > self._shown.trimmed:
-            note("some records had left the stream before they were counted; the next ones of a bucket make up for it")
+            note(
+                "some records left the stream before they were counted; the next record of a bucket makes up for them"
+            )
         if self._live is not None:
             self._live(f"{tally_in_words(tally)}; Ctrl-C ends")
         elif tally != self._shown and not self._once:
@@ -46,7 +48,7 @@ class AggregationScreen:
         self._shown = tally
 
     def end(self, tally: Tally) -> None:
-        """That was all."""
+        """The aggregation has ended."""
         if self._once or not self._session.as_json:
             self._session.say(tally_document(tally, self._session.now_ms()), tally_in_words(tally))
 
@@ -60,7 +62,7 @@ class AggregationScreen:
 
 @contextmanager
 def aggregation_screen(session: Session, *, once: bool) -> Iterator[AggregationScreen]:
-    """How this session shows it. What is live goes when it ends."""
+    """How this session shows an aggregation. The live line is removed at the end."""
     if once or session.as_json or not session.output.console.is_terminal:
         yield AggregationScreen(session, once=once, live=None)
         return
@@ -81,9 +83,9 @@ def tally_in_words(tally: Tally) -> str:
     if tally.splits:
         words += f"; {plural(tally.splits, 'hot bucket')} split"
     if tally.swept:
-        words += f"; {plural(tally.swept, 'idle divided bucket')} removed"
+        words += f"; {plural(tally.swept, 'idle split bucket')} removed"
     if tally.poisonous:
-        words += f"; {tally.poisonous:,} made no sense"
+        words += f"; {plural(tally.poisonous, 'unreadable record')} skipped"
     return words
 
 
@@ -104,7 +106,7 @@ def tally_document(tally: Tally, now: int) -> dict[str, Any]:
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Whoever stops containers sends a signal; it ends the command as Ctrl-C does."""
+    """SIGTERM, which container runtimes send, ends the command as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

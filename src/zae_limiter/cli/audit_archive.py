@@ -1,4 +1,4 @@
-"""Archives on the command line: how one is named, and how what it has joins what the store has."""
+"""Archives of audit events on the command line: the option that names one, and its events merged with the store's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def archive_option(words: str) -> Callable[[Command], Command]:
 
 
 def archive_at(url: str) -> Archive:
-    """The archive that is meant."""
+    """The archive of a URL or folder."""
     from zae_limiter_aggregator.archives import open_archive
 
     with as_usage_error():
@@ -50,7 +50,7 @@ def archived_events(
     from zae_limiter_aggregator.archived_events import EventFilter, read_events
 
     if url is None:
-        raise click.UsageError("say where the archive is: --archive, or ZAEL_ARCHIVE")
+        raise click.UsageError("name the archive with --archive or ZAEL_ARCHIVE")
     archive = archive_at(url)
     start_ms, end_ms = (None if moment is None else milliseconds_at(moment) for moment in (start, end))
     namespace_id = session.repository.get_namespace(session.namespace).id

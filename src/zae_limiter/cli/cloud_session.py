@@ -1,4 +1,4 @@
-"""What commands on a deployment share: where it is, and a manager of stacks at work there."""
+"""What commands on deployments share: the options that name a region, and a session with a stack manager for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class CloudSession(Session):
-    """One command at work on a region."""
+    """The session of a command on the deployments of a region."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class CloudSession(Session):
         return StackManager(region, endpoint_url, profile=profile)
 
     def close(self) -> None:
-        """Let go of AWS, if it was asked."""
+        """Close the connections to AWS, if there are any."""
         super().close()
         if "stacks" in vars(self):
             self.stacks.close()
 
 
 def region_options(command: Command) -> Command:
-    """``--region``, ``--endpoint-url`` and ``--profile``: where deployments are, and who asks."""
+    """``--region``, ``--endpoint-url`` and ``--profile``: where deployments are, and the identity to use."""
     command = click.option(
         "--profile",
         envvar="AWS_PROFILE",
@@ -62,7 +62,7 @@ def region_options(command: Command) -> Command:
         envvar="AWS_ENDPOINT_URL",
         show_envvar=True,
         metavar="URL",
-        help="Ask this instead of AWS: a local cloud.",
+        help="Use this endpoint instead of AWS: a local cloud.",
     )(command)
     return click.option(
         "--region",

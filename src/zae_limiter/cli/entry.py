@@ -1,7 +1,7 @@
-"""Where the ``zae-limiter`` command begins, and the one place where errors become words and exit codes.
+"""The entry point of ``zae-limiter``, and the one place where errors become messages and exit codes.
 
-Nothing is imported before it is needed: what the command line needs comes with an extra that may be missing,
-and ``--version`` has to answer before anybody looks up.
+Nothing is imported before it is needed: what the command line needs comes with an extra that may be missing, and
+``--version`` should answer at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLI_EXTRA = ("click", "rich", "yaml")
 
 
 def main(words: Sequence[str] | None = None, dependencies: Dependencies | None = None) -> int:
-    """Run the command line: the program's own words, or these, in the surroundings of a test. The exit code."""
+    """Run the command line, by default with the arguments of the process; returns the exit code."""
     try:
         code = _run(words, dependencies)
         sys.stdout.flush()
@@ -62,7 +62,7 @@ def _run(words: Sequence[str] | None, dependencies: Dependencies | None) -> int:
 
 
 def _could_not_write(error: OSError) -> int:
-    """Nobody reads any more, or the disk is full: there is nothing left to do but to be quiet about the rest."""
+    """The reader of a pipe has ended, or the disk is full: discard the rest of the output."""
     from contextlib import suppress
 
     from zae_limiter.cli.error_messages import EXIT_ERROR, print_error

@@ -33,18 +33,18 @@ EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
 
 
 ARGUMENT_NAMES = {"entity_id": "entity", "parent_id": "parent", "consume": "amount", "event_id": "event"}
-"""What people call the arguments that the library names otherwise."""
+"""The command line's words for arguments that the library names otherwise."""
 
 
 CLI_ADVICE = {
     "deploy it, or open it once with create=True": "make it with: zae-limiter deploy --name STACK",
     "; trying again in the background": "",
 }
-"""Advice for programs, and what it means for somebody who types."""
+"""Advice of the library's errors for programs, and the same for a person at a terminal."""
 
 
 def exit_code(error: ZAELimiterError) -> int:
-    """What the shell is told about an error."""
+    """The exit code for an error."""
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 
@@ -71,20 +71,20 @@ def message_for(error: ZAELimiterError) -> str:
 
 
 def print_error(words: str) -> None:
-    """One line on stderr, whatever characters it has."""
+    """Print one line to stderr; characters that would control the terminal are replaced."""
     line = "".join(letter if letter.isprintable() else "�" for letter in " ".join(words.split()))
     encoding = sys.stderr.encoding or "utf-8"
     print("Error:", line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
 
 
 def report(error: ZAELimiterError) -> int:
-    """Say what went wrong in one line; the exit code."""
+    """Print what went wrong in one line; returns the exit code."""
     print_error(message_for(error))
     return exit_code(error)
 
 
 def interrupt_exit_code(error: BaseException) -> int:
-    """The exit code for what cut a command short: that of the signal, or that of a question not answered."""
+    """The exit code of an interrupted command: that of the signal, or 1 if a question was not answered."""
     cause = error if isinstance(error, KeyboardInterrupt) else error.__cause__ or error.__context__
     if not isinstance(cause, KeyboardInterrupt):
         return EXIT_ERROR

@@ -1,8 +1,8 @@
-"""Running a command under a lease: its signals, its exit code, and what it says it really used.
+"""A command run under a lease: its signals, its exit code, and the usage it reports.
 
-The command is a child in the same process group, so a Ctrl-C at the terminal reaches it without our help; any other
-signal to us is passed on. We end when it has ended, and with its code (128 and the signal's number if one killed
-it). Before it runs, a signal interrupts whatever we wait for, and what was taken is given back.
+The command is a child in the same process group, so a Ctrl-C at the terminal reaches it directly; any other signal to
+this process is forwarded. This process ends when the command has ended, with its exit code (128 plus the number of the
+signal that killed it). Before the command runs, a signal interrupts the acquire, and what was taken is given back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zae_limiter import ValidationError
 from zae_limiter.cli.argument_parsers import parse_amounts
 
 SETTLE_VARIABLE = "ZAEL_SETTLE"
-"""Names the file in which the command may say what it really used, as lines ``name=amount``."""
+"""Names the file to which the command may write what it really used, as lines ``name=amount``."""
 
 MAX_SETTLE_CHARACTERS = 65_536
 """Characters of that file that are read."""
@@ -38,7 +38,7 @@ KEYBOARD_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGQUIT")
 
 
 class StoppedBySignal(KeyboardInterrupt):
-    """A signal came before the command ran. ``exit_code`` is what the shell is told."""
+    """A signal came before the command ran. ``exit_code`` is the one for the shell."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = KILLED_BY_SIGNAL + number
@@ -55,7 +55,7 @@ class CommandFailed(Exception):
 
 
 class LeasedCommand:
-    """One command, from before it starts until it has ended. Use it as a context manager around everything."""
+    """One command, from before it starts until it has ended."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._command = list(words)
@@ -101,8 +101,8 @@ class LeasedCommand:
 
 
 def is_foreground() -> bool:
-    """Whether the keyboard's signals go to our whole process group, and so to the command too."""
-    if not hasattr(os, "tcgetpgrp"):  # on Windows a console's Ctrl-C goes to everybody in it
+    """Whether signals from the keyboard go to the whole process group, and so to the command too."""
+    if not hasattr(os, "tcgetpgrp"):  # on Windows a console's Ctrl-C goes to every process in it
         return True
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         try:
@@ -115,7 +115,7 @@ def is_foreground() -> bool:
 
 @contextmanager
 def settle_file() -> Iterator[Path]:
-    """An empty file for what the command really used."""
+    """An empty file to which the command may write what it really used."""
     with TemporaryDirectory(prefix="zae-limiter-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "settle"
         path.touch(mode=0o600)
@@ -123,7 +123,7 @@ def settle_file() -> Iterator[Path]:
 
 
 def settled_amounts(path: Path) -> dict[str, int]:
-    """What the command says it used. Raises ``ValidationError``."""
+    """What the command wrote to the file. Raises ``ValidationError``."""
     try:
         with path.open(encoding="utf-8") as file:
             lines = file.read(MAX_SETTLE_CHARACTERS).split()

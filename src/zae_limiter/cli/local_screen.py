@@ -1,4 +1,4 @@
-"""The local cloud in words, and a sign of life while it comes up."""
+"""The local cloud in words, and progress while it starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zae_limiter.infra.stack_events import StackEvent
 
 @contextmanager
 def local_screen(words: str) -> Iterator[Callable[[Any], None]]:
-    """Who to tell what happens; on a terminal it is shown in one line, elsewhere not at all."""
+    """A listener for events: on a terminal they are shown in one line, elsewhere not at all."""
     if not sys.stderr.isatty():
         yield lambda event: None
         return
@@ -31,7 +31,7 @@ def local_screen(words: str) -> Iterator[Callable[[Any], None]]:
 
 def up_in_words(up: UpResult) -> str:
     """What runs, and how to use it."""
-    how = "runs" if up.started else "ran already"
+    how = "runs" if up.started else "was already running"
     return (
         f"{up.name} is up. The local cloud {how} at {up.running.endpoint_url}, region {up.running.region}\n"
         "\n"

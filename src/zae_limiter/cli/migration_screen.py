@@ -1,4 +1,4 @@
-"""How a migration shows what it does: a bar on a terminal, and what it found and did at the end."""
+"""A migration on the screen: a bar while it runs on a terminal, and a report at the end."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from zae_limiter.migrations.item_kinds import Kind
 from zae_limiter.migrations.table_migration import OnProgress, Progress, Report
 
 NAMED: Mapping[str, str] = {Kind.OLD_USAGE: "old usage window"}
-"""Kinds that cannot be counted under their own name."""
+"""Kinds whose own name has no plural."""
 
 
 @contextmanager
 def migration_screen() -> Iterator[OnProgress | None]:
-    """Who to tell how far it is; nobody, where there is no terminal to show it on."""
+    """A callback that shows progress; ``None`` where there is no terminal to show it on."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -55,7 +55,7 @@ def report_in_words(report: Report, *, dry_run: bool) -> str:
         lines.append(f"  before  {_census_in_words(done.before)}")
         lines.append(f"  after   {_census_in_words(done.after)}")
         if done.expired:
-            lines.append(f"  {plural(done.expired, 'limit')} of full buckets expired meanwhile")
+            lines.append(f"  {plural(done.expired, 'limit')} of full buckets expired during the migration")
     if report.done:
         lines.append(f"table {report.table} has layout {report.after_layout} now")
     if report.unreadable:

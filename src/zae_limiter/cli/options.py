@@ -79,7 +79,7 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def as_usage_error() -> Iterator[None]:
-    """What cannot be read as it was typed is wrong usage, not an error of the store."""
+    """A ``ValidationError`` about an argument is wrong usage (exit code 2), not an error of the store."""
     try:
         yield
     except ValidationError as error:
@@ -106,7 +106,7 @@ def limits_option(command: Command) -> Command:
         multiple=True,
         required=True,
         metavar="NAME:RATE[/PERIOD][:BURST]",
-        help="A limit like rpm:100, tpm:10_000/min:15_000 or tpd:1_000_000/day; once for each.",
+        help="A limit like rpm:100, tpm:10_000/min:15_000 or tpd:1_000_000/day; repeatable.",
     )(command)
 
 
@@ -116,7 +116,7 @@ def propagate_option(command: Command) -> Command:
         "--propagate/--no-propagate",
         default=True,
         show_default=True,
-        help="Let live buckets follow at once, or when their clients next look.",
+        help="Update live buckets at once, or when their clients next read the limits.",
     )(command)
 
 
@@ -134,24 +134,24 @@ def principal_option(command: Command) -> Command:
 
 
 def yes_option(command: Command) -> Command:
-    """``--yes``: do not ask."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+    """``--yes``: no confirmation."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def list_limit_option(command: Command) -> Command:
-    """``--limit``: list so many and no more."""
+    """``--limit``: the largest number of items to list."""
     return click.option(
         "--limit",
         "most",
         type=click.IntRange(min=1),
         show_default="all of them",
         metavar="N",
-        help="List so many at most.",
+        help="List at most N.",
     )(command)
 
 
 def period_options(command: Command) -> Command:
-    """``--since`` and ``--until``: a stretch of time."""
+    """``--since`` and ``--until``: a period."""
     form = "2026-01-31, 2026-01-31T12:00 (UTC), or an age like 90min, 24hours, 7days."
     command = click.option("--until", metavar="TIME", help=f"Before: {form}")(command)
     return click.option("--since", metavar="TIME", help=f"From: {form}")(command)
@@ -170,7 +170,7 @@ def parse_period(session: Session, since: str | None, until: str | None) -> tupl
 
 
 def login_name() -> str | None:
-    """The name of whoever types, if it can stand in an audit trail."""
+    """The login name of the operator, if it is a valid principal."""
     from getpass import getuser
 
     try:
@@ -180,9 +180,9 @@ def login_name() -> str | None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on if ``--yes`` was given or the answer is yes. Where nobody can answer, it is wrong usage."""
+    """Continue if ``--yes`` was given or the answer is yes. Without a terminal to ask on it is wrong usage."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("this asks before it acts, and there is no terminal to ask on; add --yes")
+        raise click.UsageError("this command asks for confirmation, and there is no terminal to ask on; add --yes")
     click.confirm(question, abort=True, err=True)

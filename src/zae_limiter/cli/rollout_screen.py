@@ -1,4 +1,4 @@
-"""A roll-out as it happens, on stderr: on a terminal with what is under way below, elsewhere a line for each event."""
+"""The events of a roll-out on stderr: on a terminal with what is under way below them, elsewhere a line for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Listener: TypeAlias = Callable[[Any], None]
 
 @contextmanager
 def rollout_screen(words: str) -> Iterator[Listener]:
-    """Who to tell what happens. Whoever interrupts is told that CloudFormation goes on."""
+    """A listener for events. After Ctrl-C a line says that CloudFormation continues."""
     try:
         if sys.stderr.isatty():
             with _live(words) as listener:
@@ -27,12 +27,12 @@ def rollout_screen(words: str) -> Iterator[Listener]:
         else:
             yield _line
     except KeyboardInterrupt:
-        click.echo("CloudFormation goes on by itself; run the same again to follow it", err=True)
+        click.echo("CloudFormation continues on its own; run the same command again to follow it", err=True)
         raise
 
 
 def event_in_words(event: Any) -> str:
-    """News in a line."""
+    """An event in one line."""
     match event:
         case StackEvent():
             reason = f"  {event.reason}" if event.reason else ""
@@ -50,7 +50,7 @@ def _line(event: Any) -> None:
 
 @contextmanager
 def _live(words: str) -> Iterator[Listener]:
-    """Events as lines, and below them what is under way and for how long."""
+    """Events as lines, and below them what CloudFormation is working on, and for how long."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.text import Text

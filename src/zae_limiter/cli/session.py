@@ -1,7 +1,7 @@
-"""What a command works with: an open limiter, and the place where its answer goes.
+"""The session of a command: an open limiter, and where its answer goes.
 
-An answer has two forms. For people it is a picture, made only when somebody will look at it; for programs it is
-one JSON document (see ``schemas/documents.json``). Nothing heavy is loaded before a command needs it.
+An answer has two forms. For people it is a picture, drawn only if it is shown; for programs it is one JSON document
+(see ``schemas/documents.json``). Nothing heavy is imported before a command needs it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ CONFIG_CACHE_S = 60.0
 
 
 class Dependencies(NamedTuple):
-    """What a test may replace."""
+    """The store and the clock of a session; tests replace them."""
 
     open_store: Callable[[str | None], Store]
     clock: Clock
 
 
 class Session:
-    """One command at work."""
+    """What one command works with."""
 
     def __init__(
         self, url: str | None, namespace: str, *, as_json: bool, dependencies: Dependencies | None = None
@@ -67,12 +67,12 @@ class Session:
 
     @property
     def repository(self) -> SyncRepository:
-        """What only a repository does."""
+        """The repository of the limiter, for namespaces."""
         return self.limiter.repository
 
     @cached_property
     def output(self) -> Output:
-        """What pictures are drawn on."""
+        """Standard output, as a console."""
         from zae_limiter.cli.output.console import stdout
 
         return stdout()
@@ -82,7 +82,7 @@ class Session:
         return self._dependencies.clock()
 
     def close(self) -> None:
-        """Let go of the store, if it was used."""
+        """Close the store, if it was opened."""
         if "store" in vars(self):
             self.store.close()
 
@@ -143,7 +143,7 @@ def default_dependencies() -> Dependencies:
 
 
 def _open_store(url: str | None) -> Store:
-    """A store as an application would open it, with more patience."""
+    """A store as an application would open it, with a longer deadline."""
     from zae_limiter.stores.open_store import open_store
 
     return open_store(url, deadline=DEADLINE_S, config_cache_ttl=CONFIG_CACHE_S, options={})
@@ -155,7 +155,7 @@ def exit_with(code: int) -> NoReturn:
 
 
 def note(words: str) -> None:
-    """Something beside the answer, on stderr."""
+    """Print something beside the answer, to stderr."""
     from zae_limiter.cli.output.console import shown
 
     click.echo(shown(words), err=True)

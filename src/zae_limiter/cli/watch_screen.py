@@ -1,4 +1,4 @@
-"""Three ways to show one look after the other: in its place on a terminal, as lines, or as documents."""
+"""Three ways to show one reading after the other: in place on a terminal, as lines, or as documents."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from zae_limiter.cli.views.buckets import Before, status_document, status_lines,
 from zae_limiter.models.moments import at
 
 Show: TypeAlias = Callable[[Sequence[EntityStatus], int], None]
-"""Shows a look: the buckets of some entities, and when it was taken (ms)."""
+"""Shows a reading: the buckets of some entities, and when they were read (ms)."""
 
 
 @contextmanager
 def watch_screen(session: Session, interval: float) -> Iterator[Show]:
-    """How this session shows looks."""
+    """How this session shows readings."""
     if session.as_json:
         yield as_document
     elif session.output.console.is_terminal:

@@ -1,5 +1,5 @@
-"""Making a stack around a table that is there already: one kept from an earlier deployment, restored from a backup,
-or made with ``create=True``.
+"""Making a stack around an existing table: one kept from an earlier deployment, restored from a backup, or made with
+``create=True``.
 
 CloudFormation takes a resource over by importing it, alone, into a new stack. Everything else comes with the update
 that follows, as for any other stack, even tags; until then such a stack is known by its description. Nothing in the
@@ -26,7 +26,7 @@ TABLE_NOT_FOUND: Final = "ResourceNotFoundException"
 
 
 def adopt(name: str, table: str, run_id: str) -> Plan[Deployment]:
-    """A stack with nothing but a table that is there. Raises ``VersionError`` if that is none of ours."""
+    """Make a stack with nothing but an existing table. Raises ``VersionError`` if that is none of ours."""
     try:
         reply = yield from AwsCall("dynamodb", "DescribeTable", TableName=table)
     except CloudRefused as refusal:

@@ -1,7 +1,7 @@
-"""One roll-out: a change set is made, looked at, carried out and followed to its end.
+"""One roll-out: a change set is created, checked, executed and followed to its end.
 
-A change set that would change nothing is no error. One that would replace the table is never carried out: a new
-table is an empty one.
+A change set that would change nothing is no error. One that would replace the table is never executed: a new table is
+empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIRST_PAUSE_MS: Final = 200
 LONGEST_PAUSE_MS: Final = 3_000
 PAUSE_GROWTH: Final = 1.4
 ROLLOUT_TIMEOUT_MS: Final = 45 * 60_000
-"""How long a roll-out may take. CloudFormation itself goes on whoever waits."""
+"""How long to wait for a roll-out. CloudFormation continues when nothing waits for it."""
 
 LARGEST_BODY: Final = 51_200
 """Bytes of a template that CloudFormation takes in a call."""
@@ -96,7 +96,7 @@ def create_change_set(spec: StackSpec, kind: str, run_id: str, **more: Any) -> P
     )
     described = yield from _wait_until_created(spec.name, run_id)
     if described["Status"] == "FAILED":
-        reason = described.get("StatusReason") or "for no reason that it gives"
+        reason = described.get("StatusReason") or "it gives no reason"
         yield from delete_change_set(spec.name, kind, run_id)
         if any(words in reason for words in NOTHING_TO_DO):
             return None
@@ -111,14 +111,14 @@ def create_change_set(spec: StackSpec, kind: str, run_id: str, **more: Any) -> P
 
 
 def delete_change_set(name: str, kind: str, run_id: str) -> Plan[None]:
-    """Take a change set back; with the empty stack that came with it, if it was to create one."""
+    """Delete a change set, and the empty stack that came with one that was to create a stack."""
     yield from AwsCall("cloudformation", "DeleteChangeSet", StackName=name, ChangeSetName=run_id)
     if kind != "UPDATE":
         yield from AwsCall("cloudformation", "DeleteStack", StackName=name)
 
 
 def execute_change_set(name: str, run_id: str) -> Plan[str]:
-    """Begin to carry a change set out; the id of the last event before."""
+    """Start to execute a change set; returns the id of the last event before."""
     last = yield from newest_event(name)
     yield from AwsCall(
         "cloudformation", "ExecuteChangeSet", StackName=name, ChangeSetName=run_id, ClientRequestToken=run_id
@@ -134,9 +134,10 @@ def newest_event(name: str) -> Plan[str | None]:
 
 
 def follow(stack_id: str, last: str | None, *, own: bool = True) -> Plan[tuple[Deployment | None, list[StackEvent]]]:
-    """Tell every event after ``last`` until the stack rests: the stack then (``None``: it is gone), and the events.
+    """Report every event after ``last`` until the stack is idle: the stack then (``None``: it is gone), and the
+    events.
 
-    What we began ourselves (``own``) is over when its last event has been told: what CloudFormation says of the stack
+    An operation of our own (``own``) is over when its last event was reported: what CloudFormation says of the stack
     as a whole may be a moment old.
     """
     begun = yield from READ_TIMER
@@ -157,7 +158,7 @@ def follow(stack_id: str, last: str | None, *, own: bool = True) -> Plan[tuple[D
             return found, seen
         if (yield from READ_TIMER) - begun > ROLLOUT_TIMEOUT_MS:
             raise StackOperationError(
-                f"{found.name} is still {found.state}; CloudFormation goes on, look later with: "
+                f"{found.name} is still {found.state}; CloudFormation continues; look later with: "
                 f"zae-limiter status --name {found.name}"
             )
         yield from Pause(round(pause))

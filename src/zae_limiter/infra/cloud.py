@@ -44,7 +44,7 @@ NO_IDENTITY: Final = frozenset(
 
 
 class CloudRefused(Exception):
-    """A service answered no."""
+    """A service refused a call."""
 
     def __init__(self, operation: str, code: str, message: str) -> None:
         self.operation = operation
@@ -76,7 +76,7 @@ class AwsCall(Request[Mapping[str, Any]]):
 
 
 class Notify(Request[None]):
-    """Something that whoever waits would like to know."""
+    """An event for the listener of this plan."""
 
     __slots__ = ("event",)
 
@@ -108,7 +108,7 @@ class Cloud:
         self._clients: dict[str, tuple[Any, Mapping[str, Any]]] = {}
 
     def run(self, plan: Plan[Result], listen: Callable[[Any], None] = lambda event: None) -> Result:
-        """The plan's result. What it tells goes to ``listen``. Raises the library's own errors."""
+        """The plan's result. Its events go to ``listen``. Raises the library's own errors."""
 
         def perform(request: Request[Reply], /) -> Reply:
             if isinstance(request, Notify):
@@ -202,7 +202,7 @@ class Cloud:
 
 
 def check_installed() -> None:
-    """Refuse to begin what cannot be finished without botocore."""
+    """Raise before any work if botocore is missing."""
     try:
         import_module("botocore")
     except ImportError as error:
@@ -211,7 +211,7 @@ def check_installed() -> None:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """The border: what plans know becomes what users know."""
+    """Translate the errors of plans into those of the library."""
     try:
         yield
     except CloudRefused as refusal:
@@ -221,7 +221,7 @@ def translated_errors() -> Iterator[None]:
 
 
 def in_words(refusal: CloudRefused) -> str:
-    """What a service refused, and whom to ask about it."""
+    """What a service refused, in one line."""
     if refusal.code in NO_ACCESS:
         return f"not allowed: {refusal.message}"
     if refusal.code in NO_IDENTITY:

@@ -1,4 +1,4 @@
-"""Whether a deployment and this version of the library fit together, and what to do if not."""
+"""Whether a deployment is compatible with this version of the library, and what to do if not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zae_limiter.version import __version__
 
 
 class FunctionCode(StrEnum):
-    """Whose code a function runs."""
+    """Which code a function runs: that of this version, of another, or none."""
 
     CURRENT = "current"
     OTHER = "other"
@@ -25,7 +25,7 @@ class FunctionCode(StrEnum):
 
 
 class Compatibility(NamedTuple):
-    """A deployment beside this version of the library."""
+    """A deployment compared with this version of the library."""
 
     deployment: Deployment
     layout: int | None
@@ -58,7 +58,7 @@ class Compatibility(NamedTuple):
 
 
 def function_code_of(deployment: Deployment, build: Callable[[], bytes]) -> FunctionCode:
-    """Whose code its function runs: a package is known by its key."""
+    """Which code its function runs: a package is known by its key."""
     key = deployment.parameters.get(CODE_KEY)
     if not key:
         return FunctionCode.NONE
@@ -73,7 +73,7 @@ class LayoutReader:
 
     @verb
     def read(self) -> Plan[int | None]:
-        """What its version record says; nothing, if there is none."""
+        """The layout in its version record; ``None`` if there is no record."""
         until = yield from self.asking.window()
         record = record_among((yield from self.asking.get_all(VERSION_KEYS, until)).values())
         return None if record is None else layout_of(record)

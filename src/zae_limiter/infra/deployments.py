@@ -73,7 +73,7 @@ class Resource(NamedTuple):
 
 
 def deployment_of(description: Mapping[str, Any]) -> Deployment:
-    """A stack as CloudFormation tells it."""
+    """A deployment from CloudFormation's description of its stack."""
     updated: datetime | None = description.get("LastUpdatedTime")
     return Deployment(
         name=description["StackName"],
@@ -93,7 +93,7 @@ def deployment_of(description: Mapping[str, Any]) -> Deployment:
 
 
 def find(name_or_id: str) -> Plan[Deployment | None]:
-    """The stack of a name or id, whosever it is. One that is gone is found by its id only."""
+    """The stack of a name or id, ours or not. A deleted one is found by its id only."""
     try:
         reply = yield from AwsCall("cloudformation", "DescribeStacks", StackName=name_or_id)
     except CloudRefused as refusal:

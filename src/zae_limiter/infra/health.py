@@ -1,6 +1,7 @@
-"""How a deployment does: its stack, table, function, stream and alarms, each in a word and with a grade.
+"""The health of a deployment: its stack, table, function, stream and alarms, each in a word and with a grade.
 
-What may not be looked at is unknown, not broken: whoever looks may have fewer rights than whoever deployed.
+A part that may not be read is unknown, not broken: the operator who looks may have fewer rights than the one who
+deployed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NOT_FOUND: Final = ("NotFound", "ResourceNotFoundException")
 
 
 class Grade(StrEnum):
-    """How well something is."""
+    """How well a part is."""
 
     FINE = "fine"
     WATCH = "watch"
@@ -69,7 +70,7 @@ class Health(NamedTuple):
 
 
 def check_health(name: str) -> Plan[Health]:
-    """How a deployment does, now."""
+    """The health of a deployment, now."""
     found = yield from find_ours(name)
     if found is None:
         raise StackOperationError(f"there is no deployment {name!r} in this region")
@@ -93,7 +94,7 @@ def check_health(name: str) -> Plan[Health]:
 
 
 def stack_part(found: Deployment) -> Part:
-    """The stack as a whole. One whose last update was undone works, but is not what somebody wanted."""
+    """The stack as a whole. One whose last update was rolled back works, but is not as requested."""
     if found.state in HEALTHY:
         grade = Grade.FINE
     elif found.state.endswith(("ROLLBACK_COMPLETE", IN_PROGRESS)) and found.state != "ROLLBACK_COMPLETE":
@@ -110,7 +111,7 @@ def table_part(name: str) -> Plan[Part]:
 
 
 def grade_table(name: str, table: Mapping[str, Any]) -> Part:
-    """What a description of the table says about it."""
+    """The health of the table, from its description."""
     if table.get("Replicas"):
         return Part("table", name, table["TableStatus"], Grade.BROKEN, "has replicas, where no limit holds")
     indexes = [each for each in table.get("GlobalSecondaryIndexes", ()) if each.get("IndexStatus", ACTIVE) != ACTIVE]
@@ -131,7 +132,7 @@ def function_part(name: str) -> Plan[Part]:
 
 
 def grade_function(name: str, told: Mapping[str, Any]) -> Part:
-    """What its configuration says about the function."""
+    """The health of the function, from its configuration."""
     state = told.get("State", "Active")
     update = told.get("LastUpdateStatus", "Successful")
     if update == "Failed":
@@ -149,7 +150,7 @@ def mapping_part(uuid: str) -> Plan[Part]:
 
 
 def grade_mapping(uuid: str, told: Mapping[str, Any]) -> Part:
-    """What its description says about the mapping."""
+    """The health of the mapping, from its description."""
     state, result = told.get("State", ""), told.get("LastProcessingResult")
     if state != "Enabled":
         busy = state in ("Creating", "Enabling", "Updating")
@@ -174,7 +175,7 @@ def alarm_parts(resources: Sequence[Resource]) -> Plan[list[Part]]:
 
 
 def grade_alarms(names: Sequence[str], told: Iterable[Mapping[str, Any]]) -> list[Part]:
-    """What the descriptions of alarms say; an alarm that nobody describes was deleted by somebody."""
+    """The health of each alarm; one that CloudWatch does not describe was deleted outside of the stack."""
     grades = {"OK": Grade.FINE, "INSUFFICIENT_DATA": Grade.FINE}
     described = {each["AlarmName"]: each for each in told}
     parts = []
@@ -211,7 +212,7 @@ def lag_of(function: str) -> Plan[float | None]:
 
 
 def _or_unknown(resource: Resource, look: Plan[Part]) -> Plan[Part]:
-    """A look that may be refused."""
+    """A part, or an unknown one if reading it is refused."""
     what = {TABLE_KIND: "table", FUNCTION_KIND: "function", MAPPING_KIND: "stream"}[resource.kind]
     name = resource.physical_id or resource.name
     try:

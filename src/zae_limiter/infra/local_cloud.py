@@ -94,7 +94,7 @@ class LocalCloud:
         return UpResult(running, name, deployed.url, started)
 
     def status(self) -> Status:
-        """How it does."""
+        """Whether it runs and answers, and what is deployed in it."""
         running = self._live()
         if running is None or not answers(running.port):
             return Status(running, False, ())

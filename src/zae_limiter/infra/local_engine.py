@@ -1,7 +1,7 @@
 """MiniStack, the AWS of the local cloud: found, or installed into a virtual environment of its own.
 
 It cannot live in the environment of your program, because it pins libraries that your program may have in other
-versions. The installation is done when its stamp is written; one that was cut short is thrown away and done again.
+versions. The installation is done when its stamp is written; one that was interrupted is deleted and repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zae_limiter.infra.local_home import HOME_VARIABLE, Home
 
 REQUIREMENT = "ministack>=1.5.33,<1.6"
 PROGRAM_VARIABLE = "ZAEL_MINISTACK"
-"""Names a ``ministack`` command that is there already."""
+"""Names an installed ``ministack`` command."""
 
 INSTALL_SECONDS = 600.0
 LINES_SHOWN = 5

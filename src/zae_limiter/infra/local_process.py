@@ -1,4 +1,4 @@
-"""A server in the background: started so that it outlives us, waited for, ended only if it is the one we started."""
+"""MiniStack in the background: started so that it outlives the command, and ended only if it is the one we started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 HEALTH = "/_ministack/health"
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-"""It writes its data down before it ends."""
+"""It writes its data to disk before it ends."""
 
 LINES_SHOWN = 15
 
@@ -34,7 +34,7 @@ started = subprocess.Popen(
 print(started.pid, flush=True)
 import os; os._exit(0)
 """
-"""Starts the server and ends, so that the server belongs to nobody who might end before it."""
+"""Starts the server and ends, so that the server is no child of the command."""
 
 
 def start_time_of(pid: int) -> str | None:
@@ -57,7 +57,7 @@ def is_same_process(running: Running) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on a port of this machine."""
+    """Whether a port of this machine is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -69,7 +69,7 @@ def is_free(port: int) -> bool:
 
 
 def any_free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -77,7 +77,7 @@ def any_free_port() -> int:
 
 
 def environment(home: Home, port: int, region: str, data: Path) -> Mapping[str, str]:
-    """What MiniStack is told: loopback only, no Docker, no other listeners, data in its folder."""
+    """The environment of MiniStack: loopback only, no Docker, no other listeners, data in its folder."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home.scratch),
@@ -140,7 +140,7 @@ def _wait_until_it_answers(home: Home, running: Running) -> None:
 
 
 def port_taken(port: int) -> StackOperationError:
-    """The port belongs to somebody else."""
+    """The error for a port that another program listens on."""
     return StackOperationError(
         f"port {port} of this machine is taken by another program; choose another with --port, or any with --port 0"
     )
@@ -159,7 +159,7 @@ def answers(port: int) -> bool:
 
 
 def stop(home: Home, running: Running) -> None:
-    """End it, gently and then by force, if it is still the process it was."""
+    """End it, first with SIGTERM and then with SIGKILL, if it is still the same process."""
     for how, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
         if is_same_process(running):
             with suppress(ProcessLookupError):
@@ -168,7 +168,9 @@ def stop(home: Home, running: Running) -> None:
         while is_same_process(running) and time.monotonic() < give_up_at:
             time.sleep(0.02)
     if is_same_process(running):
-        raise StackOperationError(f"process {running.pid} does not end")
+        raise StackOperationError(
+            f"MiniStack, process {running.pid}, does not end; end it by hand: kill -9 {running.pid}"
+        )
     home.forget()
 
 

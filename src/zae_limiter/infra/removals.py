@@ -1,7 +1,7 @@
 """Deleting a deployment, with what may be kept of it: the table, and the bucket with the audit archive.
 
-Nothing is deleted before everything that speaks against it has been looked at. Deleting may be begun again at any
-time, until nothing is left.
+Everything that forbids it is checked before anything is deleted. A deletion may be repeated at any time, until nothing
+is left.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Removal(NamedTuple):
 
 
 class RemovalResult(NamedTuple):
-    """What came of it."""
+    """What was deleted and what is left."""
 
     existed: bool
     kept: tuple[tuple[str, str], ...] = ()
@@ -81,7 +81,7 @@ def delete(removal: Removal) -> Plan[RemovalResult]:
 
 
 def _delete_with_buckets(found: Deployment, resources: Sequence[Resource], kept: Sequence[str]) -> Plan[RemovalResult]:
-    """Empty the buckets and delete the stack, again if a bucket was filled meanwhile. Raises :class:`RolloutFailed`."""
+    """Empty the buckets and delete the stack; again, if a bucket was filled meanwhile. Raises ``RolloutFailed``."""
     for attempt in range(TRIES):
         for bucket in _physical_ids(resources, BUCKET_KIND, kept):
             yield from empty_bucket(bucket)
@@ -101,18 +101,18 @@ def _physical_ids(resources: Sequence[Resource], kind: str, kept: Sequence[str])
 
 
 def wait_until_idle(name: str) -> Plan[Deployment | None]:
-    """The deployment when nothing is under way with it."""
+    """The deployment, once no operation on it is under way."""
     found = yield from find_ours(name)
     if found is None or is_idle(found.state):
         return found
-    yield from Notify(ProgressNote(f"{name} is {found.state}: waiting until it rests"))
+    yield from Notify(ProgressNote(f"{name} is {found.state}: waiting until CloudFormation is done"))
     last = yield from newest_event(found.stack_id)
     yield from follow(found.stack_id, last, own=False)
     return (yield from find_ours(name))
 
 
 def check_removal_allowed(removal: Removal, found: Deployment, resources: Sequence[Resource]) -> Plan[None]:
-    """Raise if something is protected, or would be lost that nobody mentioned."""
+    """Raise if something is protected, or data would be lost that the request does not mention."""
     if found.protected:
         raise StackOperationError(f"the stack {found.name!r} has termination protection; turn that off first")
     for each in resources:
@@ -149,7 +149,7 @@ def is_protected(table: str) -> Plan[bool]:
 
 
 def lift_protection(table: str) -> Plan[None]:
-    """Let a table be deleted, if it is protected. Only called when its deletion was asked for in so many words.
+    """Let a table be deleted, if it is protected. Called only when the request says so.
 
     The table itself is asked, not its stack: a stack that is half deleted, or whose creation failed, takes no update.
     """
@@ -162,11 +162,11 @@ def lift_protection(table: str) -> Plan[None]:
         if reply["Table"]["TableStatus"] == ACTIVE and not reply["Table"].get("DeletionProtectionEnabled"):
             return
         yield from Pause(PAUSE_MS)
-    raise StackOperationError(f"table {table!r} is still being changed; run the same again")
+    raise StackOperationError(f"table {table!r} is still being changed; run the same command again")
 
 
 def retain(found: Deployment, resources: Sequence[str], run_id: str) -> Plan[None]:
-    """Have the stack leave these resources alone when it goes."""
+    """Make the stack keep these resources when it is deleted."""
     reply = yield from AwsCall("cloudformation", "GetTemplate", StackName=found.stack_id, TemplateStage="Original")
     before = [{"ParameterKey": name, "UsePreviousValue": True} for name in found.parameters]
     tags = {**found.tags, KEPT_TAG: " ".join(resources)}  # a policy that changes alone may pass for no change
@@ -189,7 +189,7 @@ def delete_stack(found: Deployment, kept: Sequence[str]) -> Plan[tuple[str, list
 
 
 def left_behind(events: Sequence[StackEvent]) -> tuple[tuple[str, str], ...]:
-    """What a stack left behind when it went."""
+    """The resources that a deleted stack left behind."""
     return tuple(
         (event.kind, event.physical_id or event.resource) for event in events if event.state == "DELETE_SKIPPED"
     )

@@ -1,6 +1,6 @@
-"""Keeping resources when their stack goes: CloudFormation leaves alone what its template says to retain.
+"""Keeping resources when their stack is deleted: CloudFormation leaves what its template says to retain.
 
-So before a stack is deleted, its own template is rolled out once more with that said, and nothing else changed.
+So before a stack is deleted, its own template is rolled out once more with only that changed.
 """
 
 from __future__ import annotations

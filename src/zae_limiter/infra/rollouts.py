@@ -1,8 +1,8 @@
-"""Deploying: from whatever state a stack is in to the one that is wanted, however often and from wherever it is begun.
+"""Deploying: from any state of a stack to the requested one. It may be repeated at any time.
 
 The first time takes two roll-outs. The function's code comes out of a bucket, and the bucket is the stack's own: so
 the stack is made without the function, the code is put into the bucket, and the function follows. Each of these steps
-may be the last one of a client that dies; whoever runs the same again finds what is there and goes on.
+may be the last one of a client that dies; the next run finds what is there and continues.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHANGED_MEANWHILE: Final = frozenset(
 )
 
 NOT_THERE: Final = frozenset({"403", "404", "NoSuchKey", "NotFound"})
-"""S3 does not tell whoever may not list a bucket what is not in it."""
+"""What S3 answers for an object that is not there; 403 to a principal that may not list the bucket."""
 
 
 class DeployRequest(NamedTuple):
@@ -54,7 +54,7 @@ class DeployRequest(NamedTuple):
     parameters: Mapping[str, str]
     tags: Mapping[str, str]
     run_id: str
-    """A name that no other run has."""
+    """A name that is unique to this run."""
     wait: bool = True
     adopt: bool = False
     """Whether to make the stack around a table that is there already."""
@@ -70,17 +70,17 @@ class Rollout(NamedTuple):
     stack: Deployment
     changed: bool
     complete: bool
-    """Whether everything is there; not, if nobody waited for it."""
+    """Whether everything is there; ``False`` if CloudFormation was not waited for."""
 
 
 class ProgressNote(NamedTuple):
-    """Something that deploying did by itself, in words."""
+    """A step that deploying took on its own, in words."""
 
     words: str
 
 
 def deploy(request: DeployRequest) -> Plan[Rollout]:
-    """Create the stack or update it, until it is as ordered. Whoever does the same at the same time is waited for."""
+    """Create the stack or update it, until it is as requested. Another client that does the same is waited for."""
     runs = request.runs()
     for attempt in range(TRIES):
         try:
@@ -88,12 +88,12 @@ def deploy(request: DeployRequest) -> Plan[Rollout]:
         except CloudRefused as refusal:
             if attempt == TRIES - 1 or not changed_concurrently(refusal):
                 raise
-        yield from Notify(ProgressNote(f"somebody else changes {request.name} at the same time: beginning again"))
+        yield from Notify(ProgressNote(f"another client is changing {request.name}: starting over"))
     raise AssertionError
 
 
 def changed_concurrently(refusal: CloudRefused) -> bool:
-    """Whether a change set was refused because another one was carried out meanwhile."""
+    """Whether a change set was refused because another one was executed meanwhile."""
     return refusal.operation.endswith("ChangeSet") and (
         refusal.code in CHANGED_MEANWHILE or refusal.says("_IN_PROGRESS")
     )
@@ -138,7 +138,7 @@ def preview(request: DeployRequest) -> Plan[tuple[Change, ...]]:
     step = step_from(found.state if found else None)
     if step in (Step.WAIT, Step.REFUSE, Step.MEND, Step.CLEAR):
         assert found is not None
-        raise StackOperationError(f"{request.name} is {found.state}, so nothing can be said about changes to it")
+        raise StackOperationError(f"{request.name} is {found.state}, so its changes cannot be previewed")
     refuse_one_trust_list(request, found)
     kind = "CREATE" if step is Step.CREATE else "UPDATE"
     known = yield from parameters_in(request.body)
@@ -153,7 +153,7 @@ def preview(request: DeployRequest) -> Plan[tuple[Change, ...]]:
 
 
 def wait_until_updatable(name: str) -> Plan[Deployment | None]:
-    """The stack when it can be updated, or nothing when it is to be created. Raises if it is for a person to mend."""
+    """The stack when it can be updated, or nothing when it is to be created. Raises if a person has to repair it."""
     while True:
         found = yield from find_ours(name)
         step = step_from(found.state if found else None)
@@ -238,7 +238,7 @@ def put_code(bucket: str, package: bytes) -> Plan[str]:
 def stack_spec(
     request: DeployRequest, found: Deployment | None, known: Mapping[str, str], given: Mapping[str, str]
 ) -> StackSpec:
-    """How the stack should be. Tags that it has and nobody mentions stay."""
+    """How the stack should be. Tags that it has and the request does not name stay."""
     before = found.parameters if found else {}
     tags = {**(found.tags if found else {}), **request.tags, **stack_tags(request.name)}
     return StackSpec(request.name, request.body, planned_parameters(list(known), before, given), tags)

@@ -35,7 +35,7 @@ from zae_limiter.stores.dynamodb.transport.protocol import Credentials
 from zae_limiter.stores.open_store import SHORTEST_TABLE_NAME
 
 Listener = Callable[[Any], None]
-"""Is told what happens while somebody waits: ``StackEvent``, ``Changes`` and ``ProgressNote``."""
+"""Called with every event of an operation: ``StackEvent``, ``Changes`` and ``ProgressNote``."""
 
 DEADLINE_S = 20.0
 """How long one request to the table may take."""
@@ -55,7 +55,7 @@ class DeployResult(NamedTuple):
     """What to open a limiter with."""
     changed: bool
     complete: bool
-    """Whether everything is there; not, if nobody waited for it."""
+    """Whether everything is there; ``False`` if CloudFormation was not waited for."""
 
 
 class StackManager:
@@ -107,7 +107,7 @@ class StackManager:
         """Bring a deployment to this version: template, code, and the layout of the table.
 
         Its parameters stay. Clients of an older layout have to be stopped before. It may be ended and run again at any
-        time. ``on_progress`` is told the ``Progress`` of a migration.
+        time. ``on_progress`` is called with the ``Progress`` of a migration.
         """
         done = self.upgrade_stack(name, on_event)
         migrated = self.upgrade_table(done.deployment.table, on_progress)
@@ -128,7 +128,7 @@ class StackManager:
         return bool(migrated.done)
 
     def compatibility(self, name: str) -> Compatibility:
-        """How a deployment stands to this version of the library."""
+        """A deployment compared with this version of the library."""
         found = self.describe(name)
         if found is None:
             raise StackOperationError(f"there is no deployment {name!r} in this region")
@@ -169,7 +169,7 @@ class StackManager:
         return self._cloud.run(find_all())
 
     def health(self, name: str) -> Health:
-        """How a deployment does."""
+        """The health of a deployment."""
         return self._cloud.run(check_health(check_stack_name(name)))
 
     def url(self, table: str) -> str:

@@ -1,4 +1,4 @@
-"""Doing what was planned, so that at every moment it can be seen what was done, and running it again finishes it."""
+"""Applying a plan. At every moment the record says what may have been changed, and another run finishes it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def apply(
 
 
 def audit_principal(change_plan: ChangePlan, principal: str | None) -> str:
-    """Who the audit trail says it was: ``manifest:NAME``, and ``:WHO`` if somebody said so."""
+    """The principal in the audit trail: ``manifest:NAME``, and ``:PRINCIPAL`` if one is given."""
     who = change_plan.manifest.signature if principal is None else f"{change_plan.manifest.signature}:{principal}"
     check_principal(who)
     return who
@@ -92,7 +92,7 @@ def _claim(repository: SyncRepository, change_plan: ChangePlan, record: Record, 
 
 
 def _settle(repository: SyncRepository, change_plan: ChangePlan, record: Record, by: str) -> None:
-    """Record what is managed now, unless somebody else was at it meanwhile: then nothing leaves the record."""
+    """Record what is managed now. If another run made what this one deleted, nothing leaves the record."""
     settled = replace(record, things=change_plan.wanted, finished=True, by=by)
     deleted = [change.thing for change in change_plan.changes if change.action is Action.DELETE]
     if any(find(repository, thing) for thing in (*deleted, *change_plan.gone)):
@@ -101,9 +101,9 @@ def _settle(repository: SyncRepository, change_plan: ChangePlan, record: Record,
 
 
 def _claim_again(repository: SyncRepository, change_plan: ChangePlan, claimed: Record, by: str) -> None:
-    """What we may have made must not leave the record with somebody else's settlement.
+    """Keep what this run may have made in the record, although another run settles it.
 
-    If somebody claimed after us, claim once more: either it comes after their settlement, or that will fail.
+    If another run claimed after this one, claim once more: either that comes after its settlement, or makes it fail.
     """
     for _ in range(TRIES):
         record = load(repository, change_plan.manifest.name)
@@ -115,7 +115,7 @@ def _claim_again(repository: SyncRepository, change_plan: ChangePlan, claimed: R
 
 
 def _release_from_others(repository: SyncRepository, change_plan: ChangePlan, by: str) -> None:
-    """What this manifest takes over leaves the records of those that had it."""
+    """Remove what this manifest takes over from the records of other manifests."""
     losses: dict[str, set[Thing]] = {}
     for thing, manifest in change_plan.taken.items():
         losses.setdefault(manifest, set()).add(thing)

@@ -1,4 +1,4 @@
-"""What it takes to make a namespace what a manifest says: pure, from what is wanted and what was found.
+"""The changes that make a namespace what a manifest says. Pure: from what is wanted and what exists.
 
 **What is managed.** What the manifest names, and what its record has from earlier runs. What the record has and the
 manifest no longer names is deleted; everything else in the namespace is left alone.
@@ -9,11 +9,11 @@ applied at all:
 - a thing that another manifest manages (``take_over`` decides for this one);
 - an entity to delete that would take along what this manifest does not manage: children, or limits
   (``keep_removed`` decides to let it stay);
-- a parent that does not exist, or that would close a circle.
+- a parent that does not exist, or that would close a cycle.
 
 **Order.** Entities come first, those above before those below, in the hierarchy as it will be: then each step finds
-its parent in place and no step closes a circle on the way. Limits follow, wide levels before narrow ones. What is
-deleted comes last, narrow before wide and children before parents, so that nobody is without limits in between.
+its parent in place and no step closes a cycle on the way. Limits follow, wide levels before narrow ones. What is
+deleted comes last, narrow before wide and children before parents, so that no entity is without limits in between.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ChangePlan:
 def plan_changes(
     manifest: Manifest, situation: Situation, *, take_over: bool = False, keep_removed: bool = False
 ) -> ChangePlan:
-    """What it takes."""
+    """The plan that makes a namespace what a manifest says."""
     return _Planner(manifest, situation, take_over=take_over, keep_removed=keep_removed).change_plan()
 
 
@@ -215,7 +215,7 @@ class _Planner:
         return self._situation.parents.get(entity_id)
 
     def _depths(self) -> dict[str, int]:
-        """How far below its root each wanted entity will be; those in a circle count as roots."""
+        """How far below its root each wanted entity will be; those in a cycle count as roots."""
         depths: dict[str, int] = {}
         for wanted in self._entities():
             way, end = walk_up(wanted, self._parent_of, depths)
@@ -266,7 +266,7 @@ class _Planner:
             yield Conflict(thing, message, self._manifest.parent_places.get(thing.entity_id))
 
     def _cycles(self) -> Iterator[Conflict]:
-        """Circles that go through entities which the manifest does not name; the reader found the others."""
+        """Cycles that go through entities which the manifest does not name; the parser found the others."""
         entities = self._entities()
         for entity_id, cycle in cycles(entities, self._parent_of):
             message = f"{entity_id} would become its own ancestor: {' → '.join(cycle)}"

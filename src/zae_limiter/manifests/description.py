@@ -1,4 +1,4 @@
-"""Changes in words: what people read before they say yes, and what programs read instead."""
+"""Plans and outcomes described: in words for people, as JSON for programs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def summary(change_plan: ChangePlan) -> str:
         (change_plan.count(Action.UPDATE), "to update"),
         (change_plan.count(Action.DELETE), "to delete"),
         (len(change_plan.adopted), "to adopt as it is"),
-        (len(change_plan.released), "to let go as it is"),
+        (len(change_plan.released), "to release as it is"),
         (len(change_plan.gone), "gone already"),
     ]
     told = [f"{count} {words}" for count, words in counts if count]
@@ -160,5 +160,5 @@ def _value(properties: Mapping[str, tuple[str, str]], key: str) -> str | None:
 
 
 def quoted(text: str) -> str:
-    """Somebody's text on one line: what does not print is escaped."""
+    """Foreign text on one line: what does not print is escaped."""
     return repr(text) if text.isprintable() else ascii(text)

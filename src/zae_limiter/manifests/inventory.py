@@ -1,4 +1,4 @@
-"""Looking at what exists: as much of a namespace as a manifest needs, or all of it."""
+"""What exists: as much of a namespace as a manifest needs, or all of it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from zae_limiter.naming import DEFAULT_RESOURCE, is_reserved
 from zae_limiter.repository.sync_repository import SyncRepository
 
 OnProgress = Callable[[int, int], None]
-"""Told how many things have been looked at or changed, and how many there are."""
+"""Called with how many things have been read or changed, and how many there are."""
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Nobody watches."""
+    """The default: progress is not shown."""
 
 
 def read_situation(

@@ -44,7 +44,7 @@ class Thing:
 
     @property
     def label(self) -> str:
-        """How people call it."""
+        """How messages name it."""
         if self.kind is not Kind.LIMITS:
             return str(self)
         every = self.resource == DEFAULT_RESOURCE
@@ -163,7 +163,7 @@ class Manifest:
 
     @property
     def signature(self) -> str:
-        """How the audit trail calls it."""
+        """Its name in the audit trail."""
         return f"manifest:{self.name}"
 
 
@@ -171,7 +171,7 @@ ParentOf: TypeAlias = Callable[[str], str | None]
 
 
 def walk_up(entity_id: str, parent_of: ParentOf, known: Container[str]) -> tuple[list[str], str | None]:
-    """An entity and its ancestors, up to one that is ``known``, or that the way itself has met: a circle.
+    """An entity and its ancestors, up to one that is ``known``, or that was met before: a cycle.
 
     The second is where it ended; ``None`` if that was a root.
     """
@@ -184,7 +184,7 @@ def walk_up(entity_id: str, parent_of: ParentOf, known: Container[str]) -> tuple
 
 
 def cycles(entity_ids: Iterable[str], parent_of: ParentOf) -> Iterator[tuple[str, list[str]]]:
-    """Every circle above some entities, once: from whom it was met, and its entities, the first again at the end."""
+    """Every cycle above some entities, once: where it was entered, and its entities, the first again at the end."""
     seen: set[str] = set()
     for entity_id in entity_ids:
         way, end = walk_up(entity_id, parent_of, seen)

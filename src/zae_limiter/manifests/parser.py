@@ -1,4 +1,4 @@
-"""From a file to a manifest: everything in it is checked, and everything wrong is said at once, at its place.
+"""From a file to a manifest: everything in it is checked, and all problems are reported at once, each at its place.
 
 ``read_manifest`` raises :class:`~zae_limiter.manifests.problems.ManifestError` or returns what can be applied, except
 for what only a store can know (whether a parent that the manifest does not name exists).
@@ -187,7 +187,7 @@ class _ManifestParser(ValueParser):
         return Profile(name, parent, bool(cascade), metadata or {})
 
     def _refuse_profile(self, place: Place, entity_id: str, table: MappingNode) -> None:
-        """With ``create: false`` an entity is somebody else's: only its limits are managed."""
+        """With ``create: false`` an entity is not managed here, only its limits are."""
         for key in PROFILE_KEYS:
             if key in table.entries:
                 message = f"{key} cannot be managed with create: false, which leaves the entity to others; remove one"
@@ -222,7 +222,7 @@ class _ManifestParser(ValueParser):
         return text if text is not None and self.valid(node.place, text, check) else None
 
     def _optional(self, table: MappingNode, key: str, read: Callable[[Node], Value | None]) -> Value | None:
-        """What a key says; one that says nothing is as good as none."""
+        """The value of a key; an empty one counts as absent."""
         if key not in table.entries or self.is_empty(table.entries[key][1]):
             return None
         return read(table.entries[key][1])

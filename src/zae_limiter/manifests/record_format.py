@@ -7,19 +7,19 @@ names. Entities are kept by every store, and are audited like every other; lists
 
 **When.** Before the first change everything the manifest names is *claimed*: the record then has all that was managed
 and all that will be. After the last change it is *settled*: what was deleted leaves it. So at every moment the record
-has everything the manifest may have made, and whoever comes after a crash knows all of it; running the same again
-finishes the work.
+has everything the manifest may have made, and a run after a crash knows all of it and finishes the work.
 
-**Who else.** Pages are written before the head that names them, under names that nobody else gives (the version the
-head will have, and a digest of the content), and the head is changed only if it still has the version that was read.
-So a record is never half of one and half of another, and a plan that is out of date is refused at its claim. A head
-is never deleted, not even when nothing is managed any more: its versions would begin anew, and somebody could take
-the new one for the one they read.
+**Concurrency.** Pages are written before the head that names them, under names that no other run gives (the version
+the head will have, and a digest of the content), and the head is changed only if it still has the version that was
+read. So a record is never half of one and half of another, and a plan that is out of date is refused at its claim. A
+head is never deleted, not even when nothing is managed any more: its versions would begin anew, and a run could take
+the new one for the one it read.
 
-Two runs of one manifest at the same time may undo each other's work, but nothing they make is without a record: who
-finds at the end that somebody claimed meanwhile, or that what was deleted is back, lets go of nothing and says so;
-who fails after somebody claimed claims once more, which makes the settlement of the other fail. (Only a process that
-is killed beside another one, between a creation of its own and the settlement of the other, leaves a thing behind.)
+Two runs of one manifest at the same time may undo each other's work, but nothing they make is without a record: a run
+that finds at its end that another one claimed meanwhile, or that what it deleted is back, releases nothing and says
+so; a run that fails after another one claimed claims once more, which makes the settlement of the other fail. (Only a
+run that is killed beside another one, between a creation of its own and the settlement of the other, leaves a thing
+behind.)
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PAGE = "page "
 
 
 class RecordError(ZAELimiterError):
-    """The record of a manifest cannot be read: somebody changed it by hand."""
+    """The record of a manifest cannot be read: it was changed by hand."""
 
     def __init__(self, head_id: str, reason: str) -> None:
         self.head_id = head_id

@@ -1,4 +1,4 @@
-"""Reading and writing the records of what manifests manage (see ``records``)."""
+"""Reading and writing the records of what manifests manage (see ``record_format``)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ PAGE = 500
 
 
 class AppliedConcurrently(ZAELimiterError):
-    """Somebody else applied the same manifest at the same time."""
+    """Another process applied the same manifest at the same time."""
 
     def __init__(self, manifest: str) -> None:
         self.manifest = manifest
         super().__init__(manifest)
 
     def __str__(self) -> str:
-        return f"somebody else applied manifest {self.manifest!r} at the same time; plan and apply again"
+        return f"another process applied manifest {self.manifest!r} at the same time; plan and apply again"
 
 
 def load(repository: SyncRepository, manifest: str) -> Record:

@@ -1,4 +1,4 @@
-"""Reading the values of a manifest: texts, numbers, tables with known keys, and limits in both their forms."""
+"""Parsing the values of a manifest: texts, numbers, tables with known keys, and limits in both their forms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CALLED = {ScalarNode: "a single value", SequenceNode: "a list", MappingNode: "a
 
 
 class ValueParser:
-    """What every part of a manifest is read with. Each method reports what is wrong and then returns ``None``."""
+    """Parses the values of a manifest. Each method reports what is wrong and then returns ``None``."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self._problems = problems

@@ -1,6 +1,6 @@
-"""YAML as a tree in which everything knows its place.
+"""YAML as a tree in which every node knows its place.
 
-Only plain data is let in. Aliases, anchors and tags are refused where they stand, so nothing can multiply or become
+Only plain data is allowed. Aliases, anchors and tags are refused where they stand, so nothing can multiply or become
 an object; so are a second document and a key said twice. How deep and how long a text may be is bounded before
 anything is built. Scalars keep the text they were written with; :func:`kind_of` says what YAML 1.2 takes it for.
 """
@@ -71,7 +71,7 @@ class MappingNode:
 
 @dataclass(frozen=True, slots=True)
 class RefusedNode:
-    """Stands where something was that is not let in; it has been reported already."""
+    """Stands for a node that is not allowed; it has been reported already."""
 
     place: Place
 
@@ -181,7 +181,7 @@ def _start(event: Any) -> Place:
 
 
 def _readable(content: bytes | str) -> str:
-    """The text of a file: of a size that somebody could have written, in UTF-8, without invisible commands."""
+    """The text of a file: not too large, in UTF-8, without control characters."""
     if len(content) > MOST_BYTES:
         raise _Unusable(Place(1, 1), f"is larger than {MOST_BYTES:,} bytes; split it into several manifests")
     try:

@@ -1,7 +1,8 @@
 """One step of a migration: what is written and removed together, so that nothing is ever in two places or in none.
 
 Every step reads what is there now, not what the page of the scan showed, and its transaction demands that all of it is
-still the same. So a step may be repeated, cut off, or done by two at once: whoever comes later finds nothing to do.
+still the same. So a step may be repeated, cut off, or done by two processes at once: the later one finds nothing to
+do.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Change(NamedTuple):
 
 
 class MigrationContext:
-    """What every step has at hand: the table, the namespace of what had none, and the migration's moment."""
+    """What every step needs: the table, the namespace of what had none, and the migration's moment."""
 
     def __init__(self, asking: Asking, checkpoint: Key, default_ns: str, at: int) -> None:
         self.asking = asking
@@ -196,7 +197,7 @@ def _history_spans(context: MigrationContext, life: Life, counted: Counters, unt
 def convert_entity(context: MigrationContext, item: Item, below: frozenset[str] = NO_DESCENDANTS) -> Plan[int]:
     """Describe an entity in today's form, after its ancestors, who count their children; how many that were.
 
-    ``below`` are those who wait for it: an ancestor among them would be a circle, which is not followed.
+    ``below`` are the descendants that wait for it: an ancestor among them would be a cycle, which is not followed.
     """
     ancestors = 0
     entity = old_entity(item)

@@ -1,8 +1,9 @@
 """How far a migration came, kept in the table itself.
 
 There is one checkpoint, in the partition of the registry. It has the migration's moment, the phase, the key after
-which to go on, and the sums so far, all in one item and so never apart. ``run`` is whoever is at it: a run that
-continues puts its own name there, and one that finds another's stops. So a run that was thought dead does no harm.
+which to go on, and the sums so far, all in one item and so never apart. ``run`` names the process that works on it: a
+run that continues puts its own name there, and one that finds another name stops. So a run that was thought dead does
+no harm.
 """
 
 from __future__ import annotations
@@ -82,18 +83,20 @@ def attributes_of(position: Position) -> dict[str, Any]:
 
 
 def take_over(asking: Asking, position: Position, run: str, until: Window) -> Plan[None]:
-    """Begin here, or continue what somebody else began."""
+    """Begin here, or continue what another run began."""
     sets = {**attributes_of(position), "run": run}
     yield from commit(asking, [update(asking.table, CHECKPOINT_KEY, {}, sets=sets)], until)
 
 
 def save(asking: Asking, position: Position, run: str, until: Window) -> Plan[None]:
-    """Note how far it came. Raises ``VersionError`` if somebody else is at it now."""
+    """Note how far it came. Raises ``VersionError`` if another run has taken over."""
     write = update(asking.table, CHECKPOINT_KEY, {"run": run}, sets=attributes_of(position))
     try:
         yield from commit(asking, [write], until)
     except Overtaken:
-        raise VersionError(f"somebody else has taken over the migration of table {asking.table!r}") from None
+        raise VersionError(
+            f"another process has taken over the migration of table {asking.table!r}; this one ends"
+        ) from None
 
 
 def beginning(asking: Asking, position: Position, run: str) -> Write:

@@ -4,7 +4,7 @@
 ceiling. From that moment on it grows at its rate, so it does not matter when the item is written, and a migration that
 was cut short and continued later gives the very same balances.
 
-**Two buckets of one place are joined**: somebody used the old layout after it was migrated, or the new one before.
+**Two buckets of one place are joined**: a client used the old layout after the migration, or the new one before.
 What both counted adds up, and what is missing in one of them to be full is missing in the joint one too. So counters
 and what is missing are the same before and after, whatever was joined; nothing is minted.
 """
@@ -27,12 +27,12 @@ from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, new_item
 from zae_limiter.stores.protocol import Leg
 
 UNRESOLVED = str(Versions(0, 0, 0, 0, 0))
-"""The config version of a bucket nobody resolved yet: any client's own is newer, so the first one rebases it."""
+"""The config version of a bucket whose limits are not resolved yet: that of any client is newer."""
 
 FIELDS = ("tk", "cp", "bx", "ra", "rp", "tc")
 
 MOST_AHEAD_MS = 86_400_000
-"""No clock was ever so far ahead of the others."""
+"""A refill further ahead than this is a broken item, not a wrong clock."""
 
 LONG_NAMES = {
     "tk": "tokens_milli",

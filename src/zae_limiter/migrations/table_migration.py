@@ -1,4 +1,4 @@
-"""Going over the table: count everything, convert what is old, count again and compare.
+"""The migration of a table: count everything, convert what is old, count again and compare.
 
 Each of the three goes page by page, and the checkpoint moves with every page. A run that was killed is continued from
 there: the page it was at is done again, where steps that were done find nothing to do. Only when everything adds up
@@ -244,7 +244,9 @@ class TableMigration:
         try:
             yield from commit(self.asking, [onward] if self._in_use else [named, onward], until)
         except Overtaken:
-            raise VersionError(f"somebody else has taken over the migration of {self.asking.table!r}") from None
+            raise VersionError(
+                f"another process has taken over the migration of table {self.asking.table!r}; this one ends"
+            ) from None
 
     def _discard_checkpoint(self, until: Window) -> Plan[None]:
         """Forget how far it came: the next run counts and converts what is there by then."""

@@ -17,10 +17,10 @@ COMMAND = "zae_limiter.command"
 
 
 class WithCommand(click.Command):
-    """A command whose words after ``--`` are another command's."""
+    """A command line whose arguments after ``--`` are another command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the words after ``--`` aside."""
+        """Set the arguments after ``--`` aside."""
         if "--" in args:
             place = args.index("--")
             ctx.meta[COMMAND] = args[place + 1 :]
@@ -57,7 +57,7 @@ Examples:
     callback=parse_limits,
     multiple=True,
     metavar="NAME:RATE[/PERIOD][:BURST]",
-    help="Use this limit instead of the stored ones; once for each.",
+    help="Use this limit instead of the stored ones; repeatable.",
 )
 @click.option(
     "--on-unavailable",
@@ -80,7 +80,7 @@ def command(
     amounts: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Take tokens, all or none; exits 75 if one lacks.
+    """Take tokens, all or none; exits 75 if a limit lacks them.
 
     With a command after --, run it only if they are granted, and exit as it does. If it fails, the tokens are given
     back; if it is interrupted too. It may say what it really used by writing lines like tpm=420 to the file that
@@ -92,7 +92,7 @@ def command(
     with as_usage_error():
         wanted = parse_amounts(amounts)
     if not wanted:
-        raise click.UsageError("say what to take: name=amount, like rpm=1")
+        raise click.UsageError("name at least one amount to take, like rpm=1")
     words: list[str] | None = click.get_current_context().meta.get(COMMAND)
     if words is not None and not words:
         raise click.UsageError("there is no command after --")
@@ -135,13 +135,13 @@ def lease_for(
 
 
 def take(session: Session, entity_id: str, resource: str, lease: SyncLease) -> None:
-    """Take, keep, and say what is left."""
+    """Take the tokens and show what is left."""
     from zae_limiter.cli.views.grants import granted_document, granted_picture
 
     with lease:
         pass
     if lease.degraded:
-        note("the store is unavailable: let through, uncounted")
+        note("the store is unavailable: granted without being counted")
     session.answer(
         granted_document(entity_id, resource, lease),
         lambda: granted_picture(session.output, lease.statuses),
@@ -168,7 +168,7 @@ def _run_and_settle(lease: SyncLease, command_run: Any) -> None:
     from zae_limiter.cli.leased_command import SETTLE_VARIABLE, settle_file, settled_amounts
 
     if lease.degraded:
-        note("the store is unavailable: running uncounted")
+        note("the store is unavailable: running without being counted")
     with settle_file() as path:
         try:
             command_run.run({SETTLE_VARIABLE: str(path)})

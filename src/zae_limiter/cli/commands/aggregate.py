@@ -27,14 +27,14 @@ Examples:
   zae-limiter aggregate --url dynamodb://limits --archive s3://my-archive
 """,
 )
-@click.option("--once", is_flag=True, help="End when everything that is there is counted.")
+@click.option("--once", is_flag=True, help="End when everything in the stream is counted.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.05, max=3_600),
     default=1,
     show_default=True,
     metavar="SECONDS",
-    help="Between one look at the stream and the next.",
+    help="Pause between two reads of the stream.",
 )
 @archive_option("Keep audit events there when they expire: a folder, or s3://BUCKET.")
 @on_store

@@ -40,9 +40,9 @@ Examples:
 @click.option(
     "--subject",
     metavar="SUBJECT",
-    help="Changes of one: an entity, $SYSTEM, $NAMESPACE or $RESOURCE:name.",
+    help="Only changes of this one: an entity, $SYSTEM, $NAMESPACE or $RESOURCE:name.",
 )
-@click.option("--archived", is_flag=True, help="Those too that have left the table for the archive.")
+@click.option("--archived", is_flag=True, help="Also list changes that have moved to the archive.")
 @archive_option("Where the archive is: a folder, or s3://BUCKET.")
 @period_options
 @list_limit_option
@@ -102,7 +102,7 @@ def show(session: Session, event_id: str) -> None:
 
 
 def find(session: Session, event_id: str) -> list[AuditEvent]:
-    """The events of an id or of the beginning of one, which says the moment they happened at."""
+    """The events of an id or of the beginning of one, which tells when they happened."""
     from zae_limiter.cli.argument_parsers import parse_event_id
     from zae_limiter.cli.pages import Pages
 

@@ -26,8 +26,8 @@ Examples:
     "--rate", type=click.FloatRange(0, 10**7), required=True, metavar="N", help="Acquires per second, on average."
 )
 @click.option("--legs", type=click.IntRange(1, 20), default=1, show_default=True, help="Entities each takes from.")
-@click.option("--settled", type=PART, default=1.0, show_default=True, help="Which part of the grants is settled.")
-@click.option("--denied", type=PART, default=0.0, show_default=True, help="Which part of the acquires is denied.")
+@click.option("--settled", type=PART, default=1.0, show_default=True, help="Share of the grants that are settled.")
+@click.option("--denied", type=PART, default=0.0, show_default=True, help="Share of the acquires that are denied.")
 @click.option(
     "--buckets",
     type=click.IntRange(1, 10**9),

@@ -35,9 +35,9 @@ def command(
 ) -> None:
     """Delete a deployment, and everything in its table.
 
-    It is refused while the table is protected, as it is unless you deployed it otherwise: --lift-protection deletes it
-    all the same. So it is while the bucket holds archived audit events and you did not say what becomes of them.
-    Deleting what is not there is fine; one that was interrupted is repeated.
+    Refused while the table is protected from deletion, which is the default: --lift-protection deletes it anyway. Also
+    refused while the bucket holds archived audit events, unless --keep-archive or --delete-archive is given. Deleting
+    what does not exist is no error; an interrupted deletion can be repeated.
     """
     from zae_limiter.cli.rollout_screen import rollout_screen
 

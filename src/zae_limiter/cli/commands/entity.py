@@ -37,10 +37,10 @@ Examples:
 """,
 )
 @click.argument("entity_id", metavar="ENTITY")
-@click.option("--name", metavar="TEXT", help="What people call it.")
-@click.option("--parent", metavar="ENTITY", help="Who is above it.")
+@click.option("--name", metavar="TEXT", help="A display name.")
+@click.option("--parent", metavar="ENTITY", help="The entity above it.")
 @click.option("--cascade/--no-cascade", default=False, show_default=True, help="Also take from the parent.")
-@click.option("--meta", "notes", multiple=True, metavar="KEY=VALUE", help="A note on it; once for each.")
+@click.option("--meta", "notes", multiple=True, metavar="KEY=VALUE", help="An entry of its metadata; repeatable.")
 @principal_option
 @on_store
 def create(
@@ -54,7 +54,7 @@ def create(
 ) -> None:
     """Create an entity.
 
-    Entities need not be created to be limited: this gives one a parent, a name, notes.
+    Entities need not be created to be limited: this gives one a parent, a name, metadata.
     """
     from zae_limiter.cli.argument_parsers import parse_notes
     from zae_limiter.cli.views.entities import entity_document
@@ -82,7 +82,7 @@ Example:
 @click.argument("entity_id", metavar="ENTITY")
 @on_store
 def show(session: Session, entity_id: str) -> None:
-    """Show an entity, who is above it, and its limits."""
+    """Show an entity, its ancestors, and its limits."""
     from zae_limiter.cli.views.entities import entity_picture, shown_entity_document
 
     limiter = session.limiter
@@ -109,14 +109,20 @@ Examples:
 """,
 )
 @click.argument("entity_id", metavar="ENTITY")
-@click.option("--name", metavar="TEXT", help="What people call it.")
-@click.option("--no-name", is_flag=True, help="It has no name any more.")
-@click.option("--parent", metavar="ENTITY", help="Who is above it.")
-@click.option("--no-parent", is_flag=True, help="Nobody is above it any more.")
+@click.option("--name", metavar="TEXT", help="A display name.")
+@click.option("--no-name", is_flag=True, help="Remove its name.")
+@click.option("--parent", metavar="ENTITY", help="The entity above it.")
+@click.option("--no-parent", is_flag=True, help="Remove its parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Also take from the parent, or not.")
-@click.option("--meta", "notes", multiple=True, metavar="KEY=VALUE", help="Add or replace a note; once for each.")
-@click.option("--remove-meta", "removed", multiple=True, metavar="KEY", help="Remove a note; once for each.")
-@click.option("--expected-version", type=click.IntRange(min=1), metavar="N", help="Refuse if it is at another one.")
+@click.option(
+    "--meta", "notes", multiple=True, metavar="KEY=VALUE", help="Add or replace an entry of its metadata; repeatable."
+)
+@click.option(
+    "--remove-meta", "removed", multiple=True, metavar="KEY", help="Remove an entry of its metadata; repeatable."
+)
+@click.option(
+    "--expected-version", type=click.IntRange(min=1), metavar="N", help="Refuse unless it is at this version."
+)
 @principal_option
 @on_store
 def update(
@@ -229,9 +235,9 @@ Examples:
 @click.argument("entity_id", metavar="[ENTITY]", required=False)
 @on_store
 def tree(session: Session, entity_id: str | None) -> None:
-    """Draw who is below whom: everybody, or those below one.
+    """Draw the hierarchy: all entities, or those below one.
 
-    An arrow marks who also takes from its parent.
+    An arrow marks entities that also take from their parent.
     """
     from zae_limiter.cli.output.documents import streamed
     from zae_limiter.cli.pages import Pages

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from zae_limiter.cli.views.explanation import Explanation, Leg
 
 MOST_LEGS = 1_000
-"""Where the walk up a hierarchy that changes underneath ends at the latest."""
+"""Where the walk up the hierarchy ends, even if it changes on the way."""
 
 
 @click.command(
@@ -31,7 +31,7 @@ Examples:
 def command(session: Session, entity_id: str, resource: str) -> None:
     """Say which limits an entity has on a resource, and why.
 
-    All four levels with what each says and which one wins, then everybody that an acquire takes from by cascade,
+    All four levels with what each says and which one wins, then every entity that an acquire takes from by cascade,
     with the limits that hold there.
     """
     from zae_limiter.cli.views.explanation import explanation_document, explanation_picture
@@ -42,7 +42,7 @@ def command(session: Session, entity_id: str, resource: str) -> None:
 
 
 def explain(limiter: SyncRateLimiter, entity_id: str, resource: str) -> Explanation:
-    """Read what decides over an acquire."""
+    """Read what decides an acquire."""
     from zae_limiter import EntityNotFoundError
     from zae_limiter.cli.views.explanation import Explanation
 

@@ -1,4 +1,4 @@
-"""``zae-limiter limits``: what a namespace should be like, in a file. The work itself is in ``manifests``."""
+"""``zae-limiter limits``: the desired state of a namespace, in a file. The work itself is in ``manifests``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """Limits as code: what a namespace should be like, in a file.
+    """Limits as code: the desired state of a namespace, in a file.
 
     A manifest manages what it names. What it named before and names no longer is deleted; nothing else is touched.
     """
@@ -50,7 +50,7 @@ def file_option(command: Command) -> Command:
 
 
 def exit_code_option(command: Command) -> Command:
-    """``--exit-code``: let the shell know."""
+    """``--exit-code``: an exit code of its own for changes."""
     words = f"Exit with {EXIT_CHANGES} if there is something to change."
     return click.option("--exit-code", "tell_shell", is_flag=True, help=words)(command)
 
@@ -114,7 +114,7 @@ def apply_plan(
     from zae_limiter.manifests.apply import apply
 
     if path == "-" and not yes:
-        raise click.UsageError("with the manifest on stdin there is nobody to ask; add --yes")
+        raise click.UsageError("with the manifest on stdin there is no input for an answer; add --yes")
     change_plan = planned(session, path, take_over=take_over, keep_removed=keep_removed)
     if change_plan.conflicts or not session.as_json:
         show_change_plan(session, change_plan)
@@ -191,7 +191,7 @@ Examples:
     "resources",
     multiple=True,
     metavar="NAME",
-    help="Look for entities' own limits on this resource too; once for each.",
+    help="Look for entities' own limits on this resource too; repeatable.",
 )
 @yes_option
 @on_store
@@ -221,7 +221,7 @@ def export(session: Session, path: str, name: str, resources: tuple[str, ...], y
     if Path(path).exists():
         confirm(f"Replace {path}?", yes)
     Path(path).write_text(text, encoding="utf-8")
-    session.say({"file": path, "things": len(found)}, f"{path}: {len(found)} things")
+    session.say({"file": path, "things": len(found)}, f"wrote {path}: {len(found)} things")
 
 
 @command.command(

@@ -35,7 +35,7 @@ Example:
 """,
 )
 def command() -> None:
-    """The limits of a resource, for all without own ones."""
+    """The limits of a resource, for entities without their own."""
 
 
 @command.command(
@@ -188,7 +188,7 @@ def show(session: Session, resource: str) -> None:
     session.answer(
         resource_limits_document(resource, limits),
         lambda: (
-            Group(Text.assemble(("everybody on ", ""), (resource, "bold")), limits_table(session.output, limits))
+            Group(Text.assemble(("all entities on ", ""), (resource, "bold")), limits_table(session.output, limits))
             if limits
             else f"{resource} has no limits of its own"
         ),

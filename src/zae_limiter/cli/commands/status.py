@@ -1,4 +1,4 @@
-"""``zae-limiter status``: the live buckets of an entity, or how a deployment does."""
+"""``zae-limiter status``: the live buckets of an entity, or the health of a deployment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ Examples:
 )
 @click.argument("entity_id", metavar="ENTITY", required=False)
 @click.argument("resource", required=False)
-@click.option("--name", callback=check_name, metavar="STACK", help="How this deployment does, instead of an entity.")
+@click.option(
+    "--name", callback=check_name, metavar="STACK", help="The health of this deployment, instead of an entity."
+)
 @region_options
 @on_store
 @click.pass_context
@@ -36,7 +38,7 @@ def command(
     endpoint_url: str | None,
     profile: str | None,
 ) -> None:
-    """Show an entity's buckets as bars, or how a deployment does.
+    """Show an entity's buckets as bars, or a deployment's health.
 
     Debt is red and grows from the right. A bucket lives from its first acquire until some time after it is full.
     With --name: stack, table, function, stream and alarms of a deployment; exits with 1 if one of them is broken.
@@ -58,7 +60,7 @@ def command(
 
 
 def show_deployment(cloud: CloudSession, name: str) -> None:
-    """How a deployment does."""
+    """The health of a deployment."""
     from zae_limiter.cli.views.deployments import health_document, health_picture
     from zae_limiter.infra.health import Grade
 

@@ -1,4 +1,4 @@
-"""``zae-limiter system``: the limits of everybody who has no nearer ones."""
+"""``zae-limiter system``: the limits of entities and resources that have none of their own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Example:
 """,
 )
 def command() -> None:
-    """The limits of everybody who has no nearer ones."""
+    """The limits that hold where no nearer level has any."""
 
 
 @command.command(
@@ -105,9 +105,9 @@ def show(session: Session) -> None:
         system_limits_document(limits, policy),
         lambda: (
             Group(
-                Text.assemble(("everybody on everything", "bold")),
+                Text.assemble(("all entities on all resources", "bold")),
                 limits_table(session.output, limits),
-                Text(f"while the store is unavailable: {policy or 'block, as nothing was set'}", style="dim"),
+                Text(f"while the store is unavailable: {policy or 'block (the default)'}", style="dim"),
             )
             if limits
             else "the system has no limits"

@@ -24,7 +24,7 @@ def command(session: CloudSession, name: str, yes: bool) -> None:
     """Bring a deployment to this version.
 
     That is its stack, its function and its data. Its parameters stay as they are, and its function is updated in
-    place. If the table has an older layout it is migrated, and you are asked first: clients of that layout have to be
+    place. If the table has an older layout it is migrated, and you are asked first: clients of that layout must be
     stopped before. It may be run again at any time.
     """
     from zae_limiter.cli.migration_screen import migration_screen
@@ -35,7 +35,7 @@ def command(session: CloudSession, name: str, yes: bool) -> None:
     if compatibility.layout is not None and compatibility.layout > compatibility.own_layout:
         raise VersionError(compatibility.advice[0])
     if compatibility.layout is not None and not compatibility.usable:
-        confirm(f"Migrate the table of {name}? All its clients have to be stopped by now.", yes)
+        confirm(f"Migrate the table of {name}? All its clients must be stopped.", yes)
     with rollout_screen(f"upgrading {name}") as listener:
         done = session.stacks.upgrade_stack(name, listener)
     with migration_screen() as on_progress:

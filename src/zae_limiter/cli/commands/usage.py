@@ -124,7 +124,7 @@ Examples:
 )
 @subject_options
 @click.option("--window", type=click.Choice(WINDOWS), default="hourly", show_default=True, help="One bar for each.")
-@click.option("--limit-name", "names", multiple=True, metavar="NAME", help="Only this limit; once for each.")
+@click.option("--limit-name", "names", multiple=True, metavar="NAME", help="Only this limit; repeatable.")
 @click.option("--style", type=click.Choice(["bars", "lines"]), default="bars", show_default=True, help="What to draw.")
 @click.option("--height", type=click.IntRange(2, 50), default=8, show_default=True, help="Rows of each plot.")
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Write a figure instead.")
@@ -205,16 +205,16 @@ def verify(session: Session, entity_id: str, resource: str | None) -> None:
 
 
 def check_subject(entity_id: str | None, resource: str | None) -> None:
-    """Somebody must be meant."""
+    """At least one of the two must be named."""
     if entity_id is None and resource is None:
-        raise click.UsageError("say whose usage: --entity, --resource, or both")
+        raise click.UsageError("name --entity, --resource, or both")
 
 
 def subject_in_words(entity_id: str | None, resource: str | None) -> str:
-    """Whose usage, in words."""
+    """Whose usage is meant, in words."""
     if resource is None:
-        return f"{entity_id} on everything"
-    return f"{entity_id or 'everybody'} on {resource}"
+        return f"{entity_id} on all resources"
+    return f"{entity_id or 'all entities'} on {resource}"
 
 
 def windows_between(

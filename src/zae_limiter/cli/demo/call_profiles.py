@@ -1,7 +1,7 @@
-"""How the callers call: each key has habits, and every single call is drawn from them.
+"""How the callers call: each key has a profile, and every single call is drawn from it.
 
-Drawing is pure: a caller's own ``random.Random`` goes in, the next :class:`Call` comes out. Each caller's
-generator is seeded from the show's, so that what a caller does never depends on how fast the others are.
+Drawing is pure: a caller's own ``random.Random`` goes in, the next :class:`Call` comes out. Each caller's generator is
+seeded from the seed of the run, so that what a caller does never depends on how fast the others are.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WORK_SECONDS = (0.03, 0.09)
 
 
 class Caller(NamedTuple):
-    """One caller: its habits, and where its choices come from."""
+    """One caller: its profile, and the seed of its choices."""
 
     profile: CallProfile
     seed: int
@@ -62,10 +62,10 @@ class Call(NamedTuple):
 
 
 def assign_callers(seed: int, groups: int) -> list[list[Caller]]:
-    """Everybody, dealt out so that every group has callers of every key."""
+    """All callers in so many groups, each with callers of every key."""
     rng = Random(seed)
-    everybody = [Caller(profile, rng.getrandbits(64)) for profile in CALL_PROFILES for _ in range(profile.callers)]
-    return [everybody[group::groups] for group in range(groups)]
+    callers = [Caller(profile, rng.getrandbits(64)) for profile in CALL_PROFILES for _ in range(profile.callers)]
+    return [callers[group::groups] for group in range(groups)]
 
 
 def next_call(profile: CallProfile, rng: Random) -> Call:

@@ -1,4 +1,4 @@
-"""The callers at work. This is the code an application would have around its own LLM calls."""
+"""The simulated callers. An application has the same code around its own LLM calls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def keep_calling(limiter: RateLimiter, caller: Caller, tally: Tally) -> No
 
 
 async def run_callers(limiter: RateLimiter, callers: Iterable[Caller], tally: Tally, stop: asyncio.Event) -> None:
-    """Let everybody call until ``stop``. Calls under way are cancelled then, so their leases roll back."""
+    """Run all callers until ``stop``. Calls under way are cancelled then, so their leases roll back."""
     calling = [asyncio.create_task(keep_calling(limiter, caller, tally)) for caller in callers]
     stopping = asyncio.create_task(stop.wait())
     try:

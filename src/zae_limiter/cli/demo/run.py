@@ -1,7 +1,7 @@
-"""The whole demo, from the opening of the store to the verdict.
+"""One run of the demo, from opening the store to the result of the proof.
 
-Every run has a namespace of its own, removed when it is over: a demo on somebody's store leaves it as it was.
-Without a URL the store is a SQLite file in a temporary directory.
+Every run has a namespace of its own, removed when it is over: a demo on a store in use leaves it as it was. Without a
+URL the store is a SQLite file in a temporary directory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Settings:
 
 
 def run(settings: Settings) -> bool:
-    """Show everything; whether the proof holds."""
+    """Run the demo and print its summary; whether the proof holds."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an output without these characters still gets the words
     console = Console(highlight=False)
@@ -59,7 +59,7 @@ def run(settings: Settings) -> bool:
 
 @contextmanager
 def embedded_store() -> Iterator[str]:
-    """The URL of a store that nobody else uses, for as long as the demo takes."""
+    """The URL of a temporary SQLite store, for as long as the demo runs."""
     with TemporaryDirectory(prefix="zae-limiter-demo-") as folder:
         yield f"sqlite:///{quote(folder)}/demo.db"
 
@@ -81,7 +81,7 @@ async def run_demo(url: str, settings: Settings, console: Console) -> Outcome:
         demo = await prepare(url, settings, limiter)
         workers = demo.workers
         try:
-            with console.status("gathering the callers"):
+            with console.status("starting the callers"):
                 await workers.gather()
             console.print(demo.title, style="bold")
             # Before the first call: no bucket exists yet, so none can have refilled for longer than this.
@@ -120,7 +120,7 @@ async def demo_namespace(url: str) -> AsyncIterator[RateLimiter]:
 
 
 async def prepare(url: str, settings: Settings, limiter: RateLimiter) -> DemoRun:
-    """Survey the world and employ the kind of workers that this store can be shared by."""
+    """Resolve the limits of the scenario, and choose the kind of workers that can share this store."""
     groups = assign_callers(settings.seed, settings.workers)
     workers: Workers
     if url.startswith(MEMORY):

@@ -1,8 +1,8 @@
-"""Who is limited: one organisation, two projects, five keys, and limits on every level.
+"""The entities of the demo: one organisation, two projects, five keys, and limits on every level.
 
-The four levels of configuration all have something to say here::
+All four levels of configuration are used::
 
-    system                     whoever has no nearer limits        key-index and search, on embed
+    system                     entities without nearer limits      key-index and search, on embed
     resource gpt-4             every key that has none of its own  key-web, key-app, key-agent
     entity, any resource       the organisation                    acme
     entity, one resource       projects, and the noisy key         chat, search, key-noisy
@@ -109,7 +109,7 @@ async def survey(limiter: RateLimiter) -> list[Place]:
 
 
 async def read_levels(limiter: RateLimiter, places: list[Place]) -> list[Reading]:
-    """How every bucket stands. One that nobody was admitted to yet does not exist, and is full."""
+    """The level of every bucket. One without a grant so far does not exist, and is full."""
     found = {}
     for entity_id in PARENTS:
         status = await limiter.get_status(entity_id)

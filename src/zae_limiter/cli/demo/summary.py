@@ -1,4 +1,4 @@
-"""What remains when the show is over: how it went, what the store says was used, and the proof.
+"""The summary of a demo: what happened, what the store says was used, and the proof.
 
 Pure functions from what happened to something printable.
 """

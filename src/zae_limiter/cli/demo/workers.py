@@ -32,13 +32,13 @@ from zae_limiter.cli.demo.tally import Tally, added_up
 READY, GO, STOP = "ready", "go", "stop"
 
 REPORT_SECONDS = 0.1
-"""How often a worker process says how it is doing."""
+"""How often a worker process reports its tally."""
 
 LISTEN_SECONDS = 0.02
 """How often either end looks into the pipe when it has nothing else to do."""
 
 EXIT_SECONDS = 5.0
-"""How long a worker may take to go once its pipe is closed."""
+"""How long a worker process may take to end once its pipe is closed."""
 
 
 class Workers(Protocol):
@@ -99,14 +99,14 @@ class TaskWorkers:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A worker's last word."""
+    """The last message of a worker."""
 
     tally: Tally
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What a worker died of."""
+    """The last message of a worker that failed."""
 
     error: ZAELimiterError
 
@@ -161,7 +161,7 @@ class ProcessWorkers:
 
     def _tell_all(self, word: str) -> None:
         for pipe in self._pipes:
-            with suppress(BrokenPipeError):  # its own last word, or the lack of one, says why
+            with suppress(BrokenPipeError):  # its last message, or the lack of one, says why
                 send(pipe, word)
 
     async def _until_all_are_in(self, those: set[int]) -> None:
@@ -199,7 +199,7 @@ def send(pipe: Connection[Any, Any], word: object) -> None:
 
 def work(pipe: Connection[Any, Any], url: str, namespace: str, callers: list[Caller]) -> None:
     """The life of a worker process."""
-    # A parent that is gone leaves nobody to tell.
+    # If the parent process is gone, there is no pipe to report to.
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
             asyncio.run(_work(pipe, url, namespace, callers))

@@ -1,4 +1,4 @@
-"""What pictures are drawn on: the terminal, a pipe, a file.
+"""The console that answers are printed on: a terminal, a pipe or a file.
 
 A terminal has a width and perhaps colours (``NO_COLOR`` is respected). A pipe has neither, so nothing is cut to fit
 it; only ``COLUMNS`` gives it a width.
@@ -19,16 +19,16 @@ UNBOUNDED = 10_000
 """Columns of a pipe: more than any line has."""
 
 PICTURE_COLUMNS = range(60, 161)
-"""How wide pictures with bars become, whatever there is room for."""
+"""How wide pictures with bars may be."""
 
 PICTURE_COLUMNS_OF_A_PIPE = 80
 
 
 class SafeConsole(Console):
-    """A console on which text of somebody else is safe wherever it is in a picture; see :func:`shown`."""
+    """A console that makes foreign text safe wherever it is in a picture; see :func:`shown`."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is drawn. Commands to the terminal are those that rich gives, never part of a text."""
+        """The segments of a picture. Control sequences come from rich only, never from a text."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -77,5 +77,5 @@ def spaced(pictures: Sequence[RenderableType]) -> Group:
 
 
 def shown(text: str) -> str:
-    """Text of somebody else, safe to print: what would command the terminal becomes a mark."""
+    """Foreign text, safe to print: characters that would control the terminal are replaced."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)

@@ -18,8 +18,8 @@ def on_one_line(document: Mapping[str, Any]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The same JSON, in which what is not printed but obeyed is escaped: by a terminal (control characters) or by
-    the order of a line (directions, separators), invisible characters and lone surrogates too.
+    """The same JSON with every character escaped that is not printable: control characters, marks that change the
+    direction of a line, separators, invisible characters and lone surrogates.
 
     They stand in strings only, where JSON may escape any character; the line feeds between its parts stay.
     """

@@ -1,7 +1,7 @@
 """Tables that are aligned, no wider than the terminal, and printed as their rows come.
 
 The columns are as wide as the first page needs; a later page widens them if it must. Where there is too little room
-the widest columns are narrowed and their cells go on in the next line, so nothing is lost.
+the widest columns are narrowed and their cells continue on the next line, so nothing is lost.
 """
 
 from __future__ import annotations

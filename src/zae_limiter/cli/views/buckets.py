@@ -21,7 +21,7 @@ HEADINGS = ("resource", "limit", "left", "burst", "full in")
 
 
 class LevelOf(NamedTuple):
-    """Which level: of whom, on what, by which limit."""
+    """Which level: entity, resource and limit."""
 
     entity_id: str
     resource: str

@@ -29,7 +29,7 @@ CHANGE_COLUMNS = (Column("change"), Column("resource"), Column("kind"))
 STYLES = {Grade.FINE: "green", Grade.WATCH: "yellow", Grade.BROKEN: "red"}
 VERDICTS = {
     Grade.FINE: "everything is fine",
-    Grade.WATCH: "it works, and something wants a look",
+    Grade.WATCH: "it works, but something needs attention",
     Grade.BROKEN: "something is broken",
 }
 
@@ -68,7 +68,7 @@ def deployments_picture(output: Output, deployments: Sequence[Deployment]) -> Re
 
 
 def health_document(health: Health, url: str) -> dict[str, Any]:
-    """How a deployment does, for programs."""
+    """The health of a deployment, for programs."""
     return {
         "deployment": deployment_document(health.deployment),
         "url": url,
@@ -89,11 +89,11 @@ def _part_document(part: Part) -> dict[str, Any]:
 
 
 def health_picture(output: Output, health: Health, url: str) -> RenderableType:
-    """How a deployment does, for people."""
+    """The health of a deployment, for people."""
     rows = [
         (part.what, part.name, Text(part.state, style=STYLES[part.grade]), part.detail or "") for part in health.parts
     ]
-    lag = "nothing was counted lately" if health.lag_seconds is None else f"{duration(health.lag_seconds)} late"
+    lag = "nothing was counted recently" if health.lag_seconds is None else f"{duration(health.lag_seconds)} late"
     return Group(
         Text(f"{health.deployment.name}: {VERDICTS[health.grade]}", style=STYLES[health.grade]),
         Text(url, style="dim"),
@@ -117,7 +117,7 @@ def changes_document(name: str, changes: Sequence[Change]) -> dict[str, Any]:
 def changes_picture(output: Output, name: str, changes: Sequence[Change]) -> RenderableType | str:
     """What deploying would change, for people."""
     if not changes:
-        return f"{name} is as it should be: deploying would change nothing"
+        return f"{name} is up to date: deploying would change nothing"
     rows = [
         (f"{each.action}, replaced" if each.replaces else each.action, each.resource, each.kind) for each in changes
     ]

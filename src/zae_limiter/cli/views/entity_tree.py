@@ -1,4 +1,4 @@
-"""The tree of entities, one line each, drawn as they come. As deep as it likes: nothing here recurses."""
+"""The tree of entities, one line each, drawn as they come. Nothing here recurses, so a tree may be of any depth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zae_limiter.cli.views.entities import entity_document
 
 
 class Node(NamedTuple):
-    """An entity in its tree. ``lasts`` says for it and everybody above, from the top, who is the last child."""
+    """An entity in its tree. ``lasts`` says for each of its ancestors and itself whether it is the last child."""
 
     entity: Entity
     lasts: tuple[bool, ...] = ()
@@ -30,7 +30,7 @@ def walk(roots: Iterable[Entity], children: Callable[[str], list[Entity]]) -> It
 
 
 def forest(entities: Iterable[Entity]) -> Iterator[Node]:
-    """The trees that entities in any order form; whoever has no parent among them is a root."""
+    """The trees that entities in any order form; one whose parent is not among them is a root."""
     known = {entity.id: entity for entity in entities}
     below: dict[str, list[Entity]] = {}
     roots = []

@@ -21,7 +21,7 @@ RULE = "The first level that has limits gives all of them."
 
 
 class Level(NamedTuple):
-    """What one level says."""
+    """The limits that one level has."""
 
     source: ConfigSource
     limits: Sequence[Limit]
@@ -40,7 +40,7 @@ class Leg(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Everything that decides over an acquire. ``end`` says why the cascade goes no further."""
+    """What decides an acquire. ``end`` says why the cascade goes no further."""
 
     resource: str
     legs: Sequence[Leg]
@@ -127,7 +127,7 @@ def _legs(output: Output, explanation: Explanation) -> RenderableType:
 
 def _verdict(leg: Leg, resource: str) -> str:
     if leg.winner is None:
-        return "No level says anything: an acquire is refused until one does."
+        return "No level has limits: an acquire is refused until one does."
     return f"{RULE} Here that is {called(leg.winner.source, leg.entity_id, resource)}."
 
 
@@ -135,8 +135,8 @@ def called(source: ConfigSource, entity_id: str, resource: str) -> str:
     """A level in words."""
     return {
         "entity": f"{entity_id} on {resource}",
-        "entity_default": f"{entity_id} on everything",
-        "resource": f"everybody on {resource}",
-        "system": "everybody on everything",
+        "entity_default": f"{entity_id} on all resources",
+        "resource": f"all entities on {resource}",
+        "system": "all entities on all resources",
         "call": "the call itself",
     }[source]

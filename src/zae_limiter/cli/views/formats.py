@@ -17,7 +17,7 @@ def rate(limit: Limit) -> str:
 
 
 def limit_in_words(limit: Limit) -> str:
-    """``tpm 10,000/min burst 15,000``; the burst only where it says something."""
+    """``tpm 10,000/min burst 15,000``; the burst only where it differs from the rate."""
     burst = "" if limit.burst == limit.refill_amount else f" burst {limit.burst:,}"
     return f"{limit.name} {rate(limit)}{burst}"
 
@@ -28,7 +28,7 @@ def limits_in_words(limits: Sequence[Limit]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A stretch of time in at most two units: ``0.4 s``, ``42 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    """A duration in at most two units: ``0.4 s``, ``42 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -1,4 +1,4 @@
-"""What an acquire met: granted with what is left, or denied with what lacks; and what is available."""
+"""The result of an acquire, granted or denied, and what is available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans and drift of manifests, with the marks everybody knows: + comes, ~ changes, - goes."""
+"""Plans and drift of manifests, with the marks of a diff: + is added, ~ changed, - removed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _change_plan_lines(change_plan: ChangePlan) -> Iterator[Text]:
     manifest = change_plan.manifest
     if not change_plan.record.finished:
         by = f" by {change_plan.record.by}" if change_plan.record.by else ""
-        yield _line("!", f"The last run{by} did not finish; applying again does.")
+        yield _line("!", f"The last run{by} did not finish; apply again to finish it.")
     for change in change_plan.changes:
         yield from _change_lines(change)
     for thing in change_plan.adopted:
@@ -72,8 +72,8 @@ def _cause(item: Drift, manifest: Manifest) -> str:
     if item.difference is Difference.UNMANAGED:
         return "no manifest manages it"
     if item.at is None or (item.by or "").split(":")[:2] == ["manifest", manifest.name]:
-        return f"{item.difference}; the manifest was not applied since it says so"
-    return f"{item.difference}; by {item.by or 'somebody'} at {item.at:%Y-%m-%d %H:%M} UTC"
+        return f"{item.difference}; the manifest was not applied since it was edited"
+    return f"{item.difference}; by {item.by or 'an unnamed principal'} at {item.at:%Y-%m-%d %H:%M} UTC"
 
 
 def _line(mark: str, words: str, remark: str | None = None, depth: int = 0) -> Text:
