@@ -157,7 +157,7 @@ def count_on(target: Target, table: str, batches: Sequence[Sequence[Record]]) ->
     for batch in batches:
         recorder.answers = {}
         began = time.process_time()
-        processed = driver.run(Processor(opened.asking).process(batch))
+        processed = driver.run(Processor(opened.client).process(batch))
         cpu += time.process_time() - began
         assert processed.failures == ()
         answers.append(recorder.answers)
@@ -216,7 +216,7 @@ def measure(engine: Engine, acquires: int, rounds: int, tell: Callable[[str], No
             tell(f"{entities:,} entities, batches of {size:,}")
             forget_snapshots(transport, table)
             cpu, writes, answers = count_on(target, table, batches)
-            alone = [len(records) / decide_on(opened.asking, batches, answers) for _ in range(rounds)]
+            alone = [len(records) / decide_on(opened.client, batches, answers) for _ in range(rounds)]
             rows.append(Counted(entities, size, len(records), acquires, writes, len(records) / cpu, spread_of(alone)))
         driver.run(opened.destroy())
         transport.close()

@@ -252,11 +252,11 @@ def divided(stage: Stage, shards: int = 4) -> Cost:
     have = 1
     while have < shards:
         stage.clock.advance(2)
-        until = stage.run(store.asking.window())
-        assert stage.run(split_first(store.asking, first, stage.clock(), until))
+        until = stage.run(store.client.new_deadline())
+        assert stage.run(split_first(store.client, first, stage.clock(), until))
         have *= 2
         for shard in range(1, have):
-            stage.run(make_shard(store.asking, shard_key(first, shard), stage.clock(), until))
+            stage.run(make_shard(store.client, shard_key(first, shard), stage.clock(), until))
     stage.clock.advance(60)
     for _ in range(4):
         stage.client.take(key, rpm=1, tpm=500)

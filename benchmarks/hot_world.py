@@ -200,7 +200,7 @@ class HotFleet(Fleet):
     def member(self) -> Client:
         """One more process, with the features that are switched on."""
         client = self.client()
-        client.space.namespace.asking.wcu = self.setting.wcu
+        client.space.namespace.client.wcu = self.setting.wcu
         client.space.batching.coalesce = self.setting.coalesce
         return client
 
@@ -307,8 +307,8 @@ def _prepare(fleet: HotFleet) -> Sequence[str]:
         fleet.at_once(space.draw(Draw(ENTITY, RESOURCE, {LIMIT: taken}), fleet.now))
     while len(shards_in(fleet)) < setting.shards:
         for key, item in list(shards_in(fleet).items()):
-            until = fleet.at_once(space.namespace.asking.window())
-            fleet.at_once(split(space.namespace.asking, key, item, fleet.now, until))
+            until = fleet.at_once(space.namespace.client.new_deadline())
+            fleet.at_once(split(space.namespace.client, key, item, fleet.now, until))
     return asked
 
 

@@ -76,8 +76,8 @@ def on_dynamodb() -> dict[str, int]:
     found = weighed(
         limiter,
         {
-            "DynamoDB client: remembered bucket": space.images.forget_all,
-            "DynamoDB client: resolved limits of an entity and resource": space.resolver._standings.clear,
+            "DynamoDB client: remembered bucket": space.cache.forget_all,
+            "DynamoDB client: resolved limits of an entity and resource": space.resolver._resolved.clear,
         },
     )
     found["DynamoDB client: everything else"] = found.pop(REST)

@@ -91,8 +91,8 @@ def of_sqlite(space: Any) -> Mapping[str, int]:
 
 def of_dynamodb(space: Any) -> Mapping[str, int]:
     return {
-        "remembered buckets": entries(space.images._known),
-        "resolved limits": entries(space.resolver._standings._entries),
+        "remembered buckets": entries(space.cache._known),
+        "resolved limits": entries(space.resolver._resolved._entries),
     }
 
 

@@ -17,9 +17,9 @@ from zae_limiter.exceptions import ValidationError, ZAELimiterError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import Plan
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.errors import asking_of, verb
+from zae_limiter.stores.dynamodb.errors import table_client_of, verb
 from zae_limiter.stores.dynamodb.operations.shard_life import sweep_table
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter_aggregator.archives import Archive, with_archive
 from zae_limiter_aggregator.follower import EMPTY_PAGES, Follower, NoStream, Page, Position
 from zae_limiter_aggregator.membership import HEARTBEAT_EVERY_MS, Membership, owner_of
@@ -61,7 +61,7 @@ class Aggregation:
 
     def __init__(
         self,
-        asking: Asking,
+        client: TableClient,
         *,
         on_page: OnPage | None = None,
         empty_pages: int = EMPTY_PAGES,
@@ -70,16 +70,16 @@ class Aggregation:
     ) -> None:
         """With ``archiving`` audit events that expire are archived too: the performer has an archive (``archives``).
         With ``sharing`` the shards are shared with other such processes; without, all of them are read."""
-        self.asking = asking
+        self.client = client
         self.tally = Tally()
         self._on_page = on_page
-        self._follower = Follower(asking, empty_pages=empty_pages, after_page=self._after_page, archiving=archiving)
+        self._follower = Follower(client, empty_pages=empty_pages, after_page=self._after_page, archiving=archiving)
         self._stream = ""
         self._positions: dict[str, Position] = {}
         self._unsaved: set[str] = set()
         self._saved_ms = 0
         self._swept_ms: int | None = None
-        self._membership = Membership(asking) if sharing else None
+        self._membership = Membership(client) if sharing else None
         self._present: frozenset[str] = frozenset()
         self._heartbeat_ms = 0
 
@@ -90,8 +90,8 @@ class Aggregation:
             self._stream = yield from self._follower.stream()
         except NoStream as error:
             raise ZAELimiterError(f"{error}; the tables that zae-limiter makes have one: of both images") from None
-        self._positions = yield from Checkpoints(self.asking, self._stream).load()
-        self._saved_ms = (yield from self.asking.window()).started
+        self._positions = yield from Checkpoints(self.client, self._stream).load()
+        self._saved_ms = (yield from self.client.new_deadline()).started
 
     @verb
     def count_available(self) -> Plan[None]:
@@ -115,7 +115,7 @@ class Aggregation:
         """Send a heartbeat when it is due. When members come or go, continue their shards from the checkpoints."""
         if self._membership is None:
             return
-        now = (yield from self.asking.window()).started
+        now = (yield from self.client.new_deadline()).started
         if self._present and now - self._heartbeat_ms < HEARTBEAT_EVERY_MS:
             return
         self._heartbeat_ms = now
@@ -123,7 +123,7 @@ class Aggregation:
         if present != self._present:
             self._present = present
             yield from self._save()
-            loaded = yield from Checkpoints(self.asking, self._stream).load()
+            loaded = yield from Checkpoints(self.client, self._stream).load()
             for shard, position in loaded.items():
                 if place_of(position) > place_of(self._positions.get(shard, NOWHERE)):
                     self._positions[shard] = position
@@ -137,7 +137,7 @@ class Aggregation:
             self._unsaved.add(page.shard)
             lag = self.tally.lag_s
             if page.written_s is not None:
-                lag = max(0.0, (yield from self.asking.window()).epoch_s - page.written_s)
+                lag = max(0.0, (yield from self.client.new_deadline()).epoch_s - page.written_s)
             self.tally = self.tally._replace(
                 records=self.tally.records + processed.records,
                 snapshots=self.tally.snapshots + processed.snapshots,
@@ -155,26 +155,26 @@ class Aggregation:
 
     def _save_if_due(self) -> Plan[None]:
         if self._unsaved:
-            now = (yield from self.asking.window()).started
+            now = (yield from self.client.new_deadline()).started
             if now - self._saved_ms >= SAVE_EVERY_MS:
                 yield from self._save()
                 self._saved_ms = now
 
     def _sweep_if_due(self) -> Plan[None]:
-        now = (yield from self.asking.window()).started
+        now = (yield from self.client.new_deadline()).started
         if self._swept_ms is None or now - self._swept_ms >= SWEEP_EVERY_MS:
             self._swept_ms = now
-            swept = yield from sweep_table(self.asking)
+            swept = yield from sweep_table(self.client)
             self.tally = self.tally._replace(swept=self.tally.swept + swept)
 
     def _save(self) -> Plan[None]:
-        yield from Checkpoints(self.asking, self._stream).save(self._positions, sorted(self._unsaved))
+        yield from Checkpoints(self.client, self._stream).save(self._positions, sorted(self._unsaved))
         self._unsaved.clear()
 
 
 def needs_aggregator(store: Any) -> bool:
     """Whether the usage of an open store is counted by an aggregator: that of DynamoDB tables is."""
-    return asking_of(store) is not None
+    return table_client_of(store) is not None
 
 
 class StoreAggregator:
@@ -183,14 +183,14 @@ class StoreAggregator:
     def __init__(
         self, store: Any, *, archive: Archive | None = None, on_page: OnPage | None = None, sharing: bool = False
     ) -> None:
-        asking = asking_of(store)
-        if asking is None:
+        client = table_client_of(store)
+        if client is None:
             raise ValidationError(
                 "store", repr(store), "must be a DynamoDB table; other stores count usage themselves"
             )
         perform = store.perform if archive is None else with_archive(store.perform, archive)
         self._driver = SyncDriver(machine_clock, perform)
-        self._aggregation = Aggregation(asking, on_page=on_page, archiving=archive is not None, sharing=sharing)
+        self._aggregation = Aggregation(client, on_page=on_page, archiving=archive is not None, sharing=sharing)
 
     @property
     def tally(self) -> Tally:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import Refused, Reply
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter_aggregator.proactive_split import ProactiveSplit
 from zae_limiter_aggregator.processor import Processed, Processor
 from zae_limiter_aggregator.stream_records import Failure, Record, last_written
@@ -89,24 +89,24 @@ class Follower:
 
     def __init__(
         self,
-        asking: Asking,
+        client: TableClient,
         *,
         empty_pages: int = EMPTY_PAGES,
         after_page: AfterPage | None = None,
         archiving: bool = False,
     ) -> None:
-        self._asking = asking
-        self._processor = Processor(asking, archiving=archiving, split_bucket=ProactiveSplit(asking))
+        self._client = client
+        self._processor = Processor(client, archiving=archiving, split_bucket=ProactiveSplit(client))
         self._empty_pages = empty_pages
         self._after_page = after_page
         self._iterators: dict[str, tuple[Position, str]] = {}
 
     def stream(self) -> Plan[str]:
         """The table's newest stream. Raises :class:`NoStream`."""
-        reply = yield from self._ask("DescribeTable", {"TableName": self._asking.table})
+        reply = yield from self._ask("DescribeTable", {"TableName": self._client.table})
         arn: str | None = reply["Table"].get("LatestStreamArn")
         if arn is None:
-            raise NoStream(f"table {self._asking.table!r} has no stream")
+            raise NoStream(f"table {self._client.table!r} has no stream")
         return arn
 
     def catch_up(self, stream: str, positions: Positions, is_owned: IsOwned = every_shard) -> Plan[Progress]:
@@ -121,7 +121,7 @@ class Follower:
         known = {shard.id for shard in shards}
         for gone in positions.keys() - known:
             del positions[gone]
-        this_pass = _Pass((yield from self._asking.window()).epoch_s)
+        this_pass = _Pass((yield from self._client.new_deadline()).epoch_s)
         for shard in shards:
             if not is_owned(shard.id) or positions.get(shard.id, Position()).finished:
                 continue
@@ -209,8 +209,8 @@ class Follower:
         return processed
 
     def _ask(self, operation: str, params: Mapping[str, str]) -> Plan[Reply]:
-        until = yield from self._asking.window()
-        return (yield from self._asking.ask(operation, params, until, repeatable=True))
+        until = yield from self._client.new_deadline()
+        return (yield from self._client.ask(operation, params, until, repeatable=True))
 
 
 class _Pass:

@@ -44,7 +44,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
         store = _kept[table] = open_table(table)
     records = event.get("Records") or []
     perform, archiving = performer_for(store)
-    processor = Processor(store.asking, archiving=archiving, split_bucket=ProactiveSplit(store.asking))
+    processor = Processor(store.client, archiving=archiving, split_bucket=ProactiveSplit(store.client))
     processed = SyncDriver(machine_clock, perform).run(processor.process(records))
     request_id = getattr(context, "aws_request_id", None)
     for line in log_lines(table, records, processed, round(time.time() * 1_000), request_id):

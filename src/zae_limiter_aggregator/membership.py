@@ -18,7 +18,7 @@ from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
 from zae_limiter.stores.dynamodb.items import address, decoder, unless_broken
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
-from zae_limiter.stores.dynamodb.table_client import Asking, Window
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 
 MEMBER: Final = "#AGGREGATOR#"
 HEARTBEAT_EVERY_MS: Final = 10_000
@@ -32,33 +32,33 @@ KEPT_S: Final = 3_600
 class Membership:
     """The processes that follow the stream of one table, as one of them sees it."""
 
-    def __init__(self, asking: Asking) -> None:
-        self.name = asking.marks.incarnation()
-        self._asking = asking
+    def __init__(self, client: TableClient) -> None:
+        self.name = client.write_ids.incarnation()
+        self._client = client
 
     def heartbeat(self) -> Plan[frozenset[str]]:
         """Write a heartbeat, and read which members are present."""
-        until = yield from self._asking.window()
+        until = yield from self._client.new_deadline()
         yield from self._write_presence(until, until.epoch_s)
         present = {
             item["SK"]["S"].removeprefix(MEMBER)
-            for item in (yield from self._asking.query_all(pk_system(REGISTRY), until, prefix=MEMBER))
+            for item in (yield from self._client.query_all(pk_system(REGISTRY), until, prefix=MEMBER))
             if abs(until.epoch_s - (unless_broken(seen_in, item) or 0)) < ABSENT_AFTER_S
         }
         return frozenset(present | {self.name})
 
     def leave(self) -> Plan[None]:
         """Tell the others that this member leaves, so that they need not wait for its absence."""
-        until = yield from self._asking.window()
+        until = yield from self._client.new_deadline()
         yield from self._write_presence(until, 0)
 
-    def _write_presence(self, until: Window, seen_s: int) -> Plan[None]:
+    def _write_presence(self, until: Deadline, seen_s: int) -> Plan[None]:
         attributes = encode_item({"seen": seen_s, "ttl": until.epoch_s + KEPT_S})
         params: dict[str, Any] = {
-            "TableName": self._asking.table,
+            "TableName": self._client.table,
             "Item": {**address(Key(pk_system(REGISTRY), f"{MEMBER}{self.name}")), **attributes},
         }
-        yield from self._asking.ask("PutItem", params, until, repeatable=True)
+        yield from self._client.ask("PutItem", params, until, repeatable=True)
 
 
 @decoder("a member")

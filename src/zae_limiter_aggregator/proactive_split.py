@@ -21,11 +21,11 @@ from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.attribute_values import number_in
-from zae_limiter.stores.dynamodb.items import image_of
+from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, bucket_key, shard_key
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter.stores.dynamodb.write_load import may_split, may_split_at
 
@@ -94,26 +94,26 @@ def highest(loads: Iterable[Load]) -> list[Load]:
 class ProactiveSplit:
     """Splits buckets of one table."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, client: TableClient) -> None:
+        self._client = client
 
     def __call__(self, load: Load) -> Plan[bool]:
         """Split the bucket of a hot shard; whether it was split. May raise ``Refused`` and ``NoAnswer``."""
         life, now = load.life, load.written_ms
-        until = yield from self._asking.window()
+        until = yield from self._client.new_deadline()
         if now > until.epoch_s * 1000 + FURTHEST_AHEAD_MS:
             return False  # the clock it was written by is wrong
         first = bucket_key(life.ns, life.entity_id, life.resource)
-        item = yield from self._asking.get(first, until)
+        item = yield from self._client.get(first, until)
         if item is None:
             return False
-        image = image_of(item)
+        image = snapshot_of(item)
         another_life = life.shard == 0 and image.inc != life.inc
         if another_life or image.shards != load.shards or not may_split(image, now):
             return False
-        if not (yield from split(self._asking, first, item, now, until)):
+        if not (yield from split(self._client, first, item, now, until)):
             return False
         for shard in range(image.shards + 1, 2 * image.shards):
-            until = yield from self._asking.window()
-            yield from make_shard(self._asking, shard_key(first, shard), now, until)
+            until = yield from self._client.new_deadline()
+            yield from make_shard(self._client, shard_key(first, shard), now, until)
         return True

@@ -21,7 +21,7 @@ from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.usage_items import (
     RETENTION_S,
     Edge,
@@ -142,8 +142,10 @@ class Processor:
     splits the buckets whose shards are hot.
     """
 
-    def __init__(self, asking: Asking, *, archiving: bool = False, split_bucket: SplitBucket | None = None) -> None:
-        self._asking = asking
+    def __init__(
+        self, client: TableClient, *, archiving: bool = False, split_bucket: SplitBucket | None = None
+    ) -> None:
+        self._client = client
         self._archiving = archiving
         self._split_bucket = split_bucket
 
@@ -199,14 +201,14 @@ class Processor:
     def _count(self, bucket_hour: BucketHour) -> Plan[Refused | NoAnswer | Uncountable | None]:
         """Join a finding with its snapshot. Returns what kept it from that."""
         span = bucket_hour.span
-        until = yield from self._asking.window()
+        until = yield from self._client.new_deadline()
         ttl = until.epoch_s + RETENTION_S
         write: Update | None = begin(span, ttl) if bucket_hour.begins_hour else move_last_edge(span)
         while write is not None:
-            params = {**write.params(self._asking.table, span.key), "ReturnValues": "ALL_NEW"}
+            params = {**write.params(self._client.table, span.key), "ReturnValues": "ALL_NEW"}
             item: Item | None
             try:
-                reply = yield from self._asking.ask("UpdateItem", params, until, repeatable=True)
+                reply = yield from self._client.ask("UpdateItem", params, until, repeatable=True)
                 item = reply["Attributes"]
             except Refused as refusal:
                 if refusal.code == NEVER_VALID:

@@ -18,7 +18,7 @@ from zae_limiter.stores.dynamodb.items import address, decoder, unless_broken
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, Refused
 from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
-from zae_limiter.stores.dynamodb.table_client import Asking, Window
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 from zae_limiter.stores.dynamodb.usage_items import sequence_key
 from zae_limiter_aggregator.follower import Position, Positions
 
@@ -38,14 +38,14 @@ NOWHERE: Final = Position()
 class Checkpoints:
     """Those of one stream of one table."""
 
-    def __init__(self, asking: Asking, stream: str) -> None:
-        self._asking = asking
+    def __init__(self, client: TableClient, stream: str) -> None:
+        self._client = client
         self._stream = stream
 
     def load(self) -> Plan[dict[str, Position]]:
         """How far each shard was counted, by any process."""
         prefix = checkpoint_key(self._stream, "").sk
-        items = yield from self._asking.query_all(pk_system(REGISTRY), prefix=prefix)
+        items = yield from self._client.query_all(pk_system(REGISTRY), prefix=prefix)
         found = {item["SK"]["S"].removeprefix(prefix): unless_broken(position_in, item) for item in items}
         return {shard: position for shard, position in found.items() if position is not None}
 
@@ -53,15 +53,15 @@ class Checkpoints:
         """Write the positions of some shards. Where the table has one that is further, it is taken over."""
         known = [shard for shard in shards if positions.get(shard, NOWHERE) != NOWHERE]
         for begin in range(0, len(known), AT_ONCE):
-            until = yield from self._asking.window()
+            until = yield from self._client.new_deadline()
             some = known[begin : begin + AT_ONCE]
             newer = yield from side_by_side([self._move(shard, positions[shard], until) for shard in some])
             positions.update((shard, found) for shard, found in zip(some, newer, strict=True) if found is not None)
 
-    def _move(self, shard: str, position: Position, until: Window) -> Plan[Position | None]:
+    def _move(self, shard: str, position: Position, until: Deadline) -> Plan[Position | None]:
         """Move a checkpoint forward; the one that is there, if that is as far or further."""
         params: dict[str, Any] = {
-            "TableName": self._asking.table,
+            "TableName": self._client.table,
             "Item": {
                 **address(checkpoint_key(self._stream, shard)),
                 **encode_item(attributes_of(position)),
@@ -72,7 +72,7 @@ class Checkpoints:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         try:
-            yield from self._asking.ask("PutItem", params, until, repeatable=True)
+            yield from self._client.ask("PutItem", params, until, repeatable=True)
         except Refused as refusal:
             if not refusal.by_condition:
                 raise

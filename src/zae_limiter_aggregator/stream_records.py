@@ -21,7 +21,7 @@ from zae_limiter.stores.dynamodb.usage_items import (
     life_of,
     sequence_key,
 )
-from zae_limiter.stores.dynamodb.write_ids import nonce_time
+from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.windows import NOTHING_COUNTED, Counters, hour_of
 from zae_limiter_aggregator.proactive_split import Load, load_of
 
@@ -142,7 +142,7 @@ def _parse(event: str, sequence: str, pk: str, change: Mapping[str, Any]) -> Par
 def _written(image: Item) -> int:
     """When the last writer wrote, by its own clock."""
     mark = image["w0"]["S"]
-    written = nonce_time(mark) if _MARK(mark) else LAST_HOUR + 1
+    written = write_id_time(mark) if _MARK(mark) else LAST_HOUR + 1
     if written > LAST_HOUR:
         raise ValueError(f"{mark!r} is no writer's mark")
     return written

@@ -70,7 +70,7 @@ class Deployment:
 
     def process(self, batches: Sequence[Sequence[dict[str, Any]]]) -> None:
         for batch in batches:
-            assert self.driver.run(Processor(self.store.asking).process(batch)).failures == ()
+            assert self.driver.run(Processor(self.store.client).process(batch)).failures == ()
 
     def usage(self, **query: Any) -> dict[tuple[str, str, int], Counter[str]]:
         windows, _ = read_all(self.limiter, page_size=3, window_type="hourly", **query)
@@ -162,7 +162,7 @@ def test_usage_equals_what_was_taken(deployment: Deployment, deliver: Any) -> No
 
 
 def test_the_follower_counts_what_came_since_the_last_time(deployment: Deployment) -> None:
-    follower = Follower(deployment.store.asking, empty_pages=2)
+    follower = Follower(deployment.store.client, empty_pages=2)
     stream = deployment.driver.run(follower.stream())
     positions: dict[str, Position] = {}
     for number in range(3):

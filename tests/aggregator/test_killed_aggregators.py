@@ -119,7 +119,7 @@ class Redelivery:
             while again:
                 size = self._chance.randint(1, 60)
                 batch, again = again[:size], again[size:]
-                self.failures += driver.run(Processor(self._place.store.asking).process(batch)).failures
+                self.failures += driver.run(Processor(self._place.store.client).process(batch)).failures
                 self.batches += 1
             if records:
                 self.splits += driver.run(self._divide(records))
@@ -132,7 +132,7 @@ class Redelivery:
         loads = [found.load for found in parsed if found.load is not None and found.life.entity_id == "key-0"]
         if not loads:
             return False
-        return (yield from ProactiveSplit(self._place.store.asking)(loads[-1]._replace(left=0)))
+        return (yield from ProactiveSplit(self._place.store.client)(loads[-1]._replace(left=0)))
 
 
 @pytest.fixture

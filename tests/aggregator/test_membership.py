@@ -11,8 +11,8 @@ from usage_model import DEADLINE_MS, EPOCH_S, TABLE, answer
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import MachineTime, ReadMachineTime
-from zae_limiter.stores.dynamodb.table_client import Asking
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter_aggregator.aggregation import Aggregation
 from zae_limiter_aggregator.follower import Position
 from zae_limiter_aggregator.membership import ABSENT_AFTER_S, Membership, owner_of
@@ -45,8 +45,8 @@ class World:
             pages.append([record(len(SHARDS) * len(pages) + place)])
 
 
-def asking(client: str) -> Asking:
-    return Asking(TABLE, deadline_ms=DEADLINE_MS, marks=Marks(client))
+def asking(client: str) -> TableClient:
+    return TableClient(TABLE, deadline_ms=DEADLINE_MS, write_ids=WriteIds(client))
 
 
 def member(world: World, client: str, *, sharing: bool = True) -> Aggregation:

@@ -9,7 +9,7 @@ from usage_model import TABLE, asking, empty_model, limiter_on, records_of, run,
 
 from simulation.model import Model
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.items import image_of
+from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.requests import Refused
 from zae_limiter.testing.clock import FakeClock
 from zae_limiter_aggregator.proactive_split import Load, ProactiveSplit
@@ -27,7 +27,7 @@ class World:
         self.clock = FakeClock()
         self.limiter = limiter_on(store_on(self.model), self.clock, create=True)
         self.limiter.set_system_defaults([Limit.per_day("rpd", RPD)])
-        self.asking = asking()
+        self.client = asking()
         self.taken = 0
 
     def take(self, times: int = 1) -> None:
@@ -48,12 +48,12 @@ class World:
         return parsed.load._replace(left=left)
 
     def split_bucket(self, load: Load) -> bool:
-        return run(ProactiveSplit(self.asking)(load), self.model.call)
+        return run(ProactiveSplit(self.client)(load), self.model.call)
 
     def shards(self) -> dict[int, int]:
         """How many shards each shard knows of."""
         items = self.model.snapshot(TABLE).items()
-        images = [image_of(item) for key, item in items if key[1] == "#STATE"]
+        images = [snapshot_of(item) for key, item in items if key[1] == "#STATE"]
         return {image.shard: image.shards for image in sorted(images, key=lambda image: image.shard)}
 
 
@@ -102,7 +102,7 @@ def test_a_bucket_that_is_gone_is_left_alone(world: World) -> None:
 
 def test_usage_is_what_was_taken_over_all_shards(world: World) -> None:
     """Hot by its records, in the order and as often as they come, while it is taken from."""
-    processor = Processor(world.asking, split_bucket=ProactiveSplit(world.asking))
+    processor = Processor(world.client, split_bucket=ProactiveSplit(world.client))
     splits = 0
     for _ in range(4):
         world.take(20)
@@ -134,7 +134,7 @@ def test_what_may_not_be_divided_is_told(world: World) -> None:
 
     (record, *_) = world.records()
     record["dynamodb"]["NewImage"] = {**record["dynamodb"]["NewImage"], "b_wcu_tk": {"N": "0"}}
-    processed = run(Processor(world.asking, split_bucket=ProactiveSplit(world.asking)).process([record]), ask)
+    processed = run(Processor(world.client, split_bucket=ProactiveSplit(world.client)).process([record]), ask)
     assert (processed.records, processed.failures, processed.splits) == (1, (), 0)
     ((load, error),) = processed.failed_splits
     assert (load.life.entity_id, str(error)) == ("key", "AccessDeniedException: not you")
@@ -158,7 +158,7 @@ def test_it_asks_for_nothing_but_what_its_role_is_to_allow(world: World) -> None
         batch = world.records()
         for record in batch:
             record["dynamodb"]["NewImage"] = {**record["dynamodb"]["NewImage"], "b_wcu_tk": {"N": "-9000000000"}}
-        assert run(Processor(world.asking, split_bucket=ProactiveSplit(world.asking)).process(batch), ask).splits == 1
+        assert run(Processor(world.client, split_bucket=ProactiveSplit(world.client)).process(batch), ask).splits == 1
         world.clock.advance(2)
     assert asked == {
         "UpdateItem": {"ENTITY"},

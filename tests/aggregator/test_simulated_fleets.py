@@ -13,9 +13,9 @@ from simulation.clients import TABLE
 from simulation.profiles import PROFILES
 from simulation.schedule import Schedule
 from zae_limiter.stores.dynamodb.operations.usage import LiveBucket, chains_from
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.usage_items import Life, span_of, used_by_hour
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter_aggregator.processor import Processor
 from zae_limiter_aggregator.stream_records import parse_record
 
@@ -41,7 +41,7 @@ class AggregatedSchedule:
         self._read = 0
         self._records: list[dict[str, Any]] = []
         self._chance = random.Random(seed)
-        self._processor = Processor(Asking(TABLE, deadline_ms=2_000, marks=Marks("0ffffffe")))
+        self._processor = Processor(TableClient(TABLE, deadline_ms=2_000, write_ids=WriteIds("0ffffffe")))
         self.fleet.model.tables[TABLE].streaming = True
         self.fleet.oracle.changed = nobody_judges  # type: ignore[method-assign]
         self.schedule._every(EVERY_MS, self._aggregate)

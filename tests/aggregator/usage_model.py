@@ -23,9 +23,9 @@ from zae_limiter.stores.dynamodb.requests import (
     Together,
 )
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.usage_items import Span, span_of
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.protocol import Store
 from zae_limiter.testing.clock import FakeClock
 from zae_limiter_aggregator.processor import Processor
@@ -72,8 +72,8 @@ def empty_model() -> Model:
     return model
 
 
-def asking() -> Asking:
-    return Asking(TABLE, deadline_ms=DEADLINE_MS, marks=Marks("00000001"))
+def asking() -> TableClient:
+    return TableClient(TABLE, deadline_ms=DEADLINE_MS, write_ids=WriteIds("00000001"))
 
 
 def answer(request: Request[Any], ask: Ask) -> Any:

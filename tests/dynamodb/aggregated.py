@@ -47,7 +47,7 @@ class AggregatedSpace:
 
 def drain(store: DynamoStore) -> Plan[None]:
     """Count everything that is in the stream of a store's table now. Engines send no empty pages in between."""
-    follower = Follower(store.asking, empty_pages=1)
+    follower = Follower(store.client, empty_pages=1)
     stream = yield from follower.stream()
     progress = yield from follower.catch_up(stream, READ_SO_FAR.setdefault((store.identity, stream), {}))
     assert not progress.poisonous, progress.poisonous

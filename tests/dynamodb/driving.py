@@ -38,8 +38,8 @@ from zae_limiter.stores.dynamodb.requests import (
     Together,
 )
 from zae_limiter.stores.dynamodb.schema import bucket_key, gsi2_bucket, gsi3_bucket, gsi4
-from zae_limiter.stores.dynamodb.table_client import Asking
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.protocol import Scope
 
 Result = TypeVar("Result")
@@ -182,8 +182,8 @@ class NotedPropagation(Propagation):
 class Space:
     """A namespace with the verbs under test only; it notes what it would do to buckets."""
 
-    def __init__(self, asking: Asking, namespace: str) -> None:
-        self.asking = asking
+    def __init__(self, asking: TableClient, namespace: str) -> None:
+        self.client = asking
         self.done: list[tuple[Any, ...]] = []
         self.namespace = Namespace(asking, namespace, corrected=False)
         propagation = NotedPropagation(self.namespace, self.done)
@@ -202,8 +202,8 @@ class Space:
 class Store:
     """A store with the verbs under test only."""
 
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
+    def __init__(self, asking: TableClient) -> None:
+        self.client = asking
         self.namespaces = Namespaces(asking)
         self.table = Table(asking, self.namespaces)
         self.create, self.destroy, self.ping = self.table.create, self.table.destroy, self.table.ping
@@ -221,14 +221,14 @@ class World:
         self.ask = ask
         self.table = table
         self.driver = Driver(ask)
-        self.store = Store(self.asking())
+        self.store = Store(self.table_client())
         self.space = self.client()
 
-    def asking(self) -> Asking:
-        return Asking(self.table, deadline_ms=DEADLINE_MS, marks=Marks(f"{next(CLIENTS):08x}"))
+    def table_client(self) -> TableClient:
+        return TableClient(self.table, deadline_ms=DEADLINE_MS, write_ids=WriteIds(f"{next(CLIENTS):08x}"))
 
     def client(self, namespace: str = "default") -> Space:
-        return Space(self.asking(), namespace)
+        return Space(self.table_client(), namespace)
 
     def run(self, plan: Plan[Result]) -> Result:
         return self.driver.run(plan)

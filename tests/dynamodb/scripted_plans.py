@@ -242,9 +242,9 @@ class Script:
     def _apply(self, call: Call) -> Any:
         if call.operation not in ("PutItem", "UpdateItem", "TransactWriteItems"):
             return self._done(call)
-        before = self.table.snapshot()
+        before = self.table.contents()
         reply = self._done(call)
-        after = self.table.snapshot()
+        after = self.table.contents()
         for place, held in after.items():
             was = before.get(place)
             taken = held.taken - (was.taken if was else 0)

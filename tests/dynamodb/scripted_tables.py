@@ -18,10 +18,10 @@ from zae_limiter.bucket import Balance, refill_bucket
 from zae_limiter.lease.base import LeaseBase
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.items import Image, image_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.store import DynamoSpace, DynamoStore
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 
 START_MS = 1_800_000_000_000
 DEADLINE_S = 2.0
@@ -42,7 +42,7 @@ class Held(NamedTuple):
 def held_in(item: Any, now: int) -> dict[tuple[str, str], Held]:
     """What a bucket holds; nothing if a test has spoiled it."""
     try:
-        image = image_of(item)
+        image = snapshot_of(item)
     except Exception:
         return {}
     return {
@@ -91,9 +91,9 @@ class Table:
     def item(self, entity_id: str, resource: str = RESOURCE) -> Any:
         return self.model.item(self.NAME, *self.place(entity_id, resource))
 
-    def image(self, entity_id: str, resource: str = RESOURCE) -> Image | None:
+    def snapshot(self, entity_id: str, resource: str = RESOURCE) -> BucketSnapshot | None:
         item = self.item(entity_id, resource)
-        return None if item is None else image_of(item)
+        return None if item is None else snapshot_of(item)
 
     def levels(self, entity_id: str, resource: str = RESOURCE) -> dict[str, int]:
         """Millitokens by limit over all shards, at the time of the table; nothing for a bucket that is not there."""
@@ -109,7 +109,7 @@ class Table:
         prefix = self.place(entity_id, resource)[0].removesuffix("0")
         for item in self.buckets():
             if item["PK"]["S"].startswith(prefix):
-                for name, balance in image_of(item).balances.items():
+                for name, balance in snapshot_of(item).balances.items():
                     found.setdefault(name, []).append(balance)
         return list(found.items())
 
@@ -117,7 +117,7 @@ class Table:
         """The items of all buckets."""
         return [item for (_, sk), item in self.model.snapshot(self.NAME).items() if sk == "#STATE"]
 
-    def snapshot(self) -> dict[tuple[str, str], Held]:
+    def contents(self) -> dict[tuple[str, str], Held]:
         """What every bucket holds, by entity and limit."""
         found: dict[tuple[str, str], Held] = {}
         for (pk, sk), item in self.model.tables[self.NAME].items.items():
@@ -165,7 +165,9 @@ class Client:
 
     def __init__(self, table: Table, name: str, corrected: bool, config_cache_ttl: float) -> None:
         self.table = table
-        self.store = DynamoStore(table.NAME, deadline=DEADLINE_S, config_cache_ttl=config_cache_ttl, marks=Marks(name))
+        self.store = DynamoStore(
+            table.NAME, deadline=DEADLINE_S, config_cache_ttl=config_cache_ttl, write_ids=WriteIds(name)
+        )
         self.core = Core(self.store, clock=lambda: table.now)
         if corrected:
             self.core.space = self.store.space("default", corrected=True)

@@ -349,8 +349,8 @@ def test_one_write_counts_once_against_the_gauge(open_store: Opening) -> None:
     space = store.space("default", corrected=True)
 
     def gauge() -> int:
-        (memory,) = space.images._known.values()
-        return memory.image.gauge
+        (memory,) = space.cache._known.values()
+        return memory.snapshot.load_level
 
     before = gauge()
 

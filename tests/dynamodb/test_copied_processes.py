@@ -14,7 +14,7 @@ from test_plans_every_fault import hierarchy
 
 import zae_limiter
 from zae_limiter.stores.dynamodb import write_ids
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 
 NAME = "00c0ffee00"
 MANY = 200
@@ -26,7 +26,7 @@ def copies(table: Table) -> list[Client]:
     for client in both:
         assert client.takes("key", {"rpd": 1})
     for client in both:
-        client.store.asking.marks._begin(NAME)
+        client.store.client.write_ids._begin(NAME)
     return both
 
 
@@ -63,14 +63,14 @@ def test_without_a_new_name_copies_would_admit_more() -> None:
 
 @pytest.mark.parametrize("step", [-2.0, 2.0, 3_600.0])
 def test_every_kind_of_mark_is_new_after_the_clock_moved(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
-    kinds: list[Callable[[Marks], object]] = [
-        lambda source: source.nonce(1),
-        Marks.incarnation,
-        Marks.token,
-        Marks.number,
+    kinds: list[Callable[[WriteIds], object]] = [
+        lambda source: source.write_id(1),
+        WriteIds.incarnation,
+        WriteIds.token,
+        WriteIds.number,
     ]
     for kind in kinds:
-        one, other = Marks(NAME), Marks(NAME)
+        one, other = WriteIds(NAME), WriteIds(NAME)
         assert kind(one) == kind(other)
         with monkeypatch.context() as patched:
             patched.setattr(write_ids, "time", lambda: time.time() + step)
@@ -78,7 +78,7 @@ def test_every_kind_of_mark_is_new_after_the_clock_moved(monkeypatch: pytest.Mon
 
 
 def test_a_clock_that_is_slewed_changes_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Marks(NAME)
+    source = WriteIds(NAME)
     monkeypatch.setattr(write_ids, "time", lambda: time.time() + 0.5)
     assert source.incarnation().startswith(NAME)
 
@@ -88,10 +88,10 @@ def test_the_runtime_of_lambda_is_listened_to(tmp_path: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "import snapshot_restore_py\n"
-        "from zae_limiter.stores.dynamodb.write_ids import Marks\n"
-        f"one, other = Marks({NAME!r}), Marks({NAME!r})\n"
-        "assert one.nonce(1) == other.nonce(1)\n"
+        "from zae_limiter.stores.dynamodb.write_ids import WriteIds\n"
+        f"one, other = WriteIds({NAME!r}), WriteIds({NAME!r})\n"
+        "assert one.write_id(1) == other.write_id(1)\n"
         "for after_restore in snapshot_restore_py.told: after_restore()\n"
-        "assert one.nonce(1) != other.nonce(1)\n"
+        "assert one.write_id(1) != other.write_id(1)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -16,7 +16,7 @@ from zae_limiter.bucket import Balance
 from zae_limiter.lease import base as lease_base
 from zae_limiter.lease.ledger import postings
 from zae_limiter.stores.dynamodb import write_forms
-from zae_limiter.stores.dynamodb.operations.acquire import LegUnderWay
+from zae_limiter.stores.dynamodb.operations.acquire import AcquireLeg
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.testing import FakeClock
@@ -172,7 +172,7 @@ Patch = pytest.MonkeyPatch
 def _move_without(ceiling_of_draws: bool, ceiling_of_credits: bool) -> Callable[..., int]:
     exact = write_forms._move
 
-    def move(write: write_forms.Update, balance: Balance, wish: write_forms.Wish, limit: Limit, **how: Any) -> int:
+    def move(write: write_forms.Update, balance: Balance, wish: write_forms.Intent, limit: Limit, **how: Any) -> int:
         delta = wish.deltas.get(balance.name, 0)
         if (delta > 0 and ceiling_of_draws) or (delta < 0 and ceiling_of_credits):
             accrued = balance.since_rf(how["now"])
@@ -213,7 +213,7 @@ def demand_no_version(patch: Patch) -> None:
 
 
 def move_the_baseline_with_every_take(patch: Patch) -> None:
-    patch.setattr(LegUnderWay, "is_stale", property(lambda self: self.image is not None))
+    patch.setattr(AcquireLeg, "is_stale", property(lambda self: self.snapshot is not None))
 
 
 def round_the_accrual_at_every_take(patch: Patch) -> None:

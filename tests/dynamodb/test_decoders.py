@@ -16,7 +16,7 @@ from zae_limiter.migrations.migration_checkpoint import checkpoint_in
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.config_versions import may_follow
-from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, ns_in, route_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, config_of, ns_in, route_of, snapshot_of
 from zae_limiter.stores.dynamodb.namespace import check_layout, lags_behind
 from zae_limiter.stores.dynamodb.operations.audit import event_of
 from zae_limiter.stores.dynamodb.operations.config import entity_if_limited, resource_if_limited
@@ -118,7 +118,7 @@ POSITION = {
 }
 
 DECODERS: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
-    "bucket": (image_of, BUCKET),
+    "bucket": (snapshot_of, BUCKET),
     "bucket for the proof": (live_bucket, BUCKET),
     "bucket to be swept": (full_by, BUCKET),
     "config": (config_of, CONFIG),
@@ -204,21 +204,21 @@ def test_an_item_is_read_or_refused_by_name(what: str, data: st.DataObject) -> N
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(item=spoiled(BUCKET), known=st.booleans())
 def test_a_bucket_that_is_read_is_within_bounds(item: dict[str, Any], known: bool) -> None:
-    before = image_of(encode_item(BUCKET)) if known else None
+    before = snapshot_of(encode_item(BUCKET)) if known else None
     try:
-        image = image_of(item, before)
+        image = snapshot_of(item, before)
     except BrokenItem:
         return
     check_bounds(image)
     if not known and image.shards < MOST_SHARDS:
-        divided(item, now=NOW, nonce="a.b", inc="c")
+        divided(item, now=NOW, write_id="a.b", inc="c")
     may_follow("1.1.1.1.1", image.cv, seen_before=False)
 
 
-def check_bounds(image: Image) -> None:
+def check_bounds(image: BucketSnapshot) -> None:
     assert 0 <= image.shard < image.shards <= MOST_SHARDS
     assert 0 <= image.rf <= LAST_MOMENT_MS
-    assert all(len(mark) <= 64 for mark in image.ring)
+    assert all(len(mark) <= 64 for mark in image.recent_writers)
     for balance in image.balances.values():
         assert abs(balance.tk) <= MOST_STORED
         assert abs(balance.tc) <= MOST_STORED

@@ -144,8 +144,8 @@ class World:
             "usage": limiter.get_usage_snapshots(resource="gpt", window_type=WindowType.HOURLY).items,
             "proof": limiter.verify_usage("key"),
             "audit": [event.event_id for event in limiter.get_audit_events().items],
-            "swept": self.run(sweep(self.store.asking, self.ns)),
-            "swept everywhere": self.run(sweep_table(self.store.asking)),
+            "swept": self.run(sweep(self.store.client, self.ns)),
+            "swept everywhere": self.run(sweep_table(self.store.client)),
         }
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ def test_forged_index_keys_change_no_report(world: World, whose: str, caplog: py
     forge(world, WHOSE[whose](world))
     with caplog.at_level(logging.WARNING, logger="zae_limiter"):
         assert world.reports() == before
-    assert world.store.asking.misfiled > 100
+    assert world.store.client.misfiled > 100
     assert any("misfiled" in record.getMessage() for record in caplog.records)
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from zae_limiter import Limit
 from zae_limiter.bucket import MILLI, Balance
-from zae_limiter.stores.dynamodb.bucket_cache import Memory
-from zae_limiter.stores.dynamodb.items import Image
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 
 T0 = 1_700_000_000_000
 RATE = 100
@@ -16,25 +16,31 @@ PER_SECOND = RATE * MILLI
 GRANTS_BEFORE = 1_000
 
 
-def image(at: int, below: int, taken: int = 0, *, gaps: int | None = None) -> Image:
+def image(at: int, below: int, taken: int = 0, *, gaps: int | None = None) -> BucketSnapshot:
     """A bucket that is ``below`` its ceiling, since ``at``; ``gaps`` are the milliseconds between its last writers."""
-    marks = Marks()
-    ring = tuple(marks.nonce(at - place * gaps) for place in range(4)) if gaps is not None else (marks.nonce(at),) * 4
+    marks = WriteIds()
+    ring = (
+        tuple(marks.write_id(at - place * gaps) for place in range(4))
+        if gaps is not None
+        else (marks.write_id(at),) * 4
+    )
     full = Balance(Limit.per_second("rps", RATE), T0)
     tokens = full.bx - full.since_rf(at) - below * MILLI
     balance = full.with_tokens(tokens, GRANTS_BEFORE * MILLI + taken * MILLI)
-    return Image("key", "gpt", rf=T0, cv="1", inc="a", balances={"rps": balance}, ev=GRANTS_BEFORE + taken, ring=ring)
+    return BucketSnapshot(
+        "key", "gpt", rf=T0, cv="1", inc="a", balances={"rps": balance}, ev=GRANTS_BEFORE + taken, recent_writers=ring
+    )
 
 
-def seems_full(memory: Memory, now: int) -> bool:
+def seems_full(memory: CachedBucket, now: int) -> bool:
     """Whether the next write takes the form for a full bucket."""
-    balance = memory.image.balances["rps"]
+    balance = memory.snapshot.balances["rps"]
     return memory.guesses(now).get("rps", balance.tk) + balance.since_rf(now) > balance.bx
 
 
-def watched(taken_by_others: int) -> Memory:
+def watched(taken_by_others: int) -> CachedBucket:
     """A bucket that was seen twice, a second apart."""
-    memory = Memory(image(T0, 3, gaps=100_000), T0)
+    memory = CachedBucket(image(T0, 3, gaps=100_000), T0)
     memory.see(image(T0 + 1_000, 3, taken_by_others), T0 + 1_000)
     return memory
 
@@ -55,7 +61,7 @@ def test_a_bucket_that_others_leave_time_to_fill_is_thought_full_once_it_may_be(
 
 
 def test_what_this_client_takes_itself_keeps_nothing_busy() -> None:
-    memory = Memory(image(T0, 3, gaps=100_000), T0)
+    memory = CachedBucket(image(T0, 3, gaps=100_000), T0)
     memory.own = {"rps": RATE * MILLI}
     memory.see(image(T0 + 1_000, 3, RATE), T0 + 1_000)
     assert seems_full(memory, T0 + 2_000)
@@ -64,40 +70,40 @@ def test_what_this_client_takes_itself_keeps_nothing_busy() -> None:
 def test_a_guess_is_never_above_the_ceiling_of_a_busy_bucket_and_follows_its_drain_below() -> None:
     memory = watched(RATE * 3)
     drained = memory.guesses(T0 + 1_100)["rps"]
-    assert drained == memory.image.balances["rps"].tk - 3 * PER_SECOND // 10
+    assert drained == memory.snapshot.balances["rps"].tk - 3 * PER_SECOND // 10
 
 
 # The first image
 
 
 def test_the_marks_of_the_last_writers_tell_that_a_bucket_is_busy() -> None:
-    memory = Memory(image(T0 + 5_000, 3, gaps=10), T0 + 5_000)
+    memory = CachedBucket(image(T0 + 5_000, 3, gaps=10), T0 + 5_000)
     assert not seems_full(memory, T0 + 6_000)
 
 
 @pytest.mark.parametrize("gaps", [100, 60_000])
 def test_the_marks_of_the_last_writers_tell_that_a_bucket_is_not_busy(gaps: int) -> None:
-    memory = Memory(image(T0 + 5_000, 3, gaps=gaps), T0 + 5_000)
+    memory = CachedBucket(image(T0 + 5_000, 3, gaps=gaps), T0 + 5_000)
     assert seems_full(memory, T0 + 6_000)
 
 
 def test_a_handful_of_writers_at_once_is_no_rate_while_much_is_left() -> None:
-    assert seems_full(Memory(image(T0 + 5_000, 8, gaps=0), T0 + 5_000), T0 + 6_000)
-    assert not seems_full(Memory(image(T0 + 5_000, 60, gaps=0), T0 + 5_000), T0 + 7_000)
+    assert seems_full(CachedBucket(image(T0 + 5_000, 8, gaps=0), T0 + 5_000), T0 + 6_000)
+    assert not seems_full(CachedBucket(image(T0 + 5_000, 60, gaps=0), T0 + 5_000), T0 + 7_000)
 
 
 def test_marks_of_long_ago_tell_nothing_of_now() -> None:
-    memory = Memory(image(T0, 3, gaps=10), T0 + 60_000)
+    memory = CachedBucket(image(T0, 3, gaps=10), T0 + 60_000)
     assert seems_full(memory, T0 + 61_000)
 
 
 def test_a_bucket_that_few_have_written_to_yet_is_taken_as_it_was_seen() -> None:
     few = image(T0, 3, gaps=10)
-    few.ring = (few.ring[0], "-", "-", "-")
-    assert Memory(few, T0).guesses(T0 + 1_000) == {}
+    few.recent_writers = (few.recent_writers[0], "-", "-", "-")
+    assert CachedBucket(few, T0).guesses(T0 + 1_000) == {}
 
 
 def test_what_is_seen_twice_is_believed_rather_than_marks() -> None:
-    memory = Memory(image(T0, 3, gaps=10), T0)
+    memory = CachedBucket(image(T0, 3, gaps=10), T0)
     memory.see(image(T0 + 1_000, 3), T0 + 1_000)
     assert seems_full(memory, T0 + 2_000)

@@ -56,7 +56,7 @@ def _scan(store: DynamoStore) -> Any:
     from zae_limiter.running.clocks import machine_timer
     from zae_limiter.stores.dynamodb.requests import Call
 
-    return Call("Scan", {"TableName": store.asking.table, "ConsistentRead": True}, machine_timer() + 20_000)
+    return Call("Scan", {"TableName": store.client.table, "ConsistentRead": True}, machine_timer() + 20_000)
 
 
 @pytest.mark.timeout(400)

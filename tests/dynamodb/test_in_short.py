@@ -16,17 +16,17 @@ from zae_limiter import Limit
 from zae_limiter.bucket import Balance
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.attribute_values import encode_item
-from zae_limiter.stores.dynamodb.config_resolver import Standing
+from zae_limiter.stores.dynamodb.config_resolver import ResolvedConfig
 from zae_limiter.stores.dynamodb.expressions import Update, UpdateParams
-from zae_limiter.stores.dynamodb.items import BrokenItem, Image, image_in, image_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, snapshot_in, snapshot_of
 from zae_limiter.stores.dynamodb.plain_draw import plain_draw
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime, UnreadReply
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.store import DynamoSpace
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.transport.wire import encoded
-from zae_limiter.stores.dynamodb.write_forms import Wish, update
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_forms import Intent, update
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Draw, Grant, Leg
 
@@ -46,7 +46,7 @@ def around(*edges: int) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def images(draw: st.DrawFn, names: tuple[str, ...] = NAMES, fewest: int = 1) -> Image:
+def images(draw: st.DrawFn, names: tuple[str, ...] = NAMES, fewest: int = 1) -> BucketSnapshot:
     """An undivided bucket in which nothing rests, as anybody may have seen it."""
     rf = START + draw(st.integers(-3_000, 3_000))
     balances = {}
@@ -54,7 +54,7 @@ def images(draw: st.DrawFn, names: tuple[str, ...] = NAMES, fewest: int = 1) -> 
         limit = Limit(name, *draw(TERMS))
         tk = draw(around(-1_000 * limit.burst, 1_000 * limit.burst))
         balances[name] = Balance(limit, rf, tk=tk, tc=draw(st.integers(0, 10**7)))
-    return Image(
+    return BucketSnapshot(
         "key",
         "gpt",
         rf=rf,
@@ -62,13 +62,13 @@ def images(draw: st.DrawFn, names: tuple[str, ...] = NAMES, fewest: int = 1) -> 
         inc=draw(st.sampled_from(["one", "two"])),
         balances=balances,
         ev=draw(st.integers(0, 1000)),
-        ring=tuple(draw(MARKS) for _ in range(4)),
-        gauge=draw(st.integers(-3_000_000, 3_000_000)),
-        gauge_burst=1_000_000,
+        recent_writers=tuple(draw(MARKS) for _ in range(4)),
+        load_level=draw(st.integers(-3_000_000, 3_000_000)),
+        load_burst=1_000_000,
     )
 
 
-def item_of(image: Image, **others: Any) -> dict[str, Any]:
+def item_of(image: BucketSnapshot, **others: Any) -> dict[str, Any]:
     """The item that an image is of."""
     attributes: dict[str, Any] = {
         "PK": KEY.pk,
@@ -82,10 +82,10 @@ def item_of(image: Image, **others: Any) -> dict[str, Any]:
         "shard_count": image.shards,
         "cascade": False,
         "ttl": 1,
-        "b_wcu_tk": image.gauge,
-        "b_wcu_bx": image.gauge_burst,
+        "b_wcu_tk": image.load_level,
+        "b_wcu_bx": image.load_burst,
     }
-    attributes |= {f"w{place}": mark for place, mark in enumerate(image.ring)}
+    attributes |= {f"w{place}": mark for place, mark in enumerate(image.recent_writers)}
     for name, balance in image.balances.items():
         limit = balance.limit
         terms = (limit.capacity, limit.burst, limit.refill_amount, limit.refill_period_seconds)
@@ -96,13 +96,13 @@ def item_of(image: Image, **others: Any) -> dict[str, Any]:
     return encode_item(attributes | others)
 
 
-def told(image: Image) -> tuple[Any, ...]:
+def told(image: BucketSnapshot) -> tuple[Any, ...]:
     """All that an image says."""
     balances = {
         name: (balance.limit, balance.tk, balance.tc, balance.at_rf, balance.bx, balance.shard, balance.shards)
         for name, balance in image.balances.items()
     }
-    return balances, *(getattr(image, slot) for slot in Image.__slots__ if slot != "balances")
+    return balances, *(getattr(image, slot) for slot in BucketSnapshot.__slots__ if slot != "balances")
 
 
 # The write
@@ -110,7 +110,7 @@ def told(image: Image) -> tuple[Any, ...]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), images(), st.integers(-4_000, 90_000))
-def test_a_plain_draw_is_the_write_that_the_forms_make(data: st.DataObject, image: Image, later: int) -> None:
+def test_a_plain_draw_is_the_write_that_the_forms_make(data: st.DataObject, image: BucketSnapshot, later: int) -> None:
     taken = {
         name: data.draw(around(0, balance.bx)) for name, balance in image.balances.items() if data.draw(st.booleans())
     }
@@ -120,14 +120,14 @@ def test_a_plain_draw_is_the_write_that_the_forms_make(data: st.DataObject, imag
     guesses = {name: data.draw(st.integers(-(10**6), 10**6)) for name in image.balances if data.draw(st.booleans())}
     at: dict[str, Any] = {
         "now": START + later,
-        "nonce": "1a2b.c",
+        "write_id": "1a2b.c",
         "guesses": guesses,
         "load": WRITE * data.draw(st.integers(1, 4)),
         "age_ms": data.draw(st.sampled_from([None, 0, 10, 999, 1_000])),
         "epoch_s": 1_800_000_000,
         "ttl_margin_s": 3_600,
     }
-    in_full = update(image, Wish(taken, needed, grants=1), **at).params("limits", KEY)
+    in_full = update(image, Intent(taken, needed, grants=1), **at).params("limits", KEY)
     shape, values = plain_draw(image, taken, needed, **at)
     assert dict(UpdateParams(shape, "limits", KEY, values)) == dict(in_full)
 
@@ -144,8 +144,8 @@ def test_a_write_says_in_json_what_it_is_as_a_mapping(
 ) -> None:
     write = Update()
     write.demand(attribute, "=", text)
-    write.push_mark(text, text)
-    write.demand_unmarked(text)
+    write.push_write_id(text, text)
+    write.demand_not_written(text)
     write.set(f"{attribute}1", number)
     write.set(f"{attribute}2", flag)
     write.add(f"{attribute}3", number)
@@ -162,7 +162,7 @@ def test_a_write_says_in_json_what_it_is_as_a_mapping(
 
 @settings(max_examples=150, deadline=None)
 @given(st.data(), images())
-def test_a_bucket_is_found_in_a_text_as_in_what_is_read_from_it(data: st.DataObject, before: Image) -> None:
+def test_a_bucket_is_found_in_a_text_as_in_what_is_read_from_it(data: st.DataObject, before: BucketSnapshot) -> None:
     after = data.draw(images(tuple(before.balances)))
     others: dict[str, Any] = {"note": data.draw(STRINGS)} if data.draw(st.booleans()) else {}
     for same in data.draw(st.sets(st.sampled_from(["rf", "cv", "inc"]))) | {"rf", "cv"}:
@@ -178,17 +178,17 @@ def test_a_bucket_is_found_in_a_text_as_in_what_is_read_from_it(data: st.DataObj
     separators = data.draw(st.sampled_from([(",", ":"), (", ", ": ")]))
     text = json.dumps({"Attributes": item}, separators=separators, ensure_ascii=data.draw(st.booleans()))
     try:
-        expected = told(image_of(json.loads(text)["Attributes"], before))
+        expected = told(snapshot_of(json.loads(text)["Attributes"], before))
     except BrokenItem:
         with pytest.raises(BrokenItem):
-            image_in(UnreadReply(text), before)
+            snapshot_in(UnreadReply(text), before)
     else:
-        assert told(image_in(UnreadReply(text), before)) == expected
+        assert told(snapshot_in(UnreadReply(text), before)) == expected
 
 
 def test_a_reply_that_is_no_json_is_no_bucket() -> None:
     with pytest.raises(BrokenItem):
-        image_in(UnreadReply('{"Attributes":{"rf"}}'))
+        snapshot_in(UnreadReply('{"Attributes":{"rf"}}'))
 
 
 # The leg at hand
@@ -199,13 +199,13 @@ class Client:
 
     def __init__(self, *, thinks_twice: bool) -> None:
         self.space = DynamoSpace(
-            Asking("limits", deadline_ms=2_000, marks=Marks("me")),
+            TableClient("limits", deadline_ms=2_000, write_ids=WriteIds("me")),
             "default",
             corrected=True,
             config_ttl_ms=60_000,
         )
         if thinks_twice:
-            self.space.acquiring.leg_at_hand = lambda draw, now, until: None  # type: ignore[method-assign]
+            self.space.acquiring.warm_leg = lambda draw, now, until: None  # type: ignore[method-assign]
 
     def first_call(self, draw: Draw, now: int) -> tuple[Plan[Any], Any]:
         """What a draw asks of DynamoDB first; or what it comes to without asking."""
@@ -220,11 +220,17 @@ class Client:
             return plan, repr(error)
 
     def remembered(self) -> Any:
-        memory = self.space.images.get(bucket_key("ns", "key", "gpt"))
+        memory = self.space.cache.get(bucket_key("ns", "key", "gpt"))
         if memory is None:
             return None
-        kept = [getattr(memory, slot) for slot in type(memory).__slots__ if slot not in ("image", "_base")]
-        return told(memory.image), told(memory._base), kept, self.space.cache_stats(), self.space.batching.desks._desks
+        kept = [getattr(memory, slot) for slot in type(memory).__slots__ if slot not in ("snapshot", "_base")]
+        return (
+            told(memory.snapshot),
+            told(memory._base),
+            kept,
+            self.space.cache_stats(),
+            self.space.batching.queues._queues,
+        )
 
 
 ODDITIES = (
@@ -270,15 +276,15 @@ def worlds(draw: st.DrawFn, odd: str) -> Any:
             leg = None if odd == "with no limits at all" else Leg("key", "gpt", limits, "system")
             cv = "3.0.0.0.0" if odd == "of another version" else image.cv
             parent_id = "parent" if odd == "with a parent" else None
-            standing = Standing("key", "gpt", leg, cv, 0, "/0.0.0", parent_id, True, None, 0)
-            space.resolver._standings.put(("key", "gpt"), standing, 900)
+            standing = ResolvedConfig("key", "gpt", leg, cv, 0, "/0.0.0", parent_id, True, None, 0)
+            space.resolver._resolved.put(("key", "gpt"), standing, 900)
         if odd != "never seen":
-            memory = space.images.see(key, image, now - age)
+            memory = space.cache.see(key, image, now - age)
             for _ in range(failures):
-                memory.suffered(now - age)
+                memory.count_refused(now - age)
             if odd == "throttled":
                 memory.throttled = throttles
-                space.images.avoid(key, now + 50)
+                space.cache.avoid(key, now + 50)
             if odd == "denied a moment ago":
                 memory.deny({"rpm": 1_000}, {"rpm": now + 10**6}, now)
 
@@ -310,12 +316,12 @@ def test_a_leg_at_hand_is_written_as_if_everything_had_been_looked_at(odd: str, 
     if not isinstance(asked, Call) or asked.operation != "UpdateItem":
         assert repr(asked) == repr(asked_in_full)
         return
-    memory = short.space.images.get(bucket_key("ns", "key", "gpt"))
+    memory = short.space.cache.get(bucket_key("ns", "key", "gpt"))
     assert memory is not None
-    if memory.image.shards > 1:
+    if memory.snapshot.shards > 1:
         return
-    after = data.draw(images(tuple(memory.image.balances), fewest=len(memory.image.balances)))
-    after.rf, after.cv, after.gauge = memory.image.rf, memory.image.cv, abs(after.gauge)
+    after = data.draw(images(tuple(memory.snapshot.balances), fewest=len(memory.snapshot.balances)))
+    after.rf, after.cv, after.load_level = memory.snapshot.rf, memory.snapshot.cv, abs(after.load_level)
     reply = {"Attributes": item_of(after)}
     ends = [answered(each, reply, now) for each in (plan, plan_in_full)]
     assert ends[0] == ends[1]
@@ -340,17 +346,24 @@ def test_what_a_client_took_itself_is_not_taken_for_what_others_take() -> None:
     client, key = Client(thinks_twice=False), bucket_key("ns", "key", "gpt")
     limit = Limit.per_minute("rpm", 1_000)
     client.space.namespace._ns = "ns"
-    standing = Standing("key", "gpt", Leg("key", "gpt", (limit,), "system"), "1", 0, "", None, False, None, 0)
-    client.space.resolver._standings.put(("key", "gpt"), standing, 900)
+    standing = ResolvedConfig("key", "gpt", Leg("key", "gpt", (limit,), "system"), "1", 0, "", None, False, None, 0)
+    client.space.resolver._resolved.put(("key", "gpt"), standing, 900)
 
-    def bucket(taken: int, at: int) -> Image:
+    def bucket(taken: int, at: int) -> BucketSnapshot:
         balance = Balance(limit, START, tk=limit.burst * 1_000 - taken, tc=taken)
         ring = (f"{at:x}.me1", "-", "-", "-")
-        return Image(
-            "key", "gpt", rf=START, cv="1", inc="one", balances={"rpm": balance}, ring=ring, gauge_burst=1_000_000
+        return BucketSnapshot(
+            "key",
+            "gpt",
+            rf=START,
+            cv="1",
+            inc="one",
+            balances={"rpm": balance},
+            recent_writers=ring,
+            load_burst=1_000_000,
         )
 
-    memory = client.space.images.see(key, bucket(0, START), START)
+    memory = client.space.cache.see(key, bucket(0, START), START)
     for taken, expected in ((5_000, {}), (25_000, {"rpm": (15_000, 200)})):  # then others take 15, in 200 ms
         now = memory.seen_at + 200
         plan, _ = client.first_call(Draw("key", "gpt", {"rpm": 5}), now)

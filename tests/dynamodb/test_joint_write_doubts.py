@@ -9,7 +9,7 @@ from test_plans_every_fault import hierarchy, warm
 from test_plans_lost_answers import others_write
 
 from zae_limiter.bucket import MILLI
-from zae_limiter.stores.dynamodb.bucket_writer import Booking
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.protocol import Leg
@@ -21,11 +21,15 @@ def written_together(table: Table, others: int, *, done: bool) -> tuple[int, int
     """Give back and take in one write whose answer is lost. What came back, what was taken, and what is unresolved."""
     client = warm(table)
     key, leg = bucket_key(table.ns, "key", RESOURCE), Leg("key", RESOURCE, LIMITS, "system")
-    bookings = [Booking(key, leg, {"tpd": -BACK}), Booking(key, leg, {"rpd": TAKEN})]
-    image = table.image("key")
+    bookings = [BucketWrite(key, leg, {"tpd": -BACK}), BucketWrite(key, leg, {"rpd": TAKEN})]
+    image = table.snapshot("key")
     assert image is not None
     for booking in bookings:
-        booking.image, booking.now, booking.nonce = image, table.now, client.space.namespace.marks.nonce(table.now)
+        booking.snapshot, booking.now, booking.write_id = (
+            image,
+            table.now,
+            client.space.namespace.write_ids.write_id(table.now),
+        )
     lost: list[Call] = []
 
     def hear(call: Call) -> NoAnswer | None:
@@ -38,7 +42,7 @@ def written_together(table: Table, others: int, *, done: bool) -> tuple[int, int
         return NoAnswer("lost")
 
     before = table.counters("key")
-    until = client.run(client.store.asking.window())
+    until = client.run(client.store.client.new_deadline())
     ended = run_hearing(client.space.batching._write_for_all(bookings, image, until), table, hear)
     assert ended.error is None
     assert lost

@@ -18,8 +18,8 @@ from simulation.mutations import a_deletion_ignores_what_was_written_since
 from zae_limiter import Limit
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.config_versions import FENCED
-from zae_limiter.stores.dynamodb.items import Image, image_of, key_of
+from zae_limiter.stores.dynamodb.config_versions import FENCE
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, key_of, snapshot_of
 from zae_limiter.stores.dynamodb.operations import shard_life
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Together
@@ -198,9 +198,9 @@ def split_it(table: Table) -> None:
     """A client draws, so that no fence holds it up, and divides the bucket."""
     client = table.client()
     client.takes("key", {"rpd": 1})
-    until = client.run(client.store.asking.window())
+    until = client.run(client.store.client.new_deadline())
     first = bucket_key(table.ns, "key", RESOURCE)
-    client.run(split_first(client.store.asking, first, table.now, until))
+    client.run(split_first(client.store.client, first, table.now, until))
 
 
 def test_without_its_last_write_a_deletion_would_leave_shards_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,10 +234,10 @@ def with_traffic(table: Table, client: Client, most: int) -> tuple[Ended, int]:
         if isinstance(request, Ended):
             return request, number
         answers = answer(table, request)
-        image = table.image("key")
+        image = table.snapshot("key")
         if image is not None:
-            memory = busy.space.images.get(bucket_key(table.ns, "key", RESOURCE))
-            if memory is not None and memory.image.cv == image.cv:
+            memory = busy.space.cache.get(bucket_key(table.ns, "key", RESOURCE))
+            if memory is not None and memory.snapshot.cv == image.cv:
                 busy.takes("key", {"rpd": 1})  # by what it remembers: whoever is fenced has to read first
         request = go_on(stepping, answers if isinstance(request, Together) else answers[0])
     raise AssertionError("it was overtaken every time")
@@ -250,16 +250,16 @@ def test_a_busy_bucket_is_deleted_all_the_same() -> None:
     ended, calls = with_traffic(table, table.client(), 40)
     assert ended.error is None
     assert calls < 15
-    assert table.image("key") is None
+    assert table.snapshot("key") is None
 
 
 def test_without_the_fence_a_busy_bucket_would_not_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def seemingly_fenced(item: Any) -> Image:
-        image = image_of(item)
-        image.cv = FENCED
+    def seemingly_fenced(item: Any) -> BucketSnapshot:
+        image = snapshot_of(item)
+        image.cv = FENCE
         return image
 
-    monkeypatch.setattr(shard_life, "image_of", seemingly_fenced)
+    monkeypatch.setattr(shard_life, "snapshot_of", seemingly_fenced)
     with pytest.raises(AssertionError):
         test_a_busy_bucket_is_deleted_all_the_same()
 

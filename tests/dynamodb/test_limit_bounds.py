@@ -18,11 +18,11 @@ from zae_limiter.models.limit import MAX_ENDED, MAX_LIMITS, MAX_RESTING
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.attribute_values import encode_item
-from zae_limiter.stores.dynamodb.items import Image, image_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.shards import divided
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.write_forms import Terms, Wish, new_item, update
+from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, new_item, update
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.stores.windows import HOUR_MS
 from zae_limiter.testing import FakeClock
@@ -54,14 +54,16 @@ def terms(limits: tuple[Limit, ...], cv: str) -> Terms:
     return Terms(Leg("e" * 256, "r" * 128, limits, "system_default"), cv, "p" * 256, True)
 
 
-def crowded(in_force: tuple[Limit, ...], resting: tuple[Limit, ...], full: tuple[Limit, ...], counted: int) -> Image:
+def crowded(
+    in_force: tuple[Limit, ...], resting: tuple[Limit, ...], full: tuple[Limit, ...], counted: int
+) -> BucketSnapshot:
     """A bucket that holds as much as one may: limits in force, limits at rest, some of them full, and counters."""
     made: dict[str, Any] = new_item(
         KEY,
         terms((*in_force, *resting, *full), "999999.999999.999999.999999.999999"),
         {limit.name: 10**17 + 1 for limit in (*in_force, *resting)},
         now=NOW,
-        nonce=ANCHOR,
+        write_id=ANCHOR,
         inc="1",
         grants=10**12,
         epoch_s=NOW // 1000,
@@ -70,7 +72,7 @@ def crowded(in_force: tuple[Limit, ...], resting: tuple[Limit, ...], full: tuple
     for limit in (*resting, *full):
         del made[f"b_{limit.name}_cp"]
     ended = {f"e_{limit.name}": 10**20 for limit in long_names(counted, "ended")}
-    return image_of(made | encode_item({**ended, "eh": NOW - NOW % HOUR_MS, "rv": ANCHOR}))
+    return snapshot_of(made | encode_item({**ended, "eh": NOW - NOW % HOUR_MS, "rv": ANCHOR}))
 
 
 @pytest.mark.parametrize("draws", [True, False])
@@ -86,9 +88,9 @@ def test_the_largest_change_of_limits_fits(draws: bool, later: int, used: bool, 
             balance.tc = 0
     new = (*resting[:comes_back], *long_names(MAX_LIMITS - comes_back, "new"))
     needed = {limit.name: 1000 for limit in new[comes_back:]}
-    wish = Wish(needed, needed if draws else None, terms=terms(new, "1000000.1.1.1.1"), grants=1)
+    wish = Intent(needed, needed if draws else None, terms=terms(new, "1000000.1.1.1.1"), grants=1)
     write = update(
-        image, wish, now=NOW + later, nonce=f"{NOW + later:x}.me1", epoch_s=1, ttl_margin_s=1, anchor=ANCHOR
+        image, wish, now=NOW + later, write_id=f"{NOW + later:x}.me1", epoch_s=1, ttl_margin_s=1, anchor=ANCHOR
     )
     operators, condition, change = operators_and_size(write.params("table", KEY))
     assert operators <= 300
@@ -99,23 +101,23 @@ def test_the_largest_change_of_limits_fits(draws: bool, later: int, used: bool, 
 @pytest.mark.parametrize(
     "wish",
     [
-        Wish({}, fill=True),
-        Wish({}, rebase=True, unmarked=f"{NOW:x}.x"),
-        Wish(
+        Intent({}, fill=True),
+        Intent({}, rebase=True, not_written=f"{NOW:x}.x"),
+        Intent(
             {limit.name: 1000 for limit in long_names(MAX_LIMITS, "old")},
             {limit.name: 1000 for limit in long_names(MAX_LIMITS, "old")},
             grants=1,
             rebase=True,
         ),
-        Wish({limit.name: -1000 for limit in long_names(MAX_LIMITS, "old")}, grants=-1, rebase=True),
-        Wish({limit.name: 1000 for limit in long_names(MAX_LIMITS, "ended")}, owed=long_names(MAX_LIMITS, "ended")),
+        Intent({limit.name: -1000 for limit in long_names(MAX_LIMITS, "old")}, grants=-1, rebase=True),
+        Intent({limit.name: 1000 for limit in long_names(MAX_LIMITS, "ended")}, owed=long_names(MAX_LIMITS, "ended")),
     ],
     ids=["reset", "void", "draw", "credit", "settle what ended"],
 )
-def test_every_other_write_to_the_largest_bucket_fits(wish: Wish) -> None:
+def test_every_other_write_to_the_largest_bucket_fits(wish: Intent) -> None:
     room = MAX_LIMITS if wish.owed else 0
     image = crowded(long_names(MAX_LIMITS, "old"), long_names(MAX_RESTING - room, "resting"), (), MAX_ENDED)
-    write = update(image, wish, now=NOW + 5, nonce=f"{NOW:x}.me", epoch_s=1, ttl_margin_s=1, anchor=ANCHOR)
+    write = update(image, wish, now=NOW + 5, write_id=f"{NOW:x}.me", epoch_s=1, ttl_margin_s=1, anchor=ANCHOR)
     operators, condition, change = operators_and_size(write.params("table", KEY))
     assert operators <= 300
     assert max(condition, change) <= 4096
@@ -128,13 +130,13 @@ def test_dividing_the_largest_bucket_fits_and_items_are_far_below_their_limit() 
         terms(tuple(balance.limit for balance in image.balances.values()), "1.1.1.1.1"),
         {},
         now=NOW,
-        nonce=ANCHOR,
+        write_id=ANCHOR,
         inc="1",
         grants=1,
         epoch_s=1,
         ttl_margin_s=1,
     )
-    write, _, new = divided(item, now=NOW + 1, nonce=ANCHOR, inc="2")
+    write, _, new = divided(item, now=NOW + 1, write_id=ANCHOR, inc="2")
     operators, condition, change = operators_and_size(write.params("table", KEY))
     assert operators <= 300
     assert max(condition, change) <= 4096

@@ -14,10 +14,10 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.operations import paging
 from zae_limiter.stores.dynamodb.operations.paging import Merged, Strand, rows_of, side_by_side
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Backoff, Call, NoAnswer, Together
-from zae_limiter.stores.dynamodb.table_client import Asking
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 
-ASKING = Asking("limits", deadline_ms=2_000, marks=Marks("1"))
+ASKING = TableClient("limits", deadline_ms=2_000, write_ids=WriteIds("1"))
 
 
 def asks(*operations: str) -> Plan[list[Any]]:

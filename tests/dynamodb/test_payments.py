@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 
 from zae_limiter.bucket import Balance, share
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.shards import fits, placed
 
@@ -17,13 +17,13 @@ TREES = ((2, 2), (4, 4, 4, 4), (4, 2, 4), (8, 4, 4, 4, 8))
 """By how many each shard of a bucket is divided."""
 
 
-def shard_of(shard: int, shards: int, level: int) -> Image:
+def shard_of(shard: int, shards: int, level: int) -> BucketSnapshot:
     balance = Balance(LIMIT, NOW, tk=level, shard=shard, shards=shards)
-    return Image("key", "gpt", rf=NOW, cv="1", inc="1", balances={"tpm": balance}, shard=shard, shards=shards)
+    return BucketSnapshot("key", "gpt", rf=NOW, cv="1", inc="1", balances={"tpm": balance}, shard=shard, shards=shards)
 
 
 @some.composite
-def families(draw: some.DrawFn) -> dict[Key, Image]:
+def families(draw: some.DrawFn) -> dict[Key, BucketSnapshot]:
     """A bucket of which all shards hold something, or all owe their share."""
     tree = draw(some.sampled_from(TREES))
     debt = draw(some.one_of(some.just(0), some.integers(1, 200_000)))
@@ -36,7 +36,7 @@ def families(draw: some.DrawFn) -> dict[Key, Image]:
 
 
 @given(families(), some.integers(-200_000, 200_000), some.integers(0, 1))
-def test_all_of_it_is_borne_and_a_debt_by_every_shard(family: dict[Key, Image], delta: int, at: int) -> None:
+def test_all_of_it_is_borne_and_a_debt_by_every_shard(family: dict[Key, BucketSnapshot], delta: int, at: int) -> None:
     home = bucket_key("ns", "key", "gpt", at)
     before = {key: image.balances["tpm"].level(NOW) for key, image in family.items()}
     whole = sum(before.values())
@@ -58,7 +58,7 @@ def test_all_of_it_is_borne_and_a_debt_by_every_shard(family: dict[Key, Image], 
 
 
 @given(families(), some.integers(-200_000, 200_000))
-def test_a_shard_that_can_bear_it_bears_it_alone(family: dict[Key, Image], delta: int) -> None:
+def test_a_shard_that_can_bear_it_bears_it_alone(family: dict[Key, BucketSnapshot], delta: int) -> None:
     home = bucket_key("ns", "key", "gpt", 0)
     if fits(family[home], {"tpm": delta}, NOW):
         parts, in_debt = placed(home, {"tpm": delta}, family, NOW)

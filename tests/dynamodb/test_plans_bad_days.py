@@ -210,7 +210,7 @@ def test_the_same_denial_again_costs_nothing_for_a_while() -> None:
 
 def test_a_denial_is_not_believed_longer_than_its_wait() -> None:
     table, client = drained()
-    image = table.image("key")
+    image = table.snapshot("key")
     assert image is not None
     due = calculate_due(image.balances["rpd"], 5 * MILLI)
     table.now = due - 1
@@ -270,7 +270,7 @@ def ahead(table: Table, milliseconds: int) -> None:
 
 def test_a_client_follows_the_fastest_clock_it_meets_but_not_beyond_four_seconds() -> None:
     table, client = drained(corrected=True)
-    corrected = client.space.images.corrected
+    corrected = client.space.cache.corrected
     assert corrected(table.now) == table.now
     ahead(table, 2_000)
     client.limiter.available("key", RESOURCE)
@@ -286,14 +286,14 @@ def test_a_client_that_is_always_granted_follows_the_fastest_clock_too() -> None
     table, client = drained(corrected=True)
     ahead(table, 2_000)
     client.take("key", {"tpd": 1})
-    assert client.space.images.corrected(table.now) == table.now + 2_000
+    assert client.space.cache.corrected(table.now) == table.now + 2_000
 
 
 def test_a_clock_of_the_caller_is_not_corrected() -> None:
     table, client = drained(corrected=False)
     ahead(table, 2_000)
     client.limiter.available("key", RESOURCE)
-    assert client.space.images.corrected(table.now) == table.now
+    assert client.space.cache.corrected(table.now) == table.now
 
 
 def test_a_namespace_that_is_opened_later_knows_how_wrong_the_clock_is() -> None:
@@ -302,7 +302,7 @@ def test_a_namespace_that_is_opened_later_knows_how_wrong_the_clock_is() -> None
     store._clock.hear(10_000, machine_clock(), machine_timer())
     for namespace in ("default", "another"):
         space = store.space(namespace, corrected=True)
-        until = space.namespace.asking.window_from(store.attempt(READ_MACHINE_TIME))
+        until = space.namespace.client.deadline_from(store.attempt(READ_MACHINE_TIME))
         assert SyncDriver(machine_clock, store.perform).run(space.namespace.checked_time(table.now, until))[0] == (
             table.now + 10_000
         )
@@ -321,7 +321,7 @@ def test_expiry_goes_by_the_corrected_clock_of_the_machine() -> None:
 
 def expires(table: Table) -> int:
     """How many seconds after being full again the bucket may expire."""
-    image, item = table.image("key"), table.item("key")
+    image, item = table.snapshot("key"), table.item("key")
     assert image is not None
     full = max(calculate_due(balance, balance.bx) for balance in image.balances.values())
     return int(item["ttl"]["N"]) - -(-full // 1000)

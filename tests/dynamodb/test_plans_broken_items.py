@@ -110,7 +110,7 @@ def test_a_broken_bucket_does_not_keep_the_others_from_following() -> None:
     table.spoil("key", "inc")
     operator = table.operator
     Script(table).run(operator.limiter._set_system_defaults(HIGHER))
-    image = table.image("team")
+    image = table.snapshot("team")
     assert image is not None
     assert image.balances["rpd"].limit == HIGHER[0]
 

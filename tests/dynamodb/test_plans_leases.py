@@ -116,7 +116,7 @@ class FirstUnheard(Script):
 
 def test_a_debit_that_may_be_charged_twice_is_counted() -> None:
     table, client, lease = begun(tpd=50)
-    client.store.asking.deadline_ms = 300
+    client.store.client.deadline_ms = 300
     before = tpd(table)
     client.run(lease._adjust(tpd=70))
     FirstUnheard(table).run(lease._end(False), to_the_end=True)

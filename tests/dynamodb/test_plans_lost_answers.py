@@ -15,7 +15,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer
 from zae_limiter.stores.protocol import Leg, Posting
 
-RING = 4
+RECENT_WRITERS = 4
 """So many writes push every mark out of the ring."""
 
 UNHEARD = NoAnswer("the answer was lost")
@@ -26,7 +26,7 @@ def settling(client: Client, **deltas: int) -> Plan[None]:
     return client.space.settle([Posting(Leg("key", RESOURCE, LIMITS, "system"), milli)], client.table.now)
 
 
-def others_write(table: Table, times: int = RING) -> None:
+def others_write(table: Table, times: int = RECENT_WRITERS) -> None:
     other = table.client()
     for _ in range(times):
         other.take("key", {"rpd": 1})
@@ -41,14 +41,14 @@ def done(table: Table, request: object) -> None:
 # A draw
 
 
-@pytest.mark.parametrize("others", range(RING + 2))
+@pytest.mark.parametrize("others", range(RECENT_WRITERS + 2))
 def test_a_draw_that_was_done_is_not_done_again_while_the_ring_remembers_it(others: int) -> None:
     table = hierarchy(1)
     client = warm(table)
     script = Script(table, {0: Fate.UNHEARD}, meanwhile={1: lambda: others_write(table, others)})
     assert script.run(client.lease()._begin()).error is None
     once = {("key", name): amount * MILLI for name, amount in WANTED.items()}
-    if others < RING:
+    if others < RECENT_WRITERS:
         assert script.effects == once
         assert client.unresolved == 0
     assert all(script.effects[place] >= once[place] for place in once)
@@ -79,7 +79,7 @@ def at_the_baseline() -> tuple[Table, Client]:
     client = warm(table)
     table.operator.limiter.set_system_defaults(HIGHER)
     client.take()
-    image = table.image("key")
+    image = table.snapshot("key")
     assert image is not None
     assert image.rf == table.now
     return table, client
@@ -172,7 +172,7 @@ def test_a_debit_survives_the_bucket_and_a_lost_answer(fate: Fate) -> None:
 # Credits
 
 
-@pytest.mark.parametrize("others", range(RING + 2))
+@pytest.mark.parametrize("others", range(RECENT_WRITERS + 2))
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNHEARD, Fate.LATE, Fate.LATEST])
 def test_a_credit_is_given_once_or_not_at_all(fate: Fate, others: int) -> None:
     table = hierarchy(1)
@@ -182,7 +182,7 @@ def test_a_credit_is_given_once_or_not_at_all(fate: Fate, others: int) -> None:
     given = -script.effects["key", "tpd"]
     assert given in (0, 30 * MILLI)
     assert given or client.unresolved == 1
-    if others < RING - 1:
+    if others < RECENT_WRITERS - 1:
         assert given, "the ring proves it"
 
 

@@ -13,7 +13,7 @@ from test_plans_every_fault import ENTITIES, HIGHER, SCENARIOS, Case
 
 from zae_limiter import Limit, NamespaceNotFoundError, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from zae_limiter.bucket import MILLI
-from zae_limiter.stores.dynamodb.items import image_of
+from zae_limiter.stores.dynamodb.items import snapshot_of
 
 LOWER = (Limit.per_day("rpd", 30), Limit.per_day("tpd", 300))
 MORE = (*LIMITS, Limit.per_day("wpd", 50))
@@ -187,8 +187,8 @@ def check(case: Case, script: Script, ended: Ended) -> None:
     for place in promised.keys() | script.effects.keys():
         assert script.effects[place] == promised[place], f"{place}: {promised[place]} promised, {script.effects}"
     for item in case.table.buckets():
-        image = image_of(item)
-        assert image.balances.keys() > image.resting
+        image = snapshot_of(item)
+        assert image.balances.keys() > image.retired
         assert {"GSI2PK", "GSI3PK", "GSI4PK", "ttl"} <= item.keys()
         assert all(item[f"{index}PK"]["S"].startswith(f"{case.table.ns}/") for index in ("GSI2", "GSI3", "GSI4"))
     assert case.client.unresolved == 0

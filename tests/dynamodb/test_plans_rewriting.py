@@ -52,7 +52,7 @@ def test_what_fails_is_tried_until_it_is_done(
     place = write_of(Script(undisturbed).run(rewrite(warm(undisturbed), undisturbed)).operations)
     ended = Script(table, dict.fromkeys(range(place, place + 3), fate)).run(rewrite(client, table))
     assert ended.error is None
-    now, then = table.image("key"), undisturbed.image("key")
+    now, then = table.snapshot("key"), undisturbed.snapshot("key")
     assert now is not None
     assert then is not None
     assert (now.cv, now.balances["rpd"].limit.burst) == (then.cv, then.balances["rpd"].limit.burst)

@@ -10,7 +10,7 @@ from test_plans_every_fault import HIGHER, hierarchy, warm
 from zae_limiter import Limit, RateLimitExceeded, ValidationError
 from zae_limiter.bucket import MILLI
 from zae_limiter.stores.dynamodb.bucket_cache import LONGEST_DENIAL_MS
-from zae_limiter.stores.dynamodb.config_versions import FENCED, Versions, may_follow, of_call
+from zae_limiter.stores.dynamodb.config_versions import FENCE, Versions, fence_of, may_follow, of_call
 from zae_limiter.stores.protocol import Scope
 
 LOW = (Limit.per_day("rpd", 5), Limit.per_day("tpd", 1_000))
@@ -24,7 +24,7 @@ def one(table: Table | None = None) -> tuple[Table, Client]:
 
 
 def burst(table: Table, entity_id: str = "key") -> int:
-    image = table.image(entity_id)
+    image = table.snapshot(entity_id)
     assert image is not None
     return image.balances["rpd"].limit.burst
 
@@ -58,7 +58,7 @@ def test_newer_counters_follow_older_ones(ours: str, theirs: str, follows: bool)
     assert may_follow(ours, theirs, seen_before=False) is follows
 
 
-@pytest.mark.parametrize("theirs", [FENCED, of_call(GIVEN, 0)])
+@pytest.mark.parametrize("theirs", [FENCE, fence_of(1), of_call(GIVEN, 0)])
 def test_what_has_no_order_is_followed_by_what_was_resolved_after_it_was_seen(theirs: str) -> None:
     ours = str(Versions(1, 0, 0, 0, 0))
     assert may_follow(ours, theirs, seen_before=True)
@@ -213,11 +213,11 @@ def test_an_ancestor_above_one_that_has_limits_is_asked_too() -> None:
     operator = table.operator.limiter
     operator.set_limits("team", LIMITS, resource=RESOURCE)
     client.take("key", {"rpd": 1})
-    key = table.image("key")
+    key = table.snapshot("key")
     operator.set_limits("org", [Limit.per_day("rpd", 1)], resource=RESOURCE)
     assert sum(client.takes("key", {"rpd": 1}) for _ in range(5)) == 1
     assert key is not None
-    assert table.image("key").cv == key.cv, "only the bucket next to it carries its version"  # type: ignore[union-attr]
+    assert table.snapshot("key").cv == key.cv, "only the bucket next to it carries its version"  # type: ignore[union-attr]
 
 
 def test_an_ancestor_that_loses_its_limits_and_gets_others_is_obeyed_all_the_time() -> None:
@@ -265,17 +265,17 @@ def test_all_who_pass_by_an_ancestor_without_limits_agree_on_the_version() -> No
     lease = client.take("key", {"rpd": 1})
     for plan in (lambda: client.lease("key", {"rpd": 1})._begin(), lambda: lease._consume_more(rpd=1)):
         assert Script(table).run(plan()).operations == ["UpdateItem"]
-    image = table.image("key")
+    image = table.snapshot("key")
     assert image is not None
     assert image.cv.endswith("/0.0.1")
     table.remove_bucket("key")
     client.run(lease._adjust(rpd=1))
     client.run(lease._end(False), to_the_end=True)
-    rebuilt = table.image("key")
+    rebuilt = table.snapshot("key")
     assert rebuilt is not None
     assert rebuilt.cv == image.cv
     table.operator.limiter.set_limits("key", LOW, resource=RESOURCE)
-    image = table.image("key")
+    image = table.snapshot("key")
     assert image is not None
     assert image.cv == "0.0.0.2.1/0.0.1"
 
@@ -313,7 +313,7 @@ def test_a_denial_is_told_by_the_limits_that_hold_now_of_a_parent_too() -> None:
 
 def test_a_fenced_bucket_is_not_written_by_what_was_resolved_before() -> None:
     table, client = one()
-    table.spoil("key", "cv", {"S": FENCED})
+    table.spoil("key", "cv", {"S": fence_of(1)})
     ended = Script(table).run(client.lease("key", {"rpd": 1})._begin())
     assert ended.operations == ["UpdateItem", "BatchGetItem", "UpdateItem"]
     assert ended.error is None
@@ -327,8 +327,8 @@ def test_a_denial_does_not_take_the_fence_off_a_parent() -> None:
         table.spoil(entity, "b_rpd_tk", {"N": "0"})
     assert not client.takes()
     table.now += LONGEST_DENIAL_MS
-    table.spoil("team", "cv", {"S": FENCED})
+    table.spoil("team", "cv", {"S": fence_of(1)})
     assert not client.takes()
-    image = table.image("team")
+    image = table.snapshot("team")
     assert image is not None
-    assert image.cv == FENCED
+    assert image.cv == fence_of(1)

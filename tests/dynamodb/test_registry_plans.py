@@ -14,8 +14,9 @@ from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailabl
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.cursors import encode_cursor
+from zae_limiter.stores.dynamodb.config_versions import fence_of, is_fence
 from zae_limiter.stores.dynamodb.operations import namespaces, paging
-from zae_limiter.stores.dynamodb.requests import NoAnswer
+from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.table_client import persist
 from zae_limiter.stores.protocol import Scope
 
@@ -66,7 +67,7 @@ def test_a_namespace_is_registered_by_name_and_by_id_with_a_trace(world: World) 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_two_who_register_at_once_get_the_same(world: World, seed: int) -> None:
-    stores = [Store(world.asking()) for _ in range(2)]
+    stores = [Store(world.client()) for _ in range(2)]
     one, other = interleaved([s.register_namespace("tenant", None, 1) for s in stores], world.driver, seed)
     assert one == other
     assert len(world.items()) == 3 + 3
@@ -74,9 +75,11 @@ def test_two_who_register_at_once_get_the_same(world: World, seed: int) -> None:
 
 def test_an_id_that_is_taken_is_not_given_again(world: World) -> None:
     first = world.run(world.store.register_namespace("tenant", None, 1))
-    asking = world.store.asking
+    asking = world.store.client
     ids = iter([first.id, "fresh"])
-    asking.marks = type("Scripted", (), {"incarnation": lambda s: next(ids), "number": lambda s: 1, "token": str})()
+    asking.write_ids = type(
+        "Scripted", (), {"incarnation": lambda s: next(ids), "number": lambda s: 1, "token": str}
+    )()
     assert world.run(world.store.register_namespace("other", None, 1)).id == "fresh"
 
 
@@ -158,7 +161,7 @@ def test_deleting_fences_every_live_bucket_of_the_namespace_only(world: World, s
     world.run(world.store.delete_namespace("tenant", None, 2))
     versions = {item["PK"]: item["cv"] for item in world.items() if "cv" in item}
     assert len(versions) == 42
-    assert {pk for pk, cv in versions.items() if cv != "!"} == {f"{world.ns()}/BUCKET#key-0#gpt#0"}
+    assert {pk for pk, cv in versions.items() if not is_fence(cv)} == {f"{world.ns()}/BUCKET#key-0#gpt#0"}
     assert len({call.give_up_at for call in world.driver.calls if call.operation == "UpdateItem"}) >= 41 / 3
 
 
@@ -186,7 +189,28 @@ def test_deleting_again_finishes_the_fences_of_a_try_that_was_cut_short(world: W
         world.run(world.store.delete_namespace("tenant", None, 3))
     bucket = world.item(f"{ns}/BUCKET#key#gpt#0", "#STATE")
     assert bucket is not None
-    assert bucket["cv"] == "!"
+    assert bucket["cv"] == fence_of(1)
+
+
+def test_every_deletion_of_a_namespace_has_a_fence_of_its_own(world: World) -> None:
+    ns = world.run(world.store.register_namespace("tenant", None, 1)).id
+    world.put_bucket(ns, "key", "gpt")
+    place = f"{ns}/BUCKET#key#gpt#0", "#STATE"
+    first: list[Call] = []
+    world.driver.before = lambda call: first.append(call) if call.operation == "UpdateItem" else None
+    world.run(world.store.delete_namespace("tenant", None, 2))
+    world.driver.before = lambda call: None
+    world.run(world.store.recover_namespace("tenant", None, 3))
+    assert (world.item(*place) or {})["cv"] == fence_of(1)
+    world.run(world.store.delete_namespace("tenant", None, 4))
+    assert (world.item(*place) or {})["cv"] == fence_of(3)
+    assert len(first) == 1
+    late = world.driver.answer(first[0])
+    assert isinstance(late, Refused)
+    assert late.by_condition
+    assert (world.item(*place) or {})["cv"] == fence_of(3), (
+        "a fence that arrives late replaced that of a later deletion"
+    )
 
 
 def fill(world: World, name: str) -> str:
@@ -284,7 +308,7 @@ def test_nothing_is_recovered_once_a_purge_has_begun(world: World) -> None:
     other = World(world.ask, world.table)
 
     def begin() -> None:
-        other.run(persist(other.store.asking, lambda until: other.store.namespaces._begin_purge("tenant", until)))
+        other.run(persist(other.store.client, lambda until: other.store.namespaces._begin_purge("tenant", until)))
 
     meanwhile(world.driver, "TransactWriteItems", begin)
     with pytest.raises(ValidationError, match="being purged"):

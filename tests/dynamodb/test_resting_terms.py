@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from zae_limiter import Limit
-from zae_limiter.stores.dynamodb.items import Image, image_in, image_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_in, snapshot_of
 from zae_limiter.stores.dynamodb.requests import UnreadReply
 from zae_limiter.stores.dynamodb.schema import bucket_key
-from zae_limiter.stores.dynamodb.write_forms import Terms, Wish, new_item, update
+from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, new_item, update
 from zae_limiter.stores.protocol import Leg
 
 NOW = 1_767_225_600_000
@@ -33,7 +33,7 @@ def item(*, resting: bool, **other: str) -> dict[str, Any]:
         terms(RPM, TPM),
         {},
         now=NOW,
-        nonce="1",
+        write_id="1",
         inc="1",
         grants=0,
         epoch_s=NOW // 1000,
@@ -44,35 +44,35 @@ def item(*, resting: bool, **other: str) -> dict[str, Any]:
     return made | {name: {"N": number} for name, number in other.items()}
 
 
-def seen(found: dict[str, Any], before: Image, way: str) -> Image:
+def seen(found: dict[str, Any], before: BucketSnapshot, way: str) -> BucketSnapshot:
     if way == "an item":
-        return image_of(found, before)
-    return image_in(UnreadReply(json.dumps({"Attributes": found}, separators=(",", ":"))), before)
+        return snapshot_of(found, before)
+    return snapshot_in(UnreadReply(json.dumps({"Attributes": found}, separators=(",", ":"))), before)
 
 
 @pytest.mark.parametrize("way", ["an item", "a reply"])
 def test_other_terms_of_a_limit_that_rests_are_seen(way: str) -> None:
-    before = image_of(item(resting=True))
-    after = seen(item(resting=True, b_tpm_ra="12000000"), before, way)
+    before = snapshot_of(item(retired=True))
+    after = seen(item(retired=True, b_tpm_ra="12000000"), before, way)
     assert before.balances["tpm"].limit.refill_amount == 6_000
     assert after.balances["tpm"].limit.refill_amount == 12_000
 
 
 @pytest.mark.parametrize("way", ["an item", "a reply"])
 def test_a_limit_that_has_come_to_rest_is_seen(way: str) -> None:
-    whole = item(resting=True)
-    before = image_of({name: value for name, value in whole.items() if not name.startswith("b_tpm")})
+    whole = item(retired=True)
+    before = snapshot_of({name: value for name, value in whole.items() if not name.startswith("b_tpm")})
     assert seen(whole, before, way).balances.keys() == {"rpm", "tpm"}
 
 
 @pytest.mark.parametrize("rv", ["", "19b.them7"])
 def test_a_write_to_a_bucket_under_new_terms_demands_that_the_same_limits_rest(rv: str) -> None:
-    image = image_of(item(resting=True) | ({"rv": {"S": rv}} if rv else {}))
+    image = snapshot_of(item(retired=True) | ({"rv": {"S": rv}} if rv else {}))
     write = update(
         image,
-        Wish(deltas={"rpm": 1_000}, needed={"rpm": 1_000}, terms=terms(RPM)._replace(cv="v2"), grants=1),
+        Intent(deltas={"rpm": 1_000}, needed={"rpm": 1_000}, terms=terms(RPM)._replace(cv="v2"), grants=1),
         now=NOW + 5_000,
-        nonce="2",
+        write_id="2",
         epoch_s=NOW // 1000,
         ttl_margin_s=60,
     )
@@ -89,5 +89,5 @@ def test_a_write_to_a_bucket_under_new_terms_demands_that_the_same_limits_rest(r
 @pytest.mark.parametrize("way", ["an item", "a reply"])
 def test_another_mark_of_the_limits_that_rest_is_seen(way: str) -> None:
     """Otherwise a write would be refused for ever by a mark that is never read again."""
-    before = image_of(item(resting=False))
-    assert seen(item(resting=False) | {"rv": {"S": "2"}}, before, way).rv == "2"
+    before = snapshot_of(item(retired=False))
+    assert seen(item(retired=False) | {"rv": {"S": "2"}}, before, way).rv == "2"

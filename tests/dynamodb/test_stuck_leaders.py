@@ -10,9 +10,9 @@ from scripted_tables import RESOURCE, Client, Table
 from test_plans_every_fault import hierarchy
 
 from zae_limiter.running.plan import Bell
-from zae_limiter.stores.dynamodb.bucket_writer import Booking
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
 from zae_limiter.stores.dynamodb.schema import bucket_key
-from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, Desks
+from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
 from zae_limiter.stores.protocol import Leg
 
 LEG = Leg("key", RESOURCE, (), "system")
@@ -41,14 +41,14 @@ def test_a_leader_that_never_comes_back_makes_nobody_unavailable(how_many: int) 
     stuck.close()
 
 
-def booking(give_up_at: int) -> Booking:
-    made = Booking(bucket_key("ns", "key", RESOURCE), LEG, {})
+def booking(give_up_at: int) -> BucketWrite:
+    made = BucketWrite(bucket_key("ns", "key", RESOURCE), LEG, {})
     made.give_up_at = give_up_at
     return made
 
 
 def test_who_waits_in_a_stopped_loop_is_passed_over_when_the_next_one_leads() -> None:
-    desks = Desks()
+    desks = WriteQueues()
     leader, gone, alive = booking(0), booking(0), booking(0)
     assert desks.enter(leader, 0, 2_000)
     assert not desks.enter(gone, 0, 2_000)
@@ -57,7 +57,7 @@ def test_who_waits_in_a_stopped_loop_is_passed_over_when_the_next_one_leads() ->
     assert desks.enter(taking_over, later, later + 2_000)  # the leader is given up, and the line is kept
     assert not desks.enter(alive, later + 1, later + 2_001)
     desks.leave(taking_over)
-    assert alive.desk is not None
-    assert gone.desk is None
+    assert alive.queue is not None
+    assert gone.queue is None
     assert isinstance(alive.bell, Bell)
     assert alive.bell.rung

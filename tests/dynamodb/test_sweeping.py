@@ -32,11 +32,11 @@ def divide(table: Table, client: Client, shards: int) -> None:
     """Divide the bucket so far; two seconds pass each time."""
     first = bucket_key(table.ns, "key", RESOURCE)
     for so_far in (2**number for number in range(1, shards.bit_length())):
-        until = client.run(client.store.asking.window())
-        assert client.run(split_first(client.store.asking, first, table.now, until))
+        until = client.run(client.store.client.new_deadline())
+        assert client.run(split_first(client.store.client, first, table.now, until))
         for shard in range(1, so_far):
             key = bucket_key(table.ns, "key", RESOURCE, shard)
-            assert client.run(make_shard(client.store.asking, key, table.now, until)) is not None
+            assert client.run(make_shard(client.store.client, key, table.now, until)) is not None
         pass_time(table, 2_000)
 
 
@@ -50,7 +50,7 @@ def shards_there(table: Table) -> list[int]:
 
 
 def swept(client: Client) -> Any:
-    return client.run(sweep_table(client.store.asking))
+    return client.run(sweep_table(client.store.client))
 
 
 def test_a_divided_bucket_that_is_idle_goes_with_all_its_shards() -> None:
@@ -86,7 +86,7 @@ def test_a_debt_is_not_forgiven() -> None:
 def test_whoever_writes_while_it_is_swept_keeps_it() -> None:
     table, client = divided()
     pass_time(table, IDLE_MS)
-    under_way = steps(sweep_table(client.store.asking), table)
+    under_way = steps(sweep_table(client.store.client), table)
     call: Any = next(under_way)
     swept_at_all = False
     while True:
@@ -120,8 +120,8 @@ def test_an_undivided_bucket_is_left_to_expire() -> None:
 def test_a_shard_that_a_client_knows_from_an_earlier_life_is_not_made() -> None:
     """The first shard says how many there are: whoever sweeps or deletes a bucket looks for no others."""
     table, client = divided(times=1)
-    until = client.run(client.store.asking.window())
+    until = client.run(client.store.client.new_deadline())
     for shard in (2, 3):
         key = bucket_key(table.ns, "key", RESOURCE, shard)
-        assert client.run(make_shard(client.store.asking, key, table.now, until)) is None
+        assert client.run(make_shard(client.store.client, key, table.now, until)) is None
     assert shards_there(table) == [0, 1]

@@ -15,8 +15,8 @@ from zae_limiter.stores.dynamodb.namespace import LAYOUT, MINOR
 from zae_limiter.stores.dynamodb.operations.namespaces import key_schema, table_params
 from zae_limiter.stores.dynamodb.requests import Refused
 from zae_limiter.stores.dynamodb.schema import INDEXES
-from zae_limiter.stores.dynamodb.table_client import Asking
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.protocol import Scope
 from zae_limiter.version import __version__
 
@@ -58,13 +58,13 @@ def test_creating_sets_up_the_layout_and_the_default_namespace_without_a_trace(w
 def test_creating_again_changes_nothing(world: World) -> None:
     world.run(world.store.create(5))
     before = world.items()
-    world.run(Store(world.asking()).create(99))
+    world.run(Store(world.client()).create(99))
     assert world.items() == before
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_any_number_of_clients_may_create_at_once(world: World, seed: int) -> None:
-    stores = [Store(world.asking()) for _ in range(3)]
+    stores = [Store(world.client()) for _ in range(3)]
     assert interleaved([store.create(5) for store in stores], world.driver, seed) == [None, None, None]
     assert len(world.items()) == 3
 
@@ -193,7 +193,7 @@ def described(status: str, index_status: str = "ACTIVE", **more: Any) -> dict[st
 
 
 def slow_world(answers: Slow) -> tuple[Driver, Store]:
-    return Driver(answers), Store(Asking("limits", deadline_ms=2_000, marks=Marks("1")))
+    return Driver(answers), Store(TableClient("limits", deadline_ms=2_000, write_ids=WriteIds("1")))
 
 
 def slow_creation(**answers: list[Any]) -> Slow:

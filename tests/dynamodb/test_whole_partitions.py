@@ -8,8 +8,8 @@ import pytest
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime
-from zae_limiter.stores.dynamodb.table_client import Asking, Window
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 
 PARTITION = "ns/ENTITY#key"
 ITEMS = [
@@ -53,11 +53,11 @@ def page(start: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def asking() -> Asking:
-    return Asking("limits", deadline_ms=2_000, marks=Marks())
+def asking() -> TableClient:
+    return TableClient("limits", deadline_ms=2_000, write_ids=WriteIds())
 
 
-def test_every_page_is_read_in_order_and_has_a_time_of_its_own(asking: Asking) -> None:
+def test_every_page_is_read_in_order_and_has_a_time_of_its_own(asking: TableClient) -> None:
     found, calls, looks = answers(asking.query_all(PARTITION, index="GSI3", prefix="BUCKET#"))
     assert found == ITEMS
     assert looks == len(calls) == len(PAGES)
@@ -65,7 +65,9 @@ def test_every_page_is_read_in_order_and_has_a_time_of_its_own(asking: Asking) -
     assert {call.params["IndexName"] for call in calls} == {"GSI3"}
 
 
-def test_within_a_window_all_pages_share_its_time(asking: Asking) -> None:
-    found, calls, looks = answers(asking.query_all(PARTITION, Window(0, 700, 1, 1), between=("BUCKET#0", "BUCKET#9")))
+def test_within_a_window_all_pages_share_its_time(asking: TableClient) -> None:
+    found, calls, looks = answers(
+        asking.query_all(PARTITION, Deadline(0, 700, 1, 1), between=("BUCKET#0", "BUCKET#9"))
+    )
     assert (found, looks) == (ITEMS, 0)
     assert [call.give_up_at for call in calls] == [700] * len(PAGES)

@@ -13,7 +13,7 @@ from test_plans_every_fault import drain, hierarchy
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
 from zae_limiter.stores.dynamodb.bucket_cache import newest
-from zae_limiter.stores.dynamodb.items import image_of
+from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.protocol import Draw, Posting, Scope
@@ -56,7 +56,7 @@ VERBS = (drawn, settled, created, reset, configured, moved)
 def check_times(table: Table) -> None:
     """Nothing was written ahead of the true time, and nothing expires before it is full."""
     for item in table.buckets():
-        image = image_of(item)
+        image = snapshot_of(item)
         assert abs(newest(image) - table.now) <= 2_000 or newest(image) < table.now
         assert int(item["ttl"]["N"]) > table.now // 1000
 
@@ -102,7 +102,7 @@ def test_a_machine_that_slept_does_not_write_as_if_it_still_were_the_day_before(
     table.now += DAY_MS  # and its timer stood still
     host.take("key", ONE)
     check_times(table)
-    image = table.image("key")
+    image = table.snapshot("key")
     assert image is not None
     assert newest(image) == table.now
 
@@ -112,7 +112,7 @@ def test_a_clock_of_the_caller_is_not_corrected_but_expiry_is_the_machines() -> 
     host = Host(table, -DAY_MS, corrected=False)
     host.table.remove_bucket("key")
     host.take("key", ONE)
-    image = table.image("key")
+    image = table.snapshot("key")
     assert image is not None
     assert image.rf == host.wall()
     assert int(table.item("key")["ttl"]["N"]) > table.now // 1000
@@ -146,7 +146,7 @@ def test_everybody_is_granted_at_once(ahead: int, who: str) -> None:
     written_ahead(table, ahead)
     assert client.takes("key", ONE)
     assert client.takes("key", ONE), "what the first has seen is mended by the next, if it was not before"
-    image = table.image("key")
+    image = table.snapshot("key")
     assert image is not None
     assert newest(image) == table.now
 
@@ -209,11 +209,11 @@ def test_a_change_of_limits_brings_the_bucket_back_too() -> None:
     ahead = table.client()
     ahead.limiter.set_limits("key", [Limit.per_day("rpd", 50)], resource=RESOURCE)
     table.now -= DAY_MS
-    image = table.image("key")
+    image = table.snapshot("key")
     assert image is not None
     assert image.rf > table.now
     table.operator.limiter.set_limits("key", [Limit.per_day("rpd", 60)], resource=RESOURCE)
-    image = table.image("key")
+    image = table.snapshot("key")
     assert image is not None
     assert image.rf <= table.now + 1
     assert level(table) == 50 * MILLI
@@ -230,14 +230,14 @@ def test_shards_are_brought_back_before_they_pay_and_before_they_are_divided() -
     table = hierarchy(1)
     client = known(table)
     key = bucket_key(table.ns, "key", RESOURCE)
-    until = client.run(client.space.namespace.asking.window())
-    assert client.run(split_first(client.space.namespace.asking, key, table.now, until))
+    until = client.run(client.space.namespace.client.new_deadline())
+    assert client.run(split_first(client.space.namespace.client, key, table.now, until))
     table.now += 5_000
     written_ahead(table)
     written_ahead(table)
     assert (
-        not client.run(split_first(client.space.namespace.asking, key, table.now, until))
-        or newest(image_of(table.item("key"))) <= table.now
+        not client.run(split_first(client.space.namespace.client, key, table.now, until))
+        or newest(snapshot_of(table.item("key"))) <= table.now
     )
     stranger = table.client()
     assert stranger.takes("key", {"rpd": 90})
@@ -304,10 +304,10 @@ def test_the_wait_that_is_told_while_a_bucket_may_not_be_brought_back_again_is_a
 def test_marks_that_are_a_little_ahead_change_nothing() -> None:
     table = hierarchy(1)
     written_ahead(table, FURTHEST_AHEAD_MS)
-    before = table.image("key")
+    before = table.snapshot("key")
     assert before is not None
     client = table.client()
     client.takes("key", {"rpd": 1})
-    after = table.image("key")
+    after = table.snapshot("key")
     assert after is not None
     assert after.rf == before.rf

@@ -115,7 +115,7 @@ def test_limits_read_anew(meter: Meter) -> None:
 
 
 def test_snapshots(meter: Meter) -> None:
-    aggregation = Aggregation(meter.store.asking)
+    aggregation = Aggregation(meter.store.client)
     meter.driver.run(aggregation.begin())
     for entity in (ENTITY, OTHER):
         meter.take(entity, rpm=1, tpm=10)

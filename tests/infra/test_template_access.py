@@ -157,8 +157,8 @@ def asked_by_the_function(
             (shard,) = [record["dynamodb"]["Keys"] for record in records if "BUCKET#hot#" in str(record["dynamodb"])]
             sibling = Key(shard["PK"]["S"].removesuffix("0") + "1", shard["SK"]["S"])
             driver = SyncDriver(machine_clock, store.perform)
-            until = driver.run(store.asking.window())
-            assert driver.run(make_shard(store.asking, sibling, machine_clock(), until)) is not None, "it was divided"
+            until = driver.run(store.client.new_deadline())
+            assert driver.run(make_shard(store.client, sibling, machine_clock(), until)) is not None, "it was divided"
         assert limiter.get_usage_summary("key").total_events == 3
         yield recording.asked["counting"]
         repository.delete_table()

@@ -18,7 +18,7 @@ class Doomed:
     """A store whose process ends right after, or right before, its n-th write."""
 
     def __init__(self, store: Any, writes: int) -> None:
-        self.asking = store.asking
+        self.client = store.client
         self._store = store
         self._left = writes
 

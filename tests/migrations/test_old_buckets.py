@@ -11,7 +11,7 @@ from zae_limiter.bucket import refill_bucket
 from zae_limiter.migrations.census import Census, census_of, compare
 from zae_limiter.migrations.item_kinds import Kind, kind_of, place_of
 from zae_limiter.migrations.old_buckets import composite_bucket, composite_item, joined_item, present_item
-from zae_limiter.stores.dynamodb.items import image_of
+from zae_limiter.stores.dynamodb.items import snapshot_of
 
 busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Machines that run this are busy with other things."""
@@ -55,9 +55,9 @@ def test_limits_that_are_combined_hold_what_they_held(apart: dict[str, Was]) -> 
 @given(buckets(shared=True), st.integers(0, 10**8))
 def test_a_bucket_that_is_moved_grows_as_the_old_one_would_have(held: dict[str, Was], later: int) -> None:
     old = old_item(composite("key", "gpt-4", held))
-    item = present_item(composite_bucket(old, NOW), "ns", NOW, nonce="1.a", inc="i", epoch_s=0, ttl_margin_s=0)
+    item = present_item(composite_bucket(old, NOW), "ns", NOW, write_id="1.a", inc="i", epoch_s=0, ttl_margin_s=0)
     assert census_of([item], NOW)[2:] == census_of([old], NOW)[2:]
-    for name, balance in image_of(item).balances.items():
+    for name, balance in snapshot_of(item).balances.items():
         level = refill_bucket(balance, NOW + later)
         assert -1 < held[name].level(NOW + later) - level < 2
         assert level <= balance.bx
@@ -70,17 +70,17 @@ def test_buckets_that_are_joined_lack_what_both_lacked(one: dict[str, Was], othe
         composite_bucket(old_item(composite("key", "gpt-4", one)), NOW),
         "ns",
         NOW + late,
-        nonce="1.a",
+        write_id="1.a",
         inc="i",
         epoch_s=0,
         ttl_margin_s=0,
     )
     old = old_item(composite("key", "gpt-4", other))
-    joint = joined_item(composite_bucket(old, NOW), first, NOW, nonce="2.b")
+    joint = joined_item(composite_bucket(old, NOW), first, NOW, write_id="2.b")
     before, after = census_of([first, old], NOW), census_of([joint], NOW)
     assert (before.consumed, before.missing) == (after.consumed, after.missing)
     assert before.there["limits"] - after.there["limits"] == len(one.keys() & other.keys())
-    assert image_of(joint).ring[:2] == ("2.b", "1.a")
+    assert snapshot_of(joint).recent_writers[:2] == ("2.b", "1.a")
 
 
 @busy

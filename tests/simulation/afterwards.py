@@ -21,12 +21,12 @@ QUIET_MS = 120_000
 """Longer than anybody remembers that a shard is lost, or a denial; and than any two clocks differ."""
 
 
-def check_desks(fleet: Fleet) -> None:
+def check_queues(fleet: Fleet) -> None:
     """Nobody waits for anybody."""
     for client in fleet.clients:
         if client.vanished:
             continue  # whoever wrote for all is not coming back
-        for key, desk in client.space.batching.desks._desks.items():
+        for key, desk in client.space.batching.queues._queues.items():
             raise Violation(DESKS, key, f"{client.name} still has {len(desk.line)} waiting behind somebody")
 
 
@@ -121,5 +121,5 @@ def _full_once_brought_back(oracle: Oracle, place: Place, name: str, now: int) -
 
 def everything_is_over(fleet: Fleet, world: World) -> None:
     """All of it."""
-    check_desks(fleet)
+    check_queues(fleet)
     check_everything_is_granted(fleet, world)

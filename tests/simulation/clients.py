@@ -41,8 +41,8 @@ from zae_limiter.stores.dynamodb.requests import (
     Together,
 )
 from zae_limiter.stores.dynamodb.store import DynamoSpace
-from zae_limiter.stores.dynamodb.table_client import Asking
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 
 if TYPE_CHECKING:
     from simulation.fleet import Fleet
@@ -76,7 +76,9 @@ class Client:
         self.tasks: list[Task] = []
         self.vanished: list[Task] = []
         """Those that stand still for ever, in the middle of something."""
-        asking = Asking(TABLE, deadline_ms=deadline_ms, marks=Marks(self.name), ttl_margin_s=ttl_margin_s, wcu=wcu)
+        asking = TableClient(
+            TABLE, deadline_ms=deadline_ms, write_ids=WriteIds(self.name), ttl_margin_s=ttl_margin_s, wcu=wcu
+        )
         corrected = not self.has_given_clock
         self.space = DynamoSpace(asking, "default", corrected=corrected, config_ttl_ms=config_ttl_ms)
         self.set_clock()

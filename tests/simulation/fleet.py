@@ -23,7 +23,7 @@ from simulation.words import creations, marked_writes, places_written
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import Answer, Call, MachineTime, ReadMachineTime, Refused, Together
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
 START_MS = 1_700_000_000_000
@@ -86,7 +86,7 @@ class Fleet:
 
     def _create_table(self) -> None:
         """Let the store make its table, with nothing in its way."""
-        store = DynamoStore(TABLE, marks=Marks("0fffffff"))
+        store = DynamoStore(TABLE, write_ids=WriteIds("0fffffff"))
         self.at_once(store.create(self.now))
         table = self.model.tables[TABLE]
         table.streaming = False

@@ -35,7 +35,7 @@ from simulation.violations import (
     owner_of,
 )
 from simulation.windows import Window, WindowOfAll
-from zae_limiter.stores.dynamodb.config_versions import FENCED
+from zae_limiter.stores.dynamodb.config_versions import is_fence
 
 Debts = Mapping[Owner, Mapping[str, int]]
 """What those who wrote together may have taken without asking, by bucket and limit."""
@@ -160,7 +160,7 @@ class Oracle:
         self._check_clock(place, bucket, at)
         self._check_expiry(place, bucket)
         self.families.born(place, bucket.shards)
-        self._marks[place] = {bucket.ring[0]}
+        self._marks[place] = {bucket.recent_writers[0]}
         reference = self.references[place] = Reference()
         self._windows[place] = {}
         total = self._total(place, bucket)
@@ -183,7 +183,9 @@ class Oracle:
 
     def _is_behind(self, place: Place, cv: str) -> bool:
         """Whether a version is older than what is configured; that of a bucket that is being removed is none."""
-        return cv != FENCED and any(version < self._versions.get(source, 0) for source, version in _sources(place, cv))
+        return not is_fence(cv) and any(
+            version < self._versions.get(source, 0) for source, version in _sources(place, cv)
+        )
 
     def _divided(self, place: Place, old: Any, new: Any, new_shards: dict[Place, Any], at: int) -> None:
         """One shard has become two."""
@@ -195,10 +197,12 @@ class Oracle:
         half = read_bucket(item)
         self._read[place], self._read[other] = (new, after), (item, half)
         self._check_clock(place, after, at)
-        if after.ring[0] in before.ring or not follows(after.ring, before.ring):
-            raise Violation(ONCE, place, f"the ring went from {before.ring} to {after.ring}")
-        self._marks[other] = {half.ring[0]}
-        t = max(stamp(after.ring[0]), before.rf)
+        if after.recent_writers[0] in before.recent_writers or not follows(
+            after.recent_writers, before.recent_writers
+        ):
+            raise Violation(ONCE, place, f"the ring went from {before.recent_writers} to {after.recent_writers}")
+        self._marks[other] = {half.recent_writers[0]}
+        t = max(stamp(after.recent_writers[0]), before.rf)
         if not after.rf == half.rf == t:
             raise Violation(BASELINE, place, f"divided at {t}, but rf is {after.rf} and {half.rf}")
         for bucket in (after, half):
@@ -237,19 +241,19 @@ class Oracle:
         *,
         partly: bool,
     ) -> None:
-        if {**old, "cv": new["cv"]} == new and new["cv"]["S"] == FENCED:
+        if {**old, "cv": new["cv"]} == new and is_fence(new["cv"]["S"]):
             self._read.pop(place, None)
             return  # its namespace was deleted: a fence leaves no mark
         known = self._read.get(place)
         before = known[1] if known is not None and known[0] is old else read_bucket(old)
         after = read_bucket(new)
         self._read[place] = (new, after)
-        mark = after.ring[0]
+        mark = after.recent_writers[0]
         idle = after.ev == before.ev and all(
             name in before.limits and before.limits[name].tc == held.tc for name, held in after.limits.items()
         )
-        if (mark in before.ring and not idle) or not follows(after.ring, before.ring):
-            raise Violation(ONCE, place, f"the ring went from {before.ring} to {after.ring}")
+        if (mark in before.recent_writers and not idle) or not follows(after.recent_writers, before.recent_writers):
+            raise Violation(ONCE, place, f"the ring went from {before.recent_writers} to {after.recent_writers}")
         self._check_clock(place, after, at)
         self._check_expiry(place, after)
         if mark.endswith(BROUGHT_BACK):
@@ -333,7 +337,7 @@ class Oracle:
         what the bucket holds now, and what it held at the latest moment of all since it was last brought back.
         """
         self.mended += 1
-        now, furthest = stamp(after.ring[0]), max(self._furthest[place], latest(before))
+        now, furthest = stamp(after.recent_writers[0]), max(self._furthest[place], latest(before))
         self._furthest[place] = after.rf
         if furthest <= now + TOLERATED_MS:
             raise Violation(MENDED, place, f"it was written for {furthest}, and brought back at {now}")
@@ -365,7 +369,7 @@ class Oracle:
         level, full = self.references[place].level(name, t), before.limits[name].terms.bx
         if level != full:
             raise Violation(CEILING, place, f"{name} was let go of at {t} with {level} of {full}")
-        kept = after.counted(name, stamp(after.ring[0]))
+        kept = after.counted(name, stamp(after.recent_writers[0]))
         if kept != before.limits[name].tc:
             raise Violation(CONSERVED, place, f"{name} had counted {before.limits[name].tc}, and {kept} is kept")
 
@@ -466,14 +470,14 @@ class Oracle:
         marks.add(mark)
 
     def _check_clock(self, place: Place, bucket: Bucket, at: int) -> None:
-        ahead = stamp(bucket.ring[0]) - at
+        ahead = stamp(bucket.recent_writers[0]) - at
         self._furthest[place] = max(self._furthest.get(place, 0), latest(bucket))
-        if self.astray and any(name in bucket.ring[0] for name in self.astray):
+        if self.astray and any(name in bucket.recent_writers[0] for name in self.astray):
             self._windows[place] = {}  # it takes from the future
             self._windows_of_all.pop(owner_of(place), None)
             return
         if ahead > self.fastest_clock_ms:
-            raise Violation(CLOCKS, place, f"{bucket.ring[0]} is {ahead} ms ahead of true time")
+            raise Violation(CLOCKS, place, f"{bucket.recent_writers[0]} is {ahead} ms ahead of true time")
 
     def _check_versions(self, place: Place, bucket: Bucket, verb: Verb | None) -> None:
         if verb is None:
@@ -515,7 +519,7 @@ class Oracle:
 def latest(bucket: Bucket) -> int:
     """The latest moment a bucket was written for since it was last brought back."""
     moments = [bucket.rf]
-    for mark in bucket.ring:
+    for mark in bucket.recent_writers:
         moments.append(stamp(mark))
         if mark.endswith(BROUGHT_BACK):
             break

@@ -9,14 +9,14 @@ import pytest
 
 from zae_limiter.bucket import MILLI, Balance, share
 from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, write_forms, write_load
-from zae_limiter.stores.dynamodb.bucket_cache import Images
-from zae_limiter.stores.dynamodb.bucket_writer import Seen
+from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
+from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
 from zae_limiter.stores.dynamodb.checked_clock import CheckedClock, Correction
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.operations import acquire, acquire_sharded, namespaces, propagate, settle, shard_life
-from zae_limiter.stores.dynamodb.operations.acquire_legs import LegUnderWay
-from zae_limiter.stores.dynamodb.table_client import Asking
-from zae_limiter.stores.dynamodb.write_forms import Wish
+from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
+from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.protocol import Leg
 
 
@@ -26,7 +26,7 @@ def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
     def draw_params(
         self: Any, key: Any, image: Any, taken: Any, needed: Any, now: int, nonce: str, until: Any, *, guess: bool
     ) -> Any:
-        return self.params(key, image, Wish(taken, needed, grants=1), now, nonce, until, guess=guess)
+        return self.params(key, image, Intent(taken, needed, grants=1), now, nonce, until, guess=guess)
 
     patch.setattr(bucket_writer.BucketWriter, "draw_params", draw_params)
 
@@ -35,13 +35,13 @@ def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_gauge_does_not_refill(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(write_load, "gauge_level", lambda image, now: image.gauge)
+    patch.setattr(write_load, "load_level_at", lambda image, now: image.load_level)
 
 
 def old_refusals_weigh_as_much_as_new_ones(patch: pytest.MonkeyPatch) -> None:
-    from zae_limiter.stores.dynamodb.bucket_cache import Memory
+    from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
 
-    patch.setattr(Memory, "failed", lambda self, now: self._failed)
+    patch.setattr(CachedBucket, "failed", lambda self, now: self._failed)
 
 
 def there_is_no_pause_between_splits(patch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def dividing_mints(patch: pytest.MonkeyPatch) -> None:
 
     def divided(item: Any, **named: Any) -> Any:
         write, key, new = original(item, **named)
-        image = shard_life.image_of(item)
+        image = shard_life.snapshot_of(item)
         full = {
             f"b_{name}_tk": {
                 "N": str(share(balance.limit.burst * MILLI, image.shard + image.shards, 2 * image.shards))
@@ -80,14 +80,14 @@ def only_the_old_shard_knows_of_the_division(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_shard_is_asked_alone(patch: pytest.MonkeyPatch) -> None:
-    def whole(self: LegUnderWay, images: Images, now: int) -> tuple[Balance, ...]:
-        return adopted(self.image, self.terms, now)
+    def whole(self: AcquireLeg, images: BucketCache, now: int) -> tuple[Balance, ...]:
+        return adopted(self.snapshot, self.terms, now)
 
-    def look_elsewhere(taking: Any, leg: LegUnderWay) -> Iterator[Any]:
+    def look_elsewhere(taking: Any, leg: AcquireLeg) -> Iterator[Any]:
         return False
         yield
 
-    patch.setattr(LegUnderWay, "whole", whole)
+    patch.setattr(AcquireLeg, "whole", whole)
     patch.setattr(acquire, "look_elsewhere", look_elsewhere)
 
 
@@ -138,63 +138,63 @@ def a_namespace_is_deleted_without_fences(patch: pytest.MonkeyPatch) -> None:
 
 def a_shard_bears_its_debts_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(settle, "fits", lambda image, deltas, now: True)
-    patch.setattr(settle, "Wish", lambda *deltas, **named: Wish(*deltas, **{**named, "held": False}))
+    patch.setattr(settle, "Intent", lambda *deltas, **named: Intent(*deltas, **{**named, "held": False}))
 
 
 def new_terms_reach_one_shard_before_a_denial(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LegUnderWay, "is_stale_anywhere", lambda self, images: self.is_stale)
+    patch.setattr(AcquireLeg, "is_stale_anywhere", lambda self, images: self.is_stale)
 
 
 def load_is_an_outage(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(acquire.DrawUnderWay, "_is_load", lambda self, failure: False)
+    patch.setattr(acquire.Acquire, "_is_load", lambda self, failure: False)
 
 
 # Coalescing
 
 
 def whoever_was_left_out_is_told_it_was_done(patch: pytest.MonkeyPatch) -> None:
-    original = batching.joined
+    original = batching.batch_of
 
     def joined(image: Any, bookings: Any, *rest: Any) -> Any:
-        return original(image, bookings, *rest)._replace(bookings=bookings)
+        return original(image, bookings, *rest)._replace(writes=bookings)
 
-    patch.setattr(batching, "joined", joined)
+    patch.setattr(batching, "batch_of", joined)
 
 
 def a_joint_draw_demands_only_what_the_largest_needs(patch: pytest.MonkeyPatch) -> None:
-    original = batching.joined
+    original = batching.batch_of
 
     def joined(image: Any, bookings: Any, *rest: Any) -> Any:
         lot = original(image, bookings, *rest)
-        draws = [one.needed for one in lot.bookings if one.needed is not None]
-        if lot.wish.needed is None or len(draws) < 2:
+        draws = [one.needed for one in lot.writes if one.needed is not None]
+        if lot.intent.needed is None or len(draws) < 2:
             return lot
-        largest = {name: max(needed.get(name, 0) for needed in draws) for name in lot.wish.needed}
-        return lot._replace(wish=lot.wish._replace(needed=largest))
+        largest = {name: max(needed.get(name, 0) for needed in draws) for name in lot.intent.needed}
+        return lot._replace(intent=lot.intent._replace(needed=largest))
 
-    patch.setattr(batching, "joined", joined)
+    patch.setattr(batching, "batch_of", joined)
 
 
 def a_lost_joint_write_is_repeated_at_once(patch: pytest.MonkeyPatch) -> None:
     def resolve(self: Any, lot: Any, image: Any, nonce: str, now: int, until: Any, silence: Any) -> Iterator[Any]:
-        for one in lot.bookings:
-            one.begin_anew(self.marks.nonce(one.now))
-        return Seen(image, False)
+        for one in lot.writes:
+            one.begin_anew(self.write_ids.write_id(one.now))
+        return SeenBucket(image, False)
         yield
 
     patch.setattr(batching.BatchingWriter, "_resolve", resolve)
 
 
 def whoever_leads_never_leaves(patch: pytest.MonkeyPatch) -> None:
-    original = batching.Desks.leave
+    original = batching.WriteQueues.leave
 
     def leave(self: Any, one: Any) -> None:
-        desk = one.desk
+        desk = one.queue
         if desk is not None and desk.line:
             desk.line.popleft()
         original(self, one)
 
-    patch.setattr(batching.Desks, "leave", leave)
+    patch.setattr(batching.WriteQueues, "leave", leave)
 
 
 # Doubts
@@ -202,7 +202,7 @@ def whoever_leads_never_leaves(patch: pytest.MonkeyPatch) -> None:
 
 def a_refused_creation_forgets_its_doubt(patch: pytest.MonkeyPatch) -> None:
     """A transaction that creates a bucket is refused, after the answer to its first try was lost."""
-    original = Asking.transact
+    original = TableClient.transact
 
     def transact(self: Any, writes: Any, until: Any, doubts: Any = None) -> Iterator[Any]:
         reasons = yield from original(self, writes, until, doubts)
@@ -210,7 +210,7 @@ def a_refused_creation_forgets_its_doubt(patch: pytest.MonkeyPatch) -> None:
             doubts.clear()
         return reasons
 
-    patch.setattr(Asking, "transact", transact)
+    patch.setattr(TableClient, "transact", transact)
 
 
 # Expiry

@@ -17,7 +17,7 @@ from simulation.model import Model
 from simulation.random_expressions import LIMITS, NUMBERS, Expressions, Words
 from simulation.wrong_calls import IN_A_TRANSACTION, all_wrong
 from zae_limiter.stores.dynamodb.attribute_values import encode, encode_item
-from zae_limiter.stores.dynamodb.items import RING, address
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, address
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, meta_key
 
 
@@ -76,7 +76,7 @@ class Caller(Words):
             "cv": "1.0.0.0.0",
             "inc": f"inc{self.rng.randrange(9)}",
             "ev": 0,
-            **{place: f"m{self.rng.randrange(4)}" for place in RING},
+            **{place: f"m{self.rng.randrange(4)}" for place in RECENT_WRITERS},
             **gsi2_bucket(self.ns, entity, "gpt-4", 0),
             **gsi3_bucket(self.ns, entity, "gpt-4", 0),
             **gsi4(self.ns, key.pk, f"BUCKET#{entity}"),
@@ -135,8 +135,8 @@ class Caller(Words):
         removes: list[str] = []
         free = list(NUMBERS)
         rng.shuffle(free)
-        if self.chance(0.5) and (RING[0] in item or self.chance(0.1)):
-            places = [asked.name(place) for place in RING]
+        if self.chance(0.5) and (RECENT_WRITERS[0] in item or self.chance(0.1)):
+            places = [asked.name(place) for place in RECENT_WRITERS]
             sets += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
             sets.append(f"{places[0]} = {asked.value({'S': f'm{rng.randrange(6)}'})}")
         for _ in range(rng.randrange(5)):

@@ -6,12 +6,12 @@ import random
 from typing import Any
 
 from zae_limiter.stores.dynamodb.attribute_values import encode
-from zae_limiter.stores.dynamodb.items import RING
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS
 
 LIMITS = ("rpm", "tpm", "wcu")
 COUNTERS = tuple(f"b_{limit}_{field}" for limit in LIMITS for field in ("tk", "tc"))
 NUMBERS = (*COUNTERS, "rf", "ttl", "ev", "shard_count", "b_new_tk")
-TEXTS = ("cv", "inc", *RING, "parent_id", "entity_id")
+TEXTS = ("cv", "inc", *RECENT_WRITERS, "parent_id", "entity_id")
 ODD_NUMBERS = ("007", "-0", "1e3", "0.50", "-12.5", "9" * 38, "-" + "1" * 38, "1" + "0" * 40)
 
 
@@ -92,7 +92,7 @@ class Words:
             wrong = encode(rng.randrange(9)) if self.chance(0.04) else value
             parts.append(f"{asked.name(name)} = {asked.value(wrong)}")
         mark = asked.value({"S": f"m{rng.randrange(9)}" if self.chance(0.1) else "fresh"})
-        parts += [f"{asked.name(place)} <> {mark}" for place in RING]
+        parts += [f"{asked.name(place)} <> {mark}" for place in RECENT_WRITERS]
         for name in rng.sample(COUNTERS, 2):
             have = item.get(name, {}).get("N", "0")
             margin = rng.choice((-1000, -1, 0, 0, 1)) if have.lstrip("-").isdigit() else 0
@@ -100,8 +100,8 @@ class Words:
             near = encode(int(have) + margin) if have.lstrip("-").isdigit() else {"N": have}
             parts.append(f"{asked.name(name)} {operator} {asked.value(near)}")
         if self.chance(0.3):
-            known = asked.value(item.get(rng.choice(RING), {"S": "-"}))
-            parts.append(f"({' OR '.join(f'{asked.name(place)} = {known}' for place in RING)})")
+            known = asked.value(item.get(rng.choice(RECENT_WRITERS), {"S": "-"}))
+            parts.append(f"({' OR '.join(f'{asked.name(place)} = {known}' for place in RECENT_WRITERS)})")
         return " AND ".join(parts)
 
     def condition(self, asked: Expressions, item: dict[str, Any], depth: int = 0) -> str:

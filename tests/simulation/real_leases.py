@@ -37,7 +37,7 @@ from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb import performer
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.sqlite.store import SqliteStore
 
@@ -217,7 +217,7 @@ class World:
             deadline=DEADLINE_MS / 1000,
             transport=SimpleNamespace(call=self._at_once, close=lambda: None),
             async_transport=Wire(self),
-            marks=Marks(name),
+            write_ids=WriteIds(name),
         )
         store.identity = ("process", name, id(self))  # lines are a process's own
         return store

@@ -72,7 +72,7 @@ class Bucket(NamedTuple):
     rf: int
     cv: str
     inc: str
-    ring: tuple[str, ...]
+    recent_writers: tuple[str, ...]
     ev: int
     ttl: int | None
     limits: dict[str, Held]

@@ -139,7 +139,7 @@ def _with_new_marks() -> Callable[[Any, dict[str, Any]], Any]:
     numbers = count(1)
 
     def change(wish: Any, named: dict[str, Any]) -> Any:
-        return wish, {**named, "nonce": f"{named['now']:x}.again{next(numbers):x}"}
+        return wish, {**named, "write_id": f"{named['now']:x}.again{next(numbers):x}"}
 
     return change
 
@@ -172,7 +172,7 @@ def compensation_is_forgotten(patch: pytest.MonkeyPatch) -> None:
             leg.done = False
         yield from ()
 
-    patch.setattr(acquire.DrawUnderWay, "undo", undo)
+    patch.setattr(acquire.Acquire, "undo", undo)
 
 
 MUTATIONS: list[tuple[str, Mutation, str, frozenset[str]]] = [

@@ -32,7 +32,7 @@ class Purged:
         self.fleet.oracle.happened = lambda *_, **__: None  # type: ignore[method-assign]  # it knows one namespace
         self.granted: list[tuple[str, int]] = []
         self.operator = self.fleet.client()
-        self.registry = Namespaces(self.operator.space.namespace.asking)
+        self.registry = Namespaces(self.operator.space.namespace.client)
         self.fleet.at_once(self.operator.space.set_config(Scope(), DAY, None, None, False, self.fleet.now))
 
     @property

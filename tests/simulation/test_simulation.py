@@ -174,6 +174,11 @@ KEPT_SEEDS = [
     ("given clocks", 2026111759),
     # What was settled on a limit that rests, together with a draw, was taken for a grant of it.
     ("shards", 990000133),
+    # A namespace was deleted, recovered and deleted again while an acquire was under way, which lifted the second
+    # fence for the first.
+    ("namespaces", 2026112158),
+    ("namespaces", 3026111702),
+    ("namespaces", 3026111782),
 ]
 """Profiles and seeds of schedules that failed once, and why."""
 

@@ -55,8 +55,8 @@ class Crowd:
             self.places, key=lambda place: fleet.items[place]["GSI3SK" if resources > 1 else "GSI2SK"]["S"]
         )
         for place in in_order[KEYS_PER_PAGE - 1 :: -1][:divided]:  # so that the shards of one are on two pages
-            until = fleet.at_once(space.namespace.asking.window())
-            assert fleet.at_once(split_first(space.namespace.asking, Key(*place), fleet.now, until))
+            until = fleet.at_once(space.namespace.client.new_deadline())
+            assert fleet.at_once(split_first(space.namespace.client, Key(*place), fleet.now, until))
         apply = fleet.apply
 
         def unless_refused(call: Call, *rest: Any, **named: Any) -> Answer:

@@ -84,7 +84,7 @@ class Worker:
         task.verb = Verb("draw", self.client.name, fleet.now)
         task.verb.stakes.update(self._wanted(draw))
         task.interruptible = True
-        now = space.images.corrected((yield from READ_CLOCK))
+        now = space.cache.corrected((yield from READ_CLOCK))
         try:
             outcome = yield from space.draw(draw, self.client.clock())
         except Interrupted:
@@ -198,7 +198,7 @@ class Keeper:
     def life(self, task: Task) -> Plan[None]:
         """All of its rounds."""
         fleet = self.client.fleet
-        asking = self.client.space.asking
+        asking = self.client.space.client
         while self.rounds > 0:
             self.rounds -= 1
             seen = self._record()

@@ -316,7 +316,7 @@ class World:
 
     def _change_of_namespace(self, space: DynamoSpace, now: int) -> Change:
         """Delete the namespace, or bring it back."""
-        registry = Namespaces(space.namespace.asking)
+        registry = Namespaces(space.namespace.client)
         if "deleted_at" in self.fleet.items[REGISTERED]:
             return Change("recover", "recover", registry.recover_namespace("default", None, now))
         plan = registry.delete_namespace("default", None, now)
@@ -342,7 +342,7 @@ class World:
     def recover_namespace(self) -> None:
         """Let the namespace be used again, if it is deleted."""
         if self.namespace_varies:
-            registry = Namespaces(self.fleet.client().space.namespace.asking)
+            registry = Namespaces(self.fleet.client().space.namespace.client)
             self.fleet.at_once(registry.recover_namespace("default", None, self.fleet.now))
 
     def _reparent(self, rng: random.Random, space: DynamoSpace, entity: str, now: int) -> Change:

@@ -63,7 +63,7 @@ def test_what_comes_back_to_a_bucket_wakes_the_heads_of_other_lines_for_which_it
     for ticket in (head, behind):
         lines.lacks(ticket, [KEY[0], parent[0]])
     lines.lacks(other, [OTHER[0]])
-    lines.ring([parent])
+    lines.recent_writers([parent])
     assert rung(head, behind, other) == [True, False, False]
 
 
@@ -79,7 +79,7 @@ def test_a_bucket_that_lacks_no_longer_wakes_no_one_else() -> None:
     lines.lacks(moved, [parent[0]])
     for ticket in (moved, served, left):
         ticket.bell.rung = False
-    lines.ring([parent])
+    lines.recent_writers([parent])
     assert rung(moved, served, left) == [True, False, False], "it stands there"
     lines.leave(moved)
     lines.leave(served)
@@ -100,7 +100,7 @@ def test_giving_up_in_the_middle_of_a_line_lets_the_head_try_again() -> None:
 def test_a_give_back_rings_the_heads_of_the_buckets_it_concerns() -> None:
     lines = Lines()
     head, behind, neighbour = lines.join(KEY, {}), lines.join(KEY, {}), lines.join(OTHER, {})
-    lines.ring(key for key in (KEY, ("nobody", "gpt-4")))
+    lines.recent_writers(key for key in (KEY, ("nobody", "gpt-4")))
     assert rung(head, behind, neighbour) == [True, False, False]
 
 
@@ -115,7 +115,7 @@ def test_a_change_of_limits_rings_every_head() -> None:
 
 def test_ringing_where_nobody_waits_is_fine() -> None:
     lines = Lines()
-    lines.ring([KEY])
+    lines.recent_writers([KEY])
     lines.ring_all()
     assert not lines
 
@@ -127,7 +127,7 @@ def test_a_bell_may_be_rung_from_a_callback_that_uses_the_lines() -> None:
     heard: list[bool] = []
     second.bell.listen(lambda: heard.append(lines.is_head(second)))
     lines.leave(first)
-    lines.ring([KEY])
+    lines.recent_writers([KEY])
     lines.ring_all()
     assert heard == [True, True, True]
 
@@ -212,5 +212,5 @@ def test_a_waiter_that_never_came_back_holds_up_no_one_and_wakes_no_one() -> Non
     assert not lines.is_head(stays), "it may only be late"
     lines.drop_abandoned(timer, 1_001 + GRACE_MS)
     assert (lines.is_head(stays), rung(stays)) == (True, [True])
-    lines.ring([OTHER])  # where it lacked as well
+    lines.recent_writers([OTHER])  # where it lacked as well
     assert lines.waited_for("gpt-4") == {"key-1": {"rpm": 1}}

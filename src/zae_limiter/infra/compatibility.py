@@ -12,7 +12,7 @@ from zae_limiter.infra.template import code_key
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.namespace import LAYOUT, VERSION_KEYS, layout_of, record_among
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.version import __version__
 
 
@@ -68,12 +68,12 @@ def function_code_of(deployment: Deployment, build: Callable[[], bytes]) -> Func
 class LayoutReader:
     """The layout of a table."""
 
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
+    def __init__(self, client: TableClient) -> None:
+        self.client = client
 
     @verb
     def read(self) -> Plan[int | None]:
         """The layout in its version record; ``None`` if there is no record."""
-        until = yield from self.asking.window()
-        record = record_among((yield from self.asking.get_all(VERSION_KEYS, until)).values())
+        until = yield from self.client.new_deadline()
+        record = record_among((yield from self.client.get_all(VERSION_KEYS, until)).values())
         return None if record is None else layout_of(record)

@@ -133,7 +133,7 @@ class StackManager:
         if found is None:
             raise StackOperationError(f"there is no deployment {name!r} in this region")
         with self._store(found.table) as store:
-            layout = SyncDriver(machine_clock, store.perform).run(LayoutReader(store.asking).read())
+            layout = SyncDriver(machine_clock, store.perform).run(LayoutReader(store.client).read())
         return Compatibility(found, layout, function_code_of(found, self._build))
 
     def preview(

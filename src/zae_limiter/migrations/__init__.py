@@ -14,7 +14,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.migrations.table_migration import PAGE, OnProgress, Report, TableMigration
 from zae_limiter.running.clocks import Clock, machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.errors import asking_of
+from zae_limiter.stores.dynamodb.errors import table_client_of
 from zae_limiter.stores.open_store import open_store
 
 DEADLINE_S = 30.0
@@ -54,7 +54,7 @@ def migrate(
 
 def is_migratable(store: Any) -> bool:
     """Whether an open store is one that :func:`migrate_store` migrates: a DynamoDB table."""
-    return asking_of(store) is not None
+    return table_client_of(store) is not None
 
 
 def migrate_store(
@@ -67,9 +67,9 @@ def migrate_store(
     page: int = PAGE,
 ) -> Report:
     """The same for a store that is open."""
-    asking = asking_of(store)
-    if asking is None:
+    client = table_client_of(store)
+    if client is None:
         raise ValidationError("url", repr(store), "must be a dynamodb:// table; other stores migrate by themselves")
-    migration = TableMigration(asking, on_progress=on_progress, page=page)
+    migration = TableMigration(client, on_progress=on_progress, page=page)
     plan = migration.survey(from_layout=from_layout) if dry_run else migration.migrate(from_layout=from_layout)
     return SyncDriver(clock, store.perform).run(plan)

@@ -24,7 +24,7 @@ from zae_limiter.migrations.old_buckets import (
     sums_of_current,
 )
 from zae_limiter.migrations.old_records import old_config, old_entity, usage_item
-from zae_limiter.stores.dynamodb.items import BrokenItem, config_of, image_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, config_of, snapshot_of
 from zae_limiter.stores.dynamodb.operations.config import says_something
 from zae_limiter.stores.dynamodb.requests import Item
 
@@ -100,7 +100,7 @@ def _measured(kind: Kind, item: Item, at: int) -> tuple[str | None, int, BucketS
     elif kind is Kind.OLD_BUCKET:
         held = sums_of(composite_bucket(item, at).balances.values(), at)
     elif kind is Kind.BUCKET:
-        held = sums_of_current(image_of(item), at)
+        held = sums_of_current(snapshot_of(item), at)
     elif kind in (Kind.OLD_ENTITY, Kind.ENTITY):
         if kind is Kind.OLD_ENTITY:
             old_entity(item)

@@ -37,7 +37,7 @@ from zae_limiter.stores.dynamodb.items import address, key_of
 from zae_limiter.stores.dynamodb.operations.entities import LIVE, is_live
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, meta_key
-from zae_limiter.stores.dynamodb.table_client import PRESENT, Asking, Window, Write, commit, persist, update
+from zae_limiter.stores.dynamodb.table_client import PRESENT, Deadline, TableClient, Write, commit, persist, update
 from zae_limiter.stores.dynamodb.usage_items import RETENTION_S, Edge, Life, Span
 from zae_limiter.stores.windows import DAY_MS, Counters, hour_of
 
@@ -58,8 +58,8 @@ class Change(NamedTuple):
 class MigrationContext:
     """What every step needs: the table, the namespace of what had none, and the migration's moment."""
 
-    def __init__(self, asking: Asking, checkpoint: Key, default_ns: str, at: int) -> None:
-        self.asking = asking
+    def __init__(self, client: TableClient, checkpoint: Key, default_ns: str, at: int) -> None:
+        self.client = client
         self.checkpoint = checkpoint
         self.default_ns = default_ns
         self.at = at
@@ -68,21 +68,21 @@ class MigrationContext:
         """The namespace that something belongs to from now on."""
         return self.default_ns if place.ns is None else place.ns
 
-    def commit(self, change: Change, until: Window) -> Plan[None]:
+    def commit(self, change: Change, until: Deadline) -> Plan[None]:
         """Do it all at once, and count what was joined in the same transaction."""
         writes = list(change.writes)
         if change.joined:
             adds = {f"joined_{thing}": count for thing, count in change.joined.items()}
-            writes.append(update(self.asking.table, self.checkpoint, {"PK": PRESENT}, adds=adds))
-        yield from commit(self.asking, writes, until)
+            writes.append(update(self.client.table, self.checkpoint, {"PK": PRESENT}, adds=adds))
+        yield from commit(self.client, writes, until)
 
     def put(self, item: Item, before: Item | None) -> Write:
         """Write an item where there was none, or in the place of exactly this one."""
-        return {"Put": {"TableName": self.asking.table, "Item": item, **unchanged(before)}}
+        return {"Put": {"TableName": self.client.table, "Item": item, **unchanged(before)}}
 
     def remove(self, item: Item) -> Write:
         """Remove exactly this item."""
-        return {"Delete": {"TableName": self.asking.table, "Key": address(key_of(item)), **unchanged(item)}}
+        return {"Delete": {"TableName": self.client.table, "Key": address(key_of(item)), **unchanged(item)}}
 
 
 def unchanged(item: Item | None) -> dict[str, Any]:
@@ -109,13 +109,13 @@ def unchanged(item: Item | None) -> dict[str, Any]:
 def combine_limits(context: MigrationContext, item: Item) -> Plan[int]:
     """Let all limits of a bucket become one item; how many there were."""
 
-    def attempt(until: Window) -> Plan[int]:
+    def attempt(until: Deadline) -> Plan[int]:
         pk, sort_key = item["PK"]["S"], f"#BUCKET#{place_of(item).resource}"
-        found = yield from context.asking.query(pk, until, prefix=f"{sort_key}#")
+        found = yield from context.client.query(pk, until, prefix=f"{sort_key}#")
         separate = [one for one in found.items if kind_of(one) is Kind.OLD_LIMIT and _readable(one, context.at)]
         if not separate:
             return 0
-        existing = yield from context.asking.get(Key(pk, sort_key), until)
+        existing = yield from context.client.get(Key(pk, sort_key), until)
         whole = composite_item(separate, existing, context.at)
         joined = 0
         if existing is not None:
@@ -125,7 +125,7 @@ def combine_limits(context: MigrationContext, item: Item) -> Plan[int]:
         yield from context.commit(Change(writes, {LIMITS: joined} if joined else {}), until)
         return len(separate)
 
-    return (yield from persist(context.asking, attempt))
+    return (yield from persist(context.client, attempt))
 
 
 def _readable(item: Item, at: int) -> bool:
@@ -142,30 +142,30 @@ def _readable(item: Item, at: int) -> bool:
 def move_bucket(context: MigrationContext, item: Item) -> Plan[int]:
     """Give a bucket a partition of its own, in today's form."""
 
-    def attempt(until: Window) -> Plan[int]:
-        old = yield from context.asking.get(key_of(item), until)
+    def attempt(until: Deadline) -> Plan[int]:
+        old = yield from context.client.get(key_of(item), until)
         if old is None or kind_of(old) is not Kind.OLD_BUCKET:
             return 0
         bucket = composite_bucket(old, context.at)
         ns = context.ns(bucket.place)
         key = bucket_key(ns, str(bucket.place.entity_id), str(bucket.place.resource))
-        existing = yield from context.asking.get(key, until)
+        existing = yield from context.client.get(key, until)
         change = _moved(context, ns, bucket, existing, until)
         yield from context.commit(Change([*change.writes, context.remove(old)], change.joined), until)
         return 1
 
-    return (yield from persist(context.asking, attempt))
+    return (yield from persist(context.client, attempt))
 
 
-def _moved(context: MigrationContext, ns: str, bucket: OldBucket, existing: Item | None, until: Window) -> Change:
-    marks = context.asking.marks
-    nonce = marks.nonce(context.at)
+def _moved(context: MigrationContext, ns: str, bucket: OldBucket, existing: Item | None, until: Deadline) -> Change:
+    write_ids = context.client.write_ids
+    write_id = write_ids.write_id(context.at)
     if existing is not None:
         same = sum(f"b_{name}_tk" in existing for name in bucket.balances)
-        whole = joined_item(bucket, existing, context.at, nonce=nonce)
+        whole = joined_item(bucket, existing, context.at, write_id=write_id)
         return Change([context.put(whole, existing)], {LIMITS: same} if same else {})
-    inc, margin = marks.incarnation(), context.asking.ttl_margin_s
-    item = present_item(bucket, ns, context.at, nonce=nonce, inc=inc, epoch_s=until.epoch_s, ttl_margin_s=margin)
+    inc, margin = write_ids.incarnation(), context.client.ttl_margin_s
+    item = present_item(bucket, ns, context.at, write_id=write_id, inc=inc, epoch_s=until.epoch_s, ttl_margin_s=margin)
     life = Life(ns, str(bucket.place.entity_id), str(bucket.place.resource), 0, inc)
     counted = Counters(0, {name: balance.tc for name, balance in bucket.balances.items() if balance.tc})
     return Change(
@@ -177,7 +177,7 @@ def _moved(context: MigrationContext, ns: str, bucket: OldBucket, existing: Item
     )
 
 
-def _history_spans(context: MigrationContext, life: Life, counted: Counters, until: Window) -> Iterable[Item]:
+def _history_spans(context: MigrationContext, life: Life, counted: Counters, until: Deadline) -> Iterable[Item]:
     """Snapshots that keep what was counted long ago from being counted as used in the hour of the migration.
 
     The stream will tell that a bucket began with these counters. Its hour has begun with them already, and before
@@ -204,27 +204,27 @@ def convert_entity(context: MigrationContext, item: Item, below: frozenset[str] 
     parent_id = entity.parent_id
     ns = context.ns(place_of(item))
     if parent_id is not None and parent_id != entity.id and parent_id not in below and len(below) < HIGHEST_TREE:
-        until = yield from context.asking.window()
+        until = yield from context.client.new_deadline()
         family, _, _ = item["PK"]["S"].rpartition("#")
-        parent = yield from context.asking.get(Key(f"{family}#{parent_id}", item["SK"]["S"]), until)
+        parent = yield from context.client.get(Key(f"{family}#{parent_id}", item["SK"]["S"]), until)
         if parent is not None and kind_of(parent) is Kind.OLD_ENTITY:
             with suppress(Unreadable):
                 ancestors = yield from convert_entity(context, parent, below | {entity.id})
 
-    def attempt(until: Window) -> Plan[int]:
-        old = yield from context.asking.get(key_of(item), until)
+    def attempt(until: Deadline) -> Plan[int]:
+        old = yield from context.client.get(key_of(item), until)
         if old is None or kind_of(old) is not Kind.OLD_ENTITY:
             return 0
         counting = None if parent_id is None else meta_key(ns, parent_id)
-        parent = None if counting is None else (yield from context.asking.get(counting, until))
+        parent = None if counting is None else (yield from context.client.get(counting, until))
         known = parent is not None and kind_of(parent) is Kind.ENTITY and is_live(parent)
         change = yield from _replaced(context, old, entity_item(old, ns, orphan=not known), ENTITIES, until)
         if known and counting is not None and not change.joined:
-            change.writes.append(update(context.asking.table, counting, LIVE, adds={"children": 1}))
+            change.writes.append(update(context.client.table, counting, LIVE, adds={"children": 1}))
         yield from context.commit(change, until)
         return 1
 
-    return ancestors + (yield from persist(context.asking, attempt))
+    return ancestors + (yield from persist(context.client, attempt))
 
 
 def convert_config(context: MigrationContext, item: Item) -> Plan[int]:
@@ -241,22 +241,22 @@ _FORMS = {Kind.OLD_CONFIG: config_item, Kind.OLD_USAGE: usage_item}
 
 
 def _convert(context: MigrationContext, item: Item, kind: Kind, thing: str) -> Plan[int]:
-    def attempt(until: Window) -> Plan[int]:
-        old = yield from context.asking.get(key_of(item), until)
+    def attempt(until: Deadline) -> Plan[int]:
+        old = yield from context.client.get(key_of(item), until)
         if old is None or kind_of(old) is not kind:
             return 0
         renewed = _FORMS[kind](old, context.ns(place_of(old)))
         yield from context.commit((yield from _replaced(context, old, renewed, thing, until)), until)
         return 1
 
-    return (yield from persist(context.asking, attempt))
+    return (yield from persist(context.client, attempt))
 
 
-def _replaced(context: MigrationContext, old: Item, renewed: Item, thing: str, until: Window) -> Plan[Change]:
+def _replaced(context: MigrationContext, old: Item, renewed: Item, thing: str, until: Deadline) -> Plan[Change]:
     """An old item in its new form. If there is one of today already, that is newer, and stays."""
     if key_of(renewed) == key_of(old):
         return Change([context.put(renewed, old)], {})
-    existing = yield from context.asking.get(key_of(renewed), until)
+    existing = yield from context.client.get(key_of(renewed), until)
     if existing is not None:
         return Change([context.remove(old)], {thing: 1})
     return Change([context.put(renewed, None), context.remove(old)], {})

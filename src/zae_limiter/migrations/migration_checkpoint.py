@@ -18,7 +18,16 @@ from zae_limiter.stores.dynamodb.attribute_values import decode_item
 from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
-from zae_limiter.stores.dynamodb.table_client import Asking, Overtaken, Window, Write, commit, delete, put, update
+from zae_limiter.stores.dynamodb.table_client import (
+    Deadline,
+    Overtaken,
+    TableClient,
+    Write,
+    commit,
+    delete,
+    put,
+    update,
+)
 
 CHECKPOINT_KEY = Key(pk_system(REGISTRY), "#MIGRATION")
 
@@ -45,9 +54,9 @@ class Checkpoint(NamedTuple):
     joined: Mapping[str, int]
 
 
-def load(asking: Asking, until: Window) -> Plan[Checkpoint | None]:
+def load(client: TableClient, until: Deadline) -> Plan[Checkpoint | None]:
     """The position of a migration that is under way."""
-    item = yield from asking.get(CHECKPOINT_KEY, until)
+    item = yield from client.get(CHECKPOINT_KEY, until)
     return None if item is None else checkpoint_in(item)
 
 
@@ -82,28 +91,28 @@ def attributes_of(position: Position) -> dict[str, Any]:
     }
 
 
-def take_over(asking: Asking, position: Position, run: str, until: Window) -> Plan[None]:
+def take_over(client: TableClient, position: Position, run: str, until: Deadline) -> Plan[None]:
     """Begin here, or continue what another run began."""
     sets = {**attributes_of(position), "run": run}
-    yield from commit(asking, [update(asking.table, CHECKPOINT_KEY, {}, sets=sets)], until)
+    yield from commit(client, [update(client.table, CHECKPOINT_KEY, {}, sets=sets)], until)
 
 
-def save(asking: Asking, position: Position, run: str, until: Window) -> Plan[None]:
+def save(client: TableClient, position: Position, run: str, until: Deadline) -> Plan[None]:
     """Note how far it came. Raises ``VersionError`` if another run has taken over."""
-    write = update(asking.table, CHECKPOINT_KEY, {"run": run}, sets=attributes_of(position))
+    write = update(client.table, CHECKPOINT_KEY, {"run": run}, sets=attributes_of(position))
     try:
-        yield from commit(asking, [write], until)
+        yield from commit(client, [write], until)
     except Overtaken:
         raise VersionError(
-            f"another process has taken over the migration of table {asking.table!r}; this one ends"
+            f"another process has taken over the migration of table {client.table!r}; this one ends"
         ) from None
 
 
-def beginning(asking: Asking, position: Position, run: str) -> Write:
+def beginning(client: TableClient, position: Position, run: str) -> Write:
     """The write that puts the beginning of the next migration in the place of this run's checkpoint."""
-    return put(asking.table, CHECKPOINT_KEY, {**attributes_of(position), "run": run}, {"run": run})
+    return put(client.table, CHECKPOINT_KEY, {**attributes_of(position), "run": run}, {"run": run})
 
 
-def removal(asking: Asking, run: str) -> Write:
+def removal(client: TableClient, run: str) -> Write:
     """The write that removes the checkpoint of this run."""
-    return delete(asking.table, CHECKPOINT_KEY, {"run": run})
+    return delete(client.table, CHECKPOINT_KEY, {"run": run})

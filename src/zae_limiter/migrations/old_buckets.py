@@ -20,7 +20,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
 from zae_limiter.stores.dynamodb.config_versions import Versions
-from zae_limiter.stores.dynamodb.items import RING, Image, image_of, limit_of
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, BucketSnapshot, limit_of, snapshot_of
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, new_item
@@ -187,7 +187,7 @@ def _fields(balance: OldBalance) -> dict[str, int]:
 
 
 def present_item(
-    bucket: OldBucket, ns: str, at: int, *, nonce: str, inc: str, epoch_s: int, ttl_margin_s: int
+    bucket: OldBucket, ns: str, at: int, *, write_id: str, inc: str, epoch_s: int, ttl_margin_s: int
 ) -> dict[str, Any]:
     """The bucket as it is stored today."""
     place = bucket.place
@@ -196,7 +196,9 @@ def present_item(
     limits = tuple(balance.limit() for balance in bucket.balances.values())
     terms = Terms(Leg(place.entity_id, place.resource, limits, "entity"), UNRESOLVED, bucket.parent_id, bucket.cascade)
     key = bucket_key(ns, place.entity_id, place.resource)
-    item = new_item(key, terms, {}, now=at, nonce=nonce, inc=inc, grants=0, epoch_s=epoch_s, ttl_margin_s=ttl_margin_s)
+    item = new_item(
+        key, terms, {}, now=at, write_id=write_id, inc=inc, grants=0, epoch_s=epoch_s, ttl_margin_s=ttl_margin_s
+    )
     longest = 0
     for balance in bucket.balances.values():
         level = balance.level(at)
@@ -205,9 +207,9 @@ def present_item(
     return item | encode_item({"ttl": epoch_s + -(-longest // MILLI) + ttl_margin_s})
 
 
-def joined_item(bucket: OldBucket, existing: Item, at: int, *, nonce: str) -> dict[str, Any]:
+def joined_item(bucket: OldBucket, existing: Item, at: int, *, write_id: str) -> dict[str, Any]:
     """A bucket of today's layout that takes an old one in."""
-    image = image_of(existing)
+    image = snapshot_of(existing)
     moment = max(at, image.rf)
     attributes: dict[str, Any] = {}
     for balance in bucket.balances.values():
@@ -220,9 +222,9 @@ def joined_item(bucket: OldBucket, existing: Item, at: int, *, nonce: str) -> di
         else:
             attributes[f"b_{balance.name}_tk"] = force_consume(held, balance.missing(at), moment)
             attributes[f"b_{balance.name}_tc"] = held.tc + balance.tc
-    ring = (nonce, *image.ring)[: len(RING)]
+    recent_writers = (write_id, *image.recent_writers)[: len(RECENT_WRITERS)]
     kept = {name: value for name, value in existing.items() if name not in ("ttl", FULL_BY)}
-    return {**kept, **encode_item(attributes | dict(zip(RING, ring, strict=False)))}
+    return {**kept, **encode_item(attributes | dict(zip(RECENT_WRITERS, recent_writers, strict=False)))}
 
 
 # What is the same before and after
@@ -242,7 +244,7 @@ def sums_of(balances: Iterable[OldBalance], at: int) -> BucketSums:
     return BucketSums(len(known), sum(balance.tc for balance in known), sum(balance.missing(at) for balance in known))
 
 
-def sums_of_current(image: Image, at: int) -> BucketSums:
+def sums_of_current(image: BucketSnapshot, at: int) -> BucketSums:
     """What a bucket of today holds."""
     moment = max(at, image.rf)
     balances = image.balances.values()

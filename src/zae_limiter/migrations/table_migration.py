@@ -53,9 +53,9 @@ from zae_limiter.stores.dynamodb.schema import Key, version_key
 from zae_limiter.stores.dynamodb.table_client import (
     EXISTING,
     NEW,
-    Asking,
+    Deadline,
     Overtaken,
-    Window,
+    TableClient,
     commit,
     persist,
     put,
@@ -112,13 +112,13 @@ OnProgress = Callable[[Progress], None]
 class TableMigration:
     """The migrations of one table."""
 
-    def __init__(self, asking: Asking, *, on_progress: OnProgress | None = None, page: int = PAGE) -> None:
-        self.asking = asking
-        self._namespaces = Namespaces(asking)
-        self._table = Table(asking, self._namespaces)
+    def __init__(self, client: TableClient, *, on_progress: OnProgress | None = None, page: int = PAGE) -> None:
+        self.client = client
+        self._namespaces = Namespaces(client)
+        self._table = Table(client, self._namespaces)
         self._on_progress = on_progress or (lambda progress: None)
         self._page = page
-        self._run = asking.marks.token()
+        self._run = client.write_ids.token()
         self._in_use = False
         self._unreadable: dict[str, None] = {}
 
@@ -135,7 +135,7 @@ class TableMigration:
             self._note_unreadable(items, at)
             self._on_progress(Progress("what there is", SURVEY, census.items, total, 0))
             if after is None:
-                return Report(self.asking.table, layout, layout, census, (), tuple(self._unreadable))
+                return Report(self.client.table, layout, layout, census, (), tuple(self._unreadable))
 
     @verb
     def migrate(self, *, from_layout: int | None = None) -> Plan[Report]:
@@ -147,25 +147,25 @@ class TableMigration:
         for migration in migrations_from(layout):
             done.append((yield from self._run_one(migration)))
         census = done[0].before if done else Census()
-        return Report(self.asking.table, layout, LAYOUT, census, tuple(done), tuple(self._unreadable))
+        return Report(self.client.table, layout, LAYOUT, census, tuple(done), tuple(self._unreadable))
 
     # What the table is
 
     def _layout(self) -> Plan[int]:
         """The layout that the table has. Refuses tables that are none of ours, or newer."""
-        until = yield from self.asking.window()
+        until = yield from self.client.new_deadline()
         description = yield from self._table.describe(until)
         if description is None:
-            raise VersionError(f"there is no table {self.asking.table!r}; check the name, the region and the endpoint")
-        check_table(self.asking.table, description)
-        record = record_among((yield from self.asking.get_all(VERSION_KEYS, until)).values())
+            raise VersionError(f"there is no table {self.client.table!r}; check the name, the region and the endpoint")
+        check_table(self.client.table, description)
+        record = record_among((yield from self.client.get_all(VERSION_KEYS, until)).values())
         found = OLDEST_LAYOUT if record is None else layout_of(record)
         if found > LAYOUT:
-            check_layout(self.asking.table, record)
+            check_layout(self.client.table, record)
         return found
 
     def _size(self) -> Plan[int]:
-        until = yield from self.asking.window()
+        until = yield from self.client.new_deadline()
         description = yield from self._table.describe(until)
         return int((description or {}).get("ItemCount", 0))
 
@@ -174,9 +174,9 @@ class TableMigration:
     def _run_one(self, migration: Migration) -> Plan[MigrationResult]:
         position = yield from self._begin(migration)
         namespace = yield from persist(
-            self.asking, lambda until: self._namespaces.register(DEFAULT_NAMESPACE, None, position.at, until)
+            self.client, lambda until: self._namespaces.register(DEFAULT_NAMESPACE, None, position.at, until)
         )
-        context = MigrationContext(self.asking, CHECKPOINT_KEY, namespace.id, position.at)
+        context = MigrationContext(self.client, CHECKPOINT_KEY, namespace.id, position.at)
         total = position.before.items or (yield from self._size())
         while True:
             items, after = yield from self._scan(position.after)
@@ -188,8 +188,8 @@ class TableMigration:
                     return (yield from self._finish(migration, position))
                 total = position.before.items
                 position = position._replace(phase=self._next_phase(migration, position), seen=0)
-            until = yield from self.asking.window()
-            yield from save(self.asking, position, self._run, until)
+            until = yield from self.client.new_deadline()
+            yield from save(self.client, position, self._run, until)
 
     def _next_phase(self, migration: Migration, position: Position) -> str:
         needed = position.phase == SURVEY and position.before.old_of(migration.conversions) > 0
@@ -198,69 +198,69 @@ class TableMigration:
     def _begin(self, migration: Migration) -> Plan[Position]:
         """Continue where a migration was cut short, or begin: from now on the version record says so, unless the
         table is in use."""
-        until = yield from self.asking.window()
-        saved = yield from load(self.asking, until)
+        until = yield from self.client.new_deadline()
+        saved = yield from load(self.client, until)
         if saved is not None and saved.position.before_layout == migration.before:
             position = saved.position
         else:
             position = Position(migration.before, (yield from READ_CLOCK))
         if not self._in_use:
-            yield from persist(self.asking, lambda until: self._mark(migration, position.at, until))
-        yield from take_over(self.asking, position, self._run, until)
+            yield from persist(self.client, lambda until: self._mark(migration, position.at, until))
+        yield from take_over(self.client, position, self._run, until)
         return position
 
-    def _mark(self, migration: Migration, now: int, until: Window) -> Plan[None]:
-        table, key = self.asking.table, version_key()
-        record = yield from self.asking.get(key, until)
+    def _mark(self, migration: Migration, now: int, until: Deadline) -> Plan[None]:
+        table, key = self.client.table, version_key()
+        record = yield from self.client.get(key, until)
         marked = {"layout_version": migration.before, "migration": self._run}
         if record is None:
             write = put(table, key, {**marked, "created_at": now}, NEW)
         else:
             write = update(table, key, EXISTING, sets=marked)
-        yield from commit(self.asking, [write], until)
+        yield from commit(self.client, [write], until)
 
     def _finish(self, migration: Migration, position: Position) -> Plan[MigrationResult]:
         """Compare, and name the next layout."""
-        until = yield from self.asking.window()
-        saved = yield from load(self.asking, until)
+        until = yield from self.client.new_deadline()
+        saved = yield from load(self.client, until)
         joined = {} if saved is None else saved.joined
         before = position.verified if self._in_use else position.before
         found = compare(before, position.verified, {} if self._in_use else joined, migration.conversions)
         if found.mismatches:
             yield from self._discard_checkpoint(until)
-            raise VersionError(f"table {self.asking.table!r} is not migrated: {'; '.join(found.mismatches)}")
+            raise VersionError(f"table {self.client.table!r} is not migrated: {'; '.join(found.mismatches)}")
         yield from self._name_layout(migration, position, until)
         return MigrationResult(migration, position.converted, position.before, position.verified, found.expired)
 
-    def _name_layout(self, migration: Migration, position: Position, until: Window) -> Plan[None]:
+    def _name_layout(self, migration: Migration, position: Position, until: Deadline) -> Plan[None]:
         """The table has the next layout. What follows from there follows at the same moment of bucket time."""
         sets: dict[str, Any] = {"layout_version": migration.after}
         if migration.after == LAYOUT:
             sets |= {"migration": None, "layout_minor": MINOR, "library_version": __version__}
-            onward = removal(self.asking, self._run)
+            onward = removal(self.client, self._run)
         else:
-            onward = beginning(self.asking, Position(migration.after, position.at), self._run)
-        named = update(self.asking.table, version_key(), {"layout_version": migration.before}, sets=sets)
+            onward = beginning(self.client, Position(migration.after, position.at), self._run)
+        named = update(self.client.table, version_key(), {"layout_version": migration.before}, sets=sets)
         try:
-            yield from commit(self.asking, [onward] if self._in_use else [named, onward], until)
+            yield from commit(self.client, [onward] if self._in_use else [named, onward], until)
         except Overtaken:
             raise VersionError(
-                f"another process has taken over the migration of table {self.asking.table!r}; this one ends"
+                f"another process has taken over the migration of table {self.client.table!r}; this one ends"
             ) from None
 
-    def _discard_checkpoint(self, until: Window) -> Plan[None]:
+    def _discard_checkpoint(self, until: Deadline) -> Plan[None]:
         """Forget how far it came: the next run counts and converts what is there by then."""
         with suppress(Overtaken):
-            yield from commit(self.asking, [removal(self.asking, self._run)], until)
+            yield from commit(self.client, [removal(self.client, self._run)], until)
 
     # One page
 
     def _scan(self, after: Key | None) -> Plan[tuple[Sequence[Item], Key | None]]:
-        params: dict[str, Any] = {"TableName": self.asking.table, "Limit": self._page, "ConsistentRead": True}
+        params: dict[str, Any] = {"TableName": self.client.table, "Limit": self._page, "ConsistentRead": True}
         if after is not None:
             params["ExclusiveStartKey"] = address(after)
-        until = yield from self.asking.window()
-        reply = yield from self.asking.ask("Scan", params, until, repeatable=True)
+        until = yield from self.client.new_deadline()
+        reply = yield from self.client.ask("Scan", params, until, repeatable=True)
         last = reply.get("LastEvaluatedKey")
         return reply.get("Items", ()), None if last is None else key_of(last)
 

@@ -21,113 +21,124 @@ from typing import NamedTuple, TypeVar
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
-from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, Booking, BucketWriter, Seen, Verdict, answers_of
+from zae_limiter.stores.dynamodb.bucket_writer import (
+    TRIES_AT_ONCE,
+    BucketWrite,
+    BucketWriter,
+    SeenBucket,
+    WriteResult,
+    answers_of,
+)
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused
-from zae_limiter.stores.dynamodb.table_client import Window
-from zae_limiter.stores.dynamodb.write_forms import Wish
-from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, Desks
+from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.write_forms import Intent
+from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
 
 
-class Lot(NamedTuple):
+class Batch(NamedTuple):
     """Bookings that are written together, and the wish that is all of them."""
 
-    bookings: Sequence[Booking]
-    wish: Wish
+    writes: Sequence[BucketWrite]
+    intent: Intent
 
 
-def joined(image: Image, bookings: Sequence[Booking], now: int, guesses: Mapping[str, int]) -> Lot:
-    """Those of ``bookings`` that the bucket seems to hold together; if none, the first alone: it will be told."""
-    settled = [booking for booking in bookings if booking.needed is None]
-    draws = [booking for booking in bookings if booking.needed is not None]
-    if image.shards > 1 and not is_far_ahead(image, now):
-        return _joined_on_shard(image, settled, draws, now, guesses)
+def batch_of(snapshot: BucketSnapshot, writes: Sequence[BucketWrite], now: int, guesses: Mapping[str, int]) -> Batch:
+    """Those of ``writes`` that the bucket seems to hold together; if none, the first alone: it will be told."""
+    settled = [write for write in writes if write.needed is None]
+    draws = [write for write in writes if write.needed is not None]
+    if snapshot.shards > 1 and not is_far_ahead(snapshot, now):
+        return _batch_on_shard(snapshot, settled, draws, now, guesses)
     deltas: dict[str, int] = {}
     back: dict[str, int] = {}
-    for booking in settled:
-        for name, delta in booking.deltas.items():
+    for write in settled:
+        for name, delta in write.deltas.items():
             deltas[name] = deltas.get(name, 0) + delta
             if delta < 0:
                 back[name] = back.get(name, 0) - delta
     left = {
         name: min(guesses.get(name, balance.tk) + balance.since_rf(now), balance.bx) + back.get(name, 0)
-        for name, balance in image.balances.items()
-        if name not in image.resting
+        for name, balance in snapshot.balances.items()
+        if name not in snapshot.retired
     }
     drawn = dict.fromkeys(left, 0)
-    granted = [booking for booking in draws if _fits(booking, left, drawn)]
+    granted = [write for write in draws if _fits(write, left, drawn)]
     if not granted and not settled:
         granted = draws[:1]
     needed = {name: -back.get(name, 0) for name in left}
     drawn = dict.fromkeys(left, 0)
-    for booking in granted:
-        wanted = booking.needed or {}
+    for write in granted:
+        wanted = write.needed or {}
         for name, before in drawn.items():
             needed[name] = max(needed[name], before + wanted.get(name, 0) - back.get(name, 0))
-        for name, delta in booking.deltas.items():
+        for name, delta in write.deltas.items():
             drawn[name] += delta
             deltas[name] = deltas.get(name, 0) + delta
     written = [*settled, *granted]
-    grants = sum(booking.grants for booking in written)
-    owed = _owed(image, deltas, settled)
-    return Lot(written, Wish(deltas, needed if granted else None, grants=grants, owed=owed))
+    grants = sum(write.grants for write in written)
+    owed = _owed(snapshot, deltas, settled)
+    return Batch(written, Intent(deltas, needed if granted else None, grants=grants, owed=owed))
 
 
-def _joined_on_shard(
-    image: Image, settled: Sequence[Booking], draws: Sequence[Booking], now: int, guesses: Mapping[str, int]
-) -> Lot:
+def _batch_on_shard(
+    snapshot: BucketSnapshot,
+    settled: Sequence[BucketWrite],
+    draws: Sequence[BucketWrite],
+    now: int,
+    guesses: Mapping[str, int],
+) -> Batch:
     left = {
         name: min(guesses.get(name, balance.tk) + balance.since_rf(now), balance.bx)
-        for name, balance in image.balances.items()
+        for name, balance in snapshot.balances.items()
     }
     deltas: dict[str, int] = {}
-    held = [booking for booking in settled if _is_held(booking, left, deltas)]
-    active = {name: amount for name, amount in left.items() if name not in image.resting}
+    held = [write for write in settled if _is_held(write, left, deltas)]
+    active = {name: amount for name, amount in left.items() if name not in snapshot.retired}
     drawn = dict.fromkeys(active, 0)
-    granted = [booking for booking in draws if _fits(booking, active, drawn)]
+    granted = [write for write in draws if _fits(write, active, drawn)]
     if not granted and not held:
         granted, held = list(draws[:1]), list(() if draws else settled[:1])
         deltas = dict(held[0].deltas) if held else {}
     needed = {name: max(deltas.get(name, 0), 0) for name in active}
     drawn = {name: deltas.get(name, 0) for name in active}
-    for booking in granted:
-        wanted = booking.needed or {}
+    for write in granted:
+        wanted = write.needed or {}
         for name, before in drawn.items():
             needed[name] = max(needed[name], before + wanted.get(name, 0))
-        for name, delta in booking.deltas.items():
+        for name, delta in write.deltas.items():
             drawn[name] += delta
             deltas[name] = deltas.get(name, 0) + delta
     written = [*held, *granted]
-    grants = sum(booking.grants for booking in written)
-    owed = _owed(image, deltas, held)
-    return Lot(written, Wish(deltas, needed if granted else None, grants=grants, held=True, owed=owed))
+    grants = sum(write.grants for write in written)
+    owed = _owed(snapshot, deltas, held)
+    return Batch(written, Intent(deltas, needed if granted else None, grants=grants, held=True, owed=owed))
 
 
-def _is_held(booking: Booking, left: dict[str, int], deltas: dict[str, int]) -> bool:
+def _is_held(write: BucketWrite, left: dict[str, int], deltas: dict[str, int]) -> bool:
     """Whether a shard that has so much ``left`` holds what is settled; if so it is settled."""
-    if any(name in left and left[name] < max(delta, 0) for name, delta in booking.deltas.items()):
+    if any(name in left and left[name] < max(delta, 0) for name, delta in write.deltas.items()):
         return False
-    for name, delta in booking.deltas.items():
+    for name, delta in write.deltas.items():
         if name in left:
             left[name] -= delta
         deltas[name] = deltas.get(name, 0) + delta
     return True
 
 
-def _owed(image: Image, deltas: Mapping[str, int], settled: Sequence[Booking]) -> tuple[Limit, ...]:
+def _owed(snapshot: BucketSnapshot, deltas: Mapping[str, int], settled: Sequence[BucketWrite]) -> tuple[Limit, ...]:
     """The limits of those who settle, if some of what they settle the bucket has no longer."""
-    if deltas.keys() <= image.balances.keys():
+    if deltas.keys() <= snapshot.balances.keys():
         return ()
-    return tuple({limit.name: limit for booking in settled for limit in booking.leg.limits}.values())
+    return tuple({limit.name: limit for write in settled for limit in write.leg.limits}.values())
 
 
-def _fits(booking: Booking, left: Mapping[str, int], drawn: dict[str, int]) -> bool:
+def _fits(write: BucketWrite, left: Mapping[str, int], drawn: dict[str, int]) -> bool:
     """Whether a draw fits behind what was ``drawn`` before; if so it is drawn too."""
-    wanted = booking.needed or {}
+    wanted = write.needed or {}
     if any(amount - drawn[name] < wanted.get(name, 0) for name, amount in left.items()):
         return False
-    for name, delta in booking.deltas.items():
+    for name, delta in write.deltas.items():
         drawn[name] += delta
     return True
 
@@ -135,10 +146,10 @@ def _fits(booking: Booking, left: Mapping[str, int], drawn: dict[str, int]) -> b
 LONGEST_WRITE_ROUNDS = 3
 """So many times the grace is waited for whoever writes for all, once it has begun."""
 
-Booked = TypeVar("Booked", bound=Booking)
+AnyWrite = TypeVar("AnyWrite", bound=BucketWrite)
 
 
-class NeverTold(NoAnswer):
+class LeaderLost(NoAnswer):
     """Whoever wrote for all did not come back in time. It may have been done."""
 
     final = True
@@ -149,137 +160,137 @@ class BatchingWriter:
 
     def __init__(self, writer: BucketWriter, *, coalesce: bool) -> None:
         self.writer = writer
-        self.images = writer.images
-        self.marks = writer.marks
+        self.cache = writer.cache
+        self.write_ids = writer.write_ids
         self.coalesce = coalesce
-        self.desks = Desks()
+        self.queues = WriteQueues()
 
     def post(
-        self, bookings: Sequence[Booked], write: Callable[[Booked], UpdateParams], now: int, until: Window
+        self, writes: Sequence[AnyWrite], params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
     ) -> Plan[None]:
         """Write all of them, each to a bucket that exists. Each has its verdict then.
 
-        ``write`` makes the write of a booking that is written alone.
+        ``params_of`` makes the write of a booking that is written alone.
         """
         if not self.coalesce:
-            yield from self._write_alone(bookings, write, now, until)
+            yield from self._write_alone(writes, params_of, now, deadline)
             return
-        if len(bookings) == 1:
-            if self.desks.enter_if_free(bookings[0], until.started, until.give_up_at):
-                yield from self._write_one(bookings[0], write, now, until)
+        if len(writes) == 1:
+            if self.queues.lead_if_free(writes[0], deadline.started, deadline.give_up_at):
+                yield from self._write_one(writes[0], params_of, now, deadline)
             else:
-                yield from self._post_in_turn(bookings[0], write, now, until)
+                yield from self._post_in_turn(writes[0], params_of, now, deadline)
             return
-        free = [booking for booking in bookings if self.desks.enter_if_free(booking, until.started, until.give_up_at)]
+        free = [write for write in writes if self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)]
         if free:
-            yield from self._write_alone(free, write, now, until)
+            yield from self._write_alone(free, params_of, now, deadline)
         # One after the other: whoever leads at one desk must not be waiting at another.
-        for booking in bookings:
-            if booking not in free:
-                yield from self._post_in_turn(booking, write, now, until)
+        for write in writes:
+            if write not in free:
+                yield from self._post_in_turn(write, params_of, now, deadline)
 
     def _post_in_turn(
-        self, booking: Booked, write: Callable[[Booked], UpdateParams], now: int, until: Window
+        self, write: AnyWrite, params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
     ) -> Plan[None]:
-        booking.now = now
-        leads = self.desks.enter(booking, until.started, until.give_up_at)
+        write.now = now
+        leads = self.queues.enter(write, deadline.started, deadline.give_up_at)
         if not leads:
-            leads = yield from self._wait_in_line(booking, until)
+            leads = yield from self._wait_in_line(write, deadline)
         if not leads:
             return
         try:
-            memory = self.images.get(booking.key)
-            image = booking.image if memory is None else memory.image
-            if image is None or booking.nonce in image.ring or not _is_like(image, booking):
+            cached = self.cache.get(write.key)
+            snapshot = write.snapshot if cached is None else cached.snapshot
+            if snapshot is None or write.write_id in snapshot.recent_writers or not _is_like(snapshot, write):
                 # The bucket changed while it waited: whoever asked decides again.
-                booking.done = image is not None and booking.nonce in image.ring
-                booking.verdict = Seen(image, booking.done)
+                write.done = snapshot is not None and write.write_id in snapshot.recent_writers
+                write.result = SeenBucket(snapshot, write.done)
                 return
-            booking.image = image
-            company: list[Booking] = []
-            if booking.desk is not None and booking.may_join(image):
-                company = self.desks.company(booking, lambda other: other.may_join(image))
-            if company:
-                yield from self._write_for_all([booking, *company], image, until)
+            write.snapshot = snapshot
+            take_joinable: list[BucketWrite] = []
+            if write.queue is not None and write.may_join(snapshot):
+                take_joinable = self.queues.take_joinable(write, lambda other: other.may_join(snapshot))
+            if take_joinable:
+                yield from self._write_for_all([write, *take_joinable], snapshot, deadline)
             else:
-                yield from self._write_one(booking, write, now, until)
+                yield from self._write_one(write, params_of, now, deadline)
         finally:
-            self.desks.leave(booking)
+            self.queues.leave(write)
 
-    def _wait_in_line(self, booking: Booking, until: Window) -> Plan[bool]:
+    def _wait_in_line(self, write: BucketWrite, deadline: Deadline) -> Plan[bool]:
         """Until it is its turn (then it leads) or another caller has written for it.
 
         The event loop of a leader may have been stopped. So when a quarter of its time is left it waits no longer, and
         writes alone without a desk: its write is as conditional as any.
         """
-        bell, stop = booking.bell, None
+        bell, stop = write.bell, None
         assert bell is not None
         rounds = -1
-        patient_until = until.give_up_at - (until.give_up_at - until.started) // 4
-        while booking.desk is None and booking.verdict is None:
+        patient_until = deadline.give_up_at - (deadline.give_up_at - deadline.started) // 4
+        while write.queue is None and write.result is None:
             try:
-                yield from AwaitNews(bell, patient_until if rounds < 0 else until.give_up_at + rounds * GRACE_MS)
+                yield from AwaitNews(bell, patient_until if rounds < 0 else deadline.give_up_at + rounds * GRACE_MS)
                 rounds += 1
             except Interrupted as interrupt:
                 stop = interrupt
             except CutShort:
                 continue
             except BaseException:  # the caller is gone
-                self._leave_line(booking)
+                self._leave_line(write)
                 raise
             if bell.rung:
                 continue
-            if self.desks.withdraw(booking):
+            if self.queues.withdraw(write):
                 if rounds == 0 and stop is None:
                     return True
-                booking.verdict = DeadlineOver()
-            elif rounds > LONGEST_WRITE_ROUNDS and booking.desk is None and booking.verdict is None:
-                booking.verdict, booking.doubtful = NeverTold("whoever wrote for all never came back"), True
+                write.result = DeadlineOver()
+            elif rounds > LONGEST_WRITE_ROUNDS and write.queue is None and write.result is None:
+                write.result, write.doubtful = LeaderLost("whoever wrote for all never came back"), True
         if stop is not None:
-            self._leave_line(booking)
+            self._leave_line(write)
             raise stop
-        return booking.desk is not None
+        return write.queue is not None
 
-    def _leave_line(self, booking: Booking) -> None:
-        if not self.desks.withdraw(booking) and booking.desk is not None:
-            self.desks.leave(booking)
+    def _leave_line(self, write: BucketWrite) -> None:
+        if not self.queues.withdraw(write) and write.queue is not None:
+            self.queues.leave(write)
 
     # Writing
 
     def _write_alone(
-        self, bookings: Sequence[Booked], write: Callable[[Booked], UpdateParams], now: int, until: Window
+        self, writes: Sequence[AnyWrite], params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
     ) -> Plan[None]:
         try:
-            calls = [self.writer.call_to_update(write(booking), until) for booking in bookings]
+            calls = [self.writer.call_to_update(params_of(write), deadline) for write in writes]
             try:
                 answers = yield from self.writer.ask_together(calls)
-                for booking, answer in zip(bookings, answers, strict=True):
-                    booking.note(answer)
+                for write, answer in zip(writes, answers, strict=True):
+                    write.note(answer)
             except Interrupted as stop:
-                for booking, heard in zip(bookings, answers_of(stop, len(bookings)), strict=True):
-                    booking.note(heard)
+                for write, heard in zip(writes, answers_of(stop, len(writes)), strict=True):
+                    write.note(heard)
                 raise
             except BaseException:
-                for booking in bookings:  # an interrupt between any two lines: the answers may not have been noted
-                    booking.note(None)
+                for write in writes:  # an interrupt between any two lines: the answers may not have been noted
+                    write.note(None)
                 raise
-            for booking, answer in zip(bookings, answers, strict=True):
-                booking.now = now
-                if booking.done:  # before its image is seen, which has it
-                    self.writer.remember_own(booking)
-                booking.verdict = yield from self.writer.verdict(booking.key, answer, now)
+            for write, answer in zip(writes, answers, strict=True):
+                write.now = now
+                if write.done:  # before its image is seen, which has it
+                    self.writer.remember_own(write)
+                write.result = yield from self.writer.result(write.key, answer, now)
         finally:
-            for booking in bookings:
-                if booking.desk is not None:
-                    self.desks.leave(booking)
+            for write in writes:
+                if write.queue is not None:
+                    self.queues.leave(write)
 
     def _write_one(
-        self, booking: Booked, write: Callable[[Booked], UpdateParams], now: int, until: Window
+        self, write: AnyWrite, params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
     ) -> Plan[None]:
         """The same for one booking, as most are."""
         answer: Answer
         try:
-            call = Call("UpdateItem", write(booking).returning_new(), until.give_up_at)
+            call = Call("UpdateItem", params_of(write).returning_new(), deadline.give_up_at)
             try:
                 try:
                     answer = yield call
@@ -287,122 +298,131 @@ class BatchingWriter:
                     answer = failure
                 except CutShort as cut:
                     answer = NoAnswer(str(cut))
-                booking.note(answer)
+                write.note(answer)
             except Interrupted as stop:
-                booking.note(answers_of(stop, 1)[0])
+                write.note(answers_of(stop, 1)[0])
                 raise
             except BaseException:
-                booking.note(None)  # an interrupt between any two lines: the answer may not have been noted
+                write.note(None)  # an interrupt between any two lines: the answer may not have been noted
                 raise
-            booking.now = now
+            write.now = now
             if isinstance(answer, (Refused, NoAnswer)):
-                booking.verdict = yield from self.writer.verdict(booking.key, answer, now)
+                write.result = yield from self.writer.result(write.key, answer, now)
             else:
-                images, key = self.images, booking.key
-                image = self.writer.done(key, answer, booking.deltas)
-                if images.is_ahead(image, now):
-                    images.compare_clocks(image, (yield READ_CLOCK))
-                images.see(key, image, now)
-                booking.verdict = Seen(image, True)
+                cache, key = self.cache, write.key
+                snapshot = self.writer.done(key, answer, write.deltas)
+                if cache.is_ahead(snapshot, now):
+                    cache.compare_clocks(snapshot, (yield READ_CLOCK))
+                cache.see(key, snapshot, now)
+                write.result = SeenBucket(snapshot, True)
         finally:
-            if booking.desk is not None:
-                self.desks.leave(booking)
+            if write.queue is not None:
+                self.queues.leave(write)
 
-    def _write_for_all(self, bookings: Sequence[Booking], image: Image, until: Window) -> Plan[None]:
+    def _write_for_all(
+        self, writes: Sequence[BucketWrite], snapshot: BucketSnapshot, deadline: Deadline
+    ) -> Plan[None]:
         """One write for all of them, whose leader is the first."""
-        in_flight: list[Booking] = []
+        in_flight: list[BucketWrite] = []
         try:
-            yield from self._write_lots(list(bookings), image, in_flight, until)
+            yield from self._write_lots(list(writes), snapshot, in_flight, deadline)
         finally:
-            for booking in bookings:
-                if booking.verdict is None and booking is not bookings[0]:  # an error nobody foresaw
-                    booking.doubtful = any(booking is one for one in in_flight)
-                    booking.verdict = NeverTold("whoever wrote for all is gone")
-                if booking.bell is not None:
-                    booking.bell.ring()
+            for write in writes:
+                if write.result is None and write is not writes[0]:  # an error nobody foresaw
+                    write.doubtful = any(write is one for one in in_flight)
+                    write.result = LeaderLost("whoever wrote for all is gone")
+                if write.bell is not None:
+                    write.bell.ring()
 
-    def _write_lots(self, pending: list[Booking], image: Image, in_flight: list[Booking], until: Window) -> Plan[None]:
+    def _write_lots(
+        self, pending: list[BucketWrite], snapshot: BucketSnapshot, in_flight: list[BucketWrite], deadline: Deadline
+    ) -> Plan[None]:
         key = pending[0].key
-        now = max(booking.now for booking in pending)
-        for booking in pending:
-            booking.verdict = None
+        now = max(write.now for write in pending)
+        for write in pending:
+            write.result = None
         stop: Interrupted | None = None
         tries = 0
         while pending:
-            memory = self.images.get(key)
-            guesses = {} if tries or memory is None else memory.guesses(now)
-            lot, nonce = joined(image, pending, now, guesses), self.marks.nonce(now)
-            params = self.writer.params(key, image, lot.wish, now, nonce, until, guess=not tries)
-            in_flight[:] = lot.bookings
-            for booking in in_flight:  # should the answer be lost, this is what to look for
-                booking.nonce, booking.anchor, booking.joint = nonce, image.ring[0], True
+            cached = self.cache.get(key)
+            guesses = {} if tries or cached is None else cached.guesses(now)
+            batch, write_id = batch_of(snapshot, pending, now, guesses), self.write_ids.write_id(now)
+            params = self.writer.params(key, snapshot, batch.intent, now, write_id, deadline, guess=not tries)
+            in_flight[:] = batch.writes
+            for write in in_flight:  # should the answer be lost, this is what to look for
+                write.write_id, write.anchor, write.joint = write_id, snapshot.recent_writers[0], True
             try:
-                (answer,) = yield from self.writer.ask_together([self.writer.call_to_update(params, until)])
+                (answer,) = yield from self.writer.ask_together([self.writer.call_to_update(params, deadline)])
             except Interrupted as interrupt:
                 stop = interrupt
                 answer = answers_of(stop, 1)[0] or NoAnswer("interrupted")
             answered = not isinstance(answer, (Refused, NoAnswer))
             if answered:
-                for booking in lot.bookings:
-                    self.writer.remember_own(booking)
-            verdict = yield from self.writer.verdict(key, answer, now)
-            if isinstance(verdict, NoAnswer) and verdict.sent:
-                verdict = yield from self._resolve(lot, image, nonce, now, until, verdict)
+                for write in batch.writes:
+                    self.writer.remember_own(write)
+            result = yield from self.writer.result(key, answer, now)
+            if isinstance(result, NoAnswer) and result.sent:
+                result = yield from self._resolve(batch, snapshot, write_id, now, deadline, result)
             in_flight.clear()
             tries += 1
-            if not isinstance(verdict, Seen):
-                self._tell(pending, verdict, now)
+            if not isinstance(result, SeenBucket):
+                self._tell(pending, result, now)
                 break
-            if verdict.done:
-                for booking in lot.bookings:
-                    booking.done = True
+            if result.done:
+                for write in batch.writes:
+                    write.done = True
                     if not answered:
-                        self.writer.remember_own(booking)
-                self._tell(lot.bookings, verdict, now)
+                        self.writer.remember_own(write)
+                self._tell(batch.writes, result, now)
             again = []
-            if not verdict.done and verdict.image is not None and stop is None and tries <= TRIES_AT_ONCE:
-                image = verdict.image
-                again = list(joined(image, [one for one in pending if one.may_join(image)], now, {}).bookings)
-            told = {id(booking) for booking in (*again, *(lot.bookings if verdict.done else ()))}
-            self._tell([one for one in pending if id(one) not in told], verdict._replace(done=False), now)
+            if not result.done and result.snapshot is not None and stop is None and tries <= TRIES_AT_ONCE:
+                snapshot = result.snapshot
+                again = list(batch_of(snapshot, [one for one in pending if one.may_join(snapshot)], now, {}).writes)
+            told = {id(write) for write in (*again, *(batch.writes if result.done else ()))}
+            self._tell([one for one in pending if id(one) not in told], result._replace(done=False), now)
             pending = again
         if stop is not None:
             raise stop
 
-    def _tell(self, bookings: Sequence[Booking], verdict: Verdict, now: int) -> None:
-        for booking in bookings:
-            if not booking.done and not booking.doubtful:
-                booking.begin_anew(self.marks.nonce(booking.now))  # by its own now, not by that of all
-            booking.now = now
-            booking.verdict = verdict
-            if isinstance(verdict, NoAnswer) and verdict.final and not verdict.sent and booking.desk is None:
-                booking.verdict = NoAnswer(str(verdict), sent=False)  # the leader's time is over, perhaps not theirs
+    def _tell(self, writes: Sequence[BucketWrite], result: WriteResult, now: int) -> None:
+        for write in writes:
+            if not write.done and not write.doubtful:
+                write.begin_anew(self.write_ids.write_id(write.now))  # by its own now, not by that of all
+            write.now = now
+            write.result = result
+            if isinstance(result, NoAnswer) and result.final and not result.sent and write.queue is None:
+                write.result = NoAnswer(str(result), sent=False)  # the leader's time is over, perhaps not theirs
 
     def _resolve(
-        self, lot: Lot, image: Image, nonce: str, now: int, until: Window, silence: NoAnswer
-    ) -> Plan[Verdict]:
+        self, batch: Batch, snapshot: BucketSnapshot, write_id: str, now: int, deadline: Deadline, silence: NoAnswer
+    ) -> Plan[WriteResult]:
         """Make sure of a joint write whose answer was lost, for everybody who is in it.
 
         If the ring has moved on nobody can tell: what is taken may be charged twice, and nothing comes back twice.
         """
-        first = lot.bookings[0]
-        whole = Booking(first.key, first.leg, {})
-        whole.nonce, whole.image, whole.anchor, whole.doubtful = nonce, image, image.ring[0], True
-        whole.weight = len(lot.bookings)
-        for booking in lot.bookings:
-            booking.doubtful = True
+        first = batch.writes[0]
+        whole = BucketWrite(first.key, first.leg, {})
+        whole.write_id, whole.snapshot, whole.anchor, whole.doubtful = (
+            write_id,
+            snapshot,
+            snapshot.recent_writers[0],
+            True,
+        )
+        whole.weight = len(batch.writes)
+        for write in batch.writes:
+            write.doubtful = True
         try:
-            done = yield from self.writer.void(whole, now, until)
+            done = yield from self.writer.void(whole, now, deadline)
         except (Refused, NoAnswer):
-            return NeverTold(str(silence))
-        for booking in lot.bookings:
-            booking.begin_anew(self.marks.nonce(booking.now))
+            return LeaderLost(str(silence))
+        for write in batch.writes:
+            write.begin_anew(self.write_ids.write_id(write.now))
             if whole.untold:
-                booking.let_credits_go()
-        return Seen(whole.image, done)
+                write.let_credits_go()
+        return SeenBucket(whole.snapshot, done)
 
 
-def _is_like(image: Image, booking: Booking) -> bool:
+def _is_like(snapshot: BucketSnapshot, write: BucketWrite) -> bool:
     """Whether the bucket still is what the booking was decided for."""
-    before = booking.image
-    return before is None or (image.cv, image.shards) == (before.cv, before.shards)
+    before = write.snapshot
+    return before is None or (snapshot.cv, snapshot.shards) == (before.cv, before.shards)

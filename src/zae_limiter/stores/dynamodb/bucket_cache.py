@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, accrued_in_a_second
-from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
-from zae_limiter.stores.dynamodb.write_ids import BROUGHT_BACK, nonce_time
+from zae_limiter.stores.dynamodb.write_ids import BROUGHT_BACK, write_id_time
 
 MAX_BUCKETS = 50_000
 
@@ -47,10 +47,10 @@ class Denied(NamedTuple):
 
     needed: int
     at: int
-    until: int
+    deadline: int
 
 
-class Memory:
+class CachedBucket:
     """One bucket as this client last saw it."""
 
     __slots__ = (
@@ -60,15 +60,15 @@ class Memory:
         "_failed_at",
         "_rates",
         "denied",
-        "image",
         "own",
         "seen_at",
+        "snapshot",
         "split_again_at",
         "throttled",
     )
 
-    def __init__(self, image: Image, now: int) -> None:
-        self.image = image
+    def __init__(self, snapshot: BucketSnapshot, now: int) -> None:
+        self.snapshot = snapshot
         self.seen_at = now
         self.own: dict[str, int] = {}
         self.denied: dict[str, Denied] = {}
@@ -76,36 +76,36 @@ class Memory:
         self._failed_at = now
         self.throttled = 0  # and those that its partition did not even look at
         self.split_again_at = 0  # nobody here tries to divide it before
-        self._base = image
+        self._base = snapshot
         self._base_at = now
-        self._rates = _rates_by_marks(image, now)
+        self._rates = _rates_by_write_ids(snapshot, now)
 
-    def see(self, image: Image, now: int) -> None:
+    def see(self, snapshot: BucketSnapshot, now: int) -> None:
         """A newer image came."""
         elapsed = now - self._base_at
-        if image.inc != self._base.inc or elapsed < 0:
+        if snapshot.inc != self._base.inc or elapsed < 0:
             self._rates = {}
-            self._rebase(image, now)
+            self._rebase(snapshot, now)
         elif elapsed >= MEASURED_OVER_MS:
             self._rates = {
                 name: (taken, elapsed)
-                for name, balance in image.balances.items()
+                for name, balance in snapshot.balances.items()
                 if (before := self._base.balances.get(name)) is not None
                 and (taken := balance.tc - before.tc - self.own.get(name, 0)) > 0
             }
-            self._rebase(image, now)
-        self.image = image
+            self._rebase(snapshot, now)
+        self.snapshot = snapshot
         self.seen_at = now
 
-    def _rebase(self, image: Image, now: int) -> None:
-        self._base, self._base_at, self.own = image, now, {}
+    def _rebase(self, snapshot: BucketSnapshot, now: int) -> None:
+        self._base, self._base_at, self.own = snapshot, now, {}
 
     def took(self, deltas: Mapping[str, int]) -> None:
         """This client itself took (or gave back) so much."""
         for name, delta in deltas.items():
             self.own[name] = self.own.get(name, 0) + delta
 
-    def suffered(self, now: int) -> None:
+    def count_refused(self, now: int) -> None:
         """A write of ours was refused."""
         self._failed, self._failed_at = self.failed(now) + 1, max(now, self._failed_at)
 
@@ -113,10 +113,10 @@ class Memory:
         """How many refused writes weigh on the bucket still: its partition has borne the others meanwhile."""
         if not self._failed:
             return 0
-        borne = accrued_in_a_second(self.image.gauge_burst, self._failed_at, now) // MILLI
+        borne = accrued_in_a_second(self.snapshot.load_burst, self._failed_at, now) // MILLI
         return max(self._failed - borne, 0)
 
-    def succeeded(self, own: Mapping[str, int]) -> None:
+    def count_done(self, own: Mapping[str, int]) -> None:
         """A write of ours was done, which took that, and was charged for those that were refused."""
         self._failed = 0
         for name, delta in own.items():
@@ -129,7 +129,7 @@ class Memory:
             return {}
         found: dict[str, int] = {}
         for name, (taken, elapsed) in self._rates.items():
-            balance = self.image.balances.get(name)
+            balance = self.snapshot.balances.get(name)
             if balance is not None:
                 guess = balance.tk - taken * age // elapsed
                 if 10 * taken * balance.rp * balance.shards >= BUSY_TENTHS * elapsed * balance.ra:
@@ -146,10 +146,10 @@ class Memory:
     def still_denies(self, name: str, needed: int, now: int) -> bool:
         """Whether at least so little was refused a moment ago."""
         denied = self.denied.get(name)
-        return denied is not None and needed >= denied.needed and denied.at <= now < denied.until
+        return denied is not None and needed >= denied.needed and denied.at <= now < denied.deadline
 
 
-class Images:
+class BucketCache:
     """All buckets this client remembers, and how far its clock is behind the others'."""
 
     __slots__ = (
@@ -166,7 +166,7 @@ class Images:
 
     def __init__(self, *, corrected: bool) -> None:
         """``corrected``: follow the clocks of others that are ahead of ours."""
-        self._known: dict[Key, Memory] = {}
+        self._known: dict[Key, CachedBucket] = {}
         self._divided: dict[Key, tuple[Key, ...]] = {}  # the shards of buckets that have several, by the first
         self._avoided: dict[Key, int] = {}
         self._homes: dict[Key, tuple[Key, int]] = {}
@@ -176,25 +176,25 @@ class Images:
         self._behind = 0
         self._behind_at = 0
 
-    def get(self, key: Key) -> Memory | None:
+    def get(self, key: Key) -> CachedBucket | None:
         """What is remembered of a bucket."""
         return self._known.get(key)
 
-    def see(self, key: Key, image: Image, now: int) -> Memory:
+    def see(self, key: Key, snapshot: BucketSnapshot, now: int) -> CachedBucket:
         """Remember a bucket as it is."""
-        memory = self._known.get(key)
-        if memory is None:
+        cached = self._known.get(key)
+        if cached is None:
             if len(self._known) >= MAX_BUCKETS:
                 for oldest in list(self._known)[: MAX_BUCKETS // 2]:
                     self._known.pop(oldest, None)
-            memory = self._known[key] = Memory(image, now)
+            cached = self._known[key] = CachedBucket(snapshot, now)
         else:
-            memory.see(image, now)
-        if image.shards > 1:
-            self.learn_shards(key, image)
+            cached.see(snapshot, now)
+        if snapshot.shards > 1:
+            self.learn_shards(key, snapshot)
         elif self._divided:
             self._divided.pop(key, None)
-        return memory
+        return cached
 
     def forget(self, key: Key) -> None:
         """It is gone, or may be; and if it was one of several shards, then so may they."""
@@ -212,7 +212,7 @@ class Images:
     # Shards
 
     @property
-    def any_divided(self) -> bool:
+    def any_sharded(self) -> bool:
         """Whether some bucket has several shards."""
         return bool(self._divided)
 
@@ -220,25 +220,25 @@ class Images:
         """All shards there may be of the bucket whose shard 0 is at ``first``."""
         return self._divided.get(first) or (first,)
 
-    def family(self, first: Key) -> list[Image]:
+    def family(self, first: Key) -> list[BucketSnapshot]:
         """The shards of a bucket as they are remembered."""
-        return [memory.image for key in self.shards_of(first) if (memory := self._known.get(key)) is not None]
+        return [cached.snapshot for key in self.shards_of(first) if (cached := self._known.get(key)) is not None]
 
-    def learn_shards(self, key: Key, image: Image) -> None:
+    def learn_shards(self, key: Key, snapshot: BucketSnapshot) -> None:
         """Note how many shards there are, by one of them. The first is always divided most."""
-        if image.shards > 1:
+        if snapshot.shards > 1:
             first = shard_key(key, 0)
             known = len(self._divided.get(first, ()))
-            if image.shards > known or (image.shard == 0 and image.shards < known):
+            if snapshot.shards > known or (snapshot.shard == 0 and snapshot.shards < known):
                 if len(self._divided) >= MAX_DIVIDED:
                     self._divided.clear()
-                self._divided[first] = tuple(shard_key(first, shard) for shard in range(image.shards))
+                self._divided[first] = tuple(shard_key(first, shard) for shard in range(snapshot.shards))
 
-    def avoid(self, key: Key, until: int) -> None:
+    def avoid(self, key: Key, deadline: int) -> None:
         """Leave a shard alone for a while: it takes no more, or is lost."""
         if len(self._avoided) >= MAX_DIVIDED:
             self._avoided.clear()
-        self._avoided[key] = until
+        self._avoided[key] = deadline
 
     def is_avoided(self, key: Key, now: int) -> bool:
         """Whether somebody said to leave it alone."""
@@ -246,26 +246,26 @@ class Images:
 
     def is_shut(self, key: Key, throttles: int, now: int) -> bool:
         """Whether it is to be left alone, and took no write for more than so many tries."""
-        memory = self._known.get(key)
-        return memory is not None and memory.throttled > throttles and self.is_avoided(key, now)
+        cached = self._known.get(key)
+        return cached is not None and cached.throttled > throttles and self.is_avoided(key, now)
 
-    def home_of(self, first: Key, now: int) -> Key | None:
+    def preferred_shard(self, first: Key, now: int) -> Key | None:
         """The shard that everybody here draws from for a while."""
-        home, until = self._homes.get(first, (None, 0))
-        return home if now < until else None
+        home, deadline = self._homes.get(first, (None, 0))
+        return home if now < deadline else None
 
-    def settle_at(self, first: Key, home: Key, until: int) -> None:
+    def prefer_shard(self, first: Key, home: Key, deadline: int) -> None:
         """Draw from that shard for a while."""
         if len(self._homes) >= MAX_DIVIDED:
             self._homes.clear()
-        self._homes[first] = (home, until)
+        self._homes[first] = (home, deadline)
 
     def forget_denials(self, keys: Iterable[Key] | None = None) -> None:
         """Something came back to these buckets (or may have, to any)."""
         for key in list(self._known) if keys is None else keys:
-            memory = self._known.get(key)
-            if memory is not None and memory.denied:
-                memory.denied = {}
+            cached = self._known.get(key)
+            if cached is not None and cached.denied:
+                cached.denied = {}
 
     # Clocks
 
@@ -301,14 +301,14 @@ class Images:
         clock += self._clock_error_ms
         return clock + self._lag(clock) if self._behind else clock
 
-    def is_ahead(self, image: Image, now: int) -> bool:
+    def is_ahead(self, snapshot: BucketSnapshot, now: int) -> bool:
         """Whether the last writer's clock may be ahead of ours."""
-        return self._corrected and newest(image) > now
+        return self._corrected and newest(snapshot) > now
 
-    def compare_clocks(self, image: Image, clock: int) -> None:
+    def compare_clocks(self, snapshot: BucketSnapshot, clock: int) -> None:
         """Learn from the last writer's mark how far ours is behind; ``clock`` is what ours says now."""
         clock += self._clock_error_ms
-        ahead = newest(image) - clock
+        ahead = newest(snapshot) - clock
         if ahead > FURTHEST_AHEAD_MS:  # that is no clock to follow
             ahead = 0
         self._behind = min(max(ahead, self._lag(clock), 0), FASTEST_CLOCK_MS)
@@ -319,11 +319,11 @@ class Images:
         return max(self._behind - max(clock - self._behind_at, 0) // 1000, 0) if self._behind else 0
 
 
-def newest(image: Image) -> int:
+def newest(snapshot: BucketSnapshot) -> int:
     """The latest moment that any of the last writers, or the baseline, stands for."""
-    latest = image.rf
-    for mark in image.ring:
-        moment = nonce_time(mark)
+    latest = snapshot.rf
+    for mark in snapshot.recent_writers:
+        moment = write_id_time(mark)
         if moment > latest:
             latest = moment
         if mark[-1:] == BROUGHT_BACK:
@@ -331,26 +331,26 @@ def newest(image: Image) -> int:
     return latest
 
 
-def is_far_ahead(image: Image, now: int) -> bool:
+def is_far_ahead(snapshot: BucketSnapshot, now: int) -> bool:
     """Whether a bucket was written by a clock that is wrong, if ours is right."""
-    return newest(image) > now + FURTHEST_AHEAD_MS
+    return newest(snapshot) > now + FURTHEST_AHEAD_MS
 
 
-def _rates_by_marks(image: Image, now: int) -> dict[str, tuple[int, int]]:
+def _rates_by_write_ids(snapshot: BucketSnapshot, now: int) -> dict[str, tuple[int, int]]:
     """What is being taken of each limit, and in how many milliseconds, by the marks of the first image.
 
     Since the oldest of the last writers the others came, and each took what grants of this bucket took on average. Far
     more than accrues, from a bucket that is more than half full all the same, was a handful at once and is no rate.
     """
-    oldest = min(map(nonce_time, image.ring), default=0)
-    if not oldest or not image.ev:  # few have written to it yet
+    oldest = min(map(write_id_time, snapshot.recent_writers), default=0)
+    if not oldest or not snapshot.ev:  # few have written to it yet
         return {}
-    draws, elapsed = len(image.ring) - 1, max(now, newest(image)) - oldest
+    draws, elapsed = len(snapshot.recent_writers) - 1, max(now, newest(snapshot)) - oldest
     elapsed = max(elapsed, 1)
     return {
         name: (taken, elapsed)
-        for name, balance in image.balances.items()
-        if (taken := draws * balance.tc // image.ev) > 0
+        for name, balance in snapshot.balances.items()
+        if (taken := draws * balance.tc // snapshot.ev) > 0
         and (
             taken * balance.rp * balance.shards <= BURSTS_TIMES * elapsed * balance.ra
             or 2 * balance.level(now) < balance.bx

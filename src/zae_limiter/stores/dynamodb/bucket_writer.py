@@ -13,29 +13,29 @@ from typing import Any, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import READ_CLOCK, Bell, CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import Image, image_in, image_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_in, snapshot_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.plain_draw import plain_draw
 from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Reply, Together
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
-from zae_limiter.stores.dynamodb.table_client import Window
-from zae_limiter.stores.dynamodb.write_forms import NOTHING, Terms, Wish, new_item, update
+from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms, new_item, update
 from zae_limiter.stores.dynamodb.write_load import load_of
 from zae_limiter.stores.protocol import Leg
 
 
-class Seen(NamedTuple):
+class SeenBucket(NamedTuple):
     """The bucket as it is now (``None``: it is not there), and whether the write was done."""
 
-    image: Image | None
+    snapshot: BucketSnapshot | None
     done: bool
 
 
-Verdict: TypeAlias = Seen | Refused | NoAnswer
-"""What became of a write. ``Refused`` is never for a condition: that is ``Seen``, and not done."""
+WriteResult: TypeAlias = SeenBucket | Refused | NoAnswer
+"""What became of a write. ``Refused`` is never for a condition: that is ``SeenBucket``, and not done."""
 
 
-class Booking:
+class BucketWrite:
     """Something to book on one bucket, and how far that is."""
 
     key: Key
@@ -44,10 +44,10 @@ class Booking:
 
     # How every booking begins.
     grants = 0
-    image: Image | None = None
-    nonce = ""
+    snapshot: BucketSnapshot | None = None
+    write_id = ""
     inc = ""
-    void_mark = ""
+    void_id = ""
     done = False
     doubtful = False
     """It may have been done: an answer was lost."""
@@ -64,13 +64,13 @@ class Booking:
     """How many callers it stands for."""
     now = 0
     """What it was last computed for."""
-    desk: object = None
+    queue: object = None
     """The desk it is at, if it writes."""
     give_up_at = 0
     """Until when it waits there, machine time."""
     bell: Bell | None = None
     """Rings when it is its turn, or when somebody wrote for it."""
-    verdict: Verdict | None = None
+    result: WriteResult | None = None
 
     def __init__(self, key: Key, leg: Leg, deltas: Mapping[str, int], *, grants: int = 0) -> None:
         self.key = key
@@ -78,14 +78,14 @@ class Booking:
         self.deltas = deltas
         self.grants = grants
 
-    def may_join(self, image: Image) -> bool:
+    def may_join(self, snapshot: BucketSnapshot) -> bool:
         """Whether it can be written together with others."""
         return not (self.doubtful or self.done or self.inc)
 
-    def drop_anchor(self) -> None:
+    def set_anchor(self) -> None:
         """Note a mark that is in the ring before the next try: while it is there, the ring has not moved on."""
-        if not self.doubtful and self.image is not None:
-            self.anchor = self.image.ring[0]
+        if not self.doubtful and self.snapshot is not None:
+            self.anchor = self.snapshot.recent_writers[0]
 
     def note(self, answer: Answer | None) -> None:
         """What must be known of an answer before anything else can go wrong; ``None``: it was never heard."""
@@ -96,9 +96,9 @@ class Booking:
         elif not isinstance(answer, Refused):
             self.done = True
 
-    def is_in(self, image: Image) -> bool:
+    def is_in(self, snapshot: BucketSnapshot) -> bool:
         """Whether a bucket shows that it was done: by its mark, or by the life it began."""
-        return self.nonce in image.ring or image.inc == self.inc
+        return self.write_id in snapshot.recent_writers or snapshot.inc == self.inc
 
     def can_be_sure(self) -> bool:
         """Whether a try whose answer was lost can be repeated so that only one of the two is ever done.
@@ -106,13 +106,13 @@ class Booking:
         The anchor must still be in the ring: then the try was done only if its mark is there too. And the repetition
         must move the baseline: then the try, if it is still under way, is refused when it arrives.
         """
-        image = self.image
-        return self.doubtful and image is not None and self.anchor in image.ring
+        snapshot = self.snapshot
+        return self.doubtful and snapshot is not None and self.anchor in snapshot.recent_writers
 
-    def begin_anew(self, nonce: str) -> None:
+    def begin_anew(self, write_id: str) -> None:
         """The next try is another write, with a mark of its own: no mark is ever applied twice."""
         self.doubtful = self.joint = False
-        self.nonce, self.inc, self.void_mark = nonce, "", ""
+        self.write_id, self.inc, self.void_id = write_id, "", ""
 
     def let_credits_go(self) -> None:
         """What could come back twice does not come back at all."""
@@ -149,93 +149,93 @@ class BucketWriter:
     """From a wish to a write, and from its answer to a verdict."""
 
     def __init__(self, namespace: Namespace) -> None:
-        self.asking = namespace.asking
-        self.images = namespace.images
-        self.marks = namespace.marks
+        self.client = namespace.client
+        self.cache = namespace.cache
+        self.write_ids = namespace.write_ids
         self.unresolved = 0
 
     def params(
         self,
         key: Key,
-        image: Image,
-        wish: Wish,
+        snapshot: BucketSnapshot,
+        intent: Intent,
         now: int,
-        nonce: str,
-        until: Window,
+        write_id: str,
+        deadline: Deadline,
         *,
         anchor: str | None = None,
         guess: bool = False,
     ) -> UpdateParams:
-        """The write that does ``wish``; with ``guess``, to the bucket as it may be by now."""
-        memory = self.images.get(key)
-        write = update(
-            image,
-            wish,
+        """The write that does ``intent``; with ``guess``, to the bucket as it may be by now."""
+        cached = self.cache.get(key)
+        built = update(
+            snapshot,
+            intent,
             now=now,
-            nonce=nonce,
-            epoch_s=until.epoch_s,
-            ttl_margin_s=self.asking.ttl_margin_s,
+            write_id=write_id,
+            epoch_s=deadline.epoch_s,
+            ttl_margin_s=self.client.ttl_margin_s,
             anchor=anchor,
-            guesses={} if memory is None or not guess else memory.guesses(now),
-            load=load_of(image, 0 if memory is None else memory.failed(now)),
-            age_ms=None if memory is None else now - memory.seen_at,
+            guesses={} if cached is None or not guess else cached.guesses(now),
+            load=load_of(snapshot, 0 if cached is None else cached.failed(now)),
+            age_ms=None if cached is None else now - cached.seen_at,
         )
-        return write.params(self.asking.table, key)
+        return built.params(self.client.table, key)
 
     def draw_params(
         self,
         key: Key,
-        image: Image,
+        snapshot: BucketSnapshot,
         taken: Mapping[str, int],
         needed: Mapping[str, int],
         now: int,
-        nonce: str,
-        until: Window,
+        write_id: str,
+        deadline: Deadline,
         *,
         guess: bool,
     ) -> UpdateParams:
         """The same for a draw that is plain (see ``plain_draw``)."""
-        memory = self.images.get(key)
+        cached = self.cache.get(key)
         shape, values = plain_draw(
-            image,
+            snapshot,
             taken,
             needed,
             now=now,
-            nonce=nonce,
-            epoch_s=until.epoch_s,
-            ttl_margin_s=self.asking.ttl_margin_s,
-            guesses=NOTHING if memory is None or not guess else memory.guesses(now),
-            load=load_of(image, 0 if memory is None else memory.failed(now)),
-            age_ms=None if memory is None else now - memory.seen_at,
+            write_id=write_id,
+            epoch_s=deadline.epoch_s,
+            ttl_margin_s=self.client.ttl_margin_s,
+            guesses=NOTHING if cached is None or not guess else cached.guesses(now),
+            load=load_of(snapshot, 0 if cached is None else cached.failed(now)),
+            age_ms=None if cached is None else now - cached.seen_at,
         )
-        return UpdateParams(shape, self.asking.table, key, values)
+        return UpdateParams(shape, self.client.table, key, values)
 
-    def call_to_update(self, params: UpdateParams, until: Window) -> Call:
+    def call_to_update(self, params: UpdateParams, deadline: Deadline) -> Call:
         """An UpdateItem that answers with the bucket as it is afterwards."""
-        return Call("UpdateItem", params.returning_new(), until.give_up_at)
+        return Call("UpdateItem", params.returning_new(), deadline.give_up_at)
 
-    def call_to_create(self, booking: Booking, terms: Terms, now: int, until: Window) -> Call:
+    def call_to_create(self, write: BucketWrite, terms: Terms, now: int, deadline: Deadline) -> Call:
         """A PutItem that begins the life of a bucket, unless there is one."""
-        booking.inc = booking.inc or self.marks.incarnation()
+        write.inc = write.inc or self.write_ids.incarnation()
         item = new_item(
-            booking.key,
+            write.key,
             terms,
-            booking.deltas,
+            write.deltas,
             now=now,
-            nonce=booking.nonce,
-            inc=booking.inc,
-            grants=booking.grants,
-            epoch_s=until.epoch_s,
-            ttl_margin_s=self.asking.ttl_margin_s,
-            wcu=self.asking.wcu,
+            write_id=write.write_id,
+            inc=write.inc,
+            grants=write.grants,
+            epoch_s=deadline.epoch_s,
+            ttl_margin_s=self.client.ttl_margin_s,
+            wcu=self.client.wcu,
         )
         params = {
-            "TableName": self.asking.table,
+            "TableName": self.client.table,
             "Item": item,
             "ConditionExpression": "attribute_not_exists(PK)",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        return Call("PutItem", params, until.give_up_at)
+        return Call("PutItem", params, deadline.give_up_at)
 
     def ask_together(self, calls: Sequence[Call]) -> Plan[Sequence[Answer]]:
         """The answers to several calls, errors as values."""
@@ -253,110 +253,110 @@ class BucketWriter:
 
     # Hearing
 
-    def verdict(self, key: Key, answer: Answer, now: int) -> Plan[Verdict]:
+    def result(self, key: Key, answer: Answer, now: int) -> Plan[WriteResult]:
         """What an answer says, once the image it brings is remembered."""
         if isinstance(answer, NoAnswer):
             return answer
         if not isinstance(answer, Refused):
-            return Seen((yield from self.see(key, self.done(key, answer, NOTHING), now)), True)
-        memory = self.images.get(key)
-        before = None if memory is None else memory.image
+            return SeenBucket((yield from self.see(key, self.done(key, answer, NOTHING), now)), True)
+        cached = self.cache.get(key)
+        before = None if cached is None else cached.snapshot
         if not answer.by_condition:
             if answer.by_load:
-                self.asking.note_load(answer)
+                self.client.note_load(answer)
             return answer
         if answer.item is None:
-            self.images.forget(key)
-            return Seen(None, False)
-        image = yield from self.see(key, image_of(answer.item, before), now)
-        if memory is not None:
-            memory.suffered(now)
-        return Seen(image, False)
+            self.cache.forget(key)
+            return SeenBucket(None, False)
+        snapshot = yield from self.see(key, snapshot_of(answer.item, before), now)
+        if cached is not None:
+            cached.count_refused(now)
+        return SeenBucket(snapshot, False)
 
-    def done(self, key: Key, reply: Reply, own: Mapping[str, int]) -> Image:
+    def done(self, key: Key, reply: Reply, own: Mapping[str, int]) -> BucketSnapshot:
         """A write of ours was done, and ``own`` is what it took: the bucket as it is now."""
-        memory = self.images.get(key)
-        if memory is None:
-            return image_in(reply)
-        memory.succeeded(own)
-        if memory.throttled:
-            memory.throttled -= 1
-            self.images.avoid(key, 0)
-        return image_in(reply, memory.image)
+        cached = self.cache.get(key)
+        if cached is None:
+            return snapshot_in(reply)
+        cached.count_done(own)
+        if cached.throttled:
+            cached.throttled -= 1
+            self.cache.avoid(key, 0)
+        return snapshot_in(reply, cached.snapshot)
 
-    def see(self, key: Key, image: Image, now: int) -> Plan[Image]:
+    def see(self, key: Key, snapshot: BucketSnapshot, now: int) -> Plan[BucketSnapshot]:
         """Remember an image, and learn from it whether our clock is late."""
-        if self.images.is_ahead(image, now):
-            self.images.compare_clocks(image, (yield from READ_CLOCK))
-        self.images.see(key, image, now)
-        return image
+        if self.cache.is_ahead(snapshot, now):
+            self.cache.compare_clocks(snapshot, (yield from READ_CLOCK))
+        self.cache.see(key, snapshot, now)
+        return snapshot
 
-    def remember_own(self, booking: Booking) -> None:
+    def remember_own(self, write: BucketWrite) -> None:
         """This client did it: what else happened to the bucket was done by others."""
-        memory = self.images.get(booking.key)
-        if memory is not None:
-            memory.took(booking.deltas)
+        cached = self.cache.get(write.key)
+        if cached is not None:
+            cached.took(write.deltas)
 
-    def void(self, booking: Booking, now: int, until: Window) -> Plan[bool]:
+    def void(self, write: BucketWrite, now: int, deadline: Deadline) -> Plan[bool]:
         """Make sure of a write whose answer was lost: was it done? If not, it never will be.
 
         A write that does nothing demands that its mark is absent, and moves the baseline. If the mark is there, it was
         done; if the ring has moved on since, nobody can tell.
         """
-        booking.void_mark = booking.void_mark or self.marks.nonce(now)
-        booking.untold = False
+        write.void_id = write.void_id or self.write_ids.write_id(now)
+        write.untold = False
         tries = 0
         while True:
-            if booking.image is None:
-                yield from self.look_at([booking], now, until)
-            image = booking.image
-            if image is None:
-                booking.untold = True  # a bucket that is not there cannot keep a mark
+            if write.snapshot is None:
+                yield from self.look_at([write], now, deadline)
+            snapshot = write.snapshot
+            if snapshot is None:
+                write.untold = True  # a bucket that is not there cannot keep a mark
                 break
-            if booking.is_in(image):
+            if write.is_in(snapshot):
                 return True
-            if booking.void_mark in image.ring:
-                booking.untold = booking.anchor not in image.ring
+            if write.void_id in snapshot.recent_writers:
+                write.untold = write.anchor not in snapshot.recent_writers
                 break
-            rebased = Wish({}, rebase=True, unmarked=booking.nonce)
-            moment = max(now, image.rf + 1)
-            params = self.params(booking.key, image, rebased, moment, booking.void_mark, until)
-            call = self.call_to_update(params, until)
+            rebased = Intent({}, rebase=True, not_written=write.write_id)
+            moment = max(now, snapshot.rf + 1)
+            params = self.params(write.key, snapshot, rebased, moment, write.void_id, deadline)
+            call = self.call_to_update(params, deadline)
             (answer,) = yield from self.ask_together([call])
             if not isinstance(answer, (Refused, NoAnswer)):
-                booking.image = yield from self.see(booking.key, image_of(answer["Attributes"]), now)
-                booking.untold = booking.anchor not in booking.image.ring
+                write.snapshot = yield from self.see(write.key, snapshot_of(answer["Attributes"]), now)
+                write.untold = write.anchor not in write.snapshot.recent_writers
                 break
             if isinstance(answer, NoAnswer) and answer.final:
                 raise answer
             if isinstance(answer, Refused) and answer.by_condition:
                 item = answer.item
-                booking.image = None if item is None else (yield from self.see(booking.key, image_of(item), now))
+                write.snapshot = None if item is None else (yield from self.see(write.key, snapshot_of(item), now))
             elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
                 raise answer
             tries += 1
             if tries >= TRIES_AT_ONCE:
-                yield from self.asking.pause(tries - 1, until, answer)
-        self.unresolved += booking.weight * booking.untold
-        booking.begin_anew(self.marks.nonce(now))
+                yield from self.client.pause(tries - 1, deadline, answer)
+        self.unresolved += write.weight * write.untold
+        write.begin_anew(self.write_ids.write_id(now))
         return False
 
-    def look_at(self, unseen: Sequence[Booking], now: int, until: Window) -> Plan[None]:
-        found = yield from self.asking.get_all([booking.key for booking in unseen], until)
-        again: list[Booking] = []
-        for booking in unseen:
-            item = found.get(booking.key)
-            if item is None and booking.key != (first := shard_key(booking.key, 0)):
-                booking.key = first  # a shard that is gone: the first speaks for it
-                memory = self.images.get(first)
-                booking.image = None if memory is None else memory.image
-                again.append(booking)
+    def look_at(self, unseen: Sequence[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
+        found = yield from self.client.get_all([write.key for write in unseen], deadline)
+        again: list[BucketWrite] = []
+        for write in unseen:
+            item = found.get(write.key)
+            if item is None and write.key != (first := shard_key(write.key, 0)):
+                write.key = first  # a shard that is gone: the first speaks for it
+                cached = self.cache.get(first)
+                write.snapshot = None if cached is None else cached.snapshot
+                again.append(write)
             elif item is not None:
-                image = booking.image = yield from self.see(booking.key, image_of(item), now)
-                if booking.doubtful and booking.is_in(image):
-                    booking.done = True
-                elif not booking.doubtful:
-                    booking.inc = ""  # somebody else created it: ours was refused
-        unseen = [booking for booking in again if booking.image is None]
+                snapshot = write.snapshot = yield from self.see(write.key, snapshot_of(item), now)
+                if write.doubtful and write.is_in(snapshot):
+                    write.done = True
+                elif not write.doubtful:
+                    write.inc = ""  # somebody else created it: ours was refused
+        unseen = [write for write in again if write.snapshot is None]
         if unseen:
-            yield from self.look_at(unseen, now, until)
+            yield from self.look_at(unseen, now, deadline)

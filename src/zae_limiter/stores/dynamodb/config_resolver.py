@@ -21,7 +21,7 @@ from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
-from zae_limiter.stores.dynamodb.table_client import Window
+from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.judging import check_names, no_limits
 from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
@@ -30,7 +30,7 @@ HIGHEST_TREE = 100
 """Levels of a hierarchy that are followed; cycles are refused when they are made."""
 
 
-class Standing(NamedTuple):
+class ResolvedConfig(NamedTuple):
     """How an entity stands on a resource: its limits (``leg`` is ``None`` without any), and its parent.
 
     ``cv`` is the version its bucket is to carry. The end of it, the ``way``, has the versions of the ancestors
@@ -50,9 +50,9 @@ class Standing(NamedTuple):
     read_at: int
     way: str = ""
 
-    def is_of(self, window: Window) -> bool:
+    def is_of(self, deadline: Deadline) -> bool:
         """Whether it was read since then, by whomever: what was configured before is in it."""
-        return self.read_at > window.moment
+        return self.read_at > deadline.moment
 
     def terms(self) -> Terms | None:
         """What its bucket is to obey."""
@@ -66,12 +66,12 @@ class Standing(NamedTuple):
         """What its bucket is to obey when nothing but a leg says so."""
         return Terms(leg, of_call(leg.limits, self.meta) + self.way, self.parent_id, self.cascade)
 
-    def below(self, above: Sequence[Standing]) -> Standing:
+    def below(self, above: Sequence[ResolvedConfig]) -> ResolvedConfig:
         """The same, with the way over these ancestors, of which only the last may have limits."""
         if not above:
             return self
-        way = "".join(standing.passed_by for standing in above if standing.leg is None)
-        read_at = min(self.read_at, *(standing.read_at for standing in above))
+        way = "".join(resolved.passed_by for resolved in above if resolved.leg is None)
+        read_at = min(self.read_at, *(resolved.read_at for resolved in above))
         return self._replace(cv=self.cv + way, way=way, read_at=read_at)
 
 
@@ -82,21 +82,21 @@ class Route(NamedTuple):
     fresh: bool
 
 
-def with_ways(chain: list[Standing]) -> list[Standing]:
+def with_ways(chain: list[ResolvedConfig]) -> list[ResolvedConfig]:
     """An entity and all its ancestors, each that has a bucket with the way above it."""
-    if all(standing.leg is not None for standing in chain):
+    if all(resolved.leg is not None for resolved in chain):
         return chain
     ways = []
-    above: list[Standing] = []
-    for standing in reversed(chain):
-        ways.append(standing.below(above[::-1]))
-        if standing.leg is not None:
+    above: list[ResolvedConfig] = []
+    for resolved in reversed(chain):
+        ways.append(resolved.below(above[::-1]))
+        if resolved.leg is not None:
             above = []
-        above.append(standing)
+        above.append(resolved)
     return ways[::-1]
 
 
-Glimpses = dict[Key, Item | None]
+Prefetched = dict[Key, Item | None]
 """Buckets as they were when their limits were read, by the same call. ``None``: it was not there."""
 
 
@@ -115,163 +115,167 @@ class ConfigResolver:
 
     def __init__(self, namespace: Namespace, config_ttl_ms: int) -> None:
         self.namespace = namespace
-        self.asking = namespace.asking
-        self.images = namespace.images
-        self._standings: ConfigCache[tuple[str, str], Standing] = ConfigCache(config_ttl_ms)
+        self.client = namespace.client
+        self.cache = namespace.cache
+        self._resolved: ConfigCache[tuple[str, str], ResolvedConfig] = ConfigCache(config_ttl_ms)
         self._under_way: dict[tuple[int, str, str], Reading] = {}
         self._on_unavailable: OnUnavailable | None = None
-        namespace.when_forgotten(self._standings.clear)
+        namespace.when_forgotten(self._resolved.clear)
 
     @verb
     def resolve(self, entity_id: str, resource: str) -> Plan[Resolution]:
-        until = yield from self.asking.window()
-        yield from self.namespace.checked_ns(until)
-        standing = yield from self.standing(entity_id, resource, until, fresh=True)
-        if standing.leg is None:
-            return Resolution(None, standing.on_unavailable, None)
-        return Resolution(list(standing.leg.limits), standing.on_unavailable, standing.leg.source)
+        deadline = yield from self.client.new_deadline()
+        yield from self.namespace.checked_ns(deadline)
+        resolved = yield from self.resolved(entity_id, resource, deadline, fresh=True)
+        if resolved.leg is None:
+            return Resolution(None, resolved.on_unavailable, None)
+        return Resolution(list(resolved.leg.limits), resolved.on_unavailable, resolved.leg.source)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._on_unavailable
 
-    def peek(self, entity_id: str, resource: str, until: Window) -> Standing | None:
+    def peek(self, entity_id: str, resource: str, deadline: Deadline) -> ResolvedConfig | None:
         """How an entity stands, if that is remembered. It counts as no use of the cache."""
-        return self._standings.peek((entity_id, resource), until.started)
+        return self._resolved.peek((entity_id, resource), deadline.started)
 
     def count_hit(self) -> None:
         """What was peeked at was used."""
-        self._standings.count_hit()
+        self._resolved.count_hit()
 
     def invalidate_config_cache(self) -> None:
-        self._standings.clear()
+        self._resolved.clear()
 
     def cache_stats(self) -> CacheStats:
-        return self._standings.stats()
+        return self._resolved.stats()
 
-    def terms_for(self, draw: Draw, until: Window, *, fresh: bool, glimpses: Glimpses | None = None) -> Plan[Route]:
+    def terms_for(
+        self, draw: Draw, deadline: Deadline, *, fresh: bool, prefetched: Prefetched | None = None
+    ) -> Plan[Route]:
         """What every bucket of a draw is to obey, the entity's own first.
 
-        ``glimpses`` gets the buckets that are not remembered, as far as something is read for them anyway.
+        ``prefetched`` gets the buckets that are not remembered, as far as something is read for them anyway.
         """
         if draw.legs is not None:
-            return (yield from self._terms_again(draw.legs, draw.wanted, until, fresh))
-        chain = with_ways((yield from self._chain(draw.entity_id, draw.resource, until, fresh, glimpses)))
+            return (yield from self._terms_again(draw.legs, draw.wanted, deadline, fresh))
+        chain = with_ways((yield from self._chain(draw.entity_id, draw.resource, deadline, fresh, prefetched)))
         own = chain[0].terms() if draw.limits is None else chain[0].terms_given(draw.limits)
         if own is None or not own.leg.names.issuperset(draw.wanted):
-            if not chain[0].is_of(until):  # it may have been configured a moment ago
-                return (yield from self.terms_for(draw, until, fresh=True, glimpses=glimpses))
+            if not chain[0].is_of(deadline):  # it may have been configured a moment ago
+                return (yield from self.terms_for(draw, deadline, fresh=True, prefetched=prefetched))
             if own is None:
                 raise no_limits(draw.entity_id, draw.resource)
             check_names(own.leg, draw.wanted)
-        terms = [own, *(terms for standing in chain[1:] if (terms := standing.terms()) is not None)]
-        return Route(terms, all(standing.is_of(until) for standing in chain))
+        terms = [own, *(terms for resolved in chain[1:] if (terms := resolved.terms()) is not None)]
+        return Route(terms, all(resolved.is_of(deadline) for resolved in chain))
 
     def _terms_again(
-        self, legs: tuple[Leg, ...], wanted: Mapping[str, int], until: Window, fresh: bool
+        self, legs: tuple[Leg, ...], wanted: Mapping[str, int], deadline: Deadline, fresh: bool
     ) -> Plan[Route]:
         """A lease takes more where it took first, but by the limits that hold now."""
         terms = []
         fresh_all = True
         for leg in legs:
-            standing = yield from self.whole_standing(leg.entity_id, leg.resource, until, fresh=fresh)
-            given = standing.terms_given(leg.limits)
-            terms.append(given if leg.source == "call" else standing.terms() or given)
-            fresh_all = fresh_all and standing.is_of(until)
+            resolved = yield from self.resolved_with_way(leg.entity_id, leg.resource, deadline, fresh=fresh)
+            given = resolved.terms_given(leg.limits)
+            terms.append(given if leg.source == "call" else resolved.terms() or given)
+            fresh_all = fresh_all and resolved.is_of(deadline)
         if not terms[0].leg.names.issuperset(wanted):
             if not fresh_all:
-                return (yield from self._terms_again(legs, wanted, until, True))
+                return (yield from self._terms_again(legs, wanted, deadline, True))
             check_names(terms[0].leg, wanted)
         return Route(terms, fresh_all)
 
     def _chain(
-        self, entity_id: str, resource: str, until: Window, fresh: bool, glimpses: Glimpses | None
-    ) -> Plan[list[Standing]]:
+        self, entity_id: str, resource: str, deadline: Deadline, fresh: bool, prefetched: Prefetched | None
+    ) -> Plan[list[ResolvedConfig]]:
         """The entity and the ancestors it cascades to."""
-        standing = yield from self.standing(entity_id, resource, until, fresh=fresh, glimpses=glimpses)
-        chain = [standing]
-        while standing.cascade and standing.parent_id is not None and len(chain) < HIGHEST_TREE:
-            standing = yield from self.standing(standing.parent_id, resource, until, fresh=fresh, glimpses=glimpses)
-            chain.append(standing)
+        resolved = yield from self.resolved(entity_id, resource, deadline, fresh=fresh, prefetched=prefetched)
+        chain = [resolved]
+        while resolved.cascade and resolved.parent_id is not None and len(chain) < HIGHEST_TREE:
+            resolved = yield from self.resolved(
+                resolved.parent_id, resource, deadline, fresh=fresh, prefetched=prefetched
+            )
+            chain.append(resolved)
         return chain
 
-    def whole_standing(
-        self, entity_id: str, resource: str, until: Window, *, fresh: bool, since: Window | None = None
-    ) -> Plan[Standing]:
+    def resolved_with_way(
+        self, entity_id: str, resource: str, deadline: Deadline, *, fresh: bool, since: Deadline | None = None
+    ) -> Plan[ResolvedConfig]:
         """How one entity stands, with the way above its bucket.
 
         ``fresh``: as it is; of its ancestors, what was read ``since`` then is fresh enough.
         """
-        standing = own = yield from self.standing(entity_id, resource, until, fresh=fresh)
-        above: list[Standing] = []
-        while standing.cascade and standing.parent_id is not None and len(above) < HIGHEST_TREE:
-            parent_id = standing.parent_id
-            known = None if since is None else self._standings.get((parent_id, resource), until.started)
+        resolved = own = yield from self.resolved(entity_id, resource, deadline, fresh=fresh)
+        above: list[ResolvedConfig] = []
+        while resolved.cascade and resolved.parent_id is not None and len(above) < HIGHEST_TREE:
+            parent_id = resolved.parent_id
+            known = None if since is None else self._resolved.get((parent_id, resource), deadline.started)
             if known is not None and since is not None and known.is_of(since):
-                standing = known
+                resolved = known
             else:
-                standing = yield from self.standing(parent_id, resource, until, fresh=fresh)
-            above.append(standing)
-            if standing.leg is not None:
+                resolved = yield from self.resolved(parent_id, resource, deadline, fresh=fresh)
+            above.append(resolved)
+            if resolved.leg is not None:
                 break
         return own.below(above)
 
-    def standing(
-        self, entity_id: str, resource: str, until: Window, *, fresh: bool, glimpses: Glimpses | None = None
-    ) -> Plan[Standing]:
+    def resolved(
+        self, entity_id: str, resource: str, deadline: Deadline, *, fresh: bool, prefetched: Prefetched | None = None
+    ) -> Plan[ResolvedConfig]:
         """How one entity stands: as remembered, or (``fresh``) as it is."""
-        if fresh or not self._standings.remembers:
-            return (yield from self._read_standing(entity_id, resource, until, glimpses))
+        if fresh or not self._resolved.remembers:
+            return (yield from self._read(entity_id, resource, deadline, prefetched))
         place = (entity_id, resource)
         key = (os.getpid(), entity_id, resource)  # what a parent reads stays behind in a fork
-        patience = (until.give_up_at - until.started) // 4
-        mine = Reading(until.started + patience)
+        patience = (deadline.give_up_at - deadline.started) // 4
+        mine = Reading(deadline.started + patience)
         while True:
-            known = self._standings.get(place, until.started)
+            known = self._resolved.get(place, deadline.started)
             if known is not None:
                 return known
             other = self._under_way.setdefault(key, mine)
             if other is mine:
                 break
-            if until.started < other.over_at:
+            if deadline.started < other.over_at:
                 bell = Bell()
                 other.bells.append(bell)
                 if self._under_way.get(key) is not other:
                     continue  # it has just ended
-                yield from AwaitNews(bell, min(other.over_at, until.give_up_at))
+                yield from AwaitNews(bell, min(other.over_at, deadline.give_up_at))
                 if self._under_way.get(key) is not other:
                     continue
-                if other.over_at >= until.give_up_at:
+                if other.over_at >= deadline.give_up_at:
                     raise DeadlineOver("another caller is still reading the limits")
                 mine.over_at = other.over_at + patience
             # Its event loop may have been stopped, and then it never ends: another reads instead.
             self._under_way[key] = mine
             break
         try:
-            return (yield from self._read_standing(entity_id, resource, until, glimpses))
+            return (yield from self._read(entity_id, resource, deadline, prefetched))
         finally:
             if self._under_way.get(key) is mine:
                 self._under_way.pop(key, None)
             for bell in mine.bells:
                 bell.ring()
 
-    def _read_standing(
-        self, entity_id: str, resource: str, until: Window, glimpses: Glimpses | None
-    ) -> Plan[Standing]:
-        ns = yield from self.namespace.ns(until)
+    def _read(
+        self, entity_id: str, resource: str, deadline: Deadline, prefetched: Prefetched | None
+    ) -> Plan[ResolvedConfig]:
+        ns = yield from self.namespace.ns(deadline)
         scopes = scopes_for(entity_id, resource)
-        read_at = self.asking.moment()
+        read_at = self.client.moment()
         while True:
             configs = [config_key(ns, scope.entity_id, scope.resource) for scope in scopes]
             meta, registered = meta_key(ns, entity_id), namespace_id_key(ns)
             bucket = bucket_key(ns, entity_id, resource)
-            unseen = [] if glimpses is None or self.images.get(bucket) is not None else [bucket]
-            items = yield from self.asking.get_all([registered, *configs, meta], until, spare=unseen)
+            unseen = [] if prefetched is None or self.cache.get(bucket) is not None else [bucket]
+            items = yield from self.client.get_all([registered, *configs, meta], deadline, spare=unseen)
             if registered in items:
                 self.namespace.live_ns(items[registered])
                 break
-            ns = yield from self.namespace.checked_ns(until)  # purged; the name may have been given again
-        if glimpses is not None:
-            glimpses.update((key, items.get(key)) for key in unseen)
+            ns = yield from self.namespace.checked_ns(deadline)  # purged; the name may have been given again
+        if prefetched is not None:
+            prefetched.update((key, items.get(key)) for key in unseen)
         found = [config_of(items.get(key)) for key in configs]
         leg = next(
             (
@@ -285,7 +289,7 @@ class ConfigResolver:
         meta_version = route.version
         own, default, on_resource, system = (config.version for config in found)
         versions = Versions(system, on_resource, default, own, meta_version)
-        standing = Standing(
+        resolved = ResolvedConfig(
             entity_id,
             resource,
             leg,
@@ -297,6 +301,6 @@ class ConfigResolver:
             found[-1].on_unavailable,
             read_at,
         )
-        self._on_unavailable = standing.on_unavailable
-        self._standings.put((entity_id, resource), standing, until.started)
-        return standing
+        self._on_unavailable = resolved.on_unavailable
+        self._resolved.put((entity_id, resource), resolved, deadline.started)
+        return resolved

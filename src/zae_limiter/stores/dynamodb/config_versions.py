@@ -19,12 +19,15 @@ from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, force_consume, rebase, refill_bucket
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.protocol import Leg
 
-FENCED = "!"
-"""The version of a bucket whose namespace was deleted: nobody has it, so everybody must look again."""
+FENCE = "!"
+"""How the version of a bucket begins that is being removed: no client has it, so every client must look again."""
+
+LAST_FENCE = FENCE + "~"
+"""It sorts after every fence."""
 
 _CALL = "~"
 _STEP = "/"
@@ -57,6 +60,20 @@ def of_call(limits: Iterable[Limit], meta: int) -> str:
     return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{meta}"
 
 
+def fence_of(deletion: int) -> str:
+    """The version of a bucket whose namespace was deleted, by the change of its record that did it.
+
+    Every deletion has a fence of its own, and later ones sort after earlier ones. A client that met the fence of one
+    deletion, and has found the namespace recovered since, cannot take the fence of the next one for it.
+    """
+    return f"{FENCE}{deletion:09d}"
+
+
+def is_fence(cv: str) -> bool:
+    """Whether a bucket with this version is being removed, with its entity or with its namespace."""
+    return cv.startswith(FENCE)
+
+
 def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
     """Whether a bucket at version ``theirs`` may be rebased to ``ours``; if not, resolve again.
 
@@ -66,7 +83,7 @@ def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
     """
     if seen_before:
         return True
-    if theirs == FENCED:
+    if is_fence(theirs):
         return False
     my_own, *my_way = ours.split(_STEP)
     their_own, *their_way = theirs.split(_STEP)
@@ -105,102 +122,104 @@ def _counters(version: str) -> list[int]:
 NEVER_MS = 10**12
 
 
-def adopted(image: Image | None, terms: Terms, now: int) -> tuple[Balance, ...]:
+def adopted(snapshot: BucketSnapshot | None, terms: Terms, now: int) -> tuple[Balance, ...]:
     """The limits of ``terms`` as they stand; those of a bucket that does not exist are full."""
     limits = terms.leg.limits
-    if image is None:
+    if snapshot is None:
         return tuple(Balance(limit, now) for limit in limits)
-    known = image.balances
-    if image.cv == terms.cv and known.keys() >= terms.leg.names:
+    known = snapshot.balances
+    if snapshot.cv == terms.cv and known.keys() >= terms.leg.names:
         return tuple([known[limit.name] for limit in limits])
-    now = max(now, image.rf)
+    now = max(now, snapshot.rf)
     return tuple(
         rebase(known[limit.name], limit, now)
         if limit.name in known
-        else Balance(limit, now, shard=image.shard, shards=image.shards)
+        else Balance(limit, now, shard=snapshot.shard, shards=snapshot.shards)
         for limit in limits
     )
 
 
-def as_brought_back(image: Image, ahead: int, now: int) -> Image:
+def brought_back_snapshot(snapshot: BucketSnapshot, ahead: int, now: int) -> BucketSnapshot:
     """A bucket that was written by a clock that is wrong, as it is once it goes on from ``now``."""
     balances = {
         name: Balance(
-            balance.limit, now, tk=balance.level(ahead), tc=balance.tc, shard=image.shard, shards=image.shards
+            balance.limit, now, tk=balance.level(ahead), tc=balance.tc, shard=snapshot.shard, shards=snapshot.shards
         )
-        for name, balance in image.balances.items()
+        for name, balance in snapshot.balances.items()
     }
-    return Image(
-        image.entity_id,
-        image.resource,
+    return BucketSnapshot(
+        snapshot.entity_id,
+        snapshot.resource,
         rf=now,
-        cv=image.cv,
-        inc=image.inc,
+        cv=snapshot.cv,
+        inc=snapshot.inc,
         balances=balances,
-        resting=image.resting,
-        ev=image.ev,
-        ring=image.ring,
-        gauge=image.gauge_burst,
-        gauge_burst=image.gauge_burst,
-        shard=image.shard,
-        shards=image.shards,
-        rv=image.rv,
-        ended=image.ended,
-        eh=image.eh,
+        retired=snapshot.retired,
+        ev=snapshot.ev,
+        recent_writers=snapshot.recent_writers,
+        load_level=snapshot.load_burst,
+        load_burst=snapshot.load_burst,
+        shard=snapshot.shard,
+        shards=snapshot.shards,
+        rv=snapshot.rv,
+        ended=snapshot.ended,
+        eh=snapshot.eh,
     )
 
 
 def after_taking(
-    image: Image, terms: Terms, deltas: Mapping[str, int], now: int, nonce: str, *, grants: int = 1
-) -> Image:
+    snapshot: BucketSnapshot, terms: Terms, deltas: Mapping[str, int], now: int, write_id: str, *, grants: int = 1
+) -> BucketSnapshot:
     """What a transaction left of the bucket, which it does not tell itself.
 
     Limits that were taken away are told to rest, also if they have ended: the next write to the bucket learns that.
     """
-    rebased = image.cv != terms.cv
-    rf = max(now, image.rf) if rebased else image.rf
-    kept = {balance.name: balance for balance in adopted(image, terms, now)}
-    resting = {
+    rebased = snapshot.cv != terms.cv
+    rf = max(now, snapshot.rf) if rebased else snapshot.rf
+    kept = {balance.name: balance for balance in adopted(snapshot, terms, now)}
+    retired = {
         name: rebase(balance, balance.limit, rf) if rebased else balance
-        for name, balance in image.balances.items()
+        for name, balance in snapshot.balances.items()
         if name not in kept
     }
     balances = {}
-    for name, balance in (kept | resting).items():
+    for name, balance in (kept | retired).items():
         taken = deltas.get(name, 0)
         balances[name] = Balance(
             balance.limit,
             rf,
             tk=force_consume(balance, taken, now) if taken else balance.tk,
             tc=balance.tc + taken,
-            shard=image.shard,
-            shards=image.shards,
+            shard=snapshot.shard,
+            shards=snapshot.shards,
         )
-    return Image(
-        image.entity_id,
-        image.resource,
+    return BucketSnapshot(
+        snapshot.entity_id,
+        snapshot.resource,
         rf=rf,
         cv=terms.cv,
-        inc=image.inc,
+        inc=snapshot.inc,
         balances=balances,
-        resting=frozenset(resting),
-        ev=image.ev + grants,
-        ring=(nonce, *image.ring[:-1]),
-        gauge=image.gauge + accrued_in_a_second(image.gauge_burst, image.rf, rf),
-        gauge_burst=image.gauge_burst,
-        shard=image.shard,
-        shards=image.shards,
-        rv=nonce if rebased else image.rv,
-        ended=image.ended,
-        eh=image.eh,
+        retired=frozenset(retired),
+        ev=snapshot.ev + grants,
+        recent_writers=(write_id, *snapshot.recent_writers[:-1]),
+        load_level=snapshot.load_level + accrued_in_a_second(snapshot.load_burst, snapshot.rf, rf),
+        load_burst=snapshot.load_burst,
+        shard=snapshot.shard,
+        shards=snapshot.shards,
+        rv=write_id if rebased else snapshot.rv,
+        ended=snapshot.ended,
+        eh=snapshot.eh,
     )
 
 
-def after_settling(image: Image, deltas: Mapping[str, int], now: int, nonce: str, *, grants: int) -> Image:
+def after_settling(
+    snapshot: BucketSnapshot, deltas: Mapping[str, int], now: int, write_id: str, *, grants: int
+) -> BucketSnapshot:
     """Likewise, of a transaction that settled by the terms the bucket has."""
-    limits = tuple(balance.limit for name, balance in image.balances.items() if name not in image.resting)
-    terms = Terms(Leg(image.entity_id, image.resource, limits, "call"), image.cv)
-    return after_taking(image, terms, deltas, now, nonce, grants=grants)
+    limits = tuple(balance.limit for name, balance in snapshot.balances.items() if name not in snapshot.retired)
+    terms = Terms(Leg(snapshot.entity_id, snapshot.resource, limits, "call"), snapshot.cv)
+    return after_taking(snapshot, terms, deltas, now, write_id, grants=grants)
 
 
 def needed_of(terms: Terms, wanted: Mapping[str, int], reserved: Mapping[str, int]) -> dict[str, int]:

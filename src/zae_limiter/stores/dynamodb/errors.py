@@ -12,7 +12,7 @@ from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, NoAnswer, Refused
 
 if TYPE_CHECKING:
-    from zae_limiter.stores.dynamodb.table_client import Asking
+    from zae_limiter.stores.dynamodb.table_client import TableClient
 
 
 Arguments = ParamSpec("Arguments")
@@ -58,7 +58,7 @@ def verb(
     return plan
 
 
-def asking_of(store: Any) -> Asking | None:
+def table_client_of(store: Any) -> TableClient | None:
     """What plans on the table of a store ask with; ``None`` if the store is no DynamoDB table."""
-    asking: Asking | None = getattr(store, "asking", None)
-    return asking
+    client: TableClient | None = getattr(store, "client", None)
+    return client

@@ -14,7 +14,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, TypeAlias
 
 from zae_limiter.stores.dynamodb.attribute_values import encode
-from zae_limiter.stores.dynamodb.items import RING
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS
 from zae_limiter.stores.dynamodb.schema import Key
 
 Value: TypeAlias = int | str | bool
@@ -152,18 +152,18 @@ class Update:
     def demand_absent(self, attribute: str) -> None:
         self._steps.append(("ABSENT", attribute))
 
-    def push_mark(self, nonce: str, anchor: str | None) -> None:
+    def push_write_id(self, write_id: str, anchor: str | None) -> None:
         """Put a mark into the ring, unless it is there. With ``anchor``: only while that mark is still there."""
         self._steps.append(("PUSH", ""))
-        self._values.append(nonce)
+        self._values.append(write_id)
         if anchor is not None:
             self._steps.append(("ANCHOR", ""))
             self._values.append(anchor)
 
-    def demand_unmarked(self, nonce: str) -> None:
+    def demand_not_written(self, write_id: str) -> None:
         """Another mark must not be in the ring."""
         self._steps.append(("UNMARKED", ""))
-        self._values.append(nonce)
+        self._values.append(write_id)
 
     def params(self, table: str, key: Key) -> UpdateParams:
         """What UpdateItem, or an Update within a transaction, is given."""
@@ -202,15 +202,15 @@ def _shape_of(steps: tuple[tuple[str, str], ...]) -> Shape:
         elif what == "ABSENT":
             conditions.append(f"attribute_not_exists({name(attribute)})")
         elif what == "PUSH":
-            places, mark = [name(place) for place in RING], value()
+            places, mark = [name(place) for place in RECENT_WRITERS], value()
             clauses["SET"] += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
             clauses["SET"].append(f"{places[0]} = {mark}")
             conditions += [f"{place} <> {mark}" for place in places]
         elif what == "UNMARKED":
-            places, mark = [name(place) for place in RING], value()
+            places, mark = [name(place) for place in RECENT_WRITERS], value()
             conditions += [f"{place} <> {mark}" for place in places]
         elif what == "ANCHOR":
-            places, mark = [name(place) for place in RING], value()
+            places, mark = [name(place) for place in RECENT_WRITERS], value()
             conditions.append(f"({' OR '.join(f'{place} = {mark}' for place in places)})")
         else:
             conditions.append(f"{name(attribute)} {what} {value()}")

@@ -21,14 +21,14 @@ logger = logging.getLogger("zae_limiter")
 
 Decoded = TypeVar("Decoded")
 
-_GAUGE_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
+_LOAD_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
 
 NOTHING_ENDED: Mapping[str, int] = {}
 
-RING = ("w0", "w1", "w2", "w3")
+RECENT_WRITERS = ("w0", "w1", "w2", "w3")
 """The marks of the last writers, newest first."""
 
-LONGEST_MARK = 64
+LONGEST_WRITE_ID = 64
 LONGEST_VERSION = 8_192
 LONGEST_VALUE = len(str(-MOST_STORED)) - 1
 """So many characters a number or a mark that changes with every write has at most."""
@@ -65,10 +65,10 @@ def terms_of(limit: Limit) -> dict[str, int]:
     }
 
 
-class Image:
+class BucketSnapshot:
     """A bucket (or one shard of it) as a client last saw it.
 
-    ``balances`` has every limit it holds. ``resting`` names those that were taken away: they keep their tokens
+    ``balances`` has every limit it holds. ``retired`` names those that were taken away: they keep their tokens
     and counters but refuse nobody. In the item, a resting limit is one without ``cp``. ``rv`` is the mark of the last
     write that changed which limits rest. ``ended`` has the counters of limits that rest no longer, up to the end of
     the hour that begins at ``eh``; in the item they begin with ``e_``.
@@ -81,14 +81,14 @@ class Image:
         "ended",
         "entity_id",
         "ev",
-        "gauge",
-        "gauge_burst",
         "inc",
         "kilobytes",
+        "load_burst",
+        "load_level",
+        "recent_writers",
         "resource",
-        "resting",
+        "retired",
         "rf",
-        "ring",
         "rv",
         "shard",
         "shards",
@@ -103,11 +103,11 @@ class Image:
         cv: str,
         inc: str,
         balances: Mapping[str, Balance],
-        resting: frozenset[str] = frozenset(),
+        retired: frozenset[str] = frozenset(),
         ev: int = 0,
-        ring: tuple[str, ...] = (),
-        gauge: int = 0,
-        gauge_burst: int = 0,
+        recent_writers: tuple[str, ...] = (),
+        load_level: int = 0,
+        load_burst: int = 0,
         shard: int = 0,
         shards: int = 1,
         rv: str = "",
@@ -120,11 +120,11 @@ class Image:
         self.cv = cv
         self.inc = inc
         self.balances = balances
-        self.resting = resting
+        self.retired = retired
         self.ev = ev
-        self.ring = ring
-        self.gauge = gauge
-        self.gauge_burst = gauge_burst
+        self.recent_writers = recent_writers
+        self.load_level = load_level
+        self.load_burst = load_burst
         self.shard = shard
         self.shards = shards
         self.rv = rv
@@ -134,19 +134,24 @@ class Image:
         about = 420 + 4 * (len(entity_id) + len(resource)) + 78 * (len(balances) + 1) + 6 * names
         self.kilobytes = 1 + about // 1024  # that a write of the item begins, about
 
-    def with_numbers(self, balances: Mapping[str, Balance], *, ev: int, ring: tuple[str, ...], gauge: int) -> Image:
+    def with_numbers(
+        self, balances: Mapping[str, Balance], *, ev: int, recent_writers: tuple[str, ...], load_level: int
+    ) -> BucketSnapshot:
         """The same bucket, as obedient as before, with other numbers."""
-        same: Image = Image.__new__(Image)
+        same: BucketSnapshot = BucketSnapshot.__new__(BucketSnapshot)
         same.entity_id, same.resource, same.inc = self.entity_id, self.resource, self.inc
         same.rf, same.cv, same.shard, same.shards = self.rf, self.cv, self.shard, self.shards
-        same.resting, same.gauge_burst, same.kilobytes = self.resting, self.gauge_burst, self.kilobytes
+        same.retired, same.load_burst, same.kilobytes = self.retired, self.load_burst, self.kilobytes
         same.rv, same.ended, same.eh = self.rv, self.ended, self.eh
-        same.balances, same.ev, same.ring, same.gauge = balances, ev, ring, gauge
+        same.balances, same.ev, same.recent_writers, same.load_level = balances, ev, recent_writers, load_level
         return same
 
     def __repr__(self) -> str:
         tokens = {name: balance.tk for name, balance in self.balances.items()}
-        return f"Image({self.entity_id}/{self.resource} rf={self.rf} cv={self.cv} tk={tokens} ring={self.ring})"
+        return (
+            f"BucketSnapshot({self.entity_id}/{self.resource} rf={self.rf} cv={self.cv} tk={tokens} "
+            f"recent_writers={self.recent_writers})"
+        )
 
 
 class BrokenItem(ValueError):
@@ -189,38 +194,38 @@ def unless_broken(decode: Callable[[Item], Decoded], item: Item) -> Decoded | No
         return None
 
 
-def image_of(item: Item, before: Image | None = None) -> Image:
+def snapshot_of(item: Item, before: BucketSnapshot | None = None) -> BucketSnapshot:
     """A bucket from its item. Raises :class:`BrokenItem` for anything that is none.
 
     ``before`` is how the same bucket was last seen: as long as it obeys the same terms since the same moment, only its
     numbers are read. (Not if a limit rests: within a millisecond one may come back and rest again, under other terms.)
     """
     try:
-        return (before is not None and _image_after(before, item)) or _image_of(item)
+        return (before is not None and _snapshot_after(before, item)) or _snapshot_of(item)
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise broken(item, "a bucket", error) from error
 
 
-def image_in(reply: Reply, before: Image | None = None) -> Image:
-    """The bucket that the reply to a write brings. ``before``, and what is raised: see :func:`image_of`."""
+def snapshot_in(reply: Reply, before: BucketSnapshot | None = None) -> BucketSnapshot:
+    """The bucket that the reply to a write brings. ``before``, and what is raised: see :func:`snapshot_of`."""
     if before is not None and isinstance(reply, UnreadReply):
-        image = _image_in_text(before, reply.text)
-        if image is not None:
-            return image
+        snapshot = _snapshot_in_text(before, reply.text)
+        if snapshot is not None:
+            return snapshot
     try:
         item = reply["Attributes"]
     except ValueError as error:
         raise BrokenItem(f"the reply to a write cannot be read ({error!r})") from error
-    return image_of(item, before)
+    return snapshot_of(item, before)
 
 
-def _image_in_text(before: Image, text: str) -> Image | None:
-    """The same as :func:`_image_after` from JSON as DynamoDB writes it, and nothing if it is not quite so.
+def _snapshot_in_text(before: BucketSnapshot, text: str) -> BucketSnapshot | None:
+    """The same as :func:`_snapshot_after` from JSON as DynamoDB writes it, and nothing if it is not quite so.
 
     Where nothing is escaped no text contains a quote, so what looks like an attribute is one.
     """
     if (
-        before.resting
+        before.retired
         or text.count('_tk":') != len(before.balances) + 1
         or f'"rf":{{"N":"{before.rf}"}}' not in text
         or f'"cv":{{"S":"{before.cv}"}}' not in text
@@ -231,35 +236,35 @@ def _image_in_text(before: Image, text: str) -> Image | None:
     ):
         return None
     found = []
-    for mark in _marks_of(tuple(before.balances)):
+    for mark in _places_of(tuple(before.balances)):
         begin = text.find(mark) + len(mark)
         end = text.find('"', begin)
         if begin < len(mark) or end < 0 or end - begin > LONGEST_VALUE:
             return None
         found.append(text[begin:end])
     try:
-        w0, w1, w2, w3, ev, gauge, *numbers = found
+        w0, w1, w2, w3, ev, load_level, *numbers = found
         tokens = iter(map(int, numbers))
         return before.with_numbers(
             {name: balance.with_tokens(next(tokens), next(tokens)) for name, balance in before.balances.items()},
             ev=int(ev),
-            ring=(w0, w1, w2, w3),
-            gauge=int(gauge),
+            recent_writers=(w0, w1, w2, w3),
+            load_level=int(load_level),
         )
     except ValueError:
         return None
 
 
 @lru_cache(1024)
-def _marks_of(names: tuple[str, ...]) -> tuple[str, ...]:
+def _places_of(names: tuple[str, ...]) -> tuple[str, ...]:
     """What stands before each number that changes in a bucket with these limits, and before each mark of a writer."""
-    numbers = ["ev", _GAUGE_TK, *(f"b_{name}_{field}" for name in names for field in ("tk", "tc"))]
-    return (*(f'"{place}":{{"S":"' for place in RING), *(f'"{number}":{{"N":"' for number in numbers))
+    numbers = ["ev", _LOAD_TK, *(f"b_{name}_{field}" for name in names for field in ("tk", "tc"))]
+    return (*(f'"{place}":{{"S":"' for place in RECENT_WRITERS), *(f'"{number}":{{"N":"' for number in numbers))
 
 
-def _image_after(before: Image, item: Item) -> Image | None:
+def _snapshot_after(before: BucketSnapshot, item: Item) -> BucketSnapshot | None:
     if (
-        before.resting
+        before.retired
         or sum([attribute[-3:] == "_tk" for attribute in item]) != len(before.balances) + 1
         or item["cv"]["S"] != before.cv
         or item["inc"]["S"] != before.inc
@@ -274,8 +279,8 @@ def _image_after(before: Image, item: Item) -> Image | None:
             for name, balance in before.balances.items()
         },
         ev=_int_in(item["ev"]),
-        ring=_ring_of(item),
-        gauge=_int_in(item[_GAUGE_TK]),
+        recent_writers=_recent_writers_of(item),
+        load_level=_int_in(item[_LOAD_TK]),
     )
 
 
@@ -287,7 +292,7 @@ def _int_in(attribute: Item) -> int:
     return int(digits)
 
 
-def _image_of(item: Item) -> Image:
+def _snapshot_of(item: Item) -> BucketSnapshot:
     fields: dict[str, dict[str, int]] = {}
     ended: dict[str, int] = {}
     for attribute, value in item.items():
@@ -308,32 +313,32 @@ def _image_of(item: Item) -> Image:
         raise ValueError("it has the key of another bucket")
     if MOST_SHARDS % shards or not 0 <= shard < shards:
         raise ValueError(f"it cannot be shard {shard} of {shards}")
-    if len(inc) > LONGEST_MARK or len(rv) > LONGEST_MARK or len(cv) > LONGEST_VERSION:
+    if len(inc) > LONGEST_WRITE_ID or len(rv) > LONGEST_WRITE_ID or len(cv) > LONGEST_VERSION:
         raise ValueError("its life or its version has no such length")
     if len(ended) > MAX_ENDED:
         raise ValueError(f"it counts {len(ended)} limits that have ended")
-    gauge = fields.pop(RESERVED_LIMIT_NAME, {})
-    if gauge.get("bx", 0) < 0:
+    load_level = fields.pop(RESERVED_LIMIT_NAME, {})
+    if load_level.get("bx", 0) < 0:
         raise ValueError("its gauge has no ceiling")
     balances: dict[str, Balance] = {}
-    resting = []
+    retired = []
     for name, terms in fields.items():
         if "cp" not in terms:
-            resting.append(name)
+            retired.append(name)
         limit = limit_of(name, terms.get("cp", terms["bx"]), terms["bx"], terms["ra"], terms["rp"])
         balances[name] = Balance(limit, rf, tk=terms["tk"], tc=terms["tc"], shard=shard, shards=shards)
-    return Image(
+    return BucketSnapshot(
         entity_id,
         resource,
         rf=rf,
         cv=cv,
         inc=inc,
         balances=balances,
-        resting=frozenset(resting),
+        retired=frozenset(retired),
         ev=number_in(item["ev"]),
-        ring=_ring_of(item),
-        gauge=gauge.get("tk", 0),
-        gauge_burst=gauge.get("bx", 0),
+        recent_writers=_recent_writers_of(item),
+        load_level=load_level.get("tk", 0),
+        load_burst=load_level.get("bx", 0),
         shard=shard,
         shards=shards,
         rv=rv,
@@ -342,12 +347,12 @@ def _image_of(item: Item) -> Image:
     )
 
 
-def _ring_of(item: Item) -> tuple[str, ...]:
-    ring = tuple([item[place]["S"] for place in RING if place in item])
-    for mark in ring:
-        if len(mark) > LONGEST_MARK:
+def _recent_writers_of(item: Item) -> tuple[str, ...]:
+    recent_writers = tuple([item[place]["S"] for place in RECENT_WRITERS if place in item])
+    for mark in recent_writers:
+        if len(mark) > LONGEST_WRITE_ID:
             raise ValueError("no writer has such a mark")
-    return ring
+    return recent_writers
 
 
 # The registry

@@ -26,11 +26,11 @@ from typing import Any
 from zae_limiter.exceptions import NamespaceNotFoundError, VersionError
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.attribute_values import number_in
-from zae_limiter.stores.dynamodb.bucket_cache import Images
+from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
 from zae_limiter.stores.dynamodb.items import ns_in
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Item
 from zae_limiter.stores.dynamodb.schema import SK_VERSION, Key, namespace_key, version_key
-from zae_limiter.stores.dynamodb.table_client import Asking, Window
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 from zae_limiter.version import __version__
 
 LAYOUT = 3
@@ -104,11 +104,11 @@ def check_layout(table: str, record: Item | None) -> None:
 class Namespace:
     """A namespace as one client knows it: its id, and what is remembered of its buckets."""
 
-    def __init__(self, asking: Asking, namespace: str, *, corrected: bool) -> None:
-        self.asking = asking
-        self.marks = asking.marks
+    def __init__(self, client: TableClient, namespace: str, *, corrected: bool) -> None:
+        self.client = client
+        self.write_ids = client.write_ids
         self.name = namespace
-        self.images = Images(corrected=corrected)
+        self.cache = BucketCache(corrected=corrected)
         self._ns: str | None = None
         self._layout_fits = False
         self._when_forgotten: list[Callable[[], None]] = []
@@ -122,42 +122,42 @@ class Namespace:
         """The id of the namespace, if it was read."""
         return self._ns
 
-    def ns(self, until: Window | None = None) -> Plan[str]:
+    def ns(self, deadline: Deadline | None = None) -> Plan[str]:
         """The id of the namespace; read once."""
         if self._ns is not None:
             return self._ns
-        return (yield from self.checked_ns(until))
+        return (yield from self.checked_ns(deadline))
 
-    def checked_ns(self, until: Window | None = None) -> Plan[str]:
+    def checked_ns(self, deadline: Deadline | None = None) -> Plan[str]:
         """The id of the namespace, surely not deleted as of now.
 
         The first time the table's version is read along with it, and data of another layout refused.
         """
-        window = until or (yield from self.asking.window())
+        deadline = deadline or (yield from self.client.new_deadline())
         registered = namespace_key(self.name)
         if self._layout_fits:
-            return self.live_ns((yield from self.asking.get(registered, window)))
-        items = yield from self.asking.get_all([registered, version_key()], window)
-        check_layout(self.asking.table, items.get(version_key()))
+            return self.live_ns((yield from self.client.get(registered, deadline)))
+        items = yield from self.client.get_all([registered, version_key()], deadline)
+        check_layout(self.client.table, items.get(version_key()))
         self._layout_fits = True
         return self.live_ns(items.get(registered))
 
-    def checked_time(self, now: int, until: Window) -> Plan[tuple[int, Window]]:
-        """Bucket time for what was asked at ``now``, and the window, by a clock that a reply has confirmed.
+    def checked_time(self, now: int, deadline: Deadline) -> Plan[tuple[int, Deadline]]:
+        """Bucket time for what was asked at ``now``, and the until, by a clock that a reply has confirmed.
 
         Whoever asks has just read something. Most of the time the clock was confirmed before that; if not, time is
         taken now. If even that reply said nothing new, because the clock was set since, one more is asked for.
         """
-        if not until.checked:
+        if not deadline.checked:
             time = yield from READ_MACHINE_TIME
             if not time.checked:
-                yield from self.checked_ns(until)
+                yield from self.checked_ns(deadline)
                 time = yield from READ_MACHINE_TIME
-            until = until._replace(epoch_s=time.epoch_s, clock_error_ms=time.clock_error_ms, checked=True)
-            if self.images.uses_machine_clock:
+            deadline = deadline._replace(epoch_s=time.epoch_s, clock_error_ms=time.clock_error_ms, checked=True)
+            if self.cache.uses_machine_clock:
                 now = yield from READ_CLOCK
-        self.images.correct_by(until.clock_error_ms)
-        return self.images.corrected(now), until
+        self.cache.correct_by(deadline.clock_error_ms)
+        return self.cache.corrected(now), deadline
 
     def live_ns(self, item: Item | None) -> str:
         """The id in a namespace's record, unless there is none or it is deleted."""
@@ -173,6 +173,6 @@ class Namespace:
     def forget_everything(self) -> None:
         """Nothing that was read holds any more."""
         self._ns = None
-        self.images.forget_all()
+        self.cache.forget_all()
         for forget in self._when_forgotten:
             forget()

@@ -37,10 +37,10 @@ from zae_limiter.stores.dynamodb.requests import (
     Reply,
     Together,
 )
-from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, Asking
+from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, TableClient
 from zae_limiter.stores.dynamodb.transport.choosing import How, Transports, transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
 SILENCES_TO_OPEN: Final = 5
@@ -279,7 +279,7 @@ class AnsweringTable:
         transport: Transport | None = None,
         async_transport: AsyncTransport | None = None,
         how: How = "own",
-        marks: Marks | None = None,
+        write_ids: WriteIds | None = None,
         ttl_margin_s: int = TTL_MARGIN_S,
         wcu: int = PARTITION_WCU,
     ) -> None:
@@ -287,8 +287,12 @@ class AnsweringTable:
 
         ``wcu``: how many writes a second one shard of a bucket takes before it is divided.
         """
-        self.asking = Asking(
-            table, deadline_ms=round(deadline * 1000), marks=marks or Marks(), ttl_margin_s=ttl_margin_s, wcu=wcu
+        self.client = TableClient(
+            table,
+            deadline_ms=round(deadline * 1000),
+            write_ids=write_ids or WriteIds(),
+            ttl_margin_s=ttl_margin_s,
+            wcu=wcu,
         )
         self._clock = CheckedClock()
         self._calls = Calls(

@@ -13,21 +13,21 @@ from functools import lru_cache
 
 from zae_limiter.bucket import accrued_in_a_second
 from zae_limiter.stores.dynamodb.expressions import Shape, Update, Value
-from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.write_forms import expires_at
-from zae_limiter.stores.dynamodb.write_load import GAUGE_TK, righted
+from zae_limiter.stores.dynamodb.write_load import LOAD_TK, reset_level
 
 UNTOUCHED, BELOW, AT_CEILING = range(3)
 """What becomes of a limit: only looked at for debt, or drawn from by one of the two forms."""
 
 
 def plain_draw(
-    image: Image,
+    snapshot: BucketSnapshot,
     taken: Mapping[str, int],
     needed: Mapping[str, int],
     *,
     now: int,
-    nonce: str,
+    write_id: str,
     guesses: Mapping[str, int],
     load: int,
     age_ms: int | None,
@@ -35,12 +35,12 @@ def plain_draw(
     ttl_margin_s: int,
 ) -> tuple[Shape, list[Value]]:
     """One grant that takes ``taken``, if every limit holds what is ``needed``: its shape, and the values for it."""
-    rf = image.rf
+    rf = snapshot.rf
     late = max(rf - now, 0)
     now += late
-    values: list[Value] = [rf, image.cv, 1, nonce]
+    values: list[Value] = [rf, snapshot.cv, 1, write_id]
     forms = longest = 0
-    for name, balance in image.balances.items():
+    for name, balance in snapshot.balances.items():
         accrued, burst, delta = balance.since_rf(now), balance.bx, taken.get(name, 0)
         ceiling, floor = burst - accrued, needed.get(name, 0) - accrued
         if not delta:
@@ -57,13 +57,13 @@ def plain_draw(
         if to_fill > longest:
             longest = to_fill
         forms = forms * 3 + form
-    level = None if age_ms is None else righted(image, now, age_ms)
+    level = None if age_ms is None else reset_level(snapshot, now, age_ms)
     if level is None:
         values.append(-load)
     else:
-        values.append(level - accrued_in_a_second(image.gauge_burst, rf, now) - load)
+        values.append(level - accrued_in_a_second(snapshot.load_burst, rf, now) - load)
     values += (1, expires_at(epoch_s, longest + late, ttl_margin_s))
-    return _shape_of(tuple(image.balances), forms, level is None), values
+    return _shape_of(tuple(snapshot.balances), forms, level is None), values
 
 
 @lru_cache(2048)
@@ -71,7 +71,7 @@ def _shape_of(names: tuple[str, ...], forms: int, gauge_moves: bool) -> Shape:
     steps = Update()
     for attribute in ("rf", "cv", "shard_count"):
         steps.demand(attribute, "=", "")
-    steps.push_mark("", None)
+    steps.push_write_id("", None)
     for place, name in enumerate(names):
         tk, form = f"b_{name}_tk", forms // 3 ** (len(names) - 1 - place) % 3
         if form == AT_CEILING:
@@ -85,9 +85,9 @@ def _shape_of(names: tuple[str, ...], forms: int, gauge_moves: bool) -> Shape:
         if form != UNTOUCHED:
             steps.add(f"b_{name}_tc", 1)
     if gauge_moves:
-        steps.add(GAUGE_TK, 1)
+        steps.add(LOAD_TK, 1)
     else:
-        steps.set(GAUGE_TK, 0)
+        steps.set(LOAD_TK, 0)
     steps.add("ev", 1)
     steps.set("ttl", 0)
     return steps.shape()

@@ -30,11 +30,11 @@ from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.items import RING, Image, image_of
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
-from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, demand_same_resting
-from zae_limiter.stores.dynamodb.write_load import GAUGE_TK, WRITE, gauge_attributes
+from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, demand_same_retired
+from zae_limiter.stores.dynamodb.write_load import LOAD_TK, WRITE, load_attributes
 from zae_limiter.stores.protocol import Leg
 
 _CARRIED = ("cv", "rv", "cascade", "parent_id", "entity_id", "resource")
@@ -59,32 +59,32 @@ def full_by_in(item: Item) -> int | None:
         return None
 
 
-def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key, dict[str, Any]]:
+def divided(item: Item, *, now: int, write_id: str, inc: str) -> tuple[Update, Key, dict[str, Any]]:
     """The write that halves the shard of ``item``, and the new shard: where it is, and what it is."""
-    image = image_of(item)
-    now = max(now, image.rf)
-    shard, shards = image.shard, image.shards
+    snapshot = snapshot_of(item)
+    now = max(now, snapshot.rf)
+    shard, shards = snapshot.shard, snapshot.shards
     ns = ns_of(Key(item["PK"]["S"], item["SK"]["S"]))
-    key = bucket_key(ns, image.entity_id, image.resource, shard + shards)
+    key = bucket_key(ns, snapshot.entity_id, snapshot.resource, shard + shards)
     write = Update()
-    write.demand("rf", "=", image.rf)
-    write.demand("cv", "=", image.cv)
+    write.demand("rf", "=", snapshot.rf)
+    write.demand("cv", "=", snapshot.cv)
     write.demand("shard_count", "=", shards)
-    demand_same_resting(write, image)
-    write.push_mark(nonce, None)
+    demand_same_retired(write, snapshot)
+    write.push_write_id(write_id, None)
     new: dict[str, Any] = {
         "rf": now,
         "inc": inc,
         "ev": 0,
         "shard_count": 2 * shards,
-        **dict.fromkeys(RING, "-"),
-        "w0": nonce,
-        **gsi2_bucket(ns, image.entity_id, image.resource, shard + shards),
-        **gsi3_bucket(ns, image.entity_id, image.resource, shard + shards),
+        **dict.fromkeys(RECENT_WRITERS, "-"),
+        "w0": write_id,
+        **gsi2_bucket(ns, snapshot.entity_id, snapshot.resource, shard + shards),
+        **gsi3_bucket(ns, snapshot.entity_id, snapshot.resource, shard + shards),
         **gsi4(ns, key.pk, "BUCKET"),
-        **gauge_attributes(image.gauge_burst),
+        **load_attributes(snapshot.load_burst),
     }
-    for name, balance in image.balances.items():
+    for name, balance in snapshot.balances.items():
         tk = f"b_{name}_tk"
         a, burst = balance.since_rf(now), balance.limit.burst * MILLI
         if balance.tk > balance.bx - a:
@@ -103,7 +103,7 @@ def divided(item: Item, *, now: int, nonce: str, inc: str) -> tuple[Update, Key,
         new[f"b_{name}_tc"] = 0
     write.set("rf", now)
     write.set("shard_count", 2 * shards)
-    write.set(GAUGE_TK, image.gauge_burst - WRITE)
+    write.set(LOAD_TK, snapshot.load_burst - WRITE)
     write.remove("ttl")
     full_by = full_by_in(item)
     if full_by is not None:
@@ -153,23 +153,23 @@ class Placed(NamedTuple):
     in_debt: frozenset[str]
 
 
-def fits(image: Image, deltas: Mapping[str, int], now: int) -> bool:
+def fits(snapshot: BucketSnapshot, deltas: Mapping[str, int], now: int) -> bool:
     """Whether a shard can bear it alone: it holds what is taken, and has room for what comes back and no debt."""
     for name, delta in deltas.items():
-        balance = image.balances.get(name)
+        balance = snapshot.balances.get(name)
         if balance is not None:
-            level = balance.level(max(now, image.rf))
+            level = balance.level(max(now, snapshot.rf))
             if level < max(delta, 0) or (delta < 0 and balance.bx - level < -delta):
                 return False
     return True
 
 
-def placed(home: Key, deltas: Mapping[str, int], family: Mapping[Key, Image], now: int) -> Placed:
+def placed(home: Key, deltas: Mapping[str, int], family: Mapping[Key, BucketSnapshot], now: int) -> Placed:
     """What each shard bears of what is owed at ``home``."""
     in_debt = set()
     parts: dict[Key, dict[str, int]] = {home: {}}
     for name, delta in deltas.items():
-        held = {key: image.balances[name] for key, image in family.items() if name in image.balances}
+        held = {key: snapshot.balances[name] for key, snapshot in family.items() if name in snapshot.balances}
         levels = {key: balance.level(max(now, family[key].rf)) for key, balance in held.items()}
         if home not in levels:
             parts[home][name] = delta  # its shard has no such limit, and will not count it
@@ -242,10 +242,10 @@ def _by_refill(debt: int, held: Mapping[Key, Balance]) -> dict[Key, int]:
     return owed
 
 
-def over_shards(family: Sequence[Image | None], terms: Terms, now: int) -> tuple[Balance, ...]:
+def over_shards(family: Sequence[BucketSnapshot | None], terms: Terms, now: int) -> tuple[Balance, ...]:
     """Every limit of ``terms`` over several shards."""
 
     def parts_of(place: int) -> list[Balance]:
-        return [adopted(image, terms, now)[place] for image in family]
+        return [adopted(snapshot, terms, now)[place] for snapshot in family]
 
     return tuple(Divided(limit, partial(parts_of, place)) for place, limit in enumerate(terms.leg.limits))

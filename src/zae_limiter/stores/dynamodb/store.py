@@ -9,20 +9,20 @@ from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.acquire import Draws
-from zae_limiter.stores.dynamodb.operations.acquire_legs import Acquiring
+from zae_limiter.stores.dynamodb.operations.acquire_legs import Acquirer
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
 from zae_limiter.stores.dynamodb.operations.entities import Entities
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
-from zae_limiter.stores.dynamodb.operations.settle import Bookings, Settlements
-from zae_limiter.stores.dynamodb.operations.status import Looks
+from zae_limiter.stores.dynamodb.operations.settle import Settlements, SettlementWriter
+from zae_limiter.stores.dynamodb.operations.status import StatusReader
 from zae_limiter.stores.dynamodb.operations.usage import UsageProofs, UsageWindows
 from zae_limiter.stores.dynamodb.performer import LOCAL_SETTINGS, AnsweringTable
-from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, Asking
+from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, TableClient
 from zae_limiter.stores.dynamodb.transport.choosing import How
 from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 from zae_limiter.stores.protocol import Shortcut
 
@@ -33,22 +33,28 @@ class DynamoSpace:
     shortcuts: Mapping[tuple[str, str], Shortcut] = {}  # none: there is always a call to wait for
 
     def __init__(
-        self, asking: Asking, namespace: str, *, corrected: bool = False, config_ttl_ms: int, coalesce: bool = True
+        self,
+        client: TableClient,
+        namespace: str,
+        *,
+        corrected: bool = False,
+        config_ttl_ms: int,
+        coalesce: bool = True,
     ) -> None:
         """``corrected``: bucket time follows other clocks. ``coalesce``: see :class:`BatchingWriter`."""
-        self.asking = asking
-        self.namespace = Namespace(asking, namespace, corrected=corrected)
-        self.images = self.namespace.images
+        self.client = client
+        self.namespace = Namespace(client, namespace, corrected=corrected)
+        self.cache = self.namespace.cache
         self.resolver = ConfigResolver(self.namespace, config_ttl_ms)
         self.writer = BucketWriter(self.namespace)
         self.batching = BatchingWriter(self.writer, coalesce=coalesce)
         self.propagation = Propagation(self.namespace, self.resolver, self.writer)
-        self.bookings = Bookings(self.namespace, self.resolver, self.writer, self.batching, self.propagation)
-        self.acquiring = Acquiring(
-            self.namespace, self.resolver, self.writer, self.batching, self.propagation, self.bookings
+        self.writes = SettlementWriter(self.namespace, self.resolver, self.writer, self.batching, self.propagation)
+        self.acquiring = Acquirer(
+            self.namespace, self.resolver, self.writer, self.batching, self.propagation, self.writes
         )
-        looks = Looks(self.namespace, self.resolver, self.writer)
-        settlements = Settlements(self.namespace, self.bookings, looks, self.propagation)
+        looks = StatusReader(self.namespace, self.resolver, self.writer)
+        settlements = Settlements(self.namespace, self.writes, looks, self.propagation)
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
 
@@ -99,7 +105,7 @@ class DynamoStore(AnsweringTable):
         transport: Transport | None = None,
         async_transport: AsyncTransport | None = None,
         how: How = "own",
-        marks: Marks | None = None,
+        write_ids: WriteIds | None = None,
         ttl_margin_s: int = TTL_MARGIN_S,
         coalesce: bool = True,
         wcu: int = PARTITION_WCU,
@@ -112,7 +118,7 @@ class DynamoStore(AnsweringTable):
             transport=transport,
             async_transport=async_transport,
             how=how,
-            marks=marks,
+            write_ids=write_ids,
             ttl_margin_s=ttl_margin_s,
             wcu=wcu,
         )
@@ -121,8 +127,8 @@ class DynamoStore(AnsweringTable):
         self._config_ttl_ms = round(config_cache_ttl * 1000)
         self._spaces: dict[tuple[str, bool], DynamoSpace] = {}
 
-        namespaces = Namespaces(self.asking)
-        whole = Table(self.asking, namespaces)
+        namespaces = Namespaces(self.client)
+        whole = Table(self.client, namespaces)
         self.create = whole.create
         self.destroy = whole.destroy
         self.ping = whole.ping
@@ -134,14 +140,14 @@ class DynamoStore(AnsweringTable):
         self.purge_namespace = namespaces.purge_namespace
 
     def __repr__(self) -> str:
-        return f"DynamoStore({self.asking.table!r})"
+        return f"DynamoStore({self.client.table!r})"
 
     def space(self, namespace: str, *, corrected: bool = False) -> DynamoSpace:
         place = (namespace, corrected)
         space = self._spaces.get(place)
         if space is None:
             space = DynamoSpace(
-                self.asking,
+                self.client,
                 namespace,
                 corrected=corrected,
                 config_ttl_ms=self._config_ttl_ms,

@@ -32,7 +32,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Reply,
 )
 from zae_limiter.stores.dynamodb.schema import Key, is_filed_rightly, is_of
-from zae_limiter.stores.dynamodb.write_ids import Marks
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
 logger = logging.getLogger("zae_limiter")
@@ -44,11 +44,11 @@ BATCH_GET = 100
 BATCH_WRITE = 25
 
 
-class Window(NamedTuple):
+class Deadline(NamedTuple):
     """The time one verb (or one page of a long one) has: from when until when, and what the wall clock says.
 
-    ``moment`` is when it began among all that this client does (see :meth:`Asking.moment`). ``clock_error_ms`` and
-    ``checked`` are as in :class:`~zae_limiter.stores.dynamodb.requests.MachineTime`.
+    ``moment`` is when it began among all that this client does (see :meth:`TableClient.moment`). ``clock_error_ms``
+    and ``checked`` are as in :class:`~zae_limiter.stores.dynamodb.requests.MachineTime`.
     """
 
     started: int
@@ -66,7 +66,7 @@ class Found(NamedTuple):
     next_key: Item | None
 
 
-class Asking:
+class TableClient:
     """One table, asked by one client."""
 
     def __init__(
@@ -74,14 +74,14 @@ class Asking:
         table: str,
         *,
         deadline_ms: int,
-        marks: Marks,
+        write_ids: WriteIds,
         ttl_margin_s: int = TTL_MARGIN_S,
         wcu: int = PARTITION_WCU,
     ) -> None:
         """``wcu``: how many writes a second one shard of a bucket is to take before it is divided."""
         self.table = table
         self.deadline_ms = deadline_ms
-        self.marks = marks
+        self.write_ids = write_ids
         self.ttl_margin_s = ttl_margin_s
         self.wcu = wcu
         self.misfiled = 0  # rows of indexes that were left out, because they are not what they are filed as
@@ -93,17 +93,17 @@ class Asking:
         """A number that tells what came first of two things this client does, however fast they follow."""
         return next(self._moments)
 
-    def window(self) -> Plan[Window]:
+    def new_deadline(self) -> Plan[Deadline]:
         """The time from now on that a verb, or a page of a long one, may take."""
-        return self.window_from((yield READ_MACHINE_TIME))
+        return self.deadline_from((yield READ_MACHINE_TIME))
 
-    def window_from(self, time: MachineTime) -> Window:
+    def deadline_from(self, time: MachineTime) -> Deadline:
         """The same, for whoever has read the time."""
         started, epoch_s, error_ms, checked = time
-        return Window(started, started + self.deadline_ms, epoch_s, next(self._moments), error_ms, checked)
+        return Deadline(started, started + self.deadline_ms, epoch_s, next(self._moments), error_ms, checked)
 
     def ask(
-        self, operation: str, params: Mapping[str, Any], until: Window, *, repeatable: bool, patient: bool = True
+        self, operation: str, params: Mapping[str, Any], deadline: Deadline, *, repeatable: bool, patient: bool = True
     ) -> Plan[Reply]:
         """The reply. Lost answers are asked for again if it is ``repeatable``, and a ``patient`` call waits
         throttles and conflicts out."""
@@ -112,7 +112,7 @@ class Asking:
         load: Refused | None = None
         while True:
             try:
-                return (yield from Call(operation, params, until.give_up_at))
+                return (yield from Call(operation, params, deadline.give_up_at))
             except Refused as refusal:
                 if refusal.by_load:
                     load = self.note_load(refusal)
@@ -131,14 +131,14 @@ class Asking:
                     raise
                 failure = silence
             tries += 1
-            yield from self.pause(tries, until, load or failure)
+            yield from self.pause(tries, deadline, load or failure)
 
     def note_load(self, refusal: Refused) -> Refused:
         """A call was refused because of load."""
         self.loaded_at = self.moment()
         return refusal
 
-    def pause(self, tries: int, until: Window, failure: Refused | NoAnswer) -> Plan[None]:
+    def pause(self, tries: int, deadline: Deadline, failure: Refused | NoAnswer) -> Plan[None]:
         """Wait before the next try; raise ``failure`` if there is no time left for one, or no use in it.
 
         A condition that failed was only a guess: that there is no time left for a better one is for others' sake.
@@ -146,7 +146,7 @@ class Asking:
         if isinstance(failure, NoAnswer) and failure.final:
             raise failure
         try:
-            yield from Backoff(tries, until.give_up_at)
+            yield from Backoff(tries, deadline.give_up_at)
         except NoAnswer:
             if isinstance(failure, Refused) and failure.by_condition:
                 raise Contended from failure
@@ -154,21 +154,21 @@ class Asking:
 
     # Reading
 
-    def get(self, key: Key, until: Window, *, consistent: bool = True) -> Plan[Item | None]:
+    def get(self, key: Key, deadline: Deadline, *, consistent: bool = True) -> Plan[Item | None]:
         """One item."""
         params = {"TableName": self.table, "Key": address(key), "ConsistentRead": consistent}
-        reply = yield from self.ask("GetItem", params, until, repeatable=True)
+        reply = yield from self.ask("GetItem", params, deadline, repeatable=True)
         return reply.get("Item")
 
-    def get_few(self, keys: Sequence[Key], until: Window) -> Plan[dict[Key, Item]]:
+    def get_few(self, keys: Sequence[Key], deadline: Deadline) -> Plan[dict[Key, Item]]:
         """Those of the items that exist, by no more than the simplest call."""
         if len(keys) != 1:
-            return (yield from self.get_all(keys, until))
-        item = yield from self.get(keys[0], until)
+            return (yield from self.get_all(keys, deadline))
+        item = yield from self.get(keys[0], deadline)
         return {} if item is None else {keys[0]: item}
 
     def get_all(
-        self, keys: Iterable[Key], until: Window, *, consistent: bool = True, spare: list[Key] | None = None
+        self, keys: Iterable[Key], deadline: Deadline, *, consistent: bool = True, spare: list[Key] | None = None
     ) -> Plan[dict[Key, Item]]:
         """Those of the items that exist, however many calls that takes.
 
@@ -182,7 +182,7 @@ class Asking:
             tries = 0
             while pending:
                 request = {self.table: {"Keys": pending, "ConsistentRead": consistent}}
-                reply = yield from self.ask("BatchGetItem", {"RequestItems": request}, until, repeatable=True)
+                reply = yield from self.ask("BatchGetItem", {"RequestItems": request}, deadline, repeatable=True)
                 for items in reply.get("Responses", {}).values():
                     found.update((key_of(item), item) for item in items)
                 left = reply.get("UnprocessedKeys") or {}
@@ -194,13 +194,13 @@ class Asking:
                 if pending:
                     tries += 1
                     throttled = Refused(KEY_THROTTLED, "keys were left unread")
-                    yield from self.pause(tries, until, throttled)
+                    yield from self.pause(tries, deadline, throttled)
         return found
 
     def query(
         self,
         pk: str,
-        until: Window,
+        deadline: Deadline,
         *,
         index: str | None = None,
         prefix: str | None = None,
@@ -240,7 +240,7 @@ class Asking:
             params["ExclusiveStartKey"] = start
         if limit is not None:
             params["Limit"] = limit
-        reply = yield from self.ask("Query", params, until, repeatable=True)
+        reply = yield from self.ask("Query", params, deadline, repeatable=True)
         items: Sequence[Item] = reply.get("Items", ())
         if index is not None:
             items = self._rightly_filed(index, pk, items, any_kind)
@@ -271,18 +271,18 @@ class Asking:
     def query_all(
         self,
         pk: str,
-        until: Window | None = None,
+        deadline: Deadline | None = None,
         *,
         index: str | None = None,
         prefix: str | None = None,
         between: tuple[str, str] | None = None,
     ) -> Plan[list[Item]]:
-        """A whole partition, all of it ``until`` then; else every page has a window of its own."""
+        """A whole partition, all of it ``deadline`` then; else every page has a deadline of its own."""
         items: list[Item] = []
         start: Item | None = None
         while True:
-            window = until or (yield from self.window())
-            found = yield from self.query(pk, window, index=index, prefix=prefix, between=between, start=start)
+            page_deadline = deadline or (yield from self.new_deadline())
+            found = yield from self.query(pk, page_deadline, index=index, prefix=prefix, between=between, start=start)
             items += found.items
             start = found.next_key
             if start is None:
@@ -291,7 +291,7 @@ class Asking:
     # Writing
 
     def transact(
-        self, writes: Sequence[Mapping[str, Any]], until: Window, doubts: list[NoAnswer] | None = None
+        self, writes: Sequence[Mapping[str, Any]], deadline: Deadline, doubts: list[NoAnswer] | None = None
     ) -> Plan[tuple[Reason, ...]]:
         """Several writes or none. Nothing (an empty tuple) when they were done, else a reason per item.
 
@@ -299,31 +299,31 @@ class Asking:
         done, and is tried as a new one, unless an answer was lost before. ``doubts`` gets every lost answer.
         """
         tries = 0
-        token = self.marks.token()
+        token = self.write_ids.token()
         in_doubt = False
         while True:
             params = {"TransactItems": writes, "ClientRequestToken": token}
             try:
-                yield from self.ask("TransactWriteItems", params, until, repeatable=False, patient=False)
+                yield from self.ask("TransactWriteItems", params, deadline, repeatable=False, patient=False)
             except NoAnswer as silence:
                 in_doubt = in_doubt or silence.sent
                 if doubts is not None and silence.sent:
                     doubts.append(silence)
                 tries += 1
-                yield from self.pause(tries, until, silence)
+                yield from self.pause(tries, deadline, silence)
                 continue
             except Refused as refusal:
                 if refusal.by_conflict or refusal.by_throttling:
                     tries += 1
-                    yield from self.pause(tries, until, refusal)
-                    token = token if in_doubt else self.marks.token()
+                    yield from self.pause(tries, deadline, refusal)
+                    token = token if in_doubt else self.write_ids.token()
                     continue
                 if refusal.code != TRANSACTION_CANCELED or not refusal.reasons:
                     raise
                 return refusal.reasons
             return ()
 
-    def delete_all(self, keys: Sequence[Key], until: Window) -> Plan[None]:
+    def delete_all(self, keys: Sequence[Key], deadline: Deadline) -> Plan[None]:
         """Delete items, whatever they are, however many calls that takes. Only for keys that are never used again: a
         deletion may arrive late, and deletes whatever is there then."""
         for start in range(0, len(keys), BATCH_WRITE):
@@ -333,12 +333,12 @@ class Asking:
             tries = 0
             while pending:
                 params = {"RequestItems": {self.table: pending}}
-                reply = yield from self.ask("BatchWriteItem", params, until, repeatable=True)
+                reply = yield from self.ask("BatchWriteItem", params, deadline, repeatable=True)
                 left = reply.get("UnprocessedItems") or {}
                 pending = next(iter(left.values())) if left else ()
                 if pending:
                     tries += 1
-                    yield from self.pause(tries, until, Refused("ThrottlingException", "items were left undone"))
+                    yield from self.pause(tries, deadline, Refused("ThrottlingException", "items were left undone"))
 
 
 Result = TypeVar("Result")
@@ -435,9 +435,9 @@ def _condition(expected: Expected) -> dict[str, Any]:
     return params
 
 
-def commit(asking: Asking, writes: Sequence[Write], until: Window) -> Plan[None]:
+def commit(client: TableClient, writes: Sequence[Write], deadline: Deadline) -> Plan[None]:
     """Do all of the writes. Raises :class:`Overtaken` if an expectation was wrong: then none was done."""
-    reasons = yield from asking.transact(writes, until)
+    reasons = yield from client.transact(writes, deadline)
     if any(reason.code == "ConditionalCheckFailed" for reason in reasons):
         raise Overtaken(reasons)
     if reasons:
@@ -445,14 +445,14 @@ def commit(asking: Asking, writes: Sequence[Write], until: Window) -> Plan[None]
         raise Refused(TRANSACTION_CANCELED, codes, reasons=reasons)
 
 
-def persist(asking: Asking, attempt: Callable[[Window], Plan[Result]]) -> Plan[Result]:
+def persist(client: TableClient, attempt: Callable[[Deadline], Plan[Result]]) -> Plan[Result]:
     """What ``attempt`` returns, begun anew whenever it was overtaken, for as long as a verb may take."""
-    until = yield from asking.window()
+    deadline = yield from client.new_deadline()
     tries = 0
     while True:
         try:
-            return (yield from attempt(until))
+            return (yield from attempt(deadline))
         except Overtaken as overtaken:
             failure = overtaken
         tries += 1
-        yield from asking.pause(tries, until, failure)
+        yield from client.pause(tries, deadline, failure)

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.naming import RESERVED_LIMIT_NAME, check_entity_id, check_limit_name, check_resource
 from zae_limiter.stores.dynamodb.attribute_values import number_in
-from zae_limiter.stores.dynamodb.items import LONGEST_MARK, decoder
+from zae_limiter.stores.dynamodb.items import LONGEST_WRITE_ID, decoder
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, gsi2_usage, gsi4, pk_entity, sk_usage
 from zae_limiter.stores.windows import DAYS_KEPT, Counters, HourOfUse
@@ -112,10 +112,10 @@ def sequence_key(sequence: str) -> str:
 # What a bucket says
 
 
-def life_of(pk: str, image: Item) -> Life:
+def life_of(pk: str, snapshot: Item) -> Life:
     """Whose life an image of a bucket shows. Raises ``KeyError`` or ``ValueError`` for anything that is none."""
     parts = _BUCKET_KEY(pk)
-    entity_id, resource, inc = image["entity_id"]["S"], image["resource"]["S"], image["inc"]["S"]
+    entity_id, resource, inc = snapshot["entity_id"]["S"], snapshot["resource"]["S"], snapshot["inc"]["S"]
     if parts is None or parts.group(2, 3) != (entity_id, resource):
         raise ValueError(f"{pk!r} is not the key of this bucket")
     return checked_life(parts[1], entity_id, resource, int(parts[4]), inc)
@@ -125,20 +125,22 @@ def checked_life(ns: str, entity_id: str, resource: str, shard: int, inc: str) -
     """A life that a snapshot can have in its key. Raises ``ValueError`` for any other."""
     check_entity_id(entity_id)
     check_resource(resource)
-    if shard >= MOST_SHARDS or not inc or "#" in inc or len(inc) > LONGEST_MARK:
-        raise ValueError(f"shard {shard} of the life {inc[:LONGEST_MARK]!r} is none")
+    if shard >= MOST_SHARDS or not inc or "#" in inc or len(inc) > LONGEST_WRITE_ID:
+        raise ValueError(f"shard {shard} of the life {inc[:LONGEST_WRITE_ID]!r} is none")
     return Life(ns, entity_id, resource, shard, inc)
 
 
-def counters_in(image: Item, hour: int | None = None) -> Counters:
+def counters_in(snapshot: Item, hour: int | None = None) -> Counters:
     """What a bucket has counted, without its gauge of writes; also of limits that have ended in ``hour``, or later."""
-    milli = {} if hour is None or "eh" not in image or number_in(image["eh"]) < hour else _amounts(image, "e_")
+    milli = (
+        {} if hour is None or "eh" not in snapshot or number_in(snapshot["eh"]) < hour else _amounts(snapshot, "e_")
+    )
     milli |= {
         name: number_in(value)
-        for attribute, value in image.items()
+        for attribute, value in snapshot.items()
         if (name := _limit_counted_by(attribute)) is not None
     }
-    return Counters(number_in(image["ev"]), milli)
+    return Counters(number_in(snapshot["ev"]), milli)
 
 
 @lru_cache(4096)

@@ -41,10 +41,10 @@ from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
 from zae_limiter.models.limit import MAX_ENDED, MAX_RESTING, Limit, too_many_at_rest
 from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.items import RING, TERMS, Image, terms_of
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
 from zae_limiter.stores.dynamodb.schema import Key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
-from zae_limiter.stores.dynamodb.write_ids import nonce_time
-from zae_limiter.stores.dynamodb.write_load import GAUGE_TK, PARTITION_WCU, WRITE, gauge_attributes, righted
+from zae_limiter.stores.dynamodb.write_ids import write_id_time
+from zae_limiter.stores.dynamodb.write_load import LOAD_TK, PARTITION_WCU, WRITE, load_attributes, reset_level
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.stores.windows import hour_of
 
@@ -66,7 +66,7 @@ class Terms(NamedTuple):
     cascade: bool = False
 
 
-class Wish(NamedTuple):
+class Intent(NamedTuple):
     """What a write is to do, in millitokens by limit.
 
     ``deltas``: positive ones are taken, negative ones come back. ``needed`` makes it a draw: every limit named
@@ -76,7 +76,7 @@ class Wish(NamedTuple):
 
     ``held``: what is taken must be there, and nothing comes back to a limit in debt, though it is no draw.
     ``exactly``: these limits must hold what they were seen to hold.
-    ``unmarked``: this mark must not be in the ring.
+    ``not_written``: this mark must not be in the ring.
     ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full, to rest.
     """
 
@@ -88,16 +88,16 @@ class Wish(NamedTuple):
     rebase: bool = False
     held: bool = False
     exactly: frozenset[str] = frozenset()
-    unmarked: str | None = None
+    not_written: str | None = None
     owed: tuple[Limit, ...] = ()
 
 
 def update(
-    image: Image,
-    wish: Wish,
+    snapshot: BucketSnapshot,
+    intent: Intent,
     *,
     now: int,
-    nonce: str,
+    write_id: str,
     epoch_s: int,
     ttl_margin_s: int,
     guesses: Mapping[str, int] = NOTHING,
@@ -105,35 +105,35 @@ def update(
     load: int = WRITE,
     age_ms: int | None = None,
 ) -> Update:
-    """The write that does ``wish`` to the bucket of ``image``, if that is how the bucket still is.
+    """The write that does ``intent`` to the bucket of ``snapshot``, if that is how the bucket still is.
 
     ``guesses`` has what ``tk`` may be by now, where it may differ from the image. ``load`` is what the gauge of the
     bucket's own write load is charged, and ``age_ms`` how old the image is, if anybody knows.
     """
-    terms = wish.terms
-    back = _coming_back(image, wish) if wish.owed and terms is None else ()
-    late = max(image.rf + bool(back) - now, 0)  # our clock is behind whoever set the baseline
+    terms = intent.terms
+    back = _coming_back(snapshot, intent) if intent.owed and terms is None else ()
+    late = max(snapshot.rf + bool(back) - now, 0)  # our clock is behind whoever set the baseline
     now += late
     write = Update()
-    write.demand("rf", "=", image.rf)
-    write.demand("cv", "=", image.cv)
-    write.demand("shard_count", "=", image.shards)
-    write.push_mark(nonce, anchor)
-    if wish.unmarked is not None:
-        write.demand_unmarked(wish.unmarked)
-    draws = wish.needed is not None
+    write.demand("rf", "=", snapshot.rf)
+    write.demand("cv", "=", snapshot.cv)
+    write.demand("shard_count", "=", snapshot.shards)
+    write.push_write_id(write_id, anchor)
+    if intent.not_written is not None:
+        write.demand_not_written(intent.not_written)
+    draws = intent.needed is not None
     # Whoever does not know of a limit that comes back must not write: the baseline moves with it.
-    rebased = terms is not None or wish.rebase or bool(back)
-    bounded = draws or terms is not None or any(delta > 0 for delta in wish.deltas.values())
+    rebased = terms is not None or intent.rebase or bool(back)
+    bounded = draws or terms is not None or any(delta > 0 for delta in intent.deltas.values())
     longest = 0
     kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
-    departures = _Departures(write, image, nonce) if terms else None
-    if terms or (image.resting and (rebased or wish.fill)):
-        demand_same_resting(write, image)
-    for name, balance in image.balances.items():
+    departures = _Departures(write, snapshot, write_id) if terms else None
+    if terms or (snapshot.retired and (rebased or intent.fill)):
+        demand_same_retired(write, snapshot)
+    for name, balance in snapshot.balances.items():
         limit = kept.get(name)
         guess = guesses.get(name, balance.tk)
-        if departures and limit is None and not wish.deltas.get(name) and departures.may_end(balance, guess, now):
+        if departures and limit is None and not intent.deltas.get(name) and departures.may_end(balance, guess, now):
             departures.end(balance, now)
             continue
         longest = max(
@@ -141,39 +141,39 @@ def update(
             _move(
                 write,
                 balance,
-                wish,
+                intent,
                 limit or balance.limit,
                 now=now,
                 guess=guess,
                 rebased=rebased,
-                active=(name in kept) if terms else name not in image.resting,
+                active=(name in kept) if terms else name not in snapshot.retired,
                 bounded=bounded,
             ),
         )
         if departures:
             departures.keep(name, limit)
-            _write_terms(write, name, balance, limit, resting=name in image.resting)
+            _write_terms(write, name, balance, limit, retired=name in snapshot.retired)
     if terms and departures:
         for limit in terms.leg.limits:
-            if limit.name not in image.balances:
-                longest = max(longest, _add_limit(write, limit, wish, image, departures))
+            if limit.name not in snapshot.balances:
+                longest = max(longest, _add_limit(write, limit, intent, snapshot, departures))
         departures.finish()
-        _write_version(write, image, terms)
+        _write_version(write, snapshot, terms)
     elif back:
-        longest = max(longest, _bring_back(write, back, wish, image, nonce))
-    if rebased and now != image.rf:
+        longest = max(longest, _bring_back(write, back, intent, snapshot, write_id))
+    if rebased and now != snapshot.rf:
         write.set("rf", now)
-    _weigh(write, image, now, load, rebased=rebased, age_ms=age_ms)
-    write.add("ev", wish.grants)
+    _weigh(write, snapshot, now, load, rebased=rebased, age_ms=age_ms)
+    write.add("ev", intent.grants)
     if bounded:
-        write.set("ttl" if image.shards == 1 else FULL_BY, expires_at(epoch_s, longest + late, ttl_margin_s))
+        write.set("ttl" if snapshot.shards == 1 else FULL_BY, expires_at(epoch_s, longest + late, ttl_margin_s))
     return write
 
 
 def _move(
     write: Update,
     balance: Balance,
-    wish: Wish,
+    intent: Intent,
     limit: Limit,
     *,
     now: int,
@@ -188,12 +188,12 @@ def _move(
     burst = share(limit.burst * MILLI, balance.shard, balance.shards)
     ceiling = min(balance.bx, burst) - a
     shift = a if rebased else 0
-    if wish.fill:
+    if intent.fill:
         write.set(tk, ceiling + shift)
         return 0
-    delta = wish.deltas.get(balance.name, 0)
+    delta = intent.deltas.get(balance.name, 0)
     up, down = max(-delta, 0), max(delta, 0)
-    if balance.name in wish.exactly:
+    if balance.name in intent.exactly:
         level = min(balance.level(now) - delta, balance.bx)
         write.demand(tk, "=", balance.tk)
         if delta or shift:
@@ -201,9 +201,9 @@ def _move(
         write.add(f"b_{balance.name}_tc", delta)
         return _time_to_fill(limit, burst - level, balance.shards)
     floor: int | None = None
-    if wish.needed is not None and active:
-        floor = wish.needed.get(balance.name, 0) - a
-    elif wish.held and delta:
+    if intent.needed is not None and active:
+        floor = intent.needed.get(balance.name, 0) - a
+    elif intent.held and delta:
         floor = down - a
     elif bounded:
         floor = min(balance.tk, balance.bx - a) - balance.bx
@@ -222,20 +222,20 @@ def _move(
     return _time_to_fill(limit, burst - least, balance.shards)
 
 
-def _weigh(write: Update, image: Image, now: int, load: int, *, rebased: bool, age_ms: int | None) -> None:
+def _weigh(write: Update, snapshot: BucketSnapshot, now: int, load: int, *, rebased: bool, age_ms: int | None) -> None:
     """Charge the gauge of the bucket's own write load. It never refuses anything."""
-    accrued = accrued_in_a_second(image.gauge_burst, image.rf, now)
-    level = None if age_ms is None else righted(image, now, age_ms)
+    accrued = accrued_in_a_second(snapshot.load_burst, snapshot.rf, now)
+    level = None if age_ms is None else reset_level(snapshot, now, age_ms)
     if level is None:
-        write.add(GAUGE_TK, accrued - load if rebased else -load)
+        write.add(LOAD_TK, accrued - load if rebased else -load)
     else:
-        write.set(GAUGE_TK, level - load if rebased else level - accrued - load)
+        write.set(LOAD_TK, level - load if rebased else level - accrued - load)
 
 
-def demand_same_resting(write: Update, image: Image) -> None:
+def demand_same_retired(write: Update, snapshot: BucketSnapshot) -> None:
     """The same limits must rest, under the same terms."""
-    if image.rv:
-        write.demand("rv", "=", image.rv)
+    if snapshot.rv:
+        write.demand("rv", "=", snapshot.rv)
     else:
         write.demand_absent("rv")
 
@@ -243,14 +243,14 @@ def demand_same_resting(write: Update, image: Image) -> None:
 class _Departures:
     """The limits of a bucket that are not in force after a write: which rest, and what those that end have counted."""
 
-    def __init__(self, write: Update, image: Image, nonce: str) -> None:
+    def __init__(self, write: Update, snapshot: BucketSnapshot, write_id: str) -> None:
         self._write = write
-        self._image = image
-        self._nonce = nonce
-        self._resting = 0
+        self._image = snapshot
+        self._write_id = write_id
+        self._retired = 0
         self._changed = False
-        self._hour = max(hour_of(nonce_time(nonce)), image.eh)  # in which usage counts the write
-        self._ended = set(image.ended) if image.eh == self._hour else set[str]()
+        self._hour = max(hour_of(write_id_time(write_id)), snapshot.eh)  # in which usage counts the write
+        self._ended = set(snapshot.ended) if snapshot.eh == self._hour else set[str]()
         self._counted = False
 
     def may_end(self, balance: Balance, guess: int, now: int) -> bool:
@@ -273,8 +273,8 @@ class _Departures:
 
     def keep(self, name: str, limit: Limit | None) -> None:
         """Keep it: in force, or to rest."""
-        self._resting += limit is None
-        self._changed |= (limit is None) != (name in self._image.resting)
+        self._retired += limit is None
+        self._changed |= (limit is None) != (name in self._image.retired)
 
     def begin(self, name: str, amount: int) -> None:
         """Count a limit that the bucket does not have: within an hour, on from where it ended."""
@@ -288,71 +288,73 @@ class _Departures:
 
     def finish(self) -> None:
         """Say what changed, and let go of what was counted in earlier hours."""
-        image, write = self._image, self._write
-        if self._resting > max(MAX_RESTING, len(image.resting)):
-            raise too_many_at_rest(image.entity_id, image.resource, self._resting)
-        if image.eh < self._hour and image.ended:
-            for name in sorted(image.ended.keys() - self._ended):
+        snapshot, write = self._image, self._write
+        if self._retired > max(MAX_RESTING, len(snapshot.retired)):
+            raise too_many_at_rest(snapshot.entity_id, snapshot.resource, self._retired)
+        if snapshot.eh < self._hour and snapshot.ended:
+            for name in sorted(snapshot.ended.keys() - self._ended):
                 write.remove(f"e_{name}")
             self._changed = True
-        if self._counted and image.eh < self._hour:
+        if self._counted and snapshot.eh < self._hour:
             write.set("eh", self._hour)
         if self._changed:
-            write.set("rv", self._nonce)
+            write.set("rv", self._write_id)
 
 
-def _coming_back(image: Image, wish: Wish) -> tuple[Limit, ...]:
+def _coming_back(snapshot: BucketSnapshot, intent: Intent) -> tuple[Limit, ...]:
     """The limits that have ended and are settled after all, as far as there is room."""
-    if wish.deltas.keys() <= image.balances.keys():
+    if intent.deltas.keys() <= snapshot.balances.keys():
         return ()
-    missing = [limit for limit in wish.owed if wish.deltas.get(limit.name) and limit.name not in image.balances]
-    return tuple(missing[: max(MAX_RESTING - len(image.resting), 0)])
+    missing = [limit for limit in intent.owed if intent.deltas.get(limit.name) and limit.name not in snapshot.balances]
+    return tuple(missing[: max(MAX_RESTING - len(snapshot.retired), 0)])
 
 
-def _bring_back(write: Update, limits: tuple[Limit, ...], wish: Wish, image: Image, nonce: str) -> int:
+def _bring_back(
+    write: Update, limits: tuple[Limit, ...], intent: Intent, snapshot: BucketSnapshot, write_id: str
+) -> int:
     """Let limits rest again: each is full, less what is taken. Returns the milliseconds they may take to be full."""
     longest = 0
-    departures = _Departures(write, image, nonce)
+    departures = _Departures(write, snapshot, write_id)
     for limit in limits:
-        delta = wish.deltas[limit.name]
-        burst = share(limit.burst * MILLI, image.shard, image.shards)
+        delta = intent.deltas[limit.name]
+        burst = share(limit.burst * MILLI, snapshot.shard, snapshot.shards)
         write.demand_absent(f"b_{limit.name}_tk")
         write.set(f"b_{limit.name}_tk", burst - max(delta, 0))
         departures.begin(limit.name, delta)
         for field, value in terms_of(limit).items():
             if field != "cp":
                 write.set(f"b_{limit.name}_{field}", value)
-        longest = max(longest, _time_to_fill(limit, max(delta, 0), image.shards))
-    write.set("rv", nonce)
+        longest = max(longest, _time_to_fill(limit, max(delta, 0), snapshot.shards))
+    write.set("rv", write_id)
     return longest
 
 
-def _add_limit(write: Update, limit: Limit, wish: Wish, image: Image, departures: _Departures) -> int:
+def _add_limit(write: Update, limit: Limit, intent: Intent, snapshot: BucketSnapshot, departures: _Departures) -> int:
     """A limit the bucket does not have: full, less what is taken."""
-    burst = share(limit.burst * MILLI, image.shard, image.shards)
-    taken = max(wish.deltas.get(limit.name, 0), 0)
+    burst = share(limit.burst * MILLI, snapshot.shard, snapshot.shards)
+    taken = max(intent.deltas.get(limit.name, 0), 0)
     write.demand_absent(f"b_{limit.name}_tk")
     write.set(f"b_{limit.name}_tk", burst - taken)
     departures.begin(limit.name, taken)
     for field, value in terms_of(limit).items():
         write.set(f"b_{limit.name}_{field}", value)
-    return _time_to_fill(limit, taken, image.shards)
+    return _time_to_fill(limit, taken, snapshot.shards)
 
 
-def _write_terms(write: Update, name: str, balance: Balance, limit: Limit | None, *, resting: bool) -> None:
+def _write_terms(write: Update, name: str, balance: Balance, limit: Limit | None, *, retired: bool) -> None:
     """The terms that change. A limit that was taken away rests: it loses its ``cp``, and keeps the others."""
     if limit is None:
-        if not resting:
+        if not retired:
             write.remove(f"b_{name}_cp")
         return
-    before = {} if resting else terms_of(balance.limit)
+    before = {} if retired else terms_of(balance.limit)
     for field, value in terms_of(limit).items():
         if before.get(field) != value:
             write.set(f"b_{name}_{field}", value)
 
 
-def _write_version(write: Update, image: Image, terms: Terms) -> None:
-    if terms.cv != image.cv:
+def _write_version(write: Update, snapshot: BucketSnapshot, terms: Terms) -> None:
+    if terms.cv != snapshot.cv:
         write.set("cv", terms.cv)
     write.set("cascade", terms.cascade)
     if terms.parent_id is None:
@@ -361,46 +363,46 @@ def _write_version(write: Update, image: Image, terms: Terms) -> None:
         write.set("parent_id", terms.parent_id)
 
 
-def brought_back(image: Image, *, ahead: int, now: int, mark: str) -> Update:
+def brought_back(snapshot: BucketSnapshot, *, ahead: int, now: int, mark: str) -> Update:
     """A bucket that was written by a clock that is wrong goes on from ``now``, with what it held at ``ahead``.
 
     A rebase, but for two things. What accrued is counted up to ``ahead``, the latest moment it was written for:
     what was above the ceiling then is forgotten, and only that moment tells how much. And the baseline moves back.
     """
     write = Update()
-    write.demand("rf", "=", image.rf)
-    write.demand("cv", "=", image.cv)
-    write.demand("shard_count", "=", image.shards)
-    write.push_mark(mark, None)
-    wish = Wish({}, rebase=True)
-    if image.resting:
-        demand_same_resting(write, image)
-    for name, balance in image.balances.items():
+    write.demand("rf", "=", snapshot.rf)
+    write.demand("cv", "=", snapshot.cv)
+    write.demand("shard_count", "=", snapshot.shards)
+    write.push_write_id(mark, None)
+    intent = Intent({}, rebase=True)
+    if snapshot.retired:
+        demand_same_retired(write, snapshot)
+    for name, balance in snapshot.balances.items():
         _move(
             write,
             balance,
-            wish,
+            intent,
             balance.limit,
             now=ahead,
             guess=balance.tk,
             rebased=True,
-            active=name not in image.resting,
+            active=name not in snapshot.retired,
             bounded=False,
         )
-    write.set("rf", now if now != image.rf else now + 1)
-    write.set(GAUGE_TK, image.gauge_burst - WRITE)
+    write.set("rf", now if now != snapshot.rf else now + 1)
+    write.set(LOAD_TK, snapshot.load_burst - WRITE)
     return write
 
 
-def restamp(image: Image, cv: str, *, nonce: str) -> Update:
+def restamp(snapshot: BucketSnapshot, cv: str, *, write_id: str) -> Update:
     """Only another version: the bucket's limits are gone, and whoever knew them must notice."""
     write = Update()
-    write.demand("rf", "=", image.rf)
-    write.demand("cv", "=", image.cv)
-    write.demand("shard_count", "=", image.shards)
-    write.push_mark(nonce, None)
+    write.demand("rf", "=", snapshot.rf)
+    write.demand("cv", "=", snapshot.cv)
+    write.demand("shard_count", "=", snapshot.shards)
+    write.push_write_id(write_id, None)
     write.set("cv", cv)
-    write.add(GAUGE_TK, -WRITE)
+    write.add(LOAD_TK, -WRITE)
     return write
 
 
@@ -410,7 +412,7 @@ def new_item(
     deltas: Mapping[str, int],
     *,
     now: int,
-    nonce: str,
+    write_id: str,
     inc: str,
     grants: int,
     epoch_s: int,
@@ -431,12 +433,12 @@ def new_item(
         "shard_count": 1,
         "cascade": terms.cascade,
         "parent_id": terms.parent_id,
-        **dict.fromkeys(RING, "-"),
-        "w0": nonce,
+        **dict.fromkeys(RECENT_WRITERS, "-"),
+        "w0": write_id,
         **gsi2_bucket(ns, entity_id, resource, 0),
         **gsi3_bucket(ns, entity_id, resource, 0),
         **gsi4(ns, key.pk, "BUCKET"),
-        **gauge_attributes(wcu * MILLI),
+        **load_attributes(wcu * MILLI),
     }
     longest = 0
     for limit in terms.leg.limits:

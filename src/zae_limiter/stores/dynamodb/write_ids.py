@@ -18,13 +18,13 @@ from weakref import WeakSet
 STEP_S = 1.0
 """How far the wall clock moves against the timer before this may be a copy: more than it is ever slewed by."""
 
-_ALL: WeakSet[Marks] = WeakSet()
+_ALL: WeakSet[WriteIds] = WeakSet()
 
 BROUGHT_BACK = "!"
 """Ends the mark of a write that brought a bucket back from the future: what older marks say of the time is void."""
 
 
-class Marks:
+class WriteIds:
     """One client's source of marks: a name of its own, and a count."""
 
     __slots__ = ("__weakref__", "_client", "_count", "_stopped_for")
@@ -42,7 +42,7 @@ class Marks:
         """Go on under another name."""
         self._begin(secrets.token_hex(5))
 
-    def nonce(self, now: int) -> str:
+    def write_id(self, now: int) -> str:
         """Of one write. It begins with the write's ``now``, by which other clients tell how late it is."""
         if not -STEP_S < time() - monotonic() - self._stopped_for < STEP_S:
             self.renew()
@@ -65,9 +65,9 @@ class Marks:
 
 
 @lru_cache(1024)
-def nonce_time(nonce: str) -> int:
+def write_id_time(write_id: str) -> int:
     """The ``now`` a write was computed for."""
-    head = nonce.partition(".")[0]
+    head = write_id.partition(".")[0]
     try:
         return int(head, 16)
     except ValueError:
@@ -79,8 +79,8 @@ def renew_identity() -> None:
 
     Every store of it goes on under a name of its own. The child of a fork, and Lambda's SnapStart, need no call.
     """
-    for marks in list(_ALL):
-        marks.renew()
+    for write_ids in list(_ALL):
+        write_ids.renew()
 
 
 def _renew_in_copies() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 from zae_limiter.bucket import MILLI, accrued_in_a_second
 from zae_limiter.naming import RESERVED_LIMIT_NAME
-from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS
 
-GAUGE_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
+LOAD_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
 
 WRITE = 1 * MILLI
 """What one write of up to a kilobyte is charged."""
@@ -36,18 +36,18 @@ TOO_LOW = 4
 """A gauge that is below zero by this part of its ceiling is lifted to zero: old pressure is no pressure."""
 
 
-def gauge_attributes(burst: int, load: int = WRITE) -> dict[str, Any]:
+def load_attributes(burst: int, load: int = WRITE) -> dict[str, Any]:
     """The gauge of a new bucket, full but for the write that makes it."""
     fields = {"tk": burst - load, "tc": 0, "cp": burst, "bx": burst, "ra": burst, "rp": MILLI}
     return {f"b_{RESERVED_LIMIT_NAME}_{field}": value for field, value in fields.items()}
 
 
-def gauge_level(image: Image, now: int) -> int:
+def load_level_at(snapshot: BucketSnapshot, now: int) -> int:
     """What the partition could still take, with nothing forgotten: it may lie above the ceiling."""
-    return image.gauge + accrued_in_a_second(image.gauge_burst, image.rf, now)
+    return snapshot.load_level + accrued_in_a_second(snapshot.load_burst, snapshot.rf, now)
 
 
-def righted(image: Image, now: int, age_ms: int) -> int | None:
+def reset_level(snapshot: BucketSnapshot, now: int, age_ms: int) -> int | None:
     """The level a gauge is to be set to, because it tells too much of the past; nothing, if it does not.
 
     It is set without any condition, by those who use the bucket: what others write in between is forgotten, and they
@@ -55,18 +55,18 @@ def righted(image: Image, now: int, age_ms: int) -> int | None:
     """
     if age_ms >= YOUNG_MS:
         return None
-    level = gauge_level(image, now)
-    if level > TOO_FULL * image.gauge_burst:
-        return image.gauge_burst
-    return 0 if level < -image.gauge_burst // TOO_LOW else None
+    level = load_level_at(snapshot, now)
+    if level > TOO_FULL * snapshot.load_burst:
+        return snapshot.load_burst
+    return 0 if level < -snapshot.load_burst // TOO_LOW else None
 
 
-def is_pressed(image: Image, now: int) -> bool:
+def is_overloaded(snapshot: BucketSnapshot, now: int) -> bool:
     """Whether a bucket is written to faster than its partition can take."""
-    return gauge_level(image, now) < 0
+    return load_level_at(snapshot, now) < 0
 
 
-def may_split(first: Image, now: int) -> bool:
+def may_split(first: BucketSnapshot, now: int) -> bool:
     """Whether shard 0, as it is, may be divided now."""
     return may_split_at(first.shards, first.rf, now)
 
@@ -77,6 +77,6 @@ def may_split_at(shards: int, rf: int, now: int) -> bool:
     return rested and shards < MOST_SHARDS
 
 
-def load_of(image: Image, failed: int) -> int:
+def load_of(snapshot: BucketSnapshot, failed: int) -> int:
     """What a write is charged: each kilobyte of the item that is begun, and the conditions that failed before it."""
-    return WRITE * (image.kilobytes + failed)
+    return WRITE * (snapshot.kilobytes + failed)

@@ -17,94 +17,94 @@ from collections import deque
 from collections.abc import Callable
 
 from zae_limiter.running.plan import Bell
-from zae_limiter.stores.dynamodb.bucket_writer import Booking
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
 from zae_limiter.stores.dynamodb.schema import Key
 
 GRACE_MS = 1_000
 """How long after its deadline a leader is given up."""
 
 
-class Desk:
+class WriteQueue:
     """One bucket that is being written to, and those who wait for that."""
 
     __slots__ = ("line", "over_at", "seen")
 
     def __init__(self, over_at: int, seen: int) -> None:
-        self.line: deque[Booking] = deque()
+        self.line: deque[BucketWrite] = deque()
         self.over_at = over_at
         self.seen = seen  # the latest time at which a caller came
 
 
-class Desks:
+class WriteQueues:
     """All desks of one client."""
 
-    __slots__ = ("_desks", "_lock", "_pid")
+    __slots__ = ("_lock", "_pid", "_queues")
 
     def __init__(self) -> None:
-        self._desks: dict[Key, Desk] = {}
+        self._queues: dict[Key, WriteQueue] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def enter_if_free(self, booking: Booking, now: int, give_up_at: int) -> bool:
+    def lead_if_free(self, write: BucketWrite, now: int, give_up_at: int) -> bool:
         """Whether nobody is writing to its bucket: then it may, until it leaves. Machine time."""
         if self._pid != os.getpid():  # whoever was at a desk when this process was forked is not here
-            self._desks, self._lock, self._pid = {}, threading.Lock(), os.getpid()
+            self._queues, self._lock, self._pid = {}, threading.Lock(), os.getpid()
         with self._lock:
-            desk = self._desks.get(booking.key)
-            if desk is not None and now <= desk.over_at + GRACE_MS:
-                desk.seen = max(desk.seen, now)
+            queue = self._queues.get(write.key)
+            if queue is not None and now <= queue.over_at + GRACE_MS:
+                queue.seen = max(queue.seen, now)
                 return False
-            mine = self._desks[booking.key] = Desk(give_up_at, now)
-            if desk is not None:  # whoever leads there has no company any more, should it come back
-                mine.line, desk.line = desk.line, deque()
-            booking.desk = mine
+            mine = self._queues[write.key] = WriteQueue(give_up_at, now)
+            if queue is not None:  # whoever leads there has no company any more, should it come back
+                mine.line, queue.line = queue.line, deque()
+            write.queue = mine
             return True
 
-    def enter(self, booking: Booking, now: int, give_up_at: int) -> bool:
+    def enter(self, write: BucketWrite, now: int, give_up_at: int) -> bool:
         """Likewise; if somebody is, wait in line: the bell will ring."""
-        while not self.enter_if_free(booking, now, give_up_at):
+        while not self.lead_if_free(write, now, give_up_at):
             with self._lock:
-                desk = self._desks.get(booking.key)
-                if desk is not None:
-                    booking.bell, booking.verdict, booking.give_up_at = Bell(), None, give_up_at
-                    desk.line.append(booking)
+                queue = self._queues.get(write.key)
+                if queue is not None:
+                    write.bell, write.result, write.give_up_at = Bell(), None, give_up_at
+                    queue.line.append(write)
                     return False
         return True
 
-    def company(self, leader: Booking, joins: Callable[[Booking], bool]) -> list[Booking]:
+    def take_joinable(self, leader: BucketWrite, joins: Callable[[BucketWrite], bool]) -> list[BucketWrite]:
         """Those in line whom the leader can write for; they are in line no more."""
         with self._lock:
-            desk = leader.desk
-            assert isinstance(desk, Desk)
-            company: list[Booking] = []
-            left: deque[Booking] = deque()
-            for booking in desk.line:
-                (company if joins(booking) else left).append(booking)
-            desk.line = left
-            return company
+            queue = leader.queue
+            assert isinstance(queue, WriteQueue)
+            take_joinable: list[BucketWrite] = []
+            left: deque[BucketWrite] = deque()
+            for write in queue.line:
+                (take_joinable if joins(write) else left).append(write)
+            queue.line = left
+            return take_joinable
 
-    def leave(self, booking: Booking) -> None:
+    def leave(self, write: BucketWrite) -> None:
         """Its write is over: the next in line leads."""
-        desk, booking.desk = booking.desk, None
+        queue, write.queue = write.queue, None
         with self._lock:
-            if not isinstance(desk, Desk) or self._desks.get(booking.key) is not desk:
+            if not isinstance(queue, WriteQueue) or self._queues.get(write.key) is not queue:
                 return
-            if not desk.line:
-                del self._desks[booking.key]
+            if not queue.line:
+                del self._queues[write.key]
                 return
             # Whoever has been given up by now is in an event loop that was stopped: it must not lead.
-            alive = deque(one for one in desk.line if one.give_up_at + GRACE_MS >= desk.seen)
-            desk.line = alive or desk.line
-            following = desk.line.popleft()
-            following.desk, desk.over_at = desk, max(desk.over_at, following.give_up_at)
+            alive = deque(one for one in queue.line if one.give_up_at + GRACE_MS >= queue.seen)
+            queue.line = alive or queue.line
+            following = queue.line.popleft()
+            following.queue, queue.over_at = queue, max(queue.over_at, following.give_up_at)
         if following.bell is not None:
             following.bell.ring()
 
-    def withdraw(self, booking: Booking) -> bool:
+    def withdraw(self, write: BucketWrite) -> bool:
         """Wait no longer. False: too late, somebody is writing for it, or it is its turn."""
         with self._lock:
-            desk = self._desks.get(booking.key)
-            if desk is None or booking not in desk.line:
+            queue = self._queues.get(write.key)
+            if queue is None or write not in queue.line:
                 return False
-            desk.line.remove(booking)
+            queue.line.remove(write)
             return True

@@ -20,12 +20,12 @@ from zae_limiter.bucket import MILLI, Balance
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
-from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, Booking, answers_of
-from zae_limiter.stores.dynamodb.config_resolver import Glimpses
-from zae_limiter.stores.dynamodb.config_versions import FENCED, adopted, after_taking, due_at, lacking
+from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWrite, answers_of
+from zae_limiter.stores.dynamodb.config_resolver import Prefetched
+from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, is_fence, lacking
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import image_of
-from zae_limiter.stores.dynamodb.operations.acquire_legs import Acquiring, LegUnderWay, Taking
+from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg, Acquirer, AcquireState
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     THROTTLES_BORNE,
     adopt_all,
@@ -39,97 +39,97 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
 )
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
-from zae_limiter.stores.dynamodb.write_load import is_pressed
+from zae_limiter.stores.dynamodb.write_load import is_overloaded
 from zae_limiter.stores.judging import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
 
 
-def create(taking: Taking) -> Plan[None]:
+def create(acquire: AcquireState) -> Plan[None]:
     """Begin the life of the buckets that are not there; with others, in one transaction."""
-    if any(leg.payers for leg in taking.legs):
-        yield from _create_untouched(taking)
+    if any(leg.payers for leg in acquire.legs):
+        yield from _create_untouched(acquire)
         return
-    if any(leg.done or (leg.doubtful and not leg.inc) for leg in taking.legs):
-        yield from taking.undo(taking.whole)
-        if any(leg.image is None and leg.key != leg.first for leg in taking.legs):
+    if any(leg.done or (leg.doubtful and not leg.inc) for leg in acquire.legs):
+        yield from acquire.undo(acquire.whole)
+        if any(leg.snapshot is None and leg.key != leg.first for leg in acquire.legs):
             return  # the shard is gone: a bucket begins with its first
-    space = taking.space
-    if len(taking.legs) == 1:
-        leg = taking.legs[0]
-        call = space.writer.call_to_create(leg, leg.terms, taking.now, taking.until)
-        taking.flight = taking.legs
+    space = acquire.space
+    if len(acquire.legs) == 1:
+        leg = acquire.legs[0]
+        call = space.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
+        acquire.flight = acquire.legs
         (answer,) = yield from space.writer.ask_together([call])
         leg.note(answer)
-        taking.flight = ()  # not before: an interrupt may come between any two lines
+        acquire.flight = ()  # not before: an interrupt may come between any two lines
         if not isinstance(answer, (Refused, NoAnswer)):
             answer = {"Attributes": call.params["Item"]}
-        taking.hear(leg, (yield from space.writer.verdict(leg.key, answer, taking.now)))
+        acquire.hear(leg, (yield from space.writer.result(leg.key, answer, acquire.now)))
     else:
-        yield from _create_in_transaction(taking)
-    for leg in taking.legs:
+        yield from _create_in_transaction(acquire)
+    for leg in acquire.legs:
         if leg.done:
-            yield from space.propagation.check_terms_of_new(leg.key, leg.terms, taking.now, taking.until)
+            yield from space.propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
 
 
-def _create_untouched(taking: Taking) -> Plan[None]:
+def _create_untouched(acquire: AcquireState) -> Plan[None]:
     """Begin the life of the buckets that are not there, full: what several shards paid elsewhere stays paid."""
-    space = taking.space
-    for leg in taking.legs:
-        if leg.image is not None:
+    space = acquire.space
+    for leg in acquire.legs:
+        if leg.snapshot is not None:
             continue
-        new = Booking(leg.key, leg.leg, {})
-        new.nonce = space.marks.nonce(taking.now)
-        call = space.writer.call_to_create(new, leg.terms, taking.now, taking.until)
+        new = BucketWrite(leg.key, leg.leg, {})
+        new.write_id = space.write_ids.write_id(acquire.now)
+        call = space.writer.call_to_create(new, leg.terms, acquire.now, acquire.deadline)
         (answer,) = yield from space.writer.ask_together([call])
         if not isinstance(answer, (Refused, NoAnswer)):
-            leg.image = yield from space.writer.see(leg.key, image_of(call.params["Item"]), taking.now)
-            yield from space.propagation.check_terms_of_new(leg.key, leg.terms, taking.now, taking.until)
+            leg.snapshot = yield from space.writer.see(leg.key, snapshot_of(call.params["Item"]), acquire.now)
+            yield from space.propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
         else:
-            taking.hear(leg, (yield from space.writer.verdict(leg.key, answer, taking.now)))
+            acquire.hear(leg, (yield from space.writer.result(leg.key, answer, acquire.now)))
 
 
-def _create_in_transaction(taking: Taking) -> Plan[None]:
-    space = taking.space
+def _create_in_transaction(acquire: AcquireState) -> Plan[None]:
+    space = acquire.space
     writes: list[dict[str, Any]] = []
-    for leg in taking.legs:
-        if leg.image is not None:
-            writes.append({"Update": dict(taking.params_of(leg))})
+    for leg in acquire.legs:
+        if leg.snapshot is not None:
+            writes.append({"Update": dict(acquire.params_of(leg))})
         else:
-            writes.append({"Put": space.writer.call_to_create(leg, leg.terms, taking.now, taking.until).params})
-    taking.flight = taking.legs
+            writes.append({"Put": space.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline).params})
+    acquire.flight = acquire.legs
     doubts: list[NoAnswer] = []
     try:
-        reasons = yield from space.asking.transact(writes, taking.until, doubts)
+        reasons = yield from space.client.transact(writes, acquire.deadline, doubts)
     except Refused as refusal:
-        for leg in taking.legs:
+        for leg in acquire.legs:
             leg.doubtful = leg.doubtful or bool(doubts)
         if not refusal.by_throttling:
             raise
-        for leg in taking.legs:  # a key takes no more writes: load, not an outage
+        for leg in acquire.legs:  # a key takes no more writes: load, not an outage
             leg.throttled = THROTTLES_BORNE + 1
-        taking.flight = ()
+        acquire.flight = ()
         return
     except NoAnswer as silence:
-        for leg in taking.legs:
+        for leg in acquire.legs:
             leg.doubtful = leg.doubtful or silence.sent
         raise
     if not reasons:
-        for leg in taking.legs:
+        for leg in acquire.legs:
             leg.done = True
-    taking.flight = ()
+    acquire.flight = ()
     if not reasons:
-        for leg, write in zip(taking.legs, writes, strict=True):
+        for leg, write in zip(acquire.legs, writes, strict=True):
             if "Put" in write:
-                leg.image = yield from space.writer.see(leg.key, image_of(write["Put"]["Item"]), taking.now)
-            elif leg.image is not None:
-                leg.image = after_taking(leg.image, leg.terms, leg.deltas, taking.now, leg.nonce)
-                space.images.see(leg.key, leg.image, taking.now)
+                leg.snapshot = yield from space.writer.see(leg.key, snapshot_of(write["Put"]["Item"]), acquire.now)
+            elif leg.snapshot is not None:
+                leg.snapshot = after_taking(leg.snapshot, leg.terms, leg.deltas, acquire.now, leg.write_id)
+                space.cache.see(leg.key, leg.snapshot, acquire.now)
         return
-    for leg, reason in zip(taking.legs, reasons, strict=True):
+    for leg, reason in zip(acquire.legs, reasons, strict=True):
         leg.doubtful = leg.doubtful or bool(doubts)
         if reason.code is not None:
             failed = Refused(CONDITION_FAILED, item=reason.item)
-            taking.hear(leg, (yield from space.writer.verdict(leg.key, failed, taking.now)))
+            acquire.hear(leg, (yield from space.writer.result(leg.key, failed, acquire.now)))
 
 
 SHARE_FOR_TAKING = 3 / 4
@@ -138,17 +138,17 @@ SHARE_FOR_TAKING = 3 / 4
 THROTTLED_WAIT_S = 0.1
 
 
-class DrawUnderWay(Taking):
+class Acquire(AcquireState):
     """One draw, from its first guess to its outcome."""
 
     def run(self) -> Plan[Outcome]:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
         try:
-            leg = self.space.leg_at_hand(self.draw, self.now, self.until)
+            leg = self.space.warm_leg(self.draw, self.now, self.deadline)
             if leg is not None:
-                leg.nonce, self.legs = self.space.marks.nonce(self.now), [leg]
-                yield from self.space.batching.post(self.legs, self.params_of, self.now, self.until)
-                granted = self.space.granted_at_hand(leg, self.draw, self.now)
+                leg.write_id, self.legs = self.space.write_ids.write_id(self.now), [leg]
+                yield from self.space.batching.post(self.legs, self.params_of, self.now, self.deadline)
+                granted = self.space.warm_grant(leg, self.draw, self.now)
                 if granted is not None:
                     return granted
             return (yield from self._outcome(begun=leg is not None))
@@ -158,7 +158,7 @@ class DrawUnderWay(Taking):
             # An interrupt, at a request or anywhere else, or an error nobody foresaw.
             self._hear_interrupt(stop)
             try:
-                yield from self.undo((yield from self.space.asking.window()))
+                yield from self.undo((yield from self.space.client.new_deadline()))
             except (Refused, NoAnswer):
                 self.space.writer.unresolved += 1
             raise
@@ -202,48 +202,48 @@ class DrawUnderWay(Taking):
         """
         if isinstance(failure, Refused):
             return failure.by_load
-        loaded = self.space.asking.loaded_at > self.whole.moment
+        loaded = self.space.client.loaded_at > self.whole.moment
         return loaded or isinstance(failure, Contended) or self.overtaken > TRIES_AT_ONCE
 
     def _versions_seen(self) -> dict[Key, str]:
         """What every bucket, with all its shards, is known to obey."""
-        images = self.space.images
+        cache = self.space.cache
         seen = {
-            key: memory.image.cv
+            key: cached.snapshot.cv
             for leg in self.legs
-            for key in images.shards_of(leg.first)
-            if (memory := images.get(key)) is not None
+            for key in cache.shards_of(leg.first)
+            if (cached := cache.get(key)) is not None
         }
-        return seen | {leg.key: leg.image.cv for leg in self.legs if leg.image is not None}
+        return seen | {leg.key: leg.snapshot.cv for leg in self.legs if leg.snapshot is not None}
 
     def _attempt(self, fresh: bool) -> Plan[Outcome | None]:
         """One set of terms. ``None``: they are too old, and were not obeyed."""
         space = self.space
-        glimpses: Glimpses = {}
-        route = yield from space.resolver.terms_for(self.draw, self.until, fresh=fresh, glimpses=glimpses)
-        ns = yield from space.namespace.ns(self.until)
-        if not self.until.checked:  # the first draw of its process: what it has just read tells the time
-            self.now, self.whole = yield from space.namespace.checked_time(self.now, self.until)
-            self.until = self.whole
+        prefetched: Prefetched = {}
+        route = yield from space.resolver.terms_for(self.draw, self.deadline, fresh=fresh, prefetched=prefetched)
+        ns = yield from space.namespace.ns(self.deadline)
+        if not self.deadline.checked:  # the first draw of its process: what it has just read tells the time
+            self.now, self.whole = yield from space.namespace.checked_time(self.now, self.deadline)
+            self.deadline = self.whole
         self.legs = [
-            LegUnderWay(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
+            AcquireLeg(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
             for terms in route.terms
         ]
         if len(self.legs) > 1:
-            time = int(space.asking.deadline_ms * SHARE_FOR_TAKING)
-            self.until = self.whole._replace(give_up_at=self.whole.started + time)
+            time = int(space.client.deadline_ms * SHARE_FOR_TAKING)
+            self.deadline = self.whole._replace(give_up_at=self.whole.started + time)
         for leg in self.legs:
-            leg.nonce = space.marks.nonce(self.now)
-            memory = space.images.get(leg.key)
-            leg.image = None if memory is None else memory.image
+            leg.write_id = space.write_ids.write_id(self.now)
+            cached = space.cache.get(leg.key)
+            leg.snapshot = None if cached is None else cached.snapshot
         remembered = self._remembered_denial()
         if remembered is not None:
             return remembered
-        yield from self._look_at([leg for leg in self.legs if leg.image is None], glimpses)
-        if space.images.any_divided:
+        yield from self._look_at([leg for leg in self.legs if leg.snapshot is None], prefetched)
+        if space.cache.any_sharded:
             for leg in self.legs:
                 yield from choose_shard(self, leg)
-        shut = [leg for leg in self.legs if space.images.is_shut(leg.key, THROTTLES_BORNE, self.now)]
+        shut = [leg for leg in self.legs if space.cache.is_shut(leg.key, THROTTLES_BORNE, self.now)]
         for leg in shut:
             leg.throttled = THROTTLES_BORNE + 1
         if shut:
@@ -257,12 +257,12 @@ class DrawUnderWay(Taking):
             pending = [leg for leg in self.legs if not leg.done]
             if not pending:
                 for leg in self.legs:
-                    if leg.image is not None and is_pressed(leg.image, max(self.now, newest(leg.image))):
+                    if leg.snapshot is not None and is_overloaded(leg.snapshot, max(self.now, newest(leg.snapshot))):
                         yield from divide(self, leg)
                 return self._grant()
             if not all(self._may_write(leg) for leg in pending):
                 return None
-            astray = [leg for leg in pending if leg.image is not None and is_far_ahead(leg.image, self.now)]
+            astray = [leg for leg in pending if leg.snapshot is not None and is_far_ahead(leg.snapshot, self.now)]
             if (yield from bring_back(self, astray)):
                 continue
             hopeless = [leg for leg in pending if not (leg.fresh or (leg.fits() and leg.fits_here()))]
@@ -278,7 +278,7 @@ class DrawUnderWay(Taking):
                     if refused is not None:
                         return refused
                 continue
-            moving = [leg for leg in pending if leg.is_hot or (leg.image is None and leg.key != leg.first)]
+            moving = [leg for leg in pending if leg.is_hot or (leg.snapshot is None and leg.key != leg.first)]
             for leg in moving:
                 if leg.is_hot:
                     yield from relieve_hot(self, leg)
@@ -287,7 +287,7 @@ class DrawUnderWay(Taking):
                     yield from self._look_at([leg])
             if moving:
                 continue  # where it is now may obey other terms, or lack
-            if any(leg.image is None for leg in pending):
+            if any(leg.snapshot is None for leg in pending):
                 if not terms_are_fresh:
                     return None  # a new bucket obeys what holds now, not what was remembered
                 yield from create(self)
@@ -296,15 +296,15 @@ class DrawUnderWay(Taking):
                 yield from self._write(pending if healthy else pending[:1])
             tries += 1
             if tries >= TRIES_AT_ONCE and any(not leg.done for leg in self.legs):
-                yield from space.asking.pause(tries - 1, self.until, self.failure or Contended())
+                yield from space.client.pause(tries - 1, self.deadline, self.failure or Contended())
 
-    def _may_write(self, leg: LegUnderWay) -> bool:
-        return leg.image is None or self.may_follow(leg, leg.key, leg.image.cv)
+    def _may_write(self, leg: AcquireLeg) -> bool:
+        return leg.snapshot is None or self.may_follow(leg, leg.key, leg.snapshot.cv)
 
-    def _looks_drained(self, leg: LegUnderWay) -> bool:
-        memory = self.space.images.get(leg.key)
-        guesses = memory.guesses(self.now) if memory is not None and not leg.fresh else {}
-        balances = adopted(leg.image, leg.terms, self.now)
+    def _looks_drained(self, leg: AcquireLeg) -> bool:
+        cached = self.space.cache.get(leg.key)
+        guesses = cached.guesses(self.now) if cached is not None and not leg.fresh else {}
+        balances = adopted(leg.snapshot, leg.terms, self.now)
         return any(
             min(guesses.get(balance.name, balance.tk) + balance.since_rf(self.now), balance.bx)
             < leg.needed.get(balance.name, 0)
@@ -313,16 +313,16 @@ class DrawUnderWay(Taking):
 
     # Writing
 
-    def _write(self, legs: Sequence[LegUnderWay]) -> Plan[None]:
-        yield from self.space.batching.post(legs, self.params_of, self.now, self.until)
+    def _write(self, legs: Sequence[AcquireLeg]) -> Plan[None]:
+        yield from self.space.batching.post(legs, self.params_of, self.now, self.deadline)
         self._hear_all(legs)
 
     # Hearing
 
-    def _hear_all(self, legs: Sequence[LegUnderWay]) -> None:
+    def _hear_all(self, legs: Sequence[AcquireLeg]) -> None:
         for leg in legs:
-            assert leg.verdict is not None
-            self.hear(leg, leg.verdict)
+            assert leg.result is not None
+            self.hear(leg, leg.result)
 
     def _hear_interrupt(self, stop: BaseException) -> None:
         """An interrupt came while calls were in flight: what they answered still counts."""
@@ -335,24 +335,24 @@ class DrawUnderWay(Taking):
 
     def _grant(self) -> Grant:
         now = max(self.now, *[leg.granted_at for leg in self.legs])
-        balances = [balance for leg in self.legs for balance in leg.whole(self.space.images, now)]
+        balances = [balance for leg in self.legs for balance in leg.whole(self.space.cache, now)]
         legs = tuple(leg.paid_leg() for leg in self.legs)
         return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now)
 
     def _remembered_denial(self) -> Denial | None:
         """What was refused a moment ago is refused again without asking."""
         for leg in self.legs:
-            memory = self.space.images.get(leg.first)
-            if memory is None or not memory.denied or leg.is_stale_anywhere(self.space.images):
+            cached = self.space.cache.get(leg.first)
+            if cached is None or not cached.denied or leg.is_stale_anywhere(self.space.cache):
                 continue
             if any(
-                memory.still_denies(balance.name, leg.needed.get(balance.name, 0), self.now)
+                cached.still_denies(balance.name, leg.needed.get(balance.name, 0), self.now)
                 for balance in self._short(leg)
             ):
                 break
         else:
             return None
-        return None if any(leg.image is None for leg in self.legs) else self._denial()
+        return None if any(leg.snapshot is None for leg in self.legs) else self._denial()
 
     def _deny(self) -> Plan[Denial | None]:
         """Give back, look at every leg, and say what lacks. ``None``: by now nothing does, or other terms hold."""
@@ -361,11 +361,11 @@ class DrawUnderWay(Taking):
             yield from self._look_at([leg for leg in self.legs if not leg.fresh])
         for leg in self.legs:
             if self._short(leg) and meets_newer_terms(self, leg):
-                assert leg.image is not None
-                if leg.image.cv != FENCED:  # which is being removed
+                assert leg.snapshot is not None
+                if not is_fence(leg.snapshot.cv):  # which is being removed
                     return None  # what lacks by our terms may be there by those: they are resolved again
         for leg in self.legs:
-            if leg.is_stale_anywhere(self.space.images) and self._short(leg):
+            if leg.is_stale_anywhere(self.space.cache) and self._short(leg):
                 # New terms reach every shard even if the draw is denied: a raised burst must not stay refused, and
                 # the wait that is told is that of shards which all obey them.
                 with suppress(Refused, NoAnswer):  # it lacks all the same; the next draw writes them
@@ -374,28 +374,28 @@ class DrawUnderWay(Taking):
             return None
         found = self._denial()
         for leg in self.legs:
-            memory = self.space.images.get(leg.first)
-            if memory is not None:
+            cached = self.space.cache.get(leg.first)
+            if cached is not None:
                 due = {
                     balance.name: due_at(balance, leg.needed.get(balance.name, 0), self.now)
                     for balance in self._short(leg)
                 }
-                memory.deny(leg.needed, due, self.now)
+                cached.deny(leg.needed, due, self.now)
         return found
 
-    def _short(self, leg: LegUnderWay) -> list[Balance]:
+    def _short(self, leg: AcquireLeg) -> list[Balance]:
         """What lacks of a leg, over all its shards."""
-        return lacking(leg.whole(self.space.images, self.now), leg.needed, self.now)
+        return lacking(leg.whole(self.space.cache, self.now), leg.needed, self.now)
 
     def _statuses(self) -> tuple[LimitStatus, ...]:
         legs = [leg.leg for leg in self.legs]
-        balances = [leg.whole(self.space.images, self.now) for leg in self.legs]
+        balances = [leg.whole(self.space.cache, self.now) for leg in self.legs]
         statuses = statuses_of(legs, balances, self.draw.wanted, self.draw.reserved, self.now)
         astray = {
             leg.leg.entity_id: wait
             for leg in self.legs
-            if leg.image is not None and is_far_ahead(leg.image, self.now)
-            if (wait := self.space.images.back_again_in(leg.key, self.now)) is not None
+            if leg.snapshot is not None and is_far_ahead(leg.snapshot, self.now)
+            if (wait := self.space.cache.back_again_in(leg.key, self.now)) is not None
         }
         if not astray:
             return statuses
@@ -432,38 +432,40 @@ class DrawUnderWay(Taking):
             ),
         )
 
-    def _look_at(self, legs: Iterable[LegUnderWay], glimpses: Glimpses | None = None) -> Plan[None]:
+    def _look_at(self, legs: Iterable[AcquireLeg], prefetched: Prefetched | None = None) -> Plan[None]:
         """See how these buckets are; those that were glimpsed a moment ago are not read again."""
         unseen = list(legs)
         if not unseen:
             return
         for leg in unseen:
-            if len(self.space.images.shards_of(leg.first)) > 1:
+            if len(self.space.cache.shards_of(leg.first)) > 1:
                 yield from look_at_all(self, leg)
-        found = glimpses or {}
+        found = prefetched or {}
         unread = [leg.key for leg in unseen if leg.key not in found]
-        found = {**found, **(yield from self.space.asking.get_few(unread, self.until))}
+        found = {**found, **(yield from self.space.client.get_few(unread, self.deadline))}
         for leg in unseen:
             leg.fresh = True
             here = found.get(leg.key)
-            leg.image = None if here is None else (yield from self.space.writer.see(leg.key, image_of(here), self.now))
-            if leg.doubtful and leg.image is not None:
-                leg.done = leg.is_in(leg.image)
+            leg.snapshot = (
+                None if here is None else (yield from self.space.writer.see(leg.key, snapshot_of(here), self.now))
+            )
+            if leg.doubtful and leg.snapshot is not None:
+                leg.done = leg.is_in(leg.snapshot)
 
 
 class Draws:
     """The verb of every acquire."""
 
-    def __init__(self, acquiring: Acquiring) -> None:
+    def __init__(self, acquiring: Acquirer) -> None:
         self.acquiring = acquiring
 
     @verb
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         acquiring = self.acquiring
-        until = acquiring.asking.window_from((yield READ_MACHINE_TIME))
-        if not until.checked and acquiring.namespace.known_ns is not None:  # the clock was set
-            now, until = yield from acquiring.namespace.checked_time(now, until)
-        elif until.checked:
-            acquiring.images.correct_by(until.clock_error_ms)
-            now = acquiring.images.corrected(now)
-        return (yield from DrawUnderWay(acquiring, draw, now, until).run())
+        deadline = acquiring.client.deadline_from((yield READ_MACHINE_TIME))
+        if not deadline.checked and acquiring.namespace.known_ns is not None:  # the clock was set
+            now, deadline = yield from acquiring.namespace.checked_time(now, deadline)
+        elif deadline.checked:
+            acquiring.cache.correct_by(deadline.clock_error_ms)
+            now = acquiring.cache.corrected(now)
+        return (yield from Acquire(acquiring, draw, now, deadline).run())

@@ -1,6 +1,6 @@
 """An acquire in progress: what it works with, its legs, and what must be given back if it fails.
 
-Most acquires are a single remembered leg whose first write is granted: :meth:`Acquiring.leg_at_hand` finds it, and
+Most acquires are a single remembered leg whose first write is granted: :meth:`Acquirer.warm_leg` finds it, and
 nothing is decided there that ``acquire`` would decide otherwise. Where anything is not as it is in most acquires
 there is no such leg, and everything is looked at in turn; where everything is, that comes to the same write. A test
 holds the two against each other.
@@ -14,28 +14,28 @@ from dataclasses import replace
 from zae_limiter.bucket import MILLI, Balance, share
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
-from zae_limiter.stores.dynamodb.bucket_cache import Images, is_far_ahead, newest
-from zae_limiter.stores.dynamodb.bucket_writer import Booking, BucketWriter, Seen, Verdict
+from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter, SeenBucket, WriteResult
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import adopted, lacking, may_follow, needed_of, taken_of
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import Image
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
-from zae_limiter.stores.dynamodb.operations.settle import Bookings
+from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, Contended, DeadlineOver, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_of
 from zae_limiter.stores.dynamodb.shards import over_shards
-from zae_limiter.stores.dynamodb.table_client import Window
-from zae_limiter.stores.dynamodb.write_forms import Terms, Wish
-from zae_limiter.stores.dynamodb.write_load import is_pressed
+from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.write_forms import Intent, Terms
+from zae_limiter.stores.dynamodb.write_load import is_overloaded
 from zae_limiter.stores.protocol import Draw, Grant, Leg
 
 SHARDS_TRIED = 3
 """So many shards are tried one by one before all are looked at."""
 
 
-class LegUnderWay(Booking):
+class AcquireLeg(BucketWrite):
     """One bucket of a draw. ``key`` is that of the shard it is drawn from, ``first`` that of shard 0."""
 
     grants = 1
@@ -63,26 +63,26 @@ class LegUnderWay(Booking):
         self.key = self.first = key
         self.tried: set[Key] = set()
 
-    def may_join(self, image: Image) -> bool:
+    def may_join(self, snapshot: BucketSnapshot) -> bool:
         """Whether it can be written together with others: only by those who know the same version."""
-        return image.cv == self.terms.cv and super().may_join(image)
+        return snapshot.cv == self.terms.cv and super().may_join(snapshot)
 
-    def move_to(self, key: Key, image: Image | None, *, fresh: bool) -> None:
+    def move_to(self, key: Key, snapshot: BucketSnapshot | None, *, fresh: bool) -> None:
         """Draw from another shard."""
-        self.key, self.image, self.fresh = key, image, fresh
+        self.key, self.snapshot, self.fresh = key, snapshot, fresh
 
     @property
     def is_stale(self) -> bool:
         """Whether its shard obeys another version than ours."""
-        return self.image is not None and self.image.cv != self.terms.cv
+        return self.snapshot is not None and self.snapshot.cv != self.terms.cv
 
-    def is_stale_anywhere(self, images: Images) -> bool:
+    def is_stale_anywhere(self, cache: BucketCache) -> bool:
         """Whether any shard of its bucket, as they are remembered, does."""
-        return self.is_stale or any(image.cv != self.terms.cv for image in images.family(self.first))
+        return self.is_stale or any(snapshot.cv != self.terms.cv for snapshot in cache.family(self.first))
 
     def lacks(self, now: int) -> bool:
         """Whether, by the image, its shard does not hold what is needed."""
-        return bool(lacking(adopted(self.image, self.terms, now), self.needed, now))
+        return bool(lacking(adopted(self.snapshot, self.terms, now), self.needed, now))
 
     def fits(self) -> bool:
         """Whether a full bucket could ever hold what is needed."""
@@ -90,21 +90,21 @@ class LegUnderWay(Booking):
 
     def fits_here(self) -> bool:
         """Whether its shard, if it were full, could."""
-        image = self.image
+        snapshot = self.snapshot
         return (
-            image is None
-            or image.shards == 1
+            snapshot is None
+            or snapshot.shards == 1
             or all(
-                self.needed.get(limit.name, 0) <= share(limit.burst * MILLI, image.shard, image.shards)
+                self.needed.get(limit.name, 0) <= share(limit.burst * MILLI, snapshot.shard, snapshot.shards)
                 for limit in self.leg.limits
             )
         )
 
-    def whole(self, images: Images, now: int) -> tuple[Balance, ...]:
+    def whole(self, cache: BucketCache, now: int) -> tuple[Balance, ...]:
         """Every limit over all shards, as they are remembered."""
-        if len(images.shards_of(self.first)) == 1:
-            return adopted(self.image, self.terms, now)
-        return over_shards(images.family(self.first) or [self.image], self.terms, now)
+        if len(cache.shards_of(self.first)) == 1:
+            return adopted(self.snapshot, self.terms, now)
+        return over_shards(cache.family(self.first) or [self.snapshot], self.terms, now)
 
     def payment(self) -> list[tuple[Key, Mapping[str, int]]]:
         """Which shards pay how much."""
@@ -118,7 +118,7 @@ class LegUnderWay(Booking):
         return self.leg if not self.leg.paid and [shard for shard, _ in paid] == [0] else replace(self.leg, paid=paid)
 
 
-class Acquiring:
+class Acquirer:
     """What an acquire works with, and legs that need no second thought."""
 
     def __init__(
@@ -128,158 +128,158 @@ class Acquiring:
         writer: BucketWriter,
         batching: BatchingWriter,
         propagation: Propagation,
-        bookings: Bookings,
+        writes: SettlementWriter,
     ) -> None:
         self.namespace = namespace
-        self.asking = namespace.asking
-        self.images = namespace.images
-        self.marks = namespace.marks
+        self.client = namespace.client
+        self.cache = namespace.cache
+        self.write_ids = namespace.write_ids
         self.resolver = resolver
         self.writer = writer
         self.batching = batching
         self.propagation = propagation
-        self.bookings = bookings
+        self.writes = writes
 
-    def leg_at_hand(self, draw: Draw, now: int, until: Window) -> LegUnderWay | None:
+    def warm_leg(self, draw: Draw, now: int, deadline: Deadline) -> AcquireLeg | None:
         """The only leg of a draw, if it can be written as it is.
 
         Its terms and its bucket are remembered and of one version, the bucket is not divided, nothing was refused
         there of late, and no clock that is wrong has written to it.
         """
         ns, entity_id, resource = self.namespace.known_ns, draw.entity_id, draw.resource
-        standing = self.resolver.peek(entity_id, resource, until)
+        resolved = self.resolver.peek(entity_id, resource, deadline)
         if (
             ns is None
-            or standing is None
-            or standing.leg is None
-            or (standing.cascade and standing.parent_id is not None)
+            or resolved is None
+            or resolved.leg is None
+            or (resolved.cascade and resolved.parent_id is not None)
             or draw.limits is not None
             or draw.legs is not None
         ):
             return None
-        key, own, images = bucket_key(ns, entity_id, resource), standing.leg, self.images
-        memory = images.get(key)
-        if memory is None or memory.denied or memory.throttled:
+        key, own, cache = bucket_key(ns, entity_id, resource), resolved.leg, self.cache
+        cached = cache.get(key)
+        if cached is None or cached.denied or cached.throttled:
             return None
-        image = memory.image
-        if is_far_ahead(image, now):
+        snapshot = cached.snapshot
+        if is_far_ahead(snapshot, now):
             return None
-        if image.cv != standing.cv or image.shards != 1 or (images.any_divided and len(images.shards_of(key)) > 1):
+        if snapshot.cv != resolved.cv or snapshot.shards != 1 or (cache.any_sharded and len(cache.shards_of(key)) > 1):
             return None
         if not own.names.issuperset(draw.wanted):
             return None
-        leg = LegUnderWay(key, Terms(own, standing.cv, standing.parent_id, standing.cascade), draw)
+        leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
         for limit in own.limits:
             if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
                 return None
         self.resolver.count_hit()
-        leg.image = image
+        leg.snapshot = snapshot
         return leg
 
-    def granted_at_hand(self, leg: LegUnderWay, draw: Draw, now: int) -> Grant | None:
+    def warm_grant(self, leg: AcquireLeg, draw: Draw, now: int) -> Grant | None:
         """The grant, if the only leg of a draw was written and there is nothing else to do."""
-        image = leg.verdict.image if leg.done and isinstance(leg.verdict, Seen) else None
-        if image is None or image.shards != 1 or image.cv != leg.terms.cv:
+        snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
+        if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
             return None
-        if image.gauge < 0 and is_pressed(image, max(now, newest(image))):
+        if snapshot.load_level < 0 and is_overloaded(snapshot, max(now, newest(snapshot))):
             return None
-        own, held = leg.leg, image.balances
+        own, held = leg.leg, snapshot.balances
         if not held.keys() >= own.names:
             return None
         balances = [held[limit.name] for limit in own.limits]
         return Grant((own,), draw.wanted, balances, [balance.tk for balance in balances], max(now, leg.now))
 
 
-class Taking:
+class AcquireState:
     """One draw in progress."""
 
-    def __init__(self, space: Acquiring, draw: Draw, now: int, until: Window) -> None:
+    def __init__(self, space: Acquirer, draw: Draw, now: int, deadline: Deadline) -> None:
         self.space = space
         self.draw = draw
         self.now = now
-        self.whole = self.until = until
-        self.legs: list[LegUnderWay] = []
-        self.flight: Sequence[LegUnderWay] = ()
+        self.whole = self.deadline = deadline
+        self.legs: list[AcquireLeg] = []
+        self.flight: Sequence[AcquireLeg] = ()
         self.failure: Refused | NoAnswer | None = None
         self.overtaken = 0
         """So often others were faster."""
         self.seen_before: dict[Key, str] = {}
-        self.backs: list[Booking] = []
+        self.backs: list[BucketWrite] = []
 
-    def may_follow(self, leg: LegUnderWay, key: Key, theirs: str) -> bool:
+    def may_follow(self, leg: AcquireLeg, key: Key, theirs: str) -> bool:
         """Whether a bucket that obeys ``theirs`` may obey our terms from now on."""
         seen_before = self.seen_before.get(key) == theirs
         return theirs == leg.terms.cv or may_follow(leg.terms.cv, theirs, seen_before=seen_before)
 
-    def params_of(self, leg: LegUnderWay) -> UpdateParams:
+    def params_of(self, leg: AcquireLeg) -> UpdateParams:
         """The write of a leg whose bucket is there."""
-        space, image = self.space, leg.image
-        assert image is not None
-        leg.drop_anchor()
-        if not leg.doubtful and not leg.is_stale and image.shards == 1 and not image.resting:
+        space, snapshot = self.space, leg.snapshot
+        assert snapshot is not None
+        leg.set_anchor()
+        if not leg.doubtful and not leg.is_stale and snapshot.shards == 1 and not snapshot.retired:
             return space.writer.draw_params(
-                leg.key, image, leg.deltas, leg.needed, self.now, leg.nonce, self.until, guess=not leg.fresh
+                leg.key, snapshot, leg.deltas, leg.needed, self.now, leg.write_id, self.deadline, guess=not leg.fresh
             )
         sure = leg.can_be_sure()
         if leg.doubtful and not sure:
             space.writer.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
-            leg.begin_anew(space.marks.nonce(self.now))
+            leg.begin_anew(space.write_ids.write_id(self.now))
         return space.writer.params(
             leg.key,
-            image,
-            Wish(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
-            max(self.now, image.rf + 1) if sure else self.now,
-            leg.nonce,
-            self.until,
+            snapshot,
+            Intent(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
+            max(self.now, snapshot.rf + 1) if sure else self.now,
+            leg.write_id,
+            self.deadline,
             anchor=leg.anchor if sure else None,
             guess=not leg.fresh,
         )
 
-    def hear(self, leg: LegUnderWay, verdict: Verdict) -> None:
+    def hear(self, leg: AcquireLeg, result: WriteResult) -> None:
         """Note what became of a leg."""
-        if isinstance(verdict, NoAnswer):
-            if isinstance(verdict, DeadlineOver):
-                raise self.failure or verdict
-            if verdict.final:
-                raise verdict
-            self.failure = verdict
-        elif isinstance(verdict, Refused):
-            self.failure = verdict
-            if verdict.code == KEY_THROTTLED:
+        if isinstance(result, NoAnswer):
+            if isinstance(result, DeadlineOver):
+                raise self.failure or result
+            if result.final:
+                raise result
+            self.failure = result
+        elif isinstance(result, Refused):
+            self.failure = result
+            if result.code == KEY_THROTTLED:
                 leg.throttled += 1
                 leg.is_hot = True
-            elif not (verdict.by_throttling or verdict.by_conflict):
-                raise verdict
+            elif not (result.by_throttling or result.by_conflict):
+                raise result
         else:
-            if not verdict.done:
+            if not result.done:
                 self.failure = Contended()
                 self.overtaken += 1
-            leg.fresh, leg.image = leg.fresh or not verdict.done, verdict.image
+            leg.fresh, leg.snapshot = leg.fresh or not result.done, result.snapshot
             leg.granted_at = max(leg.now, self.now)
-            if leg.image is not None and not leg.done:
-                if leg.is_in(leg.image):
+            if leg.snapshot is not None and not leg.done:
+                if leg.is_in(leg.snapshot):
                     leg.done = True  # by a try whose answer was lost
                 elif leg.inc:
                     leg.doubtful, leg.inc = False, ""  # somebody else created it: ours was not
 
-    def undo(self, until: Window) -> Plan[None]:
+    def undo(self, deadline: Deadline) -> Plan[None]:
         """Give back what was taken, and make sure that what may have been taken is given back or never will be."""
         self.flight = ()
         for leg in self.legs:
             if leg.doubtful and not leg.done:
-                leg.done = yield from self.space.writer.void(leg, self.now, until)
+                leg.done = yield from self.space.writer.void(leg, self.now, deadline)
         taken = [leg for leg in self.legs if leg.done]
         if taken or self.backs:
             for leg in taken:
                 backs = [
-                    Booking(key, leg.leg, {name: -delta for name, delta in deltas.items()}, grants=-(not place))
+                    BucketWrite(key, leg.leg, {name: -delta for name, delta in deltas.items()}, grants=-(not place))
                     for place, (key, deltas) in enumerate(leg.payment())
                 ]
                 leg.done, leg.payers, self.backs = False, (), [*self.backs, *backs]
-                leg.begin_anew(self.space.marks.nonce(self.now))
+                leg.begin_anew(self.space.write_ids.write_id(self.now))
             # Should this be interrupted, it goes on where it was.
-            yield from self.space.bookings.book(self.backs, self.now, until)
+            yield from self.space.writes.book(self.backs, self.now, deadline)
             self.backs = []
             for leg in taken:
-                memory = self.space.images.get(leg.key)
-                leg.image = None if memory is None else memory.image
+                cached = self.space.cache.get(leg.key)
+                leg.snapshot = None if cached is None else cached.snapshot

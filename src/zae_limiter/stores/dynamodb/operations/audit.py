@@ -24,7 +24,7 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 )
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, gsi4, pk_audit, sk_audit
-from zae_limiter.stores.dynamodb.table_client import NOTHING, Asking, Window, Write, put
+from zae_limiter.stores.dynamodb.table_client import NOTHING, Deadline, TableClient, Write, put
 from zae_limiter.stores.ulid import ulid
 from zae_limiter.stores.windows import DAYS_KEPT
 
@@ -35,7 +35,7 @@ LAST_ULID_MS = 2**48 - 1
 LAST_DISTINCT = 2**80 - 1
 
 
-class Trace(NamedTuple):
+class AuditEntry(NamedTuple):
     """What an event tells: of whom, what, and by whom."""
 
     subject: str
@@ -45,21 +45,21 @@ class Trace(NamedTuple):
     details: Mapping[str, Any]
 
 
-def traced(asking: Asking, ns: str, trace: Trace, now: int, until: Window) -> Write:
+def audited(client: TableClient, ns: str, entry: AuditEntry, now: int, deadline: Deadline) -> Write:
     """The write that adds an event; the later one of two within a millisecond by one client sorts later too."""
-    event_id = ulid(now, asking.marks.number())
-    pk = pk_audit(ns, trace.subject)
+    event_id = ulid(now, client.write_ids.number())
+    pk = pk_audit(ns, entry.subject)
     attributes = {
-        "action": trace.action,
-        "entity_id": trace.subject,
-        "resource": trace.resource,
-        "principal": trace.principal,
-        "details": as_json(trace.details),
+        "action": entry.action,
+        "entity_id": entry.subject,
+        "resource": entry.resource,
+        "principal": entry.principal,
+        "details": as_json(entry.details),
         "timestamp": now,
-        "ttl": until.epoch_s + RETENTION_S,
+        "ttl": deadline.epoch_s + RETENTION_S,
         **gsi4(ns, pk, f"AUDIT#{event_id}"),
     }
-    return put(asking.table, Key(pk, sk_audit(event_id)), attributes, NOTHING)
+    return put(client.table, Key(pk, sk_audit(event_id)), attributes, NOTHING)
 
 
 def as_json(details: Mapping[str, Any]) -> str:
@@ -72,7 +72,7 @@ class AuditTrail:
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
-        self.asking = namespace.asking
+        self.client = namespace.client
 
     @verb
     def audit_events(
@@ -98,12 +98,12 @@ class AuditTrail:
 
         if entity_id is not None:
             between = (sk_audit(first), sk_audit(last))
-            trail = partition(self.asking, pk_audit(ns, entity_id), between, newest_first=True)
+            trail = partition(self.client, pk_audit(ns, entity_id), between, newest_first=True)
             rows = yield from rows_of(trail, limit, older)
         else:
             between = (f"AUDIT#{first}", f"AUDIT#{last}")
-            trails = whole_namespace(self.asking, ns, between=between, newest_first=True)
-            rows = yield from fetched_rows_of(self.asking, trails, limit, older)
+            trails = whole_namespace(self.client, ns, between=between, newest_first=True)
+            rows = yield from fetched_rows_of(self.client, trails, limit, older)
         return page_of(rows, limit, lambda event: (event.event_id,))
 
 

@@ -18,7 +18,7 @@ from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import config_attributes, config_of, decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.operations.audit import Trace, traced
+from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.paging import (
     fetched_rows_of,
     names_after,
@@ -29,7 +29,7 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI3, Key, config_key, gsi3_config, gsi4
-from zae_limiter.stores.dynamodb.table_client import NEW, NOTHING, Expected, Window, Write, commit, persist, put
+from zae_limiter.stores.dynamodb.table_client import NEW, NOTHING, Deadline, Expected, Write, commit, persist, put
 from zae_limiter.stores.protocol import Config, Scope
 
 TOMBSTONE = "TOMB"
@@ -41,7 +41,7 @@ class Configs:
 
     def __init__(self, namespace: Namespace, propagation: Propagation) -> None:
         self.namespace = namespace
-        self.asking = namespace.asking
+        self.client = namespace.client
         self.propagation = propagation
 
     @verb
@@ -55,22 +55,25 @@ class Configs:
         now: int,
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
-        until = yield from self.asking.window()
-        ns = yield from self.namespace.checked_ns(until)
-        now, _ = yield from self.namespace.checked_time(now, until)
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, _ = yield from self.namespace.checked_time(now, deadline)
         told = limits_told(limits, on_unavailable)
-        trace = Trace(scope.audited_as, "limits_set", scope.resource, principal, told)
+        entry = AuditEntry(scope.audited_as, "limits_set", scope.resource, principal, told)
         had_limits = True
 
-        def attempt(until: Window) -> Plan[None]:
+        def attempt(deadline: Deadline) -> Plan[None]:
             nonlocal had_limits
-            before = yield from self._config(ns, scope, until)
+            before = yield from self._config(ns, scope, deadline)
             had_limits = had_limits and bool(before.limits)  # a second try may find what the first has set
             config = Config(limits, on_unavailable or before.on_unavailable, before.version + 1)
-            writes = [config_write(self.asking.table, ns, scope, config), traced(self.asking, ns, trace, now, until)]
-            yield from commit(self.asking, writes, until)
+            writes = [
+                config_write(self.client.table, ns, scope, config),
+                audited(self.client, ns, entry, now, deadline),
+            ]
+            yield from commit(self.client, writes, deadline)
 
-        yield from persist(self.asking, attempt)
+        yield from persist(self.client, attempt)
         if propagate:
             yield from self.propagation.propagate(ns, scope, now)
             if not had_limits and scope.entity_id is not None:
@@ -80,27 +83,30 @@ class Configs:
     def get_config(self, scope: Scope) -> Plan[Config]:
         """What one level says; empty if nothing."""
         ns = yield from self.namespace.checked_ns()
-        until = yield from self.asking.window()
-        return (yield from self._config(ns, scope, until))
+        deadline = yield from self.client.new_deadline()
+        return (yield from self._config(ns, scope, deadline))
 
     @verb
     def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
         """Let one level say nothing."""
-        until = yield from self.asking.window()
-        ns = yield from self.namespace.checked_ns(until)
-        now, _ = yield from self.namespace.checked_time(now, until)
-        trace = Trace(scope.audited_as, "limits_deleted", scope.resource, principal, NOTHING)
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, _ = yield from self.namespace.checked_time(now, deadline)
+        entry = AuditEntry(scope.audited_as, "limits_deleted", scope.resource, principal, NOTHING)
 
-        def attempt(until: Window) -> Plan[bool]:
-            before = yield from self._config(ns, scope, until)
+        def attempt(deadline: Deadline) -> Plan[bool]:
+            before = yield from self._config(ns, scope, deadline)
             if not says_something(before):
                 return False
             grave = Config((), None, before.version + 1)
-            writes = [config_write(self.asking.table, ns, scope, grave), traced(self.asking, ns, trace, now, until)]
-            yield from commit(self.asking, writes, until)
+            writes = [
+                config_write(self.client.table, ns, scope, grave),
+                audited(self.client, ns, entry, now, deadline),
+            ]
+            yield from commit(self.client, writes, deadline)
             return True
 
-        deleted = yield from persist(self.asking, attempt)
+        deleted = yield from persist(self.client, attempt)
         if deleted and propagate:
             yield from self.propagation.propagate(ns, scope, now)
 
@@ -108,8 +114,8 @@ class Configs:
     def resources_with_defaults(self, limit: int, cursor: str | None) -> Plan[Page[str]]:
         """Resources that have limits of their own."""
         ns = yield from self.namespace.checked_ns()
-        names = whole_namespace(self.asking, ns, between=names_after("RESOURCE#", position(cursor)))
-        rows = yield from fetched_rows_of(self.asking, names, limit, resource_if_limited)
+        names = whole_namespace(self.client, ns, between=names_after("RESOURCE#", position(cursor)))
+        rows = yield from fetched_rows_of(self.client, names, limit, resource_if_limited)
         return page_of(rows, limit, lambda name: (name,))
 
     @verb
@@ -117,12 +123,12 @@ class Configs:
         """Entities that have limits of their own for a resource."""
         ns = yield from self.namespace.checked_ns()
         pk = gsi3_config(ns, resource, "")["GSI3PK"]
-        names = partition(self.asking, pk, names_after("", position(cursor)), index=GSI3)
-        rows = yield from fetched_rows_of(self.asking, names, limit, entity_if_limited)
+        names = partition(self.client, pk, names_after("", position(cursor)), index=GSI3)
+        rows = yield from fetched_rows_of(self.client, names, limit, entity_if_limited)
         return page_of(rows, limit, lambda name: (name,))
 
-    def _config(self, ns: str, scope: Scope, until: Window) -> Plan[Config]:
-        item = yield from self.asking.get(place_of(ns, scope), until)
+    def _config(self, ns: str, scope: Scope, deadline: Deadline) -> Plan[Config]:
+        item = yield from self.client.get(place_of(ns, scope), deadline)
         return config_of(item)
 
 

@@ -28,7 +28,7 @@ from zae_limiter.stores.dynamodb.attribute_values import decode, number_in
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import config_of, decoder, key_of, unless_broken, version_in
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.operations.audit import Trace, as_json, traced
+from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, as_json, audited
 from zae_limiter.stores.dynamodb.operations.config import TOMBSTONE, config_write, place_of, says_something
 from zae_limiter.stores.dynamodb.operations.paging import (
     FIRST,
@@ -49,9 +49,9 @@ from zae_limiter.stores.dynamodb.table_client import (
     NEW,
     PRESENT,
     WRITES_AT_ONCE,
+    Deadline,
     Expected,
     Overtaken,
-    Window,
     Write,
     check,
     commit,
@@ -81,17 +81,17 @@ class Entities:
 
     def __init__(self, namespace: Namespace, propagation: Propagation) -> None:
         self.namespace = namespace
-        self.asking = namespace.asking
+        self.client = namespace.client
         self.propagation = propagation
 
     @verb
     def create_entity(self, entity: Entity, principal: str | None, now: int) -> Plan[Entity]:
         """A new entity. One that was deleted lives again, as another."""
-        until = yield from self.asking.window()
-        ns = yield from self.namespace.checked_ns(until)
-        now, _ = yield from self.namespace.checked_time(now, until)
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, _ = yield from self.namespace.checked_time(now, deadline)
         check_size(entity.metadata)
-        yield from persist(self.asking, lambda until: self._create(ns, entity, principal, now, until))
+        yield from persist(self.client, lambda deadline: self._create(ns, entity, principal, now, deadline))
         yield from self.propagation.rewrite_buckets_of(ns, entity.id, now)
         return entity
 
@@ -99,18 +99,18 @@ class Entities:
     def get_entity(self, entity_id: str) -> Plan[Entity]:
         """An entity that exists."""
         ns = yield from self.namespace.checked_ns()
-        until = yield from self.asking.window()
-        return entity_of((yield from self._existing(ns, entity_id, until)))
+        deadline = yield from self.client.new_deadline()
+        return entity_of((yield from self._existing(ns, entity_id, deadline)))
 
     @verb
     def update_entity(self, entity_id: str, change: EntityChange, principal: str | None, now: int) -> Plan[Entity]:
         """Change some fields."""
-        until = yield from self.asking.window()
-        ns = yield from self.namespace.checked_ns(until)
-        now, _ = yield from self.namespace.checked_time(now, until)
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, _ = yield from self.namespace.checked_time(now, deadline)
         check_size(change.fields.get("metadata", {}))
         before, after = yield from persist(
-            self.asking, lambda until: self._update(ns, entity_id, change, principal, now, until)
+            self.client, lambda deadline: self._update(ns, entity_id, change, principal, now, deadline)
         )
         if another_route(before, after):
             yield from self.propagation.rewrite_buckets_of(ns, entity_id, now)
@@ -120,14 +120,14 @@ class Entities:
     @verb
     def delete_entity(self, entity_id: str, principal: str | None, now: int) -> Plan[None]:
         """Remove the entity, its buckets and its limits."""
-        until = yield from self.asking.window()
-        ns = yield from self.namespace.checked_ns(until)
-        now, _ = yield from self.namespace.checked_time(now, until)
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, _ = yield from self.namespace.checked_time(now, deadline)
         buckets = yield from self._count_buckets(ns, entity_id)
-        trace = Trace(entity_id, "entity_deleted", None, principal, {"buckets": buckets})
-        scopes = yield from persist(self.asking, lambda until: self._delete(ns, trace, now, until))
+        entry = AuditEntry(entity_id, "entity_deleted", None, principal, {"buckets": buckets})
+        scopes = yield from persist(self.client, lambda deadline: self._delete(ns, entry, now, deadline))
         for start in range(GRAVES_AT_ONCE, len(scopes), GRAVES_AT_ONCE):
-            yield from persist(self.asking, partial(self._bury, ns, scopes[start : start + GRAVES_AT_ONCE]))
+            yield from persist(self.client, partial(self._bury, ns, scopes[start : start + GRAVES_AT_ONCE]))
         configured = [scope.resource for scope in scopes if scope.resource not in (None, DEFAULT_RESOURCE)]
         yield from self.propagation.drop_buckets_of(ns, entity_id, now, configured)
 
@@ -136,29 +136,29 @@ class Entities:
         """Entities by parent, in the order of their ids."""
         ns = yield from self.namespace.checked_ns()
         pk = gsi1(ns, parent_id, "")["GSI1PK"]
-        keys = partition(self.asking, pk, names_after("CHILD#", position(cursor)), index=GSI1)
+        keys = partition(self.client, pk, names_after("CHILD#", position(cursor)), index=GSI1)
 
         def child(item: Item) -> Entity | None:
             entity = live_entity(item)
             return entity if entity is not None and entity.parent_id == parent_id else None
 
-        rows = yield from fetched_rows_of(self.asking, keys, limit, child)
+        rows = yield from fetched_rows_of(self.client, keys, limit, child)
         return page_of(rows, limit, lambda entity: (entity.id,))
 
     @verb
     def entities(self, limit: int, cursor: str | None) -> Plan[Page[Entity]]:
         """All entities, in the order of their ids."""
         ns = yield from self.namespace.checked_ns()
-        keys = whole_namespace(self.asking, ns, between=names_after("ENTITY#", position(cursor)))
-        rows = yield from fetched_rows_of(self.asking, keys, limit, live_entity)
+        keys = whole_namespace(self.client, ns, between=names_after("ENTITY#", position(cursor)))
+        rows = yield from fetched_rows_of(self.client, keys, limit, live_entity)
         return page_of(rows, limit, lambda entity: (entity.id,))
 
     # One try each
 
-    def _create(self, ns: str, entity: Entity, principal: str | None, now: int, until: Window) -> Plan[None]:
+    def _create(self, ns: str, entity: Entity, principal: str | None, now: int, deadline: Deadline) -> Plan[None]:
         own = meta_key(ns, entity.id)
         parent = None if entity.parent_id is None else meta_key(ns, entity.parent_id)
-        found = yield from self.asking.get_all([own, *([parent] if parent else [])], until)
+        found = yield from self.client.get_all([own, *([parent] if parent else [])], deadline)
         item = found.get(own)
         if is_live(item):
             raise EntityExistsError(entity.id)
@@ -168,19 +168,19 @@ class Entities:
             raise EntityNotFoundError(str(entity.parent_id))
         version = 0 if item is None else config_version_of(item)
         expected = NEW if item is None else {"config_version": version, "deleted": True}
-        trace = Trace(entity.id, "entity_created", None, principal, description(entity))
+        entry = AuditEntry(entity.id, "entity_created", None, principal, description(entity))
         writes = [
-            put(self.asking.table, own, new_entity_attributes(ns, entity, version + 1), expected),
-            traced(self.asking, ns, trace, now, until),
+            put(self.client.table, own, new_entity_attributes(ns, entity, version + 1), expected),
+            audited(self.client, ns, entry, now, deadline),
         ]
         if parent is not None:
-            writes.append(update(self.asking.table, parent, LIVE, adds={"children": 1}))
-        yield from commit(self.asking, writes, until)
+            writes.append(update(self.client.table, parent, LIVE, adds={"children": 1}))
+        yield from commit(self.client, writes, deadline)
 
     def _update(
-        self, ns: str, entity_id: str, change: EntityChange, principal: str | None, now: int, until: Window
+        self, ns: str, entity_id: str, change: EntityChange, principal: str | None, now: int, deadline: Deadline
     ) -> Plan[tuple[Entity, Entity]]:
-        item = yield from self._existing(ns, entity_id, until)
+        item = yield from self._existing(ns, entity_id, deadline)
         before = entity_of(item)
         if change.expected_version not in (None, before.version):
             raise EntityChangedError(entity_id, change.expected_version, before.version)
@@ -188,32 +188,32 @@ class Entities:
         expected = {"version": before.version, "config_version": config_version_of(item), "deleted": ABSENT}
         sets = {**description(after), **filing(ns, after), "version": after.version}
         adds = {"config_version": 1} if another_route(before, after) else {}
-        trace = Trace(entity_id, "entity_updated", None, principal, change.fields)
+        entry = AuditEntry(entity_id, "entity_updated", None, principal, change.fields)
         writes = [
-            update(self.asking.table, meta_key(ns, entity_id), expected, sets=sets, adds=adds),
-            traced(self.asking, ns, trace, now, until),
-            *(yield from self._new_parent(ns, before, after, until)),
+            update(self.client.table, meta_key(ns, entity_id), expected, sets=sets, adds=adds),
+            audited(self.client, ns, entry, now, deadline),
+            *(yield from self._new_parent(ns, before, after, deadline)),
         ]
-        yield from commit(self.asking, writes, until)
+        yield from commit(self.client, writes, deadline)
         return before, after
 
-    def _new_parent(self, ns: str, before: Entity, after: Entity, until: Window) -> Plan[list[Write]]:
+    def _new_parent(self, ns: str, before: Entity, after: Entity, deadline: Deadline) -> Plan[list[Write]]:
         """What a change of parent writes to the ancestors: counts that move, and that nothing else may have."""
         if before.parent_id == after.parent_id:
             return []
         expected: dict[str, Expected] = {}
         if before.parent_id is not None:
             expected[before.parent_id] = EXISTING
-        expected |= yield from self._ancestors(ns, after, until)
+        expected |= yield from self._ancestors(ns, after, deadline)
         counts = {before.parent_id: -1, after.parent_id: 1}
         return [
-            update(self.asking.table, meta_key(ns, ancestor), as_it_was, adds={"children": counts[ancestor]})
+            update(self.client.table, meta_key(ns, ancestor), as_it_was, adds={"children": counts[ancestor]})
             if ancestor in counts
-            else check(self.asking.table, meta_key(ns, ancestor), as_it_was)
+            else check(self.client.table, meta_key(ns, ancestor), as_it_was)
             for ancestor, as_it_was in expected.items()
         ]
 
-    def _ancestors(self, ns: str, entity: Entity, until: Window) -> Plan[dict[str, Expected]]:
+    def _ancestors(self, ns: str, entity: Entity, deadline: Deadline) -> Plan[dict[str, Expected]]:
         """Every ancestor an entity would have, and what it must be like for that to stay true."""
         walked: dict[str, Expected] = {}
         ancestor = entity.parent_id
@@ -225,51 +225,51 @@ class Entities:
             if len(walked) == MOST_ANCESTORS:
                 reason = f"has {MOST_ANCESTORS} ancestors or more, too many to move under it at once"
                 raise ValidationError("parent_id", entity.parent_id, reason)
-            item = yield from self._existing(ns, ancestor, until)
+            item = yield from self._existing(ns, ancestor, deadline)
             walked[ancestor] = {"config_version": config_version_of(item), "deleted": ABSENT}
             ancestor = entity_of(item).parent_id
         return walked
 
-    def _delete(self, ns: str, trace: Trace, now: int, until: Window) -> Plan[list[Scope]]:
+    def _delete(self, ns: str, entry: AuditEntry, now: int, deadline: Deadline) -> Plan[list[Scope]]:
         """Delete the entity and bury its first configs; all it had."""
-        entity_id = trace.subject
+        entity_id = entry.subject
         own = meta_key(ns, entity_id)
-        item = yield from self.asking.get(own, until)
+        item = yield from self.client.get(own, deadline)
         configs = yield from self._configs_of(ns, entity_id)
         entity = None if item is None else live_entity(item)
-        if entity is None and not configs and not trace.details["buckets"]:
+        if entity is None and not configs and not entry.details["buckets"]:
             raise EntityNotFoundError(entity_id)
-        writes = [traced(self.asking, ns, trace, now, until)]
+        writes = [audited(self.client, ns, entry, now, deadline)]
         if item is not None and entity is not None:
             if children_of(item) > 0:
                 raise has_children(entity_id)
             version = config_version_of(item)
             expected = {"version": entity.version, "config_version": version, "deleted": ABSENT, "children": 0}
             grave = {"entity_id": entity_id, "deleted": True, "config_version": version + 1}
-            writes.append(put(self.asking.table, own, grave | gsi4(ns, own.pk, TOMBSTONE), expected))
+            writes.append(put(self.client.table, own, grave | gsi4(ns, own.pk, TOMBSTONE), expected))
             if entity.parent_id is not None:
                 parent = meta_key(ns, entity.parent_id)
-                writes.append(update(self.asking.table, parent, EXISTING, adds={"children": -1}))
+                writes.append(update(self.client.table, parent, EXISTING, adds={"children": -1}))
         scopes = list(configs)
         writes += [self._grave(ns, scope, configs[scope]) for scope in scopes[:GRAVES_AT_ONCE]]
-        yield from commit(self.asking, writes, until)
+        yield from commit(self.client, writes, deadline)
         return scopes
 
-    def _bury(self, ns: str, scopes: list[Scope], until: Window) -> Plan[None]:
+    def _bury(self, ns: str, scopes: list[Scope], deadline: Deadline) -> Plan[None]:
         """Bury those of the configs that are still there."""
-        items = yield from self.asking.get_all([place_of(ns, scope) for scope in scopes], until)
+        items = yield from self.client.get_all([place_of(ns, scope) for scope in scopes], deadline)
         configs = {scope: config_of(items.get(place_of(ns, scope))) for scope in scopes}
         writes = [self._grave(ns, scope, config) for scope, config in configs.items() if says_something(config)]
         if writes:
-            yield from commit(self.asking, writes, until)
+            yield from commit(self.client, writes, deadline)
 
     def _grave(self, ns: str, scope: Scope, config: Config) -> Write:
-        return config_write(self.asking.table, ns, scope, Config((), None, config.version + 1))
+        return config_write(self.client.table, ns, scope, Config((), None, config.version + 1))
 
     # What there is
 
-    def _existing(self, ns: str, entity_id: str, until: Window) -> Plan[Item]:
-        item = yield from self.asking.get(meta_key(ns, entity_id), until)
+    def _existing(self, ns: str, entity_id: str, deadline: Deadline) -> Plan[Item]:
+        item = yield from self.client.get(meta_key(ns, entity_id), deadline)
         if item is None or not is_live(item):
             raise EntityNotFoundError(entity_id)
         return item
@@ -277,7 +277,7 @@ class Entities:
     def _configs_of(self, ns: str, entity_id: str) -> Plan[dict[Scope, Config]]:
         """The levels of an entity that say something."""
         between = (sk_config(FIRST), sk_config(LAST))
-        items = partition(self.asking, pk_entity(ns, entity_id), between)
+        items = partition(self.client, pk_entity(ns, entity_id), between)
         configs: dict[Scope, Config] = {}
         while found := (yield from items.take(LOOKED_AT_ONCE)):
             for item in found:
@@ -288,10 +288,10 @@ class Entities:
 
     def _count_buckets(self, ns: str, entity_id: str) -> Plan[int]:
         """How many resources an entity has buckets for; only what really exists counts."""
-        keys = partition(self.asking, pk_entity(ns, entity_id), ("BUCKET#", f"BUCKET#{LAST}"), index=GSI3)
+        keys = partition(self.client, pk_entity(ns, entity_id), ("BUCKET#", f"BUCKET#{LAST}"), index=GSI3)
         resources: set[str] = set()
         while found := (yield from keys.take(LOOKED_AT_ONCE)):
-            items = yield from fetch(self.asking, [key_of(item) for item in found])
+            items = yield from fetch(self.client, [key_of(item) for item in found])
             resources.update(key.pk.split("#")[2] for key in items)
         return len(resources)
 

@@ -22,8 +22,8 @@ from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import page_of
-from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
-from zae_limiter.stores.dynamodb.config_versions import FENCED
+from zae_limiter.stores.dynamodb.attribute_values import encode, encode_item, number_in
+from zae_limiter.stores.dynamodb.config_versions import LAST_FENCE, fence_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import decoder, key_of, version_in
 from zae_limiter.stores.dynamodb.namespace import (
@@ -35,7 +35,7 @@ from zae_limiter.stores.dynamodb.namespace import (
     record_among,
     version_attributes,
 )
-from zae_limiter.stores.dynamodb.operations.audit import Trace, traced
+from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.paging import (
     fetch,
     names_after,
@@ -63,9 +63,9 @@ from zae_limiter.stores.dynamodb.table_client import (
     NEW,
     NOTHING,
     PRESENT,
-    Asking,
+    Deadline,
     Expected,
-    Window,
+    TableClient,
     Write,
     commit,
     delete,
@@ -86,26 +86,26 @@ MOST_PASSES = 100
 class Namespaces:
     """The verbs of a store on its namespaces."""
 
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
+    def __init__(self, client: TableClient) -> None:
+        self.client = client
 
     @verb
     def register_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
         """A namespace; the existing one if the name is taken."""
-        trace = Trace(NAMESPACE_SUBJECT, "registered", None, principal, NOTHING)
-        info = yield from persist(self.asking, lambda until: self.register(name, trace, now, until))
+        entry = AuditEntry(NAMESPACE_SUBJECT, "registered", None, principal, NOTHING)
+        info = yield from persist(self.client, lambda deadline: self.register(name, entry, now, deadline))
         return live(info)
 
     @verb
     def get_namespace(self, name: str) -> Plan[NamespaceInfo]:
         """A namespace that is registered, deleted or not."""
-        until = yield from self.asking.window()
-        return info_of((yield from self._record(name, until)))
+        deadline = yield from self.client.new_deadline()
+        return info_of((yield from self._record(name, deadline)))
 
     @verb
     def list_namespaces(self, limit: int, cursor: str | None) -> Plan[Page[NamespaceInfo]]:
         """All namespaces by name, deleted ones too."""
-        records = partition(self.asking, pk_system(REGISTRY), names_after(sk_namespace(""), position(cursor)))
+        records = partition(self.client, pk_system(REGISTRY), names_after(sk_namespace(""), position(cursor)))
         rows = yield from rows_of(records, limit, info_of)
         return page_of(rows, limit, lambda info: (info.name,))
 
@@ -116,84 +116,89 @@ class Namespaces:
         One that is deleted already is refused, but its buckets are fenced again: the first try may have been cut
         short.
         """
-        info, done = yield from persist(self.asking, lambda until: self._delete(name, principal, now, until))
-        yield from self._fence(info.id)
+        info, fence, done = yield from persist(
+            self.client, lambda deadline: self._delete(name, principal, now, deadline)
+        )
+        yield from self._fence(info.id, fence)
         if not done:
             raise NamespaceNotFoundError(name, deleted=True)
 
     @verb
     def recover_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
         """Undo :meth:`delete_namespace`."""
-        return (yield from persist(self.asking, lambda until: self._recover(name, principal, now, until)))
+        return (yield from persist(self.client, lambda deadline: self._recover(name, principal, now, deadline)))
 
     @verb
     def purge_namespace(self, name: str) -> Plan[int]:
         """Remove a deleted namespace and everything in it; the number of things removed. It can be repeated."""
-        info = yield from persist(self.asking, lambda until: self._begin_purge(name, until))
+        info = yield from persist(self.client, lambda deadline: self._begin_purge(name, deadline))
         removed = yield from self._remove_everything(info)
-        yield from persist(self.asking, lambda until: self._forget(info, until))
+        yield from persist(self.client, lambda deadline: self._forget(info, deadline))
         return removed
 
     # One try each
 
-    def register(self, name: str, trace: Trace | None, now: int, until: Window) -> Plan[NamespaceInfo]:
+    def register(self, name: str, entry: AuditEntry | None, now: int, deadline: Deadline) -> Plan[NamespaceInfo]:
         """The existing namespace, or a new one. The one that is there from the beginning leaves no trace."""
-        item = yield from self.asking.get(namespace_key(name), until)
+        item = yield from self.client.get(namespace_key(name), deadline)
         if item is not None:
             return info_of(item)
-        fields = {"name": name, "ns": self.asking.marks.incarnation(), "created_at": now}
+        fields = {"name": name, "ns": self.client.write_ids.incarnation(), "created_at": now}
         info = info_of(encode_item(fields))
-        writes = [put(self.asking.table, key, fields, NEW) for key in places_of(info)]
-        if trace is not None:
-            writes.append(traced(self.asking, info.id, trace, now, until))
-        yield from commit(self.asking, writes, until)
+        writes = [put(self.client.table, key, fields, NEW) for key in places_of(info)]
+        if entry is not None:
+            writes.append(audited(self.client, info.id, entry, now, deadline))
+        yield from commit(self.client, writes, deadline)
         return info
 
-    def _delete(self, name: str, principal: str | None, now: int, until: Window) -> Plan[tuple[NamespaceInfo, bool]]:
-        record = yield from self._record(name, until)
+    def _delete(
+        self, name: str, principal: str | None, now: int, deadline: Deadline
+    ) -> Plan[tuple[NamespaceInfo, str, bool]]:
+        """The namespace, the fence for its buckets, and whether it was deleted just now."""
+        record = yield from self._record(name, deadline)
         info = info_of(record)
         if info.deleted_at is not None:
-            return info, False
-        trace = Trace(NAMESPACE_SUBJECT, "deleted", None, principal, NOTHING)
+            return info, fence_of(changes_of(record)), False
+        entry = AuditEntry(NAMESPACE_SUBJECT, "deleted", None, principal, NOTHING)
         writes = [
             *self._updates(record, {"deleted_at": now}, {"deleted_at": ABSENT}),
-            traced(self.asking, info.id, trace, now, until),
+            audited(self.client, info.id, entry, now, deadline),
         ]
-        yield from commit(self.asking, writes, until)
-        return info, True
+        yield from commit(self.client, writes, deadline)
+        return info, fence_of(changes_of(record) + 1), True
 
-    def _recover(self, name: str, principal: str | None, now: int, until: Window) -> Plan[NamespaceInfo]:
-        record = yield from self._record(name, until)
+    def _recover(self, name: str, principal: str | None, now: int, deadline: Deadline) -> Plan[NamespaceInfo]:
+        record = yield from self._record(name, deadline)
         info = info_of(record)
         if "purging" in record:
             raise ValidationError("namespace", name, "is being purged; purge_namespace() finishes that")
         if info.deleted_at is None:
             return info
-        trace = Trace(NAMESPACE_SUBJECT, "recovered", None, principal, NOTHING)
+        entry = AuditEntry(NAMESPACE_SUBJECT, "recovered", None, principal, NOTHING)
         writes = [
             *self._updates(record, {"deleted_at": None}, {"deleted_at": PRESENT, "purging": ABSENT}),
-            traced(self.asking, info.id, trace, now, until),
+            audited(self.client, info.id, entry, now, deadline),
         ]
-        yield from commit(self.asking, writes, until)
+        yield from commit(self.client, writes, deadline)
         return replace(info, deleted_at=None)
 
-    def _begin_purge(self, name: str, until: Window) -> Plan[NamespaceInfo]:
-        record = yield from self._record(name, until)
+    def _begin_purge(self, name: str, deadline: Deadline) -> Plan[NamespaceInfo]:
+        record = yield from self._record(name, deadline)
         info = info_of(record)
         if info.deleted_at is None:
             raise not_deleted_yet(name)
         writes = self._updates(record, {"purging": True}, {"deleted_at": PRESENT})
-        yield from commit(self.asking, writes, until)
+        yield from commit(self.client, writes, deadline)
         return info
 
-    def _forget(self, info: NamespaceInfo, until: Window) -> Plan[None]:
-        item = yield from self.asking.get(namespace_key(info.name), until)
+    def _forget(self, info: NamespaceInfo, deadline: Deadline) -> Plan[None]:
+        item = yield from self.client.get(namespace_key(info.name), deadline)
         if item is not None and info_of(item).id == info.id:
-            writes = [delete(self.asking.table, key, {"ns": info.id}) for key in places_of(info)]
-            yield from commit(self.asking, writes, until)
+            writes = [delete(self.client.table, key, {"ns": info.id}) for key in places_of(info)]
+            yield from commit(self.client, writes, deadline)
 
-    def _record(self, name: str, until: Window) -> Plan[Item]:
-        item = yield from self.asking.get(namespace_key(name), until)
+    def _record(self, name: str, deadline: Deadline) -> Plan[Item]:
+        item = yield from self.client.get(namespace_key(name), deadline)
         if item is None:
             raise NamespaceNotFoundError(name)
         return item
@@ -203,20 +208,23 @@ class Namespaces:
         info, changes = info_of(record), changes_of(record)
         expected = {"ns": info.id, "changes": changes or ABSENT, **expected}
         sets = {**sets, "changes": changes + 1}
-        return [update(self.asking.table, key, expected, sets=sets) for key in places_of(info)]
+        return [update(self.client.table, key, expected, sets=sets) for key in places_of(info)]
 
     # A page at a time
 
-    def _fence(self, ns: str) -> Plan[None]:
-        buckets = whole_namespace(self.asking, ns, prefix="BUCKET")
+    def _fence(self, ns: str, fence: str) -> Plan[None]:
+        buckets = whole_namespace(self.client, ns, prefix="BUCKET")
         while found := (yield from buckets.take(FENCED_AT_ONCE)):
-            until = yield from self.asking.window()
-            yield from side_by_side([self._fence_one(item, until) for item in found])
+            deadline = yield from self.client.new_deadline()
+            yield from side_by_side([self._fence_one(key_of(item), fence, deadline) for item in found])
 
-    def _fence_one(self, bucket: Item, until: Window) -> Plan[None]:
-        params = update(self.asking.table, key_of(bucket), EXISTING, sets={"cv": FENCED})["Update"]
+    def _fence_one(self, bucket: Key, fence: str, deadline: Deadline) -> Plan[None]:
+        """A request that arrives late must not put the fence of an earlier deletion in the place of a later one's."""
+        params = update(self.client.table, bucket, EXISTING, sets={"cv": fence})["Update"]
+        params["ConditionExpression"] += " AND NOT #cv BETWEEN :new_cv AND :last"
+        params["ExpressionAttributeValues"][":last"] = encode(LAST_FENCE)
         try:
-            yield from self.asking.ask("UpdateItem", params, until, repeatable=True)
+            yield from self.client.ask("UpdateItem", params, deadline, repeatable=True)
         except Refused as refusal:
             if not refusal.by_condition:
                 raise
@@ -239,15 +247,15 @@ class Namespaces:
 
     def _remove_all_found(self, ns: str, *, only_existing: bool) -> Plan[int]:
         removed = 0
-        items = whole_namespace(self.asking, ns)
+        items = whole_namespace(self.client, ns)
         while found := (yield from items.take(PURGED_AT_ONCE)):
             keys = [key_of(item) for item in found]
             if only_existing:
-                existing = yield from fetch(self.asking, keys)
+                existing = yield from fetch(self.client, keys)
                 keys = [key for key in keys if key in existing]
-            until = yield from self.asking.window()
+            deadline = yield from self.client.new_deadline()
             batches = [keys[start : start + BATCH_WRITE] for start in range(0, len(keys), BATCH_WRITE)]
-            yield from side_by_side([self.asking.delete_all(batch, until) for batch in batches])
+            yield from side_by_side([self.client.delete_all(batch, deadline) for batch in batches])
             removed += len(keys)
         return removed
 
@@ -341,48 +349,50 @@ def check_table(table: str, description: Mapping[str, Any]) -> None:
 class Table:
     """The verbs of a store on its table as a whole."""
 
-    def __init__(self, asking: Asking, namespaces: Namespaces) -> None:
-        self.asking = asking
+    def __init__(self, client: TableClient, namespaces: Namespaces) -> None:
+        self.client = client
         self.namespaces = namespaces
 
     @verb
     def create(self, now: int) -> Plan[None]:
         """Make the table if it is not there, wait until it can be used, and register ``default``."""
-        until = yield from self._patience()
-        if (yield from self.describe(until)) is None:
-            yield from self._ask_unless_in_use("CreateTable", table_params(self.asking.table), until)
-        yield from self._until_active(until)
-        yield from self._let_items_expire(until)
-        yield from persist(self.asking, lambda until: self._set_up(now, until))
-        yield from persist(self.asking, lambda until: self.namespaces.register(DEFAULT_NAMESPACE, None, now, until))
+        deadline = yield from self._patience()
+        if (yield from self.describe(deadline)) is None:
+            yield from self._ask_unless_in_use("CreateTable", table_params(self.client.table), deadline)
+        yield from self._until_active(deadline)
+        yield from self._let_items_expire(deadline)
+        yield from persist(self.client, lambda deadline: self._set_up(now, deadline))
+        yield from persist(
+            self.client, lambda deadline: self.namespaces.register(DEFAULT_NAMESPACE, None, now, deadline)
+        )
 
     @verb
     def destroy(self) -> Plan[None]:
         """Remove the table and wait until it is gone."""
-        until = yield from self._patience()
+        deadline = yield from self._patience()
         tries = 0
-        while (description := (yield from self.describe(until))) is not None:
+        while (description := (yield from self.describe(deadline))) is not None:
             if description["TableStatus"] == "ACTIVE":
-                check_table(self.asking.table, description)
-                yield from self._ask_unless_in_use("DeleteTable", {"TableName": self.asking.table}, until)
+                check_table(self.client.table, description)
+                yield from self._ask_unless_in_use("DeleteTable", {"TableName": self.client.table}, deadline)
             tries += 1
-            yield from self.asking.pause(tries, until, Refused(TABLE_IN_USE, "the table is still there"))
+            yield from self.client.pause(tries, deadline, Refused(TABLE_IN_USE, "the table is still there"))
 
     @verb
     def ping(self) -> Plan[None]:
         """Answer, or raise why not."""
-        until = yield from self.asking.window()
-        check_layout(self.asking.table, (yield from self.asking.get(version_key(), until)))
+        deadline = yield from self.client.new_deadline()
+        check_layout(self.client.table, (yield from self.client.get(version_key(), deadline)))
 
-    def _patience(self) -> Plan[Window]:
-        window = yield from self.asking.window()
-        return window._replace(give_up_at=window.give_up_at - self.asking.deadline_ms + PATIENCE_MS)
+    def _patience(self) -> Plan[Deadline]:
+        deadline = yield from self.client.new_deadline()
+        return deadline._replace(give_up_at=deadline.give_up_at - self.client.deadline_ms + PATIENCE_MS)
 
-    def describe(self, until: Window) -> Plan[Mapping[str, Any] | None]:
+    def describe(self, deadline: Deadline) -> Plan[Mapping[str, Any] | None]:
         """The table as DynamoDB describes it; nothing, if there is none."""
         try:
-            params = {"TableName": self.asking.table}
-            reply = yield from self.asking.ask("DescribeTable", params, until, repeatable=True)
+            params = {"TableName": self.client.table}
+            reply = yield from self.client.ask("DescribeTable", params, deadline, repeatable=True)
         except Refused as refusal:
             if refusal.code != TABLE_NOT_FOUND:
                 raise
@@ -390,54 +400,54 @@ class Table:
         description: Mapping[str, Any] = reply["Table"]
         return description
 
-    def _ask_unless_in_use(self, operation: str, params: Mapping[str, Any], until: Window) -> Plan[None]:
+    def _ask_unless_in_use(self, operation: str, params: Mapping[str, Any], deadline: Deadline) -> Plan[None]:
         """Ask for the table to come or go; somebody else may be at the same, or have done it."""
         try:
-            yield from self.asking.ask(operation, params, until, repeatable=True)
+            yield from self.client.ask(operation, params, deadline, repeatable=True)
         except Refused as refusal:
             if refusal.code not in (TABLE_IN_USE, TABLE_NOT_FOUND):
                 raise
 
-    def _until_active(self, until: Window) -> Plan[None]:
+    def _until_active(self, deadline: Deadline) -> Plan[None]:
         tries = 0
         while True:
-            description = yield from self.describe(until)
+            description = yield from self.describe(deadline)
             if description is not None and is_active(description):
-                return check_table(self.asking.table, description)
+                return check_table(self.client.table, description)
             tries += 1
-            yield from self.asking.pause(tries, until, Refused(TABLE_IN_USE, "the table is still being made"))
+            yield from self.client.pause(tries, deadline, Refused(TABLE_IN_USE, "the table is still being made"))
 
-    def _let_items_expire(self, until: Window) -> Plan[None]:
+    def _let_items_expire(self, deadline: Deadline) -> Plan[None]:
         tries = 0
-        while not (yield from self._items_expire(until)):
+        while not (yield from self._items_expire(deadline)):
             try:
-                params = expiry_params(self.asking.table)
-                yield from self.asking.ask("UpdateTimeToLive", params, until, repeatable=True)
+                params = expiry_params(self.client.table)
+                yield from self.client.ask("UpdateTimeToLive", params, deadline, repeatable=True)
                 return
             except Refused as refusal:
                 if refusal.code not in (INVALID, TABLE_IN_USE):
                     raise
                 failure = refusal  # somebody else has just done it, perhaps
             tries += 1
-            yield from self.asking.pause(tries, until, failure)
+            yield from self.client.pause(tries, deadline, failure)
 
-    def _items_expire(self, until: Window) -> Plan[bool]:
-        params = {"TableName": self.asking.table}
-        reply = yield from self.asking.ask("DescribeTimeToLive", params, until, repeatable=True)
+    def _items_expire(self, deadline: Deadline) -> Plan[bool]:
+        params = {"TableName": self.client.table}
+        reply = yield from self.client.ask("DescribeTimeToLive", params, deadline, repeatable=True)
         description = reply.get("TimeToLiveDescription", {})
         return description.get("TimeToLiveStatus") in EXPIRY_ON
 
-    def _set_up(self, now: int, until: Window) -> Plan[None]:
+    def _set_up(self, now: int, deadline: Deadline) -> Plan[None]:
         """Write the version record, or see that it fits. A record that only lacks additions is told of them."""
-        table, key = self.asking.table, version_key()
-        record = record_among((yield from self.asking.get_all(VERSION_KEYS, until)).values())
+        table, key = self.client.table, version_key()
+        record = record_among((yield from self.client.get_all(VERSION_KEYS, deadline)).values())
         if record is None:
-            return (yield from commit(self.asking, [put(table, key, version_attributes(now), NEW)], until))
+            return (yield from commit(self.client, [put(table, key, version_attributes(now), NEW)], deadline))
         check_layout(table, record)
         if lags_behind(record):
             told = {"layout_minor": MINOR, "library_version": __version__}
             as_it_was = {"layout_version": LAYOUT}
-            yield from commit(self.asking, [update(table, key, as_it_was, sets=told)], until)
+            yield from commit(self.client, [update(table, key, as_it_was, sets=told)], deadline)
         return None
 
 

@@ -19,7 +19,7 @@ from zae_limiter.stores.cursors import name_after
 from zae_limiter.stores.dynamodb.items import key_of, unless_broken
 from zae_limiter.stores.dynamodb.requests import Backoff, Call, Item, Together
 from zae_limiter.stores.dynamodb.schema import GSI4, SPREAD, Key, gsi4_pk
-from zae_limiter.stores.dynamodb.table_client import BATCH_GET, Asking, Window
+from zae_limiter.stores.dynamodb.table_client import BATCH_GET, Deadline, TableClient
 
 Result = TypeVar("Result")
 Row = TypeVar("Row")
@@ -59,7 +59,7 @@ class Strand:
 
     def __init__(
         self,
-        asking: Asking,
+        client: TableClient,
         pk: str,
         *,
         index: str | None = None,
@@ -71,7 +71,7 @@ class Strand:
         self.ahead: deque[Item] = deque()
         self.over = False
         self.sort_key = "SK" if index is None else f"{index}SK"
-        self._asking = asking
+        self._asking = client
         self._pk = pk
         self._query: dict[str, Any] = {
             "index": index,
@@ -88,10 +88,10 @@ class Strand:
         key: str = self.ahead[0][self.sort_key]["S"]
         return key
 
-    def read_on(self, until: Window, limit: int) -> Plan[None]:
+    def read_on(self, deadline: Deadline, limit: int) -> Plan[None]:
         """Read until something is ahead, or everything was read."""
         while not self.ahead and not self.over:
-            query = self._asking.query(self._pk, until, start=self._next_key, limit=limit, **self._query)
+            query = self._asking.query(self._pk, deadline, start=self._next_key, limit=limit, **self._query)
             found = yield from query
             self.ahead.extend(found.items)
             self._next_key = found.next_key
@@ -103,8 +103,8 @@ class Merged:
 
     __slots__ = ("_asking", "_first_of", "_strands")
 
-    def __init__(self, asking: Asking, strands: Sequence[Strand], *, newest_first: bool = False) -> None:
-        self._asking = asking
+    def __init__(self, client: TableClient, strands: Sequence[Strand], *, newest_first: bool = False) -> None:
+        self._asking = client
         self._strands = list(strands)
         self._first_of = max if newest_first else min
 
@@ -115,8 +115,8 @@ class Merged:
         while len(taken) < count:
             dry = [strand for strand in self._strands if not strand.ahead and not strand.over]
             if dry:
-                until = yield from self._asking.window()
-                yield from side_by_side([strand.read_on(until, limit) for strand in dry])
+                deadline = yield from self._asking.new_deadline()
+                yield from side_by_side([strand.read_on(deadline, limit) for strand in dry])
             live = [strand for strand in self._strands if strand.ahead]
             if not live:
                 break
@@ -125,14 +125,14 @@ class Merged:
 
 
 def partition(
-    asking: Asking, pk: str, between: tuple[str, str], *, index: str | None = None, newest_first: bool = False
+    client: TableClient, pk: str, between: tuple[str, str], *, index: str | None = None, newest_first: bool = False
 ) -> Merged:
     """One partition as a list."""
-    return Merged(asking, [Strand(asking, pk, index=index, between=between, newest_first=newest_first)])
+    return Merged(client, [Strand(client, pk, index=index, between=between, newest_first=newest_first)])
 
 
 def whole_namespace(
-    asking: Asking,
+    client: TableClient,
     ns: str,
     *,
     prefix: str | None = None,
@@ -142,7 +142,7 @@ def whole_namespace(
     """All items of a namespace of one kind (or of every kind, and of none) as a list of keys."""
     strands = [
         Strand(
-            asking,
+            client,
             gsi4_pk(ns, slot),
             index=GSI4,
             prefix=prefix,
@@ -152,7 +152,7 @@ def whole_namespace(
         )
         for slot in range(SPREAD)
     ]
-    return Merged(asking, strands, newest_first=newest_first)
+    return Merged(client, strands, newest_first=newest_first)
 
 
 def rows_of(items: Merged, limit: int, row_of: Callable[[Item], Row | None]) -> Plan[list[Row]]:
@@ -169,23 +169,25 @@ def rows_of(items: Merged, limit: int, row_of: Callable[[Item], Row | None]) -> 
     return rows
 
 
-def fetched_rows_of(asking: Asking, keys: Merged, limit: int, row_of: Callable[[Item], Row | None]) -> Plan[list[Row]]:
+def fetched_rows_of(
+    client: TableClient, keys: Merged, limit: int, row_of: Callable[[Item], Row | None]
+) -> Plan[list[Row]]:
     """Likewise from the keys an index has: what is gone does not belong."""
     rows: list[Row] = []
     while len(rows) <= limit:
         found = [key_of(item) for item in (yield from keys.take(limit + 1 - len(rows)))]
         if not found:
             break
-        items = yield from fetch(asking, found)
+        items = yield from fetch(client, found)
         rows.extend(row for key in found if key in items and (row := unless_broken(row_of, items[key])) is not None)
     return rows
 
 
-def fetch(asking: Asking, keys: Sequence[Key]) -> Plan[dict[Key, Item]]:
+def fetch(client: TableClient, keys: Sequence[Key]) -> Plan[dict[Key, Item]]:
     """Those of the items that exist, by consistent reads."""
-    until = yield from asking.window()
+    deadline = yield from client.new_deadline()
     batches = [keys[start : start + BATCH_GET] for start in range(0, len(keys), BATCH_GET)]
-    found = yield from side_by_side([asking.get_all(batch, until) for batch in batches])
+    found = yield from side_by_side([client.get_all(batch, deadline) for batch in batches])
     return {key: item for batch in found for key, item in batch.items()}
 
 

@@ -14,7 +14,15 @@ from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWrite
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import may_follow
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.items import BrokenItem, Image, config_of, image_of, key_of, route_of, unless_broken
+from zae_limiter.stores.dynamodb.items import (
+    BrokenItem,
+    BucketSnapshot,
+    config_of,
+    key_of,
+    route_of,
+    snapshot_of,
+    unless_broken,
+)
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import (
     Merged,
@@ -39,8 +47,8 @@ from zae_limiter.stores.dynamodb.schema import (
     pk_resource,
     shard_key,
 )
-from zae_limiter.stores.dynamodb.table_client import Window
-from zae_limiter.stores.dynamodb.write_forms import Terms, Wish, brought_back, restamp, update
+from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, brought_back, restamp, update
 from zae_limiter.stores.dynamodb.write_ids import BROUGHT_BACK
 from zae_limiter.stores.protocol import Scope
 
@@ -60,7 +68,7 @@ class Following:
 
     __slots__ = ("followed", "left", "since")
 
-    def __init__(self, since: Window) -> None:
+    def __init__(self, since: Deadline) -> None:
         self.since = since
         self.followed: set[Key] = set()
         self.left: dict[Key, Refused | NoAnswer] = {}
@@ -70,16 +78,16 @@ class Propagation:
     """What changes of configs and entities do to buckets."""
 
     def __init__(self, namespace: Namespace, resolver: ConfigResolver, writer: BucketWriter) -> None:
-        self.asking = namespace.asking
-        self.images = namespace.images
-        self.marks = namespace.marks
+        self.client = namespace.client
+        self.cache = namespace.cache
+        self.write_ids = namespace.write_ids
         self.resolver = resolver
         self.writer = writer
 
     def propagate(self, ns: str, scope: Scope, now: int) -> Plan[None]:
         """Let the live buckets that a changed config concerns follow it."""
         self.resolver.invalidate_config_cache()
-        self.images.forget_denials()
+        self.cache.forget_denials()
         if scope.level == "entity":
             assert scope.entity_id is not None
             assert scope.resource is not None
@@ -91,17 +99,17 @@ class Propagation:
         elif scope.resource is not None:
             pk = pk_resource(ns, scope.resource)
             yield from self._follow_list(
-                Merged(self.asking, [Strand(self.asking, pk, index=GSI2, prefix="BUCKET#")]), now
+                Merged(self.client, [Strand(self.client, pk, index=GSI2, prefix="BUCKET#")]), now
             )
         else:
-            yield from self._follow_list(whole_namespace(self.asking, ns, prefix="BUCKET"), now)
+            yield from self._follow_list(whole_namespace(self.client, ns, prefix="BUCKET"), now)
 
     def rewrite_buckets_of(self, ns: str, entity_id: str, now: int) -> Plan[None]:
         """Let the live buckets of a changed entity notice."""
         self.resolver.invalidate_config_cache()
-        self.images.forget_denials()
+        self.cache.forget_denials()
         pk = pk_entity(ns, entity_id)
-        yield from self._follow_list(Merged(self.asking, [Strand(self.asking, pk, index=GSI3, prefix="BUCKET#")]), now)
+        yield from self._follow_list(Merged(self.client, [Strand(self.client, pk, index=GSI3, prefix="BUCKET#")]), now)
 
     def rewrite_buckets_below(self, ns: str, entity_id: str, now: int, *, scope: Scope | None = None) -> Plan[None]:
         """Let the live buckets notice from which draws passed, or pass, by a changed entity without limits.
@@ -116,7 +124,7 @@ class Propagation:
         parents = [entity_id]
         for parent in parents:
             between = names_after("CHILD#", None)
-            children = partition(self.asking, gsi1(ns, parent, "")["GSI1PK"], between, index=GSI1)
+            children = partition(self.client, gsi1(ns, parent, "")["GSI1PK"], between, index=GSI1)
             while found := (yield from children.take(KEYS_PER_PAGE)):
                 metas = [key_of(item) for item in found]
                 parents += yield from self._rewrite_children(ns, parent, metas, resource, now, following)
@@ -126,13 +134,13 @@ class Propagation:
         self, ns: str, parent_id: str, metas: Sequence[Key], resource: str | None, now: int, following: Following
     ) -> Plan[list[str]]:
         """Let the buckets of those that cascade follow. Returns which of them may have none, and lead on."""
-        items = yield from fetch(self.asking, metas)
+        items = yield from fetch(self.client, metas)
         found = [unless_broken(route_of, item) for item in items.values() if "deleted" not in item]
         names = [
             route.entity_id for route in found if route is not None and route.parent_id == parent_id and route.cascade
         ]
         if resource is None:
-            queries = [self.asking.query_all(pk_entity(ns, name), index=GSI3, prefix="BUCKET#") for name in names]
+            queries = [self.client.query_all(pk_entity(ns, name), index=GSI3, prefix="BUCKET#") for name in names]
             listed = yield from some_at_once(queries)
             yield from self._follow([key_of(item) for page in listed for item in page], now, following)
         else:
@@ -140,21 +148,21 @@ class Propagation:
         limited = set()
         for level in {resource or DEFAULT_RESOURCE, DEFAULT_RESOURCE}:
             places = {config_key(ns, name, level): name for name in names}
-            configs = yield from fetch(self.asking, list(places))
+            configs = yield from fetch(self.client, list(places))
             found_configs = {places[key]: unless_broken(config_of, item) for key, item in configs.items()}
             limited |= {name for name, config in found_configs.items() if config is not None and config.limits}
         return [name for name in names if name not in limited]
 
     def _any_has_limits(self, ns: str, scopes: Iterable[Scope]) -> Plan[bool]:
-        until = yield from self.asking.window()
+        deadline = yield from self.client.new_deadline()
         keys = [config_key(ns, scope.entity_id, scope.resource) for scope in scopes]
-        found = yield from self.asking.get_all(keys, until)
+        found = yield from self.client.get_all(keys, deadline)
         return any(config_of(item).limits for item in found.values())
 
     def drop_buckets_of(self, ns: str, entity_id: str, now: int, configured: Sequence[str]) -> Plan[None]:
         """Remove every bucket of an entity, those on ``configured`` resources whether an index knows them or not."""
         self.resolver.invalidate_config_cache()
-        items = yield from self.asking.query_all(pk_entity(ns, entity_id), index=GSI3, prefix="BUCKET#")
+        items = yield from self.client.query_all(pk_entity(ns, entity_id), index=GSI3, prefix="BUCKET#")
         known = [bucket_key(ns, entity_id, resource) for resource in configured]
         families: dict[Key, list[Key]] = {}  # no bucket is on two pages: it may begin a new life in between
         for key in (*map(key_of, items), *known):
@@ -162,12 +170,12 @@ class Propagation:
         found = list(families.values())
         for start in range(0, len(found), KEYS_PER_PAGE):
             keys = [key for family in found[start : start + KEYS_PER_PAGE] for key in family]
-            yield from drop_buckets(self.asking, keys, now, (yield from self.asking.window()))
+            yield from drop_buckets(self.client, keys, now, (yield from self.client.new_deadline()))
             for key in keys:
-                self.images.forget(key)
+                self.cache.forget(key)
 
     def _begin_following(self) -> Plan[Following]:
-        return Following((yield from self.asking.window()))
+        return Following((yield from self.client.new_deadline()))
 
     def _follow_list(self, keys: Merged, now: int) -> Plan[None]:
         """Let the buckets of a list follow, a page at a time."""
@@ -207,9 +215,9 @@ class Propagation:
         """
         while waiting := [key for key in dict.fromkeys(keys) if key not in following.followed]:
             following.followed.update(waiting)
-            images: dict[Key, Image] = {}
+            cache: dict[Key, BucketSnapshot] = {}
             try:
-                items = yield from fetch(self.asking, waiting)
+                items = yield from fetch(self.client, waiting)
             except (Refused, NoAnswer) as failure:
                 if not _may_pass(failure):
                     raise
@@ -217,123 +225,139 @@ class Propagation:
                 return
             for key, item in items.items():
                 try:
-                    images[key] = image_of(item)
+                    cache[key] = snapshot_of(item)
                 except BrokenItem as broken:
                     logger.warning("left as it is: %s", broken)
-            seen = yield from some_at_once([self._follow_or_note(*one, now, following) for one in images.items()])
+            seen = yield from some_at_once([self._follow_or_note(*one, now, following) for one in cache.items()])
             keys = [
-                shard_key(key, shard) for key, image in zip(images, seen, strict=True) for shard in range(image.shards)
+                shard_key(key, shard)
+                for key, snapshot in zip(cache, seen, strict=True)
+                for shard in range(snapshot.shards)
             ]
 
-    def _follow_or_note(self, key: Key, image: Image, now: int, following: Following) -> Plan[Image]:
+    def _follow_or_note(
+        self, key: Key, snapshot: BucketSnapshot, now: int, following: Following
+    ) -> Plan[BucketSnapshot]:
         """Let one follow, or note that it did not. The bucket as it was last seen."""
-        self.images.learn_shards(key, image)
+        self.cache.learn_shards(key, snapshot)
         try:
-            return (yield from self._follow_one(key, image, now, following.since)) or image
+            return (yield from self._follow_one(key, snapshot, now, following.since)) or snapshot
         except BrokenItem as broken:
             logger.warning("left as it is: %s", broken)
-            return image
+            return snapshot
         except (Refused, NoAnswer) as failure:
             if not _may_pass(failure):
                 raise
             following.left[key] = failure
-            return image
+            return snapshot
 
-    def _follow_one(self, key: Key, image: Image, now: int, since: Window) -> Plan[Image | None]:
+    def _follow_one(
+        self, key: Key, snapshot: BucketSnapshot, now: int, since: Deadline
+    ) -> Plan[BucketSnapshot | None]:
         """Let one follow. The bucket as it is then, if it still is."""
-        window = yield from self.asking.window()
-        standing = yield from self.resolver.whole_standing(
-            image.entity_id, image.resource, window, fresh=True, since=since
+        deadline = yield from self.client.new_deadline()
+        resolved = yield from self.resolver.resolved_with_way(
+            snapshot.entity_id, snapshot.resource, deadline, fresh=True, since=since
         )
-        seen = yield from self.bring_back(key, image, now, window)
+        seen = yield from self.bring_back(key, snapshot, now, deadline)
         for _ in range(CHANGES_FOLLOWED):
-            if seen is None or seen.cv == standing.cv:
+            if seen is None or seen.cv == resolved.cv:
                 break
-            terms = standing.terms()
+            terms = resolved.terms()
             if terms is None:
-                return (yield from self._restamp(key, seen, standing.cv, now, window))
+                return (yield from self._restamp(key, seen, resolved.cv, now, deadline))
             try:
-                seen = yield from self.adopt(key, seen, terms, now, window)
+                seen = yield from self.adopt(key, seen, terms, now, deadline)
             except ValidationError as error:
                 logger.warning("a bucket keeps its old limits: %s", error)
                 break
             if seen is not None and seen.cv != terms.cv:  # another change was faster
-                standing = yield from self.resolver.whole_standing(image.entity_id, image.resource, window, fresh=True)
+                resolved = yield from self.resolver.resolved_with_way(
+                    snapshot.entity_id, snapshot.resource, deadline, fresh=True
+                )
         return seen
 
-    def adopt(self, key: Key, image: Image, terms: Terms, now: int, until: Window) -> Plan[Image | None]:
+    def adopt(
+        self, key: Key, snapshot: BucketSnapshot, terms: Terms, now: int, deadline: Deadline
+    ) -> Plan[BucketSnapshot | None]:
         """Rebase a bucket to ``terms``, unless it obeys something newer. The bucket as it is then."""
-        nonce = self.marks.nonce(now)
+        write_id = self.write_ids.write_id(now)
 
-        def rebased(seen: Image) -> Update | None:
-            if seen.cv == terms.cv or not may_follow(terms.cv, seen.cv, seen_before=seen is image):
+        def rebased(seen: BucketSnapshot) -> Update | None:
+            if seen.cv == terms.cv or not may_follow(terms.cv, seen.cv, seen_before=seen is snapshot):
                 return None
-            return self._plain_update(seen, Wish({}, terms=terms), now, nonce, until)
+            return self._plain_update(seen, Intent({}, terms=terms), now, write_id, deadline)
 
-        return (yield from self.write_until_done(key, image, rebased, now, nonce, until))
+        return (yield from self.write_until_done(key, snapshot, rebased, now, write_id, deadline))
 
-    def fill(self, key: Key, image: Image, now: int, until: Window) -> Plan[None]:
+    def fill(self, key: Key, snapshot: BucketSnapshot, now: int, deadline: Deadline) -> Plan[None]:
         """Fill every limit of a bucket, once: the baseline moves, so that a try which arrives later is refused."""
-        nonce = self.marks.nonce(now)
+        write_id = self.write_ids.write_id(now)
 
-        def filled(seen: Image) -> Update:
-            return self._plain_update(seen, Wish({}, fill=True, rebase=True), max(now, seen.rf + 1), nonce, until)
+        def filled(seen: BucketSnapshot) -> Update:
+            return self._plain_update(
+                seen, Intent({}, fill=True, rebase=True), max(now, seen.rf + 1), write_id, deadline
+            )
 
-        yield from self.write_until_done(key, image, filled, now, nonce, until, once=True)
+        yield from self.write_until_done(key, snapshot, filled, now, write_id, deadline, once=True)
 
-    def bring_back(self, key: Key, image: Image, now: int, until: Window) -> Plan[Image | None]:
+    def bring_back(
+        self, key: Key, snapshot: BucketSnapshot, now: int, deadline: Deadline
+    ) -> Plan[BucketSnapshot | None]:
         """Let a bucket that was written by a clock that is wrong go on from ``now``. The bucket as it is then.
 
         Not twice within a minute: where clocks do not agree at all, a bucket that is brought back every time would
         be full every time for whoever is ahead.
         """
-        if not is_far_ahead(image, now) or not self.images.may_bring_back(key, now):
-            return image
-        ahead = newest(image)
-        now = self.images.corrected((yield from READ_CLOCK))  # whoever was held up since may be late itself
+        if not is_far_ahead(snapshot, now) or not self.cache.may_bring_back(key, now):
+            return snapshot
+        ahead = newest(snapshot)
+        now = self.cache.corrected((yield from READ_CLOCK))  # whoever was held up since may be late itself
         if ahead <= now + FURTHEST_AHEAD_MS:
-            return image
-        mark = self.marks.nonce(now) + BROUGHT_BACK
+            return snapshot
+        mark = self.write_ids.write_id(now) + BROUGHT_BACK
 
-        def moved(seen: Image) -> Update | None:
-            same_life = (seen.inc, seen.rf) == (image.inc, image.rf)
+        def moved(seen: BucketSnapshot) -> Update | None:
+            same_life = (seen.inc, seen.rf) == (snapshot.inc, snapshot.rf)
             latest = max(newest(seen), ahead) if same_life else newest(seen)
             if latest <= now + FURTHEST_AHEAD_MS:
                 return None  # another client has brought it back
             return brought_back(seen, ahead=latest, now=now, mark=mark)
 
-        found = yield from self.write_until_done(key, image, moved, now, mark, until)
-        if found is not None and mark in found.ring:
-            self.images.brought_back(key, now)
+        found = yield from self.write_until_done(key, snapshot, moved, now, mark, deadline)
+        if found is not None and mark in found.recent_writers:
+            self.cache.brought_back(key, now)
             logger.warning(
                 "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
-                *(image.entity_id, image.resource, (ahead - now) // 1000),
+                *(snapshot.entity_id, snapshot.resource, (ahead - now) // 1000),
             )
         return found
 
-    def _restamp(self, key: Key, image: Image, cv: str, now: int, until: Window) -> Plan[Image]:
+    def _restamp(
+        self, key: Key, snapshot: BucketSnapshot, cv: str, now: int, deadline: Deadline
+    ) -> Plan[BucketSnapshot]:
         """No limits hold any more: whoever knew the old ones must notice. The bucket as it was last seen."""
-        nonce = self.marks.nonce(now)
+        write_id = self.write_ids.write_id(now)
 
-        def stamped(seen: Image) -> Update | None:
-            overtaken = seen is not image and not may_follow(cv, seen.cv, seen_before=False)
-            return None if seen.cv == cv or overtaken else restamp(seen, cv, nonce=nonce)
+        def stamped(seen: BucketSnapshot) -> Update | None:
+            overtaken = seen is not snapshot and not may_follow(cv, seen.cv, seen_before=False)
+            return None if seen.cv == cv or overtaken else restamp(seen, cv, write_id=write_id)
 
-        seen = yield from self.write_until_done(key, image, stamped, now, nonce, until)
-        self.images.forget(key)
-        return seen or image
+        seen = yield from self.write_until_done(key, snapshot, stamped, now, write_id, deadline)
+        self.cache.forget(key)
+        return seen or snapshot
 
     def write_until_done(
         self,
         key: Key,
-        image: Image,
-        write_for: Callable[[Image], Update | None],
+        snapshot: BucketSnapshot,
+        write_for: Callable[[BucketSnapshot], Update | None],
         now: int,
-        nonce: str,
-        until: Window,
+        write_id: str,
+        deadline: Deadline,
         *,
         once: bool = False,
-    ) -> Plan[Image | None]:
+    ) -> Plan[BucketSnapshot | None]:
         """Write to a bucket, each time by how it is then, until it is done or ``write_for`` has nothing to write.
 
         The bucket as it is then; ``None`` if it is gone. ``once``: a write that moves the baseline, and must not be
@@ -342,56 +366,63 @@ class Propagation:
         """
         tries = 0
         lost: NoAnswer | None = None
-        at_loss = image
-        while (write := write_for(image)) is not None:
-            call = self.writer.call_to_update(write.params(self.asking.table, key), until)
+        at_loss = snapshot
+        while (write := write_for(snapshot)) is not None:
+            call = self.writer.call_to_update(write.params(self.client.table, key), deadline)
             (answer,) = yield from self.writer.ask_together([call])
             if not isinstance(answer, (Refused, NoAnswer)):
-                image = image_of(answer["Attributes"])
+                snapshot = snapshot_of(answer["Attributes"])
                 break
             if isinstance(answer, Refused) and answer.by_condition:
                 if answer.item is None:
-                    self.images.forget(key)
+                    self.cache.forget(key)
                     return None
-                before, image = image, image_of(answer.item)
-                if nonce in image.ring:
+                before, snapshot = snapshot, snapshot_of(answer.item)
+                if write_id in snapshot.recent_writers:
                     break  # by a try whose answer was lost
-                if once and image.inc != before.inc:
+                if once and snapshot.inc != before.inc:
                     return None  # another life: this one is gone
-                if once and lost is not None and image.rf != at_loss.rf and at_loss.ring[0] not in image.ring:
-                    if image.rf == max(now, at_loss.rf + 1):
+                if (
+                    once
+                    and lost is not None
+                    and snapshot.rf != at_loss.rf
+                    and at_loss.recent_writers[0] not in snapshot.recent_writers
+                ):
+                    if snapshot.rf == max(now, at_loss.rf + 1):
                         break
                     raise lost
             elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
                 raise answer
             elif isinstance(answer, NoAnswer) and answer.sent:
-                lost, at_loss = answer, image
+                lost, at_loss = answer, snapshot
             tries += 1
             if tries >= TRIES_AT_ONCE:
-                yield from self.asking.pause(tries - 1, until, answer)
-        yield from self.writer.see(key, image, now)
-        return image
+                yield from self.client.pause(tries - 1, deadline, answer)
+        yield from self.writer.see(key, snapshot, now)
+        return snapshot
 
-    def _plain_update(self, image: Image, wish: Wish, now: int, nonce: str, until: Window) -> Update:
-        margin = self.asking.ttl_margin_s
-        return update(image, wish, now=now, nonce=nonce, epoch_s=until.epoch_s, ttl_margin_s=margin)
+    def _plain_update(
+        self, snapshot: BucketSnapshot, intent: Intent, now: int, write_id: str, deadline: Deadline
+    ) -> Update:
+        margin = self.client.ttl_margin_s
+        return update(snapshot, intent, now=now, write_id=write_id, epoch_s=deadline.epoch_s, ttl_margin_s=margin)
 
-    def check_terms_of_new(self, key: Key, terms: Terms, now: int, until: Window) -> Plan[None]:
+    def check_terms_of_new(self, key: Key, terms: Terms, now: int, deadline: Deadline) -> Plan[None]:
         """A config may have changed while its bucket was being created, unseen by who changed it. Look once."""
-        memory = self.images.get(key)
-        seen, obeyed = (None if memory is None else memory.image), terms.cv
+        cached = self.cache.get(key)
+        seen, obeyed = (None if cached is None else cached.snapshot), terms.cv
         try:
             for _ in range(CHANGES_FOLLOWED):
-                standing = yield from self.resolver.whole_standing(
-                    terms.leg.entity_id, terms.leg.resource, until, fresh=True
+                resolved = yield from self.resolver.resolved_with_way(
+                    terms.leg.entity_id, terms.leg.resource, deadline, fresh=True
                 )
-                current = standing.terms_of(terms.leg) if terms.leg.source == "call" else standing.terms()
-                if seen is None or obeyed == (standing.cv if current is None else current.cv):
+                current = resolved.terms_of(terms.leg) if terms.leg.source == "call" else resolved.terms()
+                if seen is None or obeyed == (resolved.cv if current is None else current.cv):
                     return
                 if current is None:
-                    yield from self._restamp(key, seen, standing.cv, now, until)
+                    yield from self._restamp(key, seen, resolved.cv, now, deadline)
                     return
-                seen = yield from self.adopt(key, seen, current, now, until)
+                seen = yield from self.adopt(key, seen, current, now, deadline)
                 if terms.leg.source == "call" or seen is None or seen.cv == current.cv:
                     return
                 obeyed = seen.cv  # a call with limits of its own came first, and may know as little of the change

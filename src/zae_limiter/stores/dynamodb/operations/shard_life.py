@@ -25,17 +25,17 @@ from zae_limiter.bucket import MOST_STORED
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.attribute_values import number_in
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
-from zae_limiter.stores.dynamodb.config_versions import FENCED
+from zae_limiter.stores.dynamodb.config_versions import FENCE, is_fence
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import (
     BrokenItem,
-    Image,
+    BucketSnapshot,
     address,
     decoder,
-    image_of,
     key_of,
     logger,
     ns_in,
+    snapshot_of,
     unless_broken,
 )
 from zae_limiter.stores.dynamodb.operations.paging import some_at_once, whole_namespace
@@ -50,7 +50,7 @@ from zae_limiter.stores.dynamodb.schema import (
     sk_namespace_id,
 )
 from zae_limiter.stores.dynamodb.shards import ancestor_of, divided, top_bit
-from zae_limiter.stores.dynamodb.table_client import ABSENT, NEW, Asking, Expected, Window, delete
+from zae_limiter.stores.dynamodb.table_client import ABSENT, NEW, Deadline, Expected, TableClient, delete
 from zae_limiter.stores.dynamodb.write_forms import FULL_BY
 from zae_limiter.stores.dynamodb.write_load import may_split
 
@@ -58,44 +58,46 @@ TRIES = 3
 """So often a split is tried while others write to the shard."""
 
 
-def split(asking: Asking, key: Key, item: Item, now: int, until: Window) -> Plan[bool]:
+def split(client: TableClient, key: Key, item: Item, now: int, deadline: Deadline) -> Plan[bool]:
     """Divide one shard, which ``item`` is, in two. False: somebody else was faster, or it was too busy.
 
     Nor is a shard divided that a wrong clock has written to: its half would not tell.
     """
-    shards = image_of(item).shards
+    shards = snapshot_of(item).shards
     for _ in range(TRIES):
-        image = image_of(item)
-        if 2 * shards > MOST_SHARDS or image.cv == FENCED or is_far_ahead(image, now):
+        snapshot = snapshot_of(item)
+        if 2 * shards > MOST_SHARDS or is_fence(snapshot.cv) or is_far_ahead(snapshot, now):
             return False
-        nonce, inc = asking.marks.nonce(now), asking.marks.incarnation()
-        write, new_key, new = divided(item, now=now, nonce=nonce, inc=inc)
+        write_id, inc = client.write_ids.write_id(now), client.write_ids.incarnation()
+        write, new_key, new = divided(item, now=now, write_id=write_id, inc=inc)
         put: dict[str, Any] = {
-            "TableName": asking.table,
+            "TableName": client.table,
             "Item": {**new, **address(new_key)},
             "ConditionExpression": "attribute_not_exists(PK)",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        reasons = yield from asking.transact([{"Update": dict(write.params(asking.table, key))}, {"Put": put}], until)
+        reasons = yield from client.transact(
+            [{"Update": dict(write.params(client.table, key))}, {"Put": put}], deadline
+        )
         if not reasons:
             return True
         refused, there = reasons
-        if there.code is not None or refused.item is None or image_of(refused.item).shards != shards:
+        if there.code is not None or refused.item is None or snapshot_of(refused.item).shards != shards:
             return False
         item = refused.item
     return False
 
 
-def split_first(asking: Asking, key: Key, now: int, until: Window) -> Plan[bool]:
+def split_first(client: TableClient, key: Key, now: int, deadline: Deadline) -> Plan[bool]:
     """Divide shard 0 of the bucket that ``key`` is a shard of, if it has rested since the last time."""
     first = shard_key(key, 0)
-    item = yield from asking.get(first, until)
-    if item is None or not may_split(image_of(item), now):
+    item = yield from client.get(first, deadline)
+    if item is None or not may_split(snapshot_of(item), now):
         return False
-    return (yield from split(asking, first, item, now, until))
+    return (yield from split(client, first, item, now, deadline))
 
 
-def make_shard(asking: Asking, key: Key, now: int, until: Window) -> Plan[Image | None]:
+def make_shard(client: TableClient, key: Key, now: int, deadline: Deadline) -> Plan[BucketSnapshot | None]:
     """The shard at ``key``, made from its ancestor if need be. ``None``: it is lost, or others are busy.
 
     Or the bucket began another life since a client learned of that shard, and is divided less: the first shard says
@@ -107,18 +109,18 @@ def make_shard(asking: Asking, key: Key, now: int, until: Window) -> Plan[Image 
     for _ in range(MOST_SHARDS.bit_length()):
         above = shard_key(key, ancestor_of(shard))
         first = shard_key(key, 0)
-        found = yield from asking.get_all([key, above, first], until)
+        found = yield from client.get_all([key, above, first], deadline)
         if key in found:
-            return image_of(found[key])
-        if first not in found or image_of(found[first]).shards <= shard:
+            return snapshot_of(found[key])
+        if first not in found or snapshot_of(found[first]).shards <= shard:
             return None
         if above not in found:
-            if shard_of(above) == 0 or (yield from make_shard(asking, above, now, until)) is None:
+            if shard_of(above) == 0 or (yield from make_shard(client, above, now, deadline)) is None:
                 return None
             continue
-        if image_of(found[above]).shards > top_bit(shard):
+        if snapshot_of(found[above]).shards > top_bit(shard):
             return None
-        if not (yield from split(asking, above, found[above], now, until)):
+        if not (yield from split(client, above, found[above], now, deadline)):
             continue
     return None
 
@@ -126,7 +128,7 @@ def make_shard(asking: Asking, key: Key, now: int, until: Window) -> Plan[Image 
 _LIFE, _LAST_WRITE = "inc", "w0"
 
 
-def drop_buckets(asking: Asking, keys: Sequence[Key], now: int, until: Window) -> Plan[None]:
+def drop_buckets(client: TableClient, keys: Sequence[Key], now: int, deadline: Deadline) -> Plan[None]:
     """Delete the buckets that these are shards of, with all their shards, as they live now."""
     families: dict[Key, set[Key]] = {}
     for key in keys:
@@ -137,12 +139,12 @@ def drop_buckets(asking: Asking, keys: Sequence[Key], now: int, until: Window) -
     tries = 0
     while families:
         wanted = [key for first, others in families.items() for key in (first, *sorted(others))]
-        found = yield from asking.get_all(wanted, until)
+        found = yield from client.get_all(wanted, deadline)
         for key in wanted:
             lives.setdefault(key, found[key].get(_LIFE) if key in found else None)
         there = {key: item for key, item in found.items() if item.get(_LIFE) == lives[key]}
         due = _due(families, there)
-        plans = [_drop(asking, key, there[key], now, until) for key in due]
+        plans = [_drop(client, key, there[key], now, deadline) for key in due]
         dropped = yield from some_at_once(plans)
         for key, done in zip(due, dropped, strict=True):
             if done and shard_of(key) == 0:
@@ -150,7 +152,7 @@ def drop_buckets(asking: Asking, keys: Sequence[Key], now: int, until: Window) -
         if not all(dropped):
             tries += 1
             busy = Refused(TRANSACTION_CONFLICT, "others keep writing to a bucket that is to be deleted")
-            yield from asking.pause(tries, until, busy)
+            yield from client.pause(tries, deadline, busy)
 
 
 def _due(families: dict[Key, set[Key]], there: Mapping[Key, Item]) -> list[Key]:
@@ -174,37 +176,38 @@ def _due(families: dict[Key, set[Key]], there: Mapping[Key, Item]) -> list[Key]:
     return due
 
 
-def _drop(asking: Asking, key: Key, item: Item, now: int, until: Window) -> Plan[bool]:
+def _drop(client: TableClient, key: Key, item: Item, now: int, deadline: Deadline) -> Plan[bool]:
     """Fence one shard and delete it. False: look again, something was written to it, or it is gone."""
     seen = {name: item.get(name) for name in (_LIFE, _LAST_WRITE)}
     try:
-        image = image_of(item)
+        snapshot = snapshot_of(item)
     except BrokenItem:
         pass  # no client writes to it
     else:
-        if image.cv != FENCED:
-            nonce = asking.marks.nonce(now)
+        if not is_fence(snapshot.cv):
+            write_id = client.write_ids.write_id(now)
             write = Update()
-            write.demand(_LIFE, "=", image.inc)
-            write.demand("shard_count", "=", image.shards)
-            write.push_mark(nonce, None)
-            write.set("cv", FENCED)
-            if not (yield from _done(asking, "UpdateItem", write.params(asking.table, key), until, nonce)):
+            write.demand(_LIFE, "=", snapshot.inc)
+            write.demand("cv", "=", snapshot.cv)
+            write.demand("shard_count", "=", snapshot.shards)
+            write.push_write_id(write_id, None)
+            write.set("cv", FENCE)
+            if not (yield from _done(client, "UpdateItem", write.params(client.table, key), deadline, write_id)):
                 return False
-            seen[_LAST_WRITE] = {"S": nonce}
-    return (yield from _done(asking, "DeleteItem", deletion(asking.table, key, seen), until))
+            seen[_LAST_WRITE] = {"S": write_id}
+    return (yield from _done(client, "DeleteItem", deletion(client.table, key, seen), deadline))
 
 
 def _done(
-    asking: Asking, operation: str, params: Mapping[str, Any], until: Window, nonce: str | None = None
+    client: TableClient, operation: str, params: Mapping[str, Any], deadline: Deadline, write_id: str | None = None
 ) -> Plan[bool]:
     """Whether a write was done, by this try or (as its mark shows) by one before whose answer was lost."""
     try:
-        yield from asking.ask(operation, params, until, repeatable=True)
+        yield from client.ask(operation, params, deadline, repeatable=True)
     except Refused as refusal:
         if not refusal.by_condition:
             raise
-        return refusal.item is not None and refusal.item.get(_LAST_WRITE) == {"S": nonce}
+        return refusal.item is not None and refusal.item.get(_LAST_WRITE) == {"S": write_id}
     return True
 
 
@@ -227,7 +230,7 @@ def deletion(table: str, key: Key, seen: Mapping[str, Any]) -> dict[str, Any]:
 def _shards_in(item: Item) -> int:
     """How many shards the bucket has, by what its first one says."""
     try:
-        return image_of(item).shards
+        return snapshot_of(item).shards
     except BrokenItem:
         return 1
 
@@ -235,44 +238,44 @@ def _shards_in(item: Item) -> int:
 KEYS_AT_ONCE = 500
 
 
-def sweep_table(asking: Asking) -> Plan[int]:
+def sweep_table(client: TableClient) -> Plan[int]:
     """Remove the divided buckets of all namespaces that are idle; how many there were."""
     swept = 0
-    for item in (yield from asking.query_all(pk_system(REGISTRY), prefix=sk_namespace_id(""))):
+    for item in (yield from client.query_all(pk_system(REGISTRY), prefix=sk_namespace_id(""))):
         ns = unless_broken(ns_in, item)
         if ns is not None:
-            swept += yield from sweep(asking, ns)
+            swept += yield from sweep(client, ns)
     return swept
 
 
-def sweep(asking: Asking, ns: str) -> Plan[int]:
+def sweep(client: TableClient, ns: str) -> Plan[int]:
     """Remove the divided buckets of a namespace that are idle; how many there were."""
     swept = 0
-    buckets = whole_namespace(asking, ns, prefix="BUCKET")
+    buckets = whole_namespace(client, ns, prefix="BUCKET")
     while page := (yield from buckets.take(KEYS_AT_ONCE)):
         for item in page:
             key = key_of(item)
             if shard_of(key) == 1:  # every divided bucket has one, and no other has
-                swept += yield from _sweep_one(asking, shard_key(key, 0))
+                swept += yield from _sweep_one(client, shard_key(key, 0))
     return swept
 
 
-def _sweep_one(asking: Asking, first: Key) -> Plan[bool]:
-    until = yield from asking.window()
-    item = yield from asking.get(first, until)
+def _sweep_one(client: TableClient, first: Key) -> Plan[bool]:
+    deadline = yield from client.new_deadline()
+    item = yield from client.get(first, deadline)
     try:
-        if item is None or not full_by(item) < until.epoch_s:
+        if item is None or not full_by(item) < deadline.epoch_s:
             return False
-        shards = image_of(item).shards
+        shards = snapshot_of(item).shards
         keys = [shard_key(first, shard) for shard in range(shards)]
-        found = yield from asking.get_all(keys, until)
-        if not all(full_by(item) < until.epoch_s for item in found.values()):
+        found = yield from client.get_all(keys, deadline)
+        if not all(full_by(item) < deadline.epoch_s for item in found.values()):
             return False
-        writes = [delete(asking.table, key, _as_it_is(found[key]) if key in found else NEW) for key in keys]
+        writes = [delete(client.table, key, _as_it_is(found[key]) if key in found else NEW) for key in keys]
     except BrokenItem as error:
         logger.warning("not swept: %s", error)
         return False
-    return not (yield from asking.transact(writes, until))
+    return not (yield from client.transact(writes, deadline))
 
 
 @decoder("a bucket")
@@ -283,6 +286,6 @@ def full_by(item: Item) -> int:
 
 def _as_it_is(item: Item) -> Expected:
     """What changes with every write to a shard."""
-    image = image_of(item)
-    mark = image.ring[0] if image.ring else ABSENT
-    return {"inc": image.inc, "rf": image.rf, "shard_count": image.shards, "w0": mark}
+    snapshot = snapshot_of(item)
+    mark = snapshot.recent_writers[0] if snapshot.recent_writers else ABSENT
+    return {"inc": snapshot.inc, "rf": snapshot.rf, "shard_count": snapshot.shards, "w0": mark}

@@ -13,27 +13,27 @@ from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
-from zae_limiter.stores.dynamodb.config_versions import adopted, as_brought_back
+from zae_limiter.stores.dynamodb.config_versions import adopted, brought_back_snapshot
 from zae_limiter.stores.dynamodb.errors import verb
-from zae_limiter.stores.dynamodb.items import BrokenItem, Image, image_of, key_of, logger, unless_broken
+from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, key_of, logger, snapshot_of, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.propagate import KEYS_PER_PAGE
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.shards import over_shards
-from zae_limiter.stores.dynamodb.table_client import Window
+from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.judging import limit_level, percent_used, statuses_of
 from zae_limiter.stores.protocol import Draw, Leg, Look
 
 
-class Looks:
+class StatusReader:
     """The verbs that read buckets."""
 
     def __init__(self, namespace: Namespace, resolver: ConfigResolver, writer: BucketWriter) -> None:
         self.namespace = namespace
-        self.asking = namespace.asking
-        self.images = namespace.images
+        self.client = namespace.client
+        self.cache = namespace.cache
         self.resolver = resolver
         self.writer = writer
 
@@ -46,36 +46,36 @@ class Looks:
         limits: tuple[Limit, ...] | None,
         now: int,
     ) -> Plan[Look]:
-        until = yield from self.asking.window()
-        ns = yield from self.namespace.checked_ns(until)
-        now, until = yield from self.namespace.checked_time(now, until)
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, deadline = yield from self.namespace.checked_time(now, deadline)
         draw = Draw(entity_id, resource, wanted, limits)
-        route = yield from self.resolver.terms_for(draw, until, fresh=False)
+        route = yield from self.resolver.terms_for(draw, deadline, fresh=False)
         while True:
             keys = [bucket_key(ns, terms.leg.entity_id, resource) for terms in route.terms]
-            families = yield from self._families_at(keys, now, until)
+            families = yield from self._families_at(keys, now, deadline)
             known = all(
-                families[key] and all(image.cv == terms.cv for image in families[key])
+                families[key] and all(snapshot.cv == terms.cv for snapshot in families[key])
                 for key, terms in zip(keys, route.terms, strict=True)
             )
             if known or route.fresh:
                 break
-            route = yield from self.resolver.terms_for(draw, until, fresh=True)
+            route = yield from self.resolver.terms_for(draw, deadline, fresh=True)
         legs = tuple(terms.leg for terms in route.terms)
         held = [balances_of(families[key], terms, now) for key, terms in zip(keys, route.terms, strict=True)]
         return Look(legs, statuses_of(legs, held, wanted, {}, now))
 
     @verb
     def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
-        until = yield from self.asking.window()
-        ns = yield from self.namespace.checked_ns(until)
-        now, until = yield from self.namespace.checked_time(now, until)
-        images = yield from self.buckets_of(ns, entity_id, resource, now, until)
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, deadline = yield from self.namespace.checked_time(now, deadline)
+        cache = yield from self.buckets_of(ns, entity_id, resource, now, deadline)
         found = []
-        for family in by_bucket(images.values()):
-            terms = yield from self._terms_of_bucket(family[0], until)
+        for family in by_bucket(cache.values()):
+            terms = yield from self._terms_of_bucket(family[0], deadline)
             levels = tuple(limit_level(balance, now) for balance in balances_of(family, terms, now))
-            events = sum(image.ev for image in family)
+            events = sum(snapshot.ev for snapshot in family)
             found.append(BucketStatus(family[0].entity_id, family[0].resource, levels, events))
         return EntityStatus(entity_id, tuple(sorted(found, key=lambda bucket: bucket.resource)))
 
@@ -84,26 +84,26 @@ class Looks:
         self, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
     ) -> Plan[ResourceCapacity]:
         after = name_after(cursor)
-        until = yield from self.asking.window()
-        ns = yield from self.namespace.checked_ns(until)
-        now, until = yield from self.namespace.checked_time(now, until)
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, deadline = yield from self.namespace.checked_time(now, deadline)
         capacity = available = 0
-        images: dict[Key, Image] = {}
+        cache: dict[Key, BucketSnapshot] = {}
         rows: list[EntityCapacity] = []
         start: Item | None = None
         while True:
-            until = yield from self.asking.window()
-            page = yield from self.asking.query(
-                pk_resource(ns, resource), until, index=GSI2, prefix="BUCKET#", start=start, limit=KEYS_PER_PAGE
+            deadline = yield from self.client.new_deadline()
+            page = yield from self.client.query(
+                pk_resource(ns, resource), deadline, index=GSI2, prefix="BUCKET#", start=start, limit=KEYS_PER_PAGE
             )
-            images |= yield from self._images_at([key_of(item) for item in page.items], now, until, reporting=True)
+            cache |= yield from self._images_at([key_of(item) for item in page.items], now, deadline, reporting=True)
             start = page.next_key
-            *whole_buckets, last = by_bucket(images.values()) or [[]]
+            *whole_buckets, last = by_bucket(cache.values()) or [[]]
             if start is None and last:
                 whole_buckets.append(last)
             for family in whole_buckets:
-                until = yield from self.asking.window()
-                terms = yield from self._terms_of_bucket(family[0], until)
+                deadline = yield from self.client.new_deadline()
+                terms = yield from self._terms_of_bucket(family[0], deadline)
                 for balance in balances_of(family, terms, now):
                     if balance.name == limit_name:
                         whole, left = balance.limit.burst, calculate_available(balance, now)
@@ -111,7 +111,9 @@ class Looks:
                         rows.append(EntityCapacity(family[0].entity_id, whole, left, percent_used(whole, left)))
             if start is None:
                 break
-            images = {key: image for key, image in images.items() if image in last}  # its other shards may follow
+            cache = {
+                key: snapshot for key, snapshot in cache.items() if snapshot in last
+            }  # its other shards may follow
         rows.sort(key=lambda row: row.entity_id)
         listed = [row for row in rows if after is None or row.entity_id > after][: limit + 1]
         return ResourceCapacity(
@@ -124,73 +126,84 @@ class Looks:
         )
 
     def buckets_of(
-        self, ns: str, entity_id: str, resource: str | None, now: int, until: Window
-    ) -> Plan[dict[Key, Image]]:
+        self, ns: str, entity_id: str, resource: str | None, now: int, deadline: Deadline
+    ) -> Plan[dict[Key, BucketSnapshot]]:
         """The live buckets of an entity, on one resource or on all; broken ones are left out."""
         if resource is not None:
-            return (yield from self._shards_at([bucket_key(ns, entity_id, resource)], now, until, reporting=True))
-        items = yield from self.asking.query_all(pk_entity(ns, entity_id), until, index=GSI3, prefix="BUCKET#")
-        return (yield from self._images_at(map(key_of, items), now, until, reporting=True))
+            return (yield from self._shards_at([bucket_key(ns, entity_id, resource)], now, deadline, reporting=True))
+        items = yield from self.client.query_all(pk_entity(ns, entity_id), deadline, index=GSI3, prefix="BUCKET#")
+        return (yield from self._images_at(map(key_of, items), now, deadline, reporting=True))
 
-    def _families_at(self, firsts: Sequence[Key], now: int, until: Window) -> Plan[dict[Key, list[Image]]]:
+    def _families_at(
+        self, firsts: Sequence[Key], now: int, deadline: Deadline
+    ) -> Plan[dict[Key, list[BucketSnapshot]]]:
         """The shards of each bucket, by the key of its first one."""
-        images = yield from self._shards_at(firsts, now, until)
-        return {first: [images[key] for key in self.images.shards_of(first) if key in images] for first in firsts}
+        cache = yield from self._shards_at(firsts, now, deadline)
+        return {first: [cache[key] for key in self.cache.shards_of(first) if key in cache] for first in firsts}
 
     def _shards_at(
-        self, firsts: Sequence[Key], now: int, until: Window, *, reporting: bool = False
-    ) -> Plan[dict[Key, Image]]:
+        self, firsts: Sequence[Key], now: int, deadline: Deadline, *, reporting: bool = False
+    ) -> Plan[dict[Key, BucketSnapshot]]:
         """All shards of these buckets. How many there are is learned from the first ones."""
-        images = yield from self._images_at(firsts, now, until, reporting=reporting)
+        cache = yield from self._images_at(firsts, now, deadline, reporting=reporting)
         for first in firsts:
-            if first not in images:
-                self.images.forget(first)
-        others = [key for first in firsts for key in self.images.shards_of(first)[1:]]
-        return images | (yield from self._images_at(others, now, until, reporting=reporting))
+            if first not in cache:
+                self.cache.forget(first)
+        others = [key for first in firsts for key in self.cache.shards_of(first)[1:]]
+        return cache | (yield from self._images_at(others, now, deadline, reporting=reporting))
 
     def _images_at(
-        self, keys: Iterable[Key], now: int, until: Window, *, reporting: bool = False
-    ) -> Plan[dict[Key, Image]]:
+        self, keys: Iterable[Key], now: int, deadline: Deadline, *, reporting: bool = False
+    ) -> Plan[dict[Key, BucketSnapshot]]:
         """The buckets that exist. A broken one is an error, unless it is for a report of several: those go without."""
         wanted = list(keys)
         if not wanted:
             return {}
-        items = yield from self.asking.get_all(wanted, until)
-        images = {}
+        items = yield from self.client.get_all(wanted, deadline)
+        cache = {}
         for key in wanted:
             if key in items:
-                image = unless_broken(image_of, items[key]) if reporting else image_of(items[key])
-                if image is not None:
-                    images[key] = yield from self.writer.see(key, image, now)
-        return images
+                snapshot = unless_broken(snapshot_of, items[key]) if reporting else snapshot_of(items[key])
+                if snapshot is not None:
+                    cache[key] = yield from self.writer.see(key, snapshot, now)
+        return cache
 
-    def _terms_of_bucket(self, image: Image, until: Window) -> Plan[Terms]:
+    def _terms_of_bucket(self, snapshot: BucketSnapshot, deadline: Deadline) -> Plan[Terms]:
         """What a bucket obeys: what is configured, or what it was last told."""
         try:
-            standing = yield from self.resolver.whole_standing(image.entity_id, image.resource, until, fresh=False)
-            if standing.cv != image.cv and not standing.is_of(until):
-                standing = yield from self.resolver.whole_standing(image.entity_id, image.resource, until, fresh=True)
+            resolved = yield from self.resolver.resolved_with_way(
+                snapshot.entity_id, snapshot.resource, deadline, fresh=False
+            )
+            if resolved.cv != snapshot.cv and not resolved.is_of(deadline):
+                resolved = yield from self.resolver.resolved_with_way(
+                    snapshot.entity_id, snapshot.resource, deadline, fresh=True
+                )
         except BrokenItem as error:
-            logger.warning("by its own terms, %s on %s: %s", image.entity_id, image.resource, error)
-            return terms_in(image)
-        return standing.terms() or terms_in(image)
+            logger.warning("by its own terms, %s on %s: %s", snapshot.entity_id, snapshot.resource, error)
+            return terms_in(snapshot)
+        return resolved.terms() or terms_in(snapshot)
 
 
-def by_bucket(images: Iterable[Image]) -> list[list[Image]]:
+def by_bucket(cache: Iterable[BucketSnapshot]) -> list[list[BucketSnapshot]]:
     """Shards, by the bucket they are of."""
-    families: dict[tuple[str, str], list[Image]] = {}
-    for image in images:
-        families.setdefault((image.entity_id, image.resource), []).append(image)
+    families: dict[tuple[str, str], list[BucketSnapshot]] = {}
+    for snapshot in cache:
+        families.setdefault((snapshot.entity_id, snapshot.resource), []).append(snapshot)
     return list(families.values())
 
 
-def balances_of(family: Sequence[Image], terms: Terms, now: int) -> tuple[Balance, ...]:
+def balances_of(family: Sequence[BucketSnapshot], terms: Terms, now: int) -> tuple[Balance, ...]:
     """The limits of ``terms`` as they stand on a bucket, whose shards these are (none: it is full)."""
-    family = [as_brought_back(image, newest(image), now) if is_far_ahead(image, now) else image for image in family]
+    family = [
+        brought_back_snapshot(snapshot, newest(snapshot), now) if is_far_ahead(snapshot, now) else snapshot
+        for snapshot in family
+    ]
     return over_shards(family, terms, now) if len(family) > 1 else adopted(next(iter(family), None), terms, now)
 
 
-def terms_in(image: Image) -> Terms:
+def terms_in(snapshot: BucketSnapshot) -> Terms:
     """The terms a bucket carries itself."""
-    limits = tuple(balance.limit for name, balance in sorted(image.balances.items()) if name not in image.resting)
-    return Terms(Leg(image.entity_id, image.resource, limits, "call"), image.cv)
+    limits = tuple(
+        balance.limit for name, balance in sorted(snapshot.balances.items()) if name not in snapshot.retired
+    )
+    return Terms(Leg(snapshot.entity_id, snapshot.resource, limits, "call"), snapshot.cv)

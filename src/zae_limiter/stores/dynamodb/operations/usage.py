@@ -34,7 +34,7 @@ from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import LAST, fetch, side_by_side
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
-from zae_limiter.stores.dynamodb.table_client import Asking
+from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.usage_items import (
     LAST_HOUR,
     WINDOW,
@@ -50,7 +50,7 @@ from zae_limiter.stores.dynamodb.usage_items import (
     span_of,
     used_by_hour,
 )
-from zae_limiter.stores.dynamodb.write_ids import nonce_time
+from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.protocol import UsageQuery
 from zae_limiter.stores.windows import (
     DAY_MS,
@@ -80,14 +80,14 @@ class UsageProofs:
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
-        self.asking = namespace.asking
+        self.client = namespace.client
 
     @verb
     def verify_usage(self, entity_id: str, resource: str | None, now: int) -> Plan[UsageProof]:
         """How the usage of an entity compares with what its buckets counted."""
         ns = yield from self.namespace.checked_ns()
         prefix = "#USAGE#" if resource is None else f"#USAGE#{resource}#"
-        items = yield from self.asking.query_all(pk_entity(ns, entity_id), prefix=prefix)
+        items = yield from self.client.query_all(pk_entity(ns, entity_id), prefix=prefix)
         spans = [span for item in items if (span := unless_broken(span_of, item)) is not None]
         live = yield from self._live(ns, entity_id, resource, {span.life for span in spans})
         return UsageProof(entity_id, resource, tuple(chains_from(spans, live, now)))
@@ -95,10 +95,10 @@ class UsageProofs:
     def _live(self, ns: str, entity_id: str, resource: str | None, lives: set[Life]) -> Plan[dict[Life, LiveBucket]]:
         """What the live buckets have counted. They are read after the snapshots, and are never behind them."""
         prefix = "BUCKET#" if resource is None else f"BUCKET#{resource}#"
-        found = yield from self.asking.query_all(pk_entity(ns, entity_id), prefix=prefix, index=GSI3)
+        found = yield from self.client.query_all(pk_entity(ns, entity_id), prefix=prefix, index=GSI3)
         keys: dict[Key, None] = dict.fromkeys(key_of(item) for item in found)
         keys |= dict.fromkeys(bucket_key(ns, entity_id, life.resource, life.shard) for life in sorted(lives))
-        items = yield from fetch(self.asking, list(keys))
+        items = yield from fetch(self.client, list(keys))
         buckets = [unless_broken(live_bucket, item) for item in items.values()]
         return dict(bucket for bucket in buckets if bucket is not None)
 
@@ -150,7 +150,7 @@ def end_by_bucket(end: Edge, bucket: LiveBucket | None, now: int) -> Counters:
     counted = {**end.counters.milli, **bucket.counters.milli}  # a limit that has ended is in no bucket any more
     if end.mark == bucket.mark:
         return Counters(bucket.counters.events, counted)
-    if end.mark and now - nonce_time(bucket.mark) <= STREAM_KEPT_MS:
+    if end.mark and now - write_id_time(bucket.mark) <= STREAM_KEPT_MS:
         return end.counters  # it was written to since, and the aggregator has yet to read of it
     milli = {name: min(amount, counted[name]) for name, amount in end.counters.milli.items()}
     return Counters(min(end.counters.events, bucket.counters.events), milli)
@@ -173,20 +173,20 @@ class UsageWindows:
 
     def __init__(self, namespace: Namespace) -> None:
         self.namespace = namespace
-        self.asking = namespace.asking
+        self.client = namespace.client
 
     @verb
     def usage(self, query: UsageQuery, limit: int, cursor: str | None) -> Plan[Page[UsageSnapshot]]:
         """Usage windows, by entity, resource, window type and start."""
         after = place_after(cursor)
         ns = yield from self.namespace.checked_ns()
-        pairs = pairs_from(self.asking, ns, query, after)
+        pairs = pairs_from(self.client, ns, query, after)
         rows: list[UsageSnapshot] = []
         while len(rows) <= limit:
             found = yield from pairs.take(limit + 1 - len(rows))
             if not found:
                 break
-            listed = yield from side_by_side([windows_read(self.asking, ns, query, *pair) for pair in found])
+            listed = yield from side_by_side([windows_read(self.client, ns, query, *pair) for pair in found])
             rows += [row for windows in listed for row in windows if after is None or position(row) > after]
         return page_of(rows, limit, position)
 
@@ -214,15 +214,15 @@ class Pairs(Protocol):
         ...
 
 
-def pairs_from(asking: Asking, ns: str, query: UsageQuery, after: Place | None) -> Pairs:
+def pairs_from(client: TableClient, ns: str, query: UsageQuery, after: Place | None) -> Pairs:
     """Those that a query concerns, from the one on in which the cursor stands."""
     entity_id, resource = query.entity_id, query.resource
     first = ("", "") if after is None else (str(after[0]), str(after[1]))
     if entity_id is None:
         assert resource is not None
-        return EntitiesOn(asking, ns, resource, hours_within(query), first)
+        return EntitiesOn(client, ns, resource, hours_within(query), first)
     if resource is None:
-        return ResourcesOf(asking, ns, entity_id, first)
+        return ResourcesOf(client, ns, entity_id, first)
     return OnePair((entity_id, resource), first)
 
 
@@ -241,8 +241,8 @@ class OnePair:
 class ResourcesOf:
     """The resources that an entity used, each found behind the keys of the one before."""
 
-    def __init__(self, asking: Asking, ns: str, entity_id: str, first: tuple[str, str]) -> None:
-        self._asking = asking
+    def __init__(self, client: TableClient, ns: str, entity_id: str, first: tuple[str, str]) -> None:
+        self._asking = client
         self._pk = pk_entity(ns, entity_id)
         self._entity_id = entity_id
         self._from: str | None = USAGE
@@ -253,8 +253,8 @@ class ResourcesOf:
         """One, because its windows may well fill the page."""
         if self._from is None:
             return []
-        until = yield from self._asking.window()
-        found = yield from self._asking.query(self._pk, until, between=(self._from, f"{USAGE}{LAST}"), limit=1)
+        deadline = yield from self._asking.new_deadline()
+        found = yield from self._asking.query(self._pk, deadline, between=(self._from, f"{USAGE}{LAST}"), limit=1)
         if not found.items:
             self._from = None
             return []
@@ -266,8 +266,10 @@ class ResourcesOf:
 class EntitiesOn:
     """The entities that used a resource in some hours."""
 
-    def __init__(self, asking: Asking, ns: str, resource: str, hours: tuple[int, int], first: tuple[str, str]) -> None:
-        self._asking = asking
+    def __init__(
+        self, client: TableClient, ns: str, resource: str, hours: tuple[int, int], first: tuple[str, str]
+    ) -> None:
+        self._asking = client
         self._pk = pk_resource(ns, resource)
         self._resource = resource
         self._between = keys_between(f"USAGE#{WINDOW}#", *hours)
@@ -288,8 +290,8 @@ class EntitiesOn:
         self._over = True
         start: Item | None = None
         while True:
-            until = yield from self._asking.window()
-            found = yield from self._asking.query(self._pk, until, index=GSI2, between=self._between, start=start)
+            deadline = yield from self._asking.new_deadline()
+            found = yield from self._asking.query(self._pk, deadline, index=GSI2, between=self._between, start=start)
             names.update(name for name in entities_in(found.items) if name >= self._from)
             if len(names) > ENTITIES_KEPT:
                 self._over = False
@@ -311,14 +313,16 @@ def entities_in(keys: Iterable[Item]) -> Iterable[str]:
 
 
 def windows_read(
-    asking: Asking, ns: str, query: UsageQuery, entity_id: str, resource: str
+    client: TableClient, ns: str, query: UsageQuery, entity_id: str, resource: str
 ) -> Plan[list[UsageSnapshot]]:
     """Its windows, by type and start."""
-    hours = yield from hours_read(asking, ns, entity_id, resource, *hours_within(query))
+    hours = yield from hours_read(client, ns, entity_id, resource, *hours_within(query))
     return list(windows_of(query, entity_id, resource, hours))
 
 
-def hours_read(asking: Asking, ns: str, entity_id: str, resource: str, start: int, end: int) -> Plan[list[HourOfUse]]:
+def hours_read(
+    client: TableClient, ns: str, entity_id: str, resource: str, start: int, end: int
+) -> Plan[list[HourOfUse]]:
     """What was taken in each hour from ``start`` on and before ``end``.
 
     The hours before and after are read too: what clocks that differ put on both sides of a full hour is settled
@@ -327,7 +331,7 @@ def hours_read(asking: Asking, ns: str, entity_id: str, resource: str, start: in
     between = keys_between(f"{USAGE}{resource}#{WINDOW}#", start - HOUR_MS, end + HOUR_MS)
     if between is None:
         return []
-    items = yield from asking.query_all(pk_entity(ns, entity_id), between=between)
+    items = yield from client.query_all(pk_entity(ns, entity_id), between=between)
     spans = [span for item in items if (span := unless_broken(span_of, item)) is not None]
     return [hour for hour in used_by_hour(spans) if start <= hour.hour < end]
 
