@@ -88,10 +88,10 @@ class S3Archive:
                 **after,
             }
             listed = ElementTree.fromstring(self._ask("GET", "", query=query))
-            told = listed.tag.removesuffix("ListBucketResult")
-            for way in (f"{told}Contents/{told}Key", f"{told}CommonPrefixes/{told}Prefix"):
+            on_page = listed.tag.removesuffix("ListBucketResult")
+            for way in (f"{on_page}Contents/{on_page}Key", f"{on_page}CommonPrefixes/{on_page}Prefix"):
                 names += [(element.text or "").removeprefix(self._prefix) for element in listed.iterfind(way)]
-            token = listed.findtext(f"{told}NextContinuationToken")
+            token = listed.findtext(f"{on_page}NextContinuationToken")
             if not token:
                 return sorted(names)
             after = {"continuation-token": token}
@@ -181,8 +181,8 @@ class S3Archive:
         """What a refusal says. Whether it was only a bad moment is told by ``ambiguous``."""
         words = [f"status {status}"]
         try:
-            told = ElementTree.fromstring(said)
-            words = [text for name in ("Code", "Message") if (text := told.findtext(name))] or words
+            on_page = ElementTree.fromstring(said)
+            words = [text for name in ("Code", "Message") if (text := on_page.findtext(name))] or words
         except ElementTree.ParseError:
             pass
         return ArchiveUnavailable(f"{self._named} refused: {': '.join(words)}", ambiguous=status >= 500)

@@ -31,7 +31,7 @@ from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials
 from zae_limiter.stores.dynamodb.transport.signing import Asked, BadCredentials, signed_headers
 from zae_limiter_aggregator import archives, s3_archive
-from zae_limiter_aggregator.archived_events import Trail, events_in
+from zae_limiter_aggregator.archived_events import EventFilter, read_events
 from zae_limiter_aggregator.archives import MOST_BYTES, Archive, ArchiveUnavailable, FolderArchive, open_archive
 from zae_limiter_aggregator.s3_archive import S3Archive, escaped_query
 
@@ -295,7 +295,7 @@ def test_credentials_that_no_header_can_carry_are_refused() -> None:
 
 
 def events_of(archive: Archive) -> list[AuditEvent]:
-    return list(events_in(archive, Trail("n")))
+    return list(read_events(archive, EventFilter("n")))
 
 
 def packed(lines: bytes) -> bytes:
