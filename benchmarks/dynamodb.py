@@ -32,8 +32,7 @@ from presenting import circumstances, show, write
 
 from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.transport.choosing import How, transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials, How, Target, transports_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -270,7 +269,7 @@ def measure_calls(pace: Pace, tell: Callable[[str], None]) -> list[Finding]:
 STARTING = """
 import sys, time
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.transport.choosing import transports_for
+from zae_limiter.stores.dynamodb.transport.protocol import transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 
 url, how, world, what = sys.argv[1:]

@@ -18,15 +18,21 @@ from xml.etree import ElementTree
 
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport.finding import found_at_once
-from zae_limiter.stores.dynamodb.transport.places import REGION_SHAPE, Place, StrangeEndpoint, is_region, place_at
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.settings import LOCAL_REGION
+from zae_limiter.stores.dynamodb.transport.settings import (
+    LOCAL_REGION,
+    REGION_SHAPE,
+    Place,
+    StrangeEndpoint,
+    found_at_once,
+    is_region,
+    place_at,
+)
 from zae_limiter.stores.dynamodb.transport.signing import Asked, signed_headers
 from zae_limiter_aggregator.archives import MOST_BYTES, ArchiveUnavailable, within_bounds
 
 if TYPE_CHECKING:
-    from zae_limiter.stores.dynamodb.transport.finding import Found
+    from zae_limiter.stores.dynamodb.transport.settings import Found
 
 SERVICE: Final = "s3"
 SECONDS: Final = 20.0
@@ -117,7 +123,7 @@ class S3Archive:
             found = found_at_once(target, "dynamodb")
             if found is not None:
                 return found
-            from zae_limiter.stores.dynamodb.transport.asking_botocore import found_by_botocore
+            from zae_limiter.stores.dynamodb.transport.botocore_fallback import found_by_botocore
 
             return found_by_botocore(target, "dynamodb")
         except ImportError:
@@ -134,7 +140,7 @@ class S3Archive:
         if place.is_local:
             handlers.append(ProxyHandler({}))
         if place.is_secure:
-            from zae_limiter.stores.dynamodb.transport.trust import trusting
+            from zae_limiter.stores.dynamodb.transport.settings import trusting
 
             handlers.append(HTTPSHandler(context=trusting(found.ca_bundle)))
         return build_opener(*handlers)

@@ -18,15 +18,9 @@ from zae_limiter.exceptions import RateLimiterUnavailable, StackOperationError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import address_of, methods_of, prepare
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
-from zae_limiter.stores.dynamodb.transport.settings import (
-    LOCAL_CREDENTIALS,
-    MissingExtra,
-    address_of,
-    is_local,
-    methods_of,
-    prepare,
-)
+from zae_limiter.stores.dynamodb.transport.settings import LOCAL_CREDENTIALS, MissingExtra, is_local
 
 Reply = TypeVar("Reply")
 Result = TypeVar("Result")

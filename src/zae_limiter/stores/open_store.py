@@ -54,10 +54,14 @@ def _sqlite(url: SplitResult, settings: Settings) -> Store:
 
 def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     from zae_limiter.stores.dynamodb.store import DynamoStore
-    from zae_limiter.stores.dynamodb.transport.choosing import HOWS
-    from zae_limiter.stores.dynamodb.transport.places import REGION_SHAPE, StrangeEndpoint, is_region, place_at
-    from zae_limiter.stores.dynamodb.transport.protocol import Target
-    from zae_limiter.stores.dynamodb.transport.settings import LOCAL_REGION
+    from zae_limiter.stores.dynamodb.transport.protocol import HOWS, Target
+    from zae_limiter.stores.dynamodb.transport.settings import (
+        LOCAL_REGION,
+        REGION_SHAPE,
+        StrangeEndpoint,
+        is_region,
+        place_at,
+    )
     from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
     shape = "must be dynamodb://STACK, then ?region=…&endpoint_url=… if need be"

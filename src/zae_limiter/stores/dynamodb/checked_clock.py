@@ -7,7 +7,8 @@ which. Until then the time goes on along the timer, and nothing is to be written
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
 
 LARGEST_CLOCK_ERROR_MS = 2_000
 """A machine's clock that is off by more, as DynamoDB's replies show it, is corrected. So is one that moved by more
@@ -67,3 +68,32 @@ class CheckedClock:
             return UNCHECKED
         step = heard.step(wall_ms, timer_ms)
         return Correction(heard.error_ms - step, not step)
+
+
+_MONTHS: Final = {
+    name: number for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
+}
+
+
+def date_skew_s(date: bytes, sent_at: float | None, now: float) -> float | None:
+    """How far the date of a reply is ahead of the machine's clock; nothing, if it is none.
+
+    The reply was dated at some moment since the call was sent, perhaps long before now.
+    """
+    dated = seconds_of(date)
+    if dated is None:
+        return None
+    skew = dated + 0.5 - now
+    if skew < 0 and sent_at is not None:
+        skew = min(skew + max(now - sent_at, 0.0), 0.0)
+    return skew
+
+
+def seconds_of(date: bytes) -> float | None:
+    """Seconds since the epoch, of a header like ``Sun, 06 Nov 1994 08:49:37 GMT``."""
+    try:
+        _, day, month, year, clock, _ = date.split()
+        hour, minute, second = map(int, clock.split(b":"))
+        return datetime(int(year), _MONTHS[month], int(day), hour, minute, min(second, 59), tzinfo=UTC).timestamp()
+    except (KeyError, ValueError, OverflowError):
+        return None

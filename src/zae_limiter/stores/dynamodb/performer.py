@@ -38,8 +38,14 @@ from zae_limiter.stores.dynamodb.requests import (
     Together,
 )
 from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, TableClient
-from zae_limiter.stores.dynamodb.transport.choosing import How, Transports, transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
+from zae_limiter.stores.dynamodb.transport.protocol import (
+    AsyncTransport,
+    How,
+    Target,
+    Transport,
+    Transports,
+    transports_for,
+)
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 

@@ -20,8 +20,7 @@ from zae_limiter.stores.dynamodb.operations.status import StatusReader
 from zae_limiter.stores.dynamodb.operations.usage import UsageProofs, UsageWindows
 from zae_limiter.stores.dynamodb.performer import LOCAL_SETTINGS, AnsweringTable
 from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, TableClient
-from zae_limiter.stores.dynamodb.transport.choosing import How
-from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
+from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, How, Target, Transport
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 from zae_limiter.stores.protocol import Shortcut

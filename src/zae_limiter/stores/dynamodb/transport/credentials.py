@@ -1,9 +1,12 @@
-"""As whom calls are signed, now and when that expires.
+"""The credentials that requests are signed with, and their renewal.
 
 A :class:`Source` knows where credentials come from. A :class:`Keeper` hands out what the source last gave, has it
-renewed in a thread while it is still good, and goes on with it if that fails; only credentials that are there no
-more make callers wait. When DynamoDB refuses credentials, every call that was refused waits for the same refresh: the
-one that is under way, or the last one, if that was just now.
+renewed in a thread while it is still good, and goes on with it if that fails; callers only wait while there are no
+credentials that may be used. When DynamoDB refuses credentials, every call that was refused waits for the same
+refresh: the one that is under way, or the last one, if that ended just now.
+
+Slow lookups are done once for all callers that wait for them (:class:`Errand`), in a thread of their own, so that
+every caller may stop waiting at its own deadline.
 """
 
 from __future__ import annotations
@@ -11,12 +14,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from threading import Lock
+from threading import Lock, Thread
 from time import monotonic
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport.errands import Errand
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials
 
 ACCESS_KEY: Final = "AWS_ACCESS_KEY_ID"
@@ -151,3 +153,44 @@ class Keeper:
                     self._kept = fetched
                 self._look_again_at = monotonic() + LOOK_AGAIN_S
         return fetched
+
+
+Result = TypeVar("Result")
+
+
+def begun(work: Callable[[], Result], name: str) -> Future[Result]:
+    """The outcome of ``work``, which a thread is at from now on. It does not keep the program from ending."""
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    try:
+        Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:  # the interpreter is about to end, and starts no threads any more
+        run()
+    return future
+
+
+class Errand(Generic[Result]):
+    """Work of which there is one at a time: who comes while it is being done waits for the same outcome."""
+
+    def __init__(self, work: Callable[[], Result], name: str) -> None:
+        self._work = work
+        self._name = name
+        self._lock = Lock()
+        self._future: Future[Result] | None = None
+
+    def run(self, *, unless_done: bool = False) -> Future[Result]:
+        """The outcome of the work that is being done, or else begins now; ``unless_done``: or was done before."""
+        with self._lock:
+            future = self._future
+            if future is None or (future.done() and not unless_done):
+                future = self._future = begun(self._work, self._name)
+            return future

@@ -8,7 +8,6 @@ read) may mean yes.
 from __future__ import annotations
 
 import json
-import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -133,6 +132,8 @@ def _while_connecting(native: object) -> bool:
 
     urllib3 calls everything an error of the proxy that happens on a connection to one, unless there is a tunnel.
     """
+    import ssl
+
     native = getattr(native, "original_error", native)
     if isinstance(native, ssl.SSLCertVerificationError):
         return True

@@ -7,13 +7,12 @@ import sys
 from typing import Any
 
 import pytest
-from transports import WORLDS, add, get, put, put_new, target_of
 
 from engines.servers import Engine
+from support.transports import WORLDS, add, get, put, put_new, target_of
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, TABLE_NOT_FOUND, NoAnswer, Reason, Refused
-from zae_limiter.stores.dynamodb.transport.choosing import transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
-from zae_limiter.stores.dynamodb.transport.with_botocore import patience_for
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import patience_for
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target, transports_for
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
@@ -112,9 +111,9 @@ def test_streams_are_at_the_same_endpoint(asking: Any, engine: Engine, table: st
 
 LOADING = """
 import sys
-from zae_limiter.stores.dynamodb.transport import access, asking_botocore, choosing, failures, protocol
-for how in choosing.HOWS:
-    for make in choosing.transports_for(protocol.Target(), how):
+from zae_limiter.stores.dynamodb.transport import botocore_fallback, failures, protocol, service
+for how in protocol.HOWS:
+    for make in protocol.transports_for(protocol.Target(), how):
         make()
 print(*{name.partition(".")[0] for name in sys.modules} & {"botocore", "urllib3"})
 """

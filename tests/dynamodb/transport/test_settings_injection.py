@@ -10,14 +10,14 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import KEYS, always, reply, serving
-from transports import OWN_WORLDS, get
 
+from support.scripted_server import KEYS, always, reply, serving
+from support.transports import OWN_WORLDS, get
 from zae_limiter import ValidationError
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport.places import StrangeEndpoint, StrangeRegion, place_at
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
-from zae_limiter.stores.dynamodb.transport.wire import Line
+from zae_limiter.stores.dynamodb.transport.service import Line
+from zae_limiter.stores.dynamodb.transport.settings import StrangeEndpoint, StrangeRegion, place_at
 from zae_limiter.stores.open_store import open_store
 from zae_limiter_aggregator.archives import ArchiveUnavailable, open_archive
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from scripted import Heard, Server, always, refusal, reply, reset, serving
-from transports import get
 
+from support.scripted_server import Heard, Server, always, refusal, reply, reset, serving
+from support.transports import get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
-from zae_limiter.stores.dynamodb.transport import over_asyncio
-from zae_limiter.stores.dynamodb.transport.over_asyncio import AsyncioTransport
+from zae_limiter.stores.dynamodb.transport import asyncio_transport
+from zae_limiter.stores.dynamodb.transport.asyncio_transport import AsyncioTransport
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
@@ -89,7 +89,7 @@ def test_a_connection_carries_one_call_at_a_time(server: Server) -> None:
 
 
 def test_no_more_are_in_use_than_allowed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(over_asyncio, "CONNECTIONS", 1)
+    monkeypatch.setattr(asyncio_transport, "CONNECTIONS", 1)
     server.script = lambda heard, connection: (time.sleep(0.1), FINE)[1]
 
     async def work(transport: AsyncioTransport) -> Any:

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from dynamodb.bad_servers import black_hole, no_tls, nobody, refusing, server
 from engines.servers import Engine
+from support.bad_servers import black_hole, no_tls, nobody, refusing, server
 from zae_limiter import (
     NamespaceNotFoundError,
     RateLimiter,

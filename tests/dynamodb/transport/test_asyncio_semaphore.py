@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from zae_limiter.stores.dynamodb.transport.seats import Seats
+from zae_limiter.stores.dynamodb.transport.asyncio_connection import Seats
 
 
 def test_who_waits_is_served_in_turn_and_nobody_overtakes() -> None:

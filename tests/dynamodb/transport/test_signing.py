@@ -14,8 +14,8 @@ from botocore.credentials import Credentials as BotocoreCredentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zae_limiter.stores.dynamodb.transport.places import place_at
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials
+from zae_limiter.stores.dynamodb.transport.settings import place_at
 from zae_limiter.stores.dynamodb.transport.signing import CONTENT_TYPE, BadCredentials, Signer
 
 WORD = st.text(string.ascii_letters + string.digits, min_size=1, max_size=20)

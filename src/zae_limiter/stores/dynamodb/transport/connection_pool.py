@@ -1,135 +1,103 @@
-"""Calls carried over sockets, for threads.
+"""Connections to one endpoint, for threads. (Idle connections are kept in the same way for event loops.)
 
-Connecting is done by the standard library (through a proxy: by urllib3), in a thread of its own, because looking
-up a name cannot be given a time; a connection that comes too late for its caller is there for the next. On a
-connection one call at a time is sent and its answer read, every step with the time that is left.
+Connecting is done in a thread of its own, because looking up a name cannot be given a time; a connection that comes
+too late for its caller is there for the next. On a connection one call at a time is sent and its answer read, every
+step with the time that is left.
 
-What was not handed over to the system whole, DynamoDB cannot have done: a call is signed over its length and
-its whole body. So a connection that breaks while sending (a server closes one that rested) is replaced, once. One that
-breaks afterwards may have brought the call there, and is not.
+What was not handed over to the system whole, DynamoDB cannot have done: a call is signed over its length and its whole
+body. So a connection that breaks while sending (a server closes one that was idle) is replaced, once. One that breaks
+afterwards may have brought the call there, and is not.
 """
 
 from __future__ import annotations
 
-import os
+import select
 import socket
-import time
 import weakref
-from collections.abc import Mapping
+from collections import deque
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from time import monotonic
-from typing import Any, Final, Protocol, TypeVar
+from time import monotonic, time
+from typing import Final, Generic, Protocol, TypeVar
 
-from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
-from zae_limiter.stores.dynamodb.transport.access import (
-    CONNECT_S,
-    IDLE_S,
-    NOT_IN_TIME,
-    Access,
-    Entrance,
-    Signed,
-    not_begun,
-    not_renewed,
-)
-from zae_limiter.stores.dynamodb.transport.errands import begun
+from zae_limiter.stores.dynamodb.requests import NoAnswer
+from zae_limiter.stores.dynamodb.transport.credentials import begun
 from zae_limiter.stores.dynamodb.transport.failures import told
 from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader, read_at_once
-from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.resting import Resting
-from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
-from zae_limiter.stores.dynamodb.transport.wire import encoded
+from zae_limiter.stores.dynamodb.transport.service import CONNECT_S, IDLE_S, Access
+from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS
 
 PIECE: Final = 65536
 
 NEARLY_S: Final = 0.002
 """Two times to wait that differ by less are the same: a system waits no more precisely."""
 
-Result = TypeVar("Result")
+
+class Restful(Protocol):
+    """A connection."""
+
+    def fileno(self) -> int: ...
+
+    def close(self) -> object: ...
 
 
-class SocketTransport:
-    """Carries calls, signed and understood by ourselves."""
+Connection = TypeVar("Connection", bound=Restful)
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._process = _Process(target)
 
-    def __repr__(self) -> str:
-        return "SocketTransport()"
+class Resting(Generic[Connection]):
+    """The connections that nobody uses now. Safe to share between threads.
 
-    @property
-    def last_date_skew_s(self) -> float | None:
-        """By how much this machine's clock is behind DynamoDB's, to a second; unknown before the first reply."""
-        return self._process.entrance.date_skew_s
+    Age is told by the wall clock: where a machine was frozen, only that one goes on. A connection with something
+    to read before anything was asked has been closed by the other side, or is not in order.
+    """
 
-    def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
-        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""
-        give_up_at = monotonic() + seconds
-        process = self._process
-        if process.entrance.pid != os.getpid():
-            process = self._process = _Process(self._target)
-        service = service_of(operation)
-        access = process.entrance.access(service) or _waited(process.entrance.making_ready(service), give_up_at)
-        carrier = process.carrier(service, access)
-        body = encoded(params)
-        mended = False
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._connections: deque[tuple[float, Connection]] = deque()
+
+    def put(self, connection: Connection) -> None:
+        """Let one rest. Another one that has rested too long is closed."""
+        connections, now = self._connections, time()
+        connections.append((now, connection))
+        try:
+            if abs(now - connections[0][0]) > self._longest_s:
+                connections.popleft()[1].close()
+        except IndexError:
+            pass  # other threads have taken them all
+
+    def take(self) -> Connection | None:
+        """The one that rested least, if it is in order."""
         while True:
-            credentials = access.keeper.current() or _waited(access.keeper.fetching(), give_up_at)
-            offset_s, sent_at = access.line.offset_s, time.time()
             try:
-                request = access.line.put(operation, body, credentials)
-            except ValueError as error:
-                raise NoAnswer(str(error), sent=False) from None
-            answer = carrier.exchange(request, give_up_at)
+                since, connection = self._connections.pop()
+            except IndexError:
+                return None
+            if abs(time() - since) <= self._longest_s and is_quiet(connection):
+                return connection
+            connection.close()
+
+    def take_all(self) -> list[Connection]:
+        """All of them."""
+        taken = []
+        while self._connections:
             try:
-                return access.line.understood(answer, credentials, sent_at)
-            except Refused as refusal:
-                if mended or not _mended(access, refusal, Signed(credentials, offset_s), give_up_at):
-                    raise
-                mended = True
-
-    def close(self) -> None:
-        """Close the connections. A later call opens new ones."""
-        if self._process.entrance.pid == os.getpid():
-            self._process.close()
+                taken.append(self._connections.pop()[1])
+            except IndexError:
+                break
+        return taken
 
 
-class Carrier(Protocol):
-    """Brings calls to one place, and the answers back."""
-
-    def exchange(self, request: bytes, give_up_at: float) -> Answer:
-        """The answer to a call. Raises ``NoAnswer``."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class _Process:
-    """What one process has. A forked child begins anew: its parent's sockets are not its own."""
-
-    def __init__(self, target: Target) -> None:
-        self.entrance = Entrance(target)
-        self._carriers: dict[str, Carrier] = {}
-
-    def carrier(self, service: str, access: Access) -> Carrier:
-        carrier = self._carriers.get(service)
-        if carrier is None:
-            carrier = self._carriers.setdefault(service, carrier_for(access))
-        return carrier
-
-    def close(self) -> None:
-        for carrier in list(self._carriers.values()):
-            carrier.close()
-
-
-def carrier_for(access: Access) -> Carrier:
-    """Who carries calls there."""
-    if access.proxy is None:
-        return Connections(access)
-    from zae_limiter.stores.dynamodb.transport.over_urllib3 import ProxiedCarrier
-
-    return ProxiedCarrier(access.line.place, access.proxy, access.ca_bundle)
+def is_quiet(connection: Restful) -> bool:
+    """Whether there is nothing to read, not even the end."""
+    descriptor = connection.fileno()
+    if descriptor < 0:
+        return False
+    try:
+        poll = select.poll()
+    except AttributeError:  # Windows
+        return not select.select([descriptor], [], [], 0)[0]
+    poll.register(descriptor, select.POLLIN)
+    return not poll.poll(0)
 
 
 class NothingSent(Exception):
@@ -264,29 +232,6 @@ class _Connection:
         if not -NEARLY_S <= self._patience - seconds <= NEARLY_S:
             self._socket.settimeout(seconds)
             self._patience = seconds
-
-
-def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: float) -> bool:
-    """Whether it is worth asking again. Nothing was done when DynamoDB refused. Raises ``Refused`` with a reason."""
-    if access.mended_by_now(refusal, signed):
-        return True
-    mending = access.mending(refusal)
-    if mending is None:
-        return False
-    try:
-        _waited(mending, give_up_at)
-    except NoAnswer as failure:
-        raise not_renewed(refusal, failure) from failure
-    return access.mended_by_now(refusal, signed)
-
-
-def _waited(future: Future[Result], give_up_at: float) -> Result:
-    try:
-        return future.result(max(give_up_at - monotonic(), 0))
-    except Exception as error:
-        if isinstance(error, TimeoutError) and not future.done():
-            raise NoAnswer(NOT_IN_TIME, sent=False) from error
-        raise not_begun(error) from error
 
 
 def _close_all(resting: Resting[_Connection]) -> None:

@@ -1,11 +1,11 @@
-"""Calls carried over asyncio's connections, for event loops.
+"""The transport for event loops.
 
 Connections belong to the loop they were opened in, so every loop has some of its own. They live inside an
-asynchronous generator that never goes on: a loop that ends (as ``asyncio.run`` ends one) closes the generators it
-knows, and with this one the connections. So nobody has to close a transport in every loop that used it.
+asynchronous generator that is never resumed: a loop that ends (as ``asyncio.run`` ends one) closes the generators it
+knows, and with this one the connections. So a transport need not be closed in every loop that used it.
 
-What was not handed over to the system whole, DynamoDB cannot have done; see ``over_sockets.py``. Through a proxy,
-calls go in threads, as they do there.
+What was not handed over to the system whole, DynamoDB cannot have done; see ``connection_pool.py``. Through a proxy,
+requests are sent by threads, as in ``sync_transport.py``.
 """
 
 from __future__ import annotations
@@ -22,25 +22,29 @@ from typing import Any, Final, TypeVar, cast
 
 from zae_limiter.running.async_driver import InFlight
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
-from zae_limiter.stores.dynamodb.transport.access import (
+from zae_limiter.stores.dynamodb.transport.asyncio_connection import (
+    CallInFlight,
+    LoopConnection,
+    Note,
+    NothingSent,
+    Seats,
+)
+from zae_limiter.stores.dynamodb.transport.connection_pool import Resting
+from zae_limiter.stores.dynamodb.transport.failures import told
+from zae_limiter.stores.dynamodb.transport.http_replies import Answer
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.service import (
     CONNECT_S,
     IDLE_S,
     NOT_IN_TIME,
     Access,
     Entrance,
     Signed,
+    encoded,
     not_begun,
     not_renewed,
 )
-from zae_limiter.stores.dynamodb.transport.failures import told
-from zae_limiter.stores.dynamodb.transport.flights import CallInFlight, Note
-from zae_limiter.stores.dynamodb.transport.http_replies import Answer
-from zae_limiter.stores.dynamodb.transport.loop_connection import LoopConnection, NothingSent
-from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.resting import Resting
-from zae_limiter.stores.dynamodb.transport.seats import Seats
 from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
-from zae_limiter.stores.dynamodb.transport.wire import encoded
 
 CLOSING_S: Final = 1.0
 
@@ -205,7 +209,7 @@ class _Proxied:
     """Calls through a proxy, in threads."""
 
     def __init__(self, access: Access) -> None:
-        from zae_limiter.stores.dynamodb.transport.over_urllib3 import ProxiedCarrier
+        from zae_limiter.stores.dynamodb.transport.sync_transport import ProxiedCarrier
 
         self._carrier = ProxiedCarrier(access.line.place, access.proxy or "", access.ca_bundle)
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import Heard, always, http, refusal, reply, serving
-from transports import EVERY, OWN_WORLDS, get
 
+from support.scripted_server import Heard, always, http, refusal, reply, serving
+from support.transports import EVERY, OWN_WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.transport import credentials
 from zae_limiter.stores.dynamodb.transport.credentials import Keeper
-from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from engines.servers import Engine
-from zae_limiter.stores.dynamodb.transport.over_asyncio import AsyncioTransport
-from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
+from zae_limiter.stores.dynamodb.transport.asyncio_transport import AsyncioTransport
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import AsyncBotocoreTransport, BotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.with_botocore import AsyncBotocoreTransport, BotocoreTransport
+from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 
 Ask: TypeAlias = Callable[..., Any]
 

@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Certificate, certificate, needs_openssl
-from scripted import KEYS, Server, always, http, refusal, reply, serving
-from transports import EVERY, OWN_WORLDS, WORLDS, get
 
+from support.certificates import Certificate, certificate, needs_openssl
+from support.scripted_server import KEYS, Server, always, http, refusal, reply, serving
+from support.transports import EVERY, OWN_WORLDS, WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
-from zae_limiter.stores.dynamodb.transport import trust
-from zae_limiter.stores.dynamodb.transport.choosing import transports_for
-from zae_limiter.stores.dynamodb.transport.finding import found_at_once
-from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+from zae_limiter.stores.dynamodb.transport import settings
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target, transports_for
+from zae_limiter.stores.dynamodb.transport.settings import found_at_once
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
@@ -97,8 +96,8 @@ def test_certificates_that_are_not_there_are_told(asking: Any, monkeypatch: pyte
 def test_the_usual_certificates_are_botocores() -> None:
     from botocore.httpsession import get_cert_path
 
-    assert trust._usual_bundle() == get_cert_path(True)
-    assert trust.trusting(None).get_ca_certs() != []
+    assert settings._usual_bundle() == get_cert_path(True)
+    assert settings.trusting(None).get_ca_certs() != []
 
 
 @needs_openssl

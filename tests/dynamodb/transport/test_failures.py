@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from transports import WORLDS, get
 
+from support.transports import WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.transport.failures import failure_of
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target

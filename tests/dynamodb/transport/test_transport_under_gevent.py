@@ -10,7 +10,8 @@ import time
 from typing import Any
 
 import pytest
-from scripted import Heard, reply, serving
+
+from support.scripted_server import Heard, reply, serving
 
 pytestmark = [
     pytest.mark.usefixtures("no_credentials_here"),
@@ -23,7 +24,7 @@ monkey.patch_all()
 
 import json, sys, time
 import gevent
-from zae_limiter.stores.dynamodb.transport.choosing import transports_for
+from zae_limiter.stores.dynamodb.transport.protocol import transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 
 transport = transports_for(Target("us-east-1", sys.argv[1])).sync()

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from scripted import Server, always, reply, serving
-from transports import OWN_WORLDS, SECONDS, get
 
+from support.scripted_server import Server, always, reply, serving
+from support.transports import OWN_WORLDS, SECONDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport import over_asyncio, over_sockets
-from zae_limiter.stores.dynamodb.transport.over_asyncio import AsyncioTransport
-from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
+from zae_limiter.stores.dynamodb.transport import asyncio_transport, connection_pool
+from zae_limiter.stores.dynamodb.transport.asyncio_transport import AsyncioTransport
+from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
@@ -64,7 +64,7 @@ def test_fifty_connections_serve_more_tasks(server: Server) -> None:
 def test_a_thread_that_finds_every_connection_busy_gives_up_in_time(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(over_sockets, "CONNECTIONS", 1)
+    monkeypatch.setattr(connection_pool, "CONNECTIONS", 1)
     server.script = lambda heard, connection: (time.sleep(0.5), FINE)[1]
     transport = SocketTransport(server.target)
     busy = threading.Thread(target=transport.call, args=("PutItem", ASKED, SECONDS))
@@ -93,7 +93,7 @@ def test_a_task_that_finds_every_connection_busy_gives_up_in_time(
         await transport.call("GetItem", ASKED, SECONDS)
         await transport.close()
 
-    monkeypatch.setattr(over_asyncio, "CONNECTIONS", 1)
+    monkeypatch.setattr(asyncio_transport, "CONNECTIONS", 1)
     server.script = lambda heard, connection: (time.sleep(0.5), FINE)[1]
     asyncio.run(main())
     assert [heard.operation for heard in server.heard] == ["PutItem", "GetItem"]
@@ -109,9 +109,9 @@ def test_a_connection_that_comes_too_late_is_there_for_the_next_thread(
         time.sleep(0.3)
         return connect(self)
 
-    connect = over_sockets.Connections._connect
-    monkeypatch.setattr(over_sockets.Connections, "_connect", slowly)
-    monkeypatch.setattr(over_sockets, "CONNECTIONS", 1)
+    connect = connection_pool.Connections._connect
+    monkeypatch.setattr(connection_pool.Connections, "_connect", slowly)
+    monkeypatch.setattr(connection_pool, "CONNECTIONS", 1)
     transport = SocketTransport(server.target)
     with pytest.raises(NoAnswer) as caught:
         transport.call("PutItem", ASKED, 0.1)
@@ -136,9 +136,9 @@ def test_a_connection_that_comes_too_late_is_there_for_the_next_task(
         await transport.call("GetItem", ASKED, SECONDS)
         await transport.close()
 
-    connect = over_asyncio.Connections._connect
-    monkeypatch.setattr(over_asyncio.Connections, "_connect", slowly)
-    monkeypatch.setattr(over_asyncio, "CONNECTIONS", 1)
+    connect = asyncio_transport.Connections._connect
+    monkeypatch.setattr(asyncio_transport.Connections, "_connect", slowly)
+    monkeypatch.setattr(asyncio_transport, "CONNECTIONS", 1)
     asyncio.run(main())
     assert [(heard.operation, heard.connection) for heard in server.heard] == [("GetItem", 0)]
 
@@ -151,14 +151,14 @@ def test_closing_while_others_connect_and_wait_tells_them_so(server: Server, mon
     async def main() -> list[Any]:
         transport = AsyncioTransport(server.target)
         await transport.call("GetItem", ASKED, SECONDS)
-        monkeypatch.setattr(over_asyncio.Connections, "_connect", slowly)
+        monkeypatch.setattr(asyncio_transport.Connections, "_connect", slowly)
         server.script = lambda heard, connection: time.sleep(1)
         calls = [asyncio.create_task(transport.call("GetItem", ASKED, SECONDS)) for _ in range(3)]
         await asyncio.sleep(0.1)
         await transport.close()
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    connect = over_asyncio.Connections._connect
+    connect = asyncio_transport.Connections._connect
     failures = asyncio.run(main())
     assert [type(failure) for failure in failures] == [NoAnswer] * 3
     assert sorted(failure.sent for failure in failures) == [False, False, True]

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripted import KEYS, always, reply, serving
 
-from zae_limiter.stores.dynamodb.transport.asking_botocore import found_by_botocore
+from support.scripted_server import KEYS, always, reply, serving
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import found_by_botocore
 from zae_limiter.stores.dynamodb.transport.credentials import Keeper
-from zae_limiter.stores.dynamodb.transport.finding import Found, found_at_once
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+from zae_limiter.stores.dynamodb.transport.settings import Found, found_at_once
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here", "no_surroundings_here")
 
@@ -203,7 +203,7 @@ def test_the_environment_is_read_again_when_its_credentials_expire(monkeypatch: 
 
 GRANTING = """
 import asyncio, sys
-from zae_limiter.stores.dynamodb.transport.choosing import transports_for
+from zae_limiter.stores.dynamodb.transport.protocol import transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 transports = transports_for(Target(None, sys.argv[1]))
 if sys.argv[2] == "sync":

@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import pytest
-from transports import ASYNC_TRANSPORTS, SECONDS, SYNC_TRANSPORTS, Ask, add, get, put, target_of
 
 from engines.servers import Engine
+from support.transports import ASYNC_TRANSPORTS, SECONDS, SYNC_TRANSPORTS, Ask, add, get, put, target_of
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport import with_botocore
+from zae_limiter.stores.dynamodb.transport import botocore_fallback
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import AsyncBotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.with_botocore import AsyncBotocoreTransport
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
@@ -162,8 +162,8 @@ def test_a_caller_who_gives_up_early_does_not_stop_the_client_from_being_made(
         await transport.call("GetItem", get(table, "a"), SECONDS)
         await transport.close()
 
-    make_session = with_botocore._session
-    monkeypatch.setattr(with_botocore, "_session", counted)
+    make_session = botocore_fallback._session
+    monkeypatch.setattr(botocore_fallback, "_session", counted)
     asyncio.run(main())
     assert len(began) == 1
 
@@ -186,7 +186,7 @@ def test_cancelling_a_call_leaves_the_transport_usable(make: Any, engine: Engine
 
 FORKING = """
 import asyncio, gc, os, sys
-from zae_limiter.stores.dynamodb.transport.choosing import transports_for
+from zae_limiter.stores.dynamodb.transport.protocol import transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 
 url, table, world, how = sys.argv[1:]

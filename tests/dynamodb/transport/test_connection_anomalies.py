@@ -10,12 +10,12 @@ import time
 from typing import Any
 
 import pytest
-from scripted import Heard, always, http, reply, serving
-from strange_replies import STRANGE
-from transports import OWN_WORLDS, get
 
+from support.scripted_server import Heard, always, http, reply, serving
+from support.strange_replies import STRANGE
+from support.transports import OWN_WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport.over_asyncio import AsyncioTransport
+from zae_limiter.stores.dynamodb.transport.asyncio_transport import AsyncioTransport
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import Heard, Server, always, http, reply, reset, serving
-from transports import OWN_WORLDS, SECONDS, get
 
+from support.scripted_server import Heard, Server, always, http, reply, reset, serving
+from support.transports import OWN_WORLDS, SECONDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport import resting
-from zae_limiter.stores.dynamodb.transport.over_asyncio import AsyncioTransport
-from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
+from zae_limiter.stores.dynamodb.transport import connection_pool
+from zae_limiter.stores.dynamodb.transport.asyncio_transport import AsyncioTransport
+from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
@@ -95,7 +95,7 @@ def test_a_connection_that_rested_long_is_not_trusted(
     """As in a frozen Lambda, whose connections look open and are dead. Clocks may also be set back."""
     with asking(server.target) as ask:
         ask("GetItem", ASKED)
-        monkeypatch.setattr(resting, "time", lambda: time.time() + seconds)
+        monkeypatch.setattr(connection_pool, "time", lambda: time.time() + seconds)
         ask("GetItem", ASKED)
         ask("GetItem", ASKED)
     assert [heard.connection for heard in server.heard] == [0, 1, 1]
@@ -116,7 +116,7 @@ def test_connections_that_rest_too_long_are_closed_by_those_that_do_not(
     assert len(rested._connections) == 4
     first = rested._connections[-1]
     rested._connections[-1] = (first[0] + 100, first[1])
-    monkeypatch.setattr(resting, "time", lambda: time.time() + 100)
+    monkeypatch.setattr(connection_pool, "time", lambda: time.time() + 100)
     for left in (3, 2, 1, 1):
         transport.call("GetItem", ASKED, SECONDS)
         assert len(rested._connections) == left
@@ -158,7 +158,7 @@ def answer_and_reset(heard: Heard, connection: socket.socket) -> bytes | None:
 def test_a_call_that_could_not_be_sent_whole_is_sent_again_once(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resting, "is_quiet", lambda connection: True)
+    monkeypatch.setattr(connection_pool, "is_quiet", lambda connection: True)
     server.script = answer_and_reset
     transport = SocketTransport(server.target)
     transport.call("GetItem", ASKED, SECONDS)
@@ -178,7 +178,7 @@ def test_a_call_that_could_not_be_sent_whole_is_sent_again_once_in_a_loop(
         assert await transport.call("UpdateItem", ASKED, SECONDS) == {"Item": {"PK": {"S": "a"}}}
         await transport.close()
 
-    monkeypatch.setattr(resting, "is_quiet", lambda connection: True)
+    monkeypatch.setattr(connection_pool, "is_quiet", lambda connection: True)
     server.script = answer_and_reset
     asyncio.run(main())
     assert [(heard.operation, heard.connection) for heard in server.heard] == [("GetItem", 0), ("UpdateItem", 1)]

@@ -1,30 +1,38 @@
-"""What is said to DynamoDB, and what its answers mean: one POST of JSON, one reply of JSON, nothing else.
+"""One service of DynamoDB, as this process reaches it: its endpoint, its credentials, its requests and replies.
 
-An answer is believed only if it is whole: its length, its checksum where there is one, and its JSON have to agree.
-One that is not may hide a yes. Two kinds of refusal can be mended by whoever called, because nothing was done: a
-signature of a clock that is off is corrected by the time the reply was sent, and credentials that have expired are
-looked up anew.
+A request is one POST of JSON. An answer is believed only if it is whole: its length, its checksum where there is one,
+and its JSON have to agree. One that is not may hide a yes.
+
+After two kinds of refusal the same call is signed and sent once more, because nothing was done: a signature of a clock
+that is off is corrected by the date of the reply, and credentials that have expired are looked up anew.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
+from zae_limiter.stores.dynamodb.checked_clock import date_skew_s
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply, UnreadReply
-from zae_limiter.stores.dynamodb.transport.failures import judged
+from zae_limiter.stores.dynamodb.transport.credentials import Errand, Keeper
+from zae_limiter.stores.dynamodb.transport.failures import failure_to_begin, judged
 from zae_limiter.stores.dynamodb.transport.http_replies import Answer
-from zae_limiter.stores.dynamodb.transport.places import Place
-from zae_limiter.stores.dynamodb.transport.protocol import Credentials
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+from zae_limiter.stores.dynamodb.transport.settings import Found, Place, found_at_once
 from zae_limiter.stores.dynamodb.transport.signing import CONTENT_TYPE, Signer
 from zae_limiter.version import __version__
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 PREFIXES: Final = {"dynamodb": "DynamoDB_20120810", "dynamodbstreams": "DynamoDBStreams_20120810"}
 
@@ -54,9 +62,6 @@ SHORTEST_SECRET: Final = 8
 
 USER_AGENT: Final = f"zae-limiter/{__version__} python/{sys.version_info[0]}.{sys.version_info[1]}"
 
-_MONTHS: Final = {
-    name: number for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
-}
 _WRITTEN: Final = '{"Attributes":{'
 """How the reply to a write begins that asked for the item."""
 
@@ -126,7 +131,7 @@ class Line:
         return True
 
     def _note(self, date: bytes, sent_at: float | None) -> None:
-        skew = date_skew_s(date, sent_at)
+        skew = date_skew_s(date, sent_at, time.time())
         if skew is not None:
             self._date, self.date_skew_s = date, skew
 
@@ -135,31 +140,6 @@ def encoded(params: Mapping[str, Any]) -> bytes:
     """A call's parameters as they are sent. Some know that themselves (see ``expressions``)."""
     written: Callable[[], bytes] | None = getattr(params, "written", None)
     return _encode(params).encode() if written is None else written()
-
-
-def date_skew_s(date: bytes, sent_at: float | None) -> float | None:
-    """How far the date of a reply is ahead of the machine's clock; nothing, if it is none.
-
-    The reply was dated at some moment since the call was sent, perhaps long before now.
-    """
-    dated = seconds_of(date)
-    if dated is None:
-        return None
-    now = time.time()
-    skew = dated + 0.5 - now
-    if skew < 0 and sent_at is not None:
-        skew = min(skew + max(now - sent_at, 0.0), 0.0)
-    return skew
-
-
-def seconds_of(date: bytes) -> float | None:
-    """Seconds since the epoch, of a header like ``Sun, 06 Nov 1994 08:49:37 GMT``."""
-    try:
-        _, day, month, year, clock, _ = date.split()
-        hour, minute, second = map(int, clock.split(b":"))
-        return datetime(int(year), _MONTHS[month], int(day), hour, minute, min(second, 59), tzinfo=UTC).timestamp()
-    except (KeyError, ValueError, OverflowError):
-        return None
 
 
 def hidden(text: str, credentials: Credentials) -> str:
@@ -200,3 +180,107 @@ def _plain(value: object) -> object:
 
 
 _encode: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_plain).encode
+
+
+CONNECT_S: Final = 1.0
+IDLE_S: Final = 20.0
+"""How long a connection may rest. An older one may be dead without looking so, as in a frozen Lambda."""
+
+NOT_IN_TIME: Final = "the credentials and the endpoint were not found in time"
+
+
+class Signed(NamedTuple):
+    """With what a call was signed."""
+
+    credentials: Credentials
+    offset_s: float
+
+
+class Access(NamedTuple):
+    """How to reach one service, and as whom."""
+
+    line: Line
+    keeper: Keeper
+    trusted: SSLContext | None
+    proxy: str | None
+    ca_bundle: str | None
+
+    def __repr__(self) -> str:
+        return f"Access({self.line.place.url!r})"
+
+    def mended_by_now(self, refusal: Refused, signed: Signed) -> bool:
+        """Whether the same call is worth signing again: another clock, or other credentials that are there."""
+        if refusal.code in EXPIRED:
+            return self.keeper.has_others_than(signed.credentials)
+        return self.line.corrected(refusal, signed.offset_s)
+
+    def mending(self, refusal: Refused) -> Future[Credentials] | None:
+        """What to wait for before asking again, if that may help."""
+        return self.keeper.fetching_anew() if refusal.code in EXPIRED else None
+
+
+class Entrance:
+    """The accesses of one process to the services of one target, each made ready when first needed."""
+
+    def __init__(self, target: Target) -> None:
+        self.pid = os.getpid()
+        self._target = target
+        self._ready: dict[str, Access] = {}
+        self._errands = {
+            service: Errand(partial(self._make_ready, service), "zae-limiter-settings")
+            for service in ("dynamodb", "dynamodbstreams")
+        }
+
+    def access(self, service: str, *, quick: bool = False) -> Access | None:
+        """The access to ``service``, if it is ready or can be made so at once; ``quick``: without reading much."""
+        ready = self._ready.get(service)
+        if ready is None:
+            try:
+                found = found_at_once(self._target, service)
+                if found is None or (quick and found.place.is_secure):
+                    return None
+                ready = self._ready.setdefault(service, _accessed(found, service))
+            except Exception as error:
+                raise not_begun(error) from error
+        return ready
+
+    def making_ready(self, service: str) -> Future[Access]:
+        """The access to ``service``, when it is ready: that of another caller, if one was faster. That may fail."""
+        return self._errands[service].run(unless_done=service in self._ready)
+
+    @property
+    def date_skew_s(self) -> float | None:
+        ready = self._ready.get("dynamodb")
+        return None if ready is None else ready.line.date_skew_s
+
+    def _make_ready(self, service: str) -> Access:
+        found = found_at_once(self._target, service)
+        if found is None:
+            from zae_limiter.stores.dynamodb.transport.botocore_fallback import found_by_botocore
+
+            found = found_by_botocore(self._target, service)
+        access = _accessed(found, service)
+        if access.keeper.current() is None:
+            access.keeper.fetching().result()
+        return self._ready.setdefault(service, access)
+
+
+def not_renewed(refusal: Refused, failure: NoAnswer) -> Refused:
+    """What to raise for a call whose credentials were refused, if no others could be fetched."""
+    return Refused(refusal.code, f"{refusal.message} (new credentials could not be fetched: {failure})")
+
+
+def not_begun(error: Exception) -> Exception:
+    """What to raise for an error that came before anything was sent, to whoever waited for the outcome."""
+    if isinstance(error, ImportError):
+        return error
+    if isinstance(error, NoAnswer):
+        return NoAnswer(str(error), sent=error.sent)
+    return failure_to_begin(error) or error
+
+
+def _accessed(found: Found, service: str) -> Access:
+    from zae_limiter.stores.dynamodb.transport.settings import trusting
+
+    trusted = trusting(found.ca_bundle) if found.place.is_secure else None
+    return Access(Line(found.place, service), Keeper(found.source), trusted, found.proxy, found.ca_bundle)

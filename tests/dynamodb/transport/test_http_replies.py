@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strange_replies import HEADERS, STRANGE, with_length
 
+from support.strange_replies import HEADERS, STRANGE, with_length
 from zae_limiter.stores.dynamodb.transport import http_replies
 from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader, read_at_once
 

@@ -12,12 +12,13 @@ from zlib import crc32
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import KEYS
 
+from support.scripted_server import KEYS
+from zae_limiter.stores.dynamodb.checked_clock import seconds_of
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.transport.http_replies import Answer
-from zae_limiter.stores.dynamodb.transport.places import StrangeEndpoint, place_at
-from zae_limiter.stores.dynamodb.transport.wire import Line, encoded, seconds_of
+from zae_limiter.stores.dynamodb.transport.service import Line, encoded
+from zae_limiter.stores.dynamodb.transport.settings import StrangeEndpoint, place_at
 
 LINE = Line(place_at("https://dynamodb.eu-west-1.amazonaws.com", "eu-west-1"), "dynamodb")
 
