@@ -20,7 +20,13 @@ from zae_limiter import (
     RateLimitExceeded,
     SyncRateLimiter,
 )
-from zae_limiter.stores.dynamodb.performer import REST_MS, SILENCE_TO_OPEN_MS, SILENCES_TO_OPEN, Breaker, Passage
+from zae_limiter.stores.dynamodb.performer import (
+    FAILING_TO_OPEN_MS,
+    FAILURES_TO_OPEN,
+    PROBE_INTERVAL_MS,
+    CircuitBreaker,
+    Permission,
+)
 
 Where = Callable[[], AbstractContextManager[str]]
 
@@ -150,23 +156,23 @@ def test_a_missing_namespace_is_no_outage(engine: Engine) -> None:
 # The breaker
 
 
-def test_the_breaker_opens_after_silences_in_a_row_and_lets_one_probe_at_a_time() -> None:
-    breaker = Breaker()
-    for _ in range(SILENCES_TO_OPEN * 2):
-        breaker.silent(0)
-    assert breaker.passage(0) is Passage.GO, "many lost at one moment are no outage"
+def test_the_breaker_opens_after_calls_without_an_answer_in_a_row_and_lets_one_probe_at_a_time() -> None:
+    breaker = CircuitBreaker()
+    for _ in range(FAILURES_TO_OPEN * 2):
+        breaker.unanswered(0)
+    assert breaker.permission(0) is Permission.GO, "many lost at one moment are no outage"
     breaker.answered()
-    for _ in range(SILENCES_TO_OPEN - 1):
-        breaker.silent(0)
-    opened = SILENCE_TO_OPEN_MS
-    assert breaker.passage(opened) is Passage.GO
-    breaker.silent(opened)
-    assert breaker.passage(opened + REST_MS - 1) is Passage.STOP
-    assert breaker.passage(opened + REST_MS) is Passage.STOP_AND_PROBE
-    assert breaker.passage(opened + REST_MS) is Passage.STOP
-    assert breaker.passage(opened + 2 * REST_MS) is Passage.STOP_AND_PROBE
+    for _ in range(FAILURES_TO_OPEN - 1):
+        breaker.unanswered(0)
+    opened = FAILING_TO_OPEN_MS
+    assert breaker.permission(opened) is Permission.GO
+    breaker.unanswered(opened)
+    assert breaker.permission(opened + PROBE_INTERVAL_MS - 1) is Permission.FAIL
+    assert breaker.permission(opened + PROBE_INTERVAL_MS) is Permission.FAIL_AND_PROBE
+    assert breaker.permission(opened + PROBE_INTERVAL_MS) is Permission.FAIL
+    assert breaker.permission(opened + 2 * PROBE_INTERVAL_MS) is Permission.FAIL_AND_PROBE
     breaker.answered()
-    assert breaker.passage(opened + 2 * REST_MS) is Passage.GO
+    assert breaker.permission(opened + 2 * PROBE_INTERVAL_MS) is Permission.GO
 
 
 def test_after_repeated_silence_callers_fail_at_once_and_a_probe_finds_the_way_back(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Seats: never more than there are, in turn, and none is lost when somebody stops waiting."""
+"""The semaphore of an event loop: in turn, and no permit is lost when a task is cancelled."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import random
 
 import pytest
 
-from zae_limiter.stores.dynamodb.transport.asyncio_connection import Seats
+from zae_limiter.stores.dynamodb.transport.asyncio_connection import LoopSemaphore
 
 
-def test_who_waits_is_served_in_turn_and_nobody_overtakes() -> None:
+def test_tasks_that_wait_are_served_in_turn() -> None:
     async def main() -> list[str]:
-        seats, served = Seats(1), []
-        assert seats.take_at_once()
+        permits, served = LoopSemaphore(1), []
+        assert permits.acquire_now()
 
         async def wait(name: str) -> None:
-            await seats.take()
+            await permits.acquire()
             served.append(name)
 
         tasks = [asyncio.create_task(wait(name)) for name in "abc"]
         await asyncio.sleep(0)
-        seats.give_back()
-        assert not seats.take_at_once(), "it is a's"
+        permits.release()
+        assert not permits.acquire_now(), "it is a's"
         await asyncio.sleep(0)
         for _ in "bc":
-            seats.give_back()
+            permits.release()
             await asyncio.sleep(0)
         await asyncio.gather(*tasks)
         return served
@@ -34,16 +34,16 @@ def test_who_waits_is_served_in_turn_and_nobody_overtakes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_seat_is_lost_or_made_whoever_is_cancelled_when(seed: int) -> None:
+def test_no_permit_is_lost_or_made_by_cancelling_tasks_at_any_moment(seed: int) -> None:
     rng = random.Random(seed)
     most = 0
 
     async def main() -> int:
-        seats, taken = Seats(3), 0
+        permits, taken = LoopSemaphore(3), 0
 
         async def one() -> None:
             nonlocal taken, most
-            await seats.take()
+            await permits.acquire()
             taken += 1
             most = max(most, taken)
             try:
@@ -51,13 +51,13 @@ def test_no_seat_is_lost_or_made_whoever_is_cancelled_when(seed: int) -> None:
                     await asyncio.sleep(0)
             finally:
                 taken -= 1
-                seats.give_back()
+                permits.release()
 
         tasks = [asyncio.create_task(one()) for _ in range(200)]
         while not all(task.done() for task in tasks):
             rng.choice(tasks).cancel()
             await asyncio.sleep(0)
-        return sum(seats.take_at_once() for _ in range(5))
+        return sum(permits.acquire_now() for _ in range(5))
 
     assert asyncio.run(main()) == 3
     assert most == 3

@@ -109,8 +109,8 @@ def test_a_connection_that_comes_too_late_is_there_for_the_next_thread(
         time.sleep(0.3)
         return connect(self)
 
-    connect = connection_pool.Connections._connect
-    monkeypatch.setattr(connection_pool.Connections, "_connect", slowly)
+    connect = connection_pool.ConnectionPool._connect
+    monkeypatch.setattr(connection_pool.ConnectionPool, "_connect", slowly)
     monkeypatch.setattr(connection_pool, "CONNECTIONS", 1)
     transport = SocketTransport(server.target)
     with pytest.raises(NoAnswer) as caught:
@@ -136,8 +136,8 @@ def test_a_connection_that_comes_too_late_is_there_for_the_next_task(
         await transport.call("GetItem", ASKED, SECONDS)
         await transport.close()
 
-    connect = asyncio_transport.Connections._connect
-    monkeypatch.setattr(asyncio_transport.Connections, "_connect", slowly)
+    connect = asyncio_transport.LoopConnectionPool._connect
+    monkeypatch.setattr(asyncio_transport.LoopConnectionPool, "_connect", slowly)
     monkeypatch.setattr(asyncio_transport, "CONNECTIONS", 1)
     asyncio.run(main())
     assert [(heard.operation, heard.connection) for heard in server.heard] == [("GetItem", 0)]
@@ -151,14 +151,14 @@ def test_closing_while_others_connect_and_wait_tells_them_so(server: Server, mon
     async def main() -> list[Any]:
         transport = AsyncioTransport(server.target)
         await transport.call("GetItem", ASKED, SECONDS)
-        monkeypatch.setattr(asyncio_transport.Connections, "_connect", slowly)
+        monkeypatch.setattr(asyncio_transport.LoopConnectionPool, "_connect", slowly)
         server.script = lambda heard, connection: time.sleep(1)
         calls = [asyncio.create_task(transport.call("GetItem", ASKED, SECONDS)) for _ in range(3)]
         await asyncio.sleep(0.1)
         await transport.close()
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    connect = asyncio_transport.Connections._connect
+    connect = asyncio_transport.LoopConnectionPool._connect
     failures = asyncio.run(main())
     assert [type(failure) for failure in failures] == [NoAnswer] * 3
     assert sorted(failure.sent for failure in failures) == [False, False, True]

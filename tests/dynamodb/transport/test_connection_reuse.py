@@ -55,7 +55,7 @@ def test_a_large_call_and_a_large_reply_come_through(asking: Any, server: Server
 
 
 @OWN_WORLDS
-def test_a_connection_the_server_closed_while_it_rested_is_replaced(asking: Any, server: Server) -> None:
+def test_a_connection_the_server_closed_while_it_was_idle_is_replaced(asking: Any, server: Server) -> None:
     with asking(server.target) as ask:
         for _ in range(3):
             ask("GetItem", ASKED)
@@ -89,7 +89,7 @@ def test_a_server_that_wants_to_close_is_obeyed(asking: Any, server: Server, ans
 
 @OWN_WORLDS
 @pytest.mark.parametrize("seconds", [21.0, 900.0, -900.0])
-def test_a_connection_that_rested_long_is_not_trusted(
+def test_a_connection_that_was_idle_long_is_not_trusted(
     asking: Any, server: Server, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a frozen Lambda, whose connections look open and are dead. Clocks may also be set back."""
@@ -101,7 +101,7 @@ def test_a_connection_that_rested_long_is_not_trusted(
     assert [heard.connection for heard in server.heard] == [0, 1, 1]
 
 
-def test_connections_that_rest_too_long_are_closed_by_those_that_do_not(
+def test_connections_that_are_idle_too_long_are_closed_when_another_is_put_back(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.script = lambda heard, connection: (time.sleep(0.1), FINE)[1]
@@ -111,15 +111,15 @@ def test_connections_that_rest_too_long_are_closed_by_those_that_do_not(
         thread.start()
     for thread in threads:
         thread.join()
-    (carrier,) = transport._process._carriers.values()
-    rested: Any = carrier._resting  # type: ignore[attr-defined]
-    assert len(rested._connections) == 4
-    first = rested._connections[-1]
-    rested._connections[-1] = (first[0] + 100, first[1])
+    (channel,) = transport._process._channels.values()
+    idle: Any = channel._idle  # type: ignore[attr-defined]
+    assert len(idle._connections) == 4
+    first = idle._connections[-1]
+    idle._connections[-1] = (first[0] + 100, first[1])
     monkeypatch.setattr(connection_pool, "time", lambda: time.time() + 100)
     for left in (3, 2, 1, 1):
         transport.call("GetItem", ASKED, SECONDS)
-        assert len(rested._connections) == left
+        assert len(idle._connections) == left
     transport.close()
 
 
@@ -146,7 +146,7 @@ def test_a_connection_that_ends_after_the_call_was_sent_may_mean_done(
 
 
 def answer_and_reset(heard: Heard, connection: socket.socket) -> bytes | None:
-    """Reset the connection after the first answer, when nobody is looking."""
+    """Reset the connection after the first answer, while the client does not read."""
     if heard.operation != "GetItem":
         return FINE
     connection.sendall(FINE)
@@ -155,21 +155,27 @@ def answer_and_reset(heard: Heard, connection: socket.socket) -> bytes | None:
     return None
 
 
-def test_a_call_that_could_not_be_sent_whole_is_sent_again_once(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_pool, "is_quiet", lambda connection: True)
+@pytest.fixture
+def taken_for_silent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Connections that were taken for silent whatever they were, as if the reset came just after the look."""
+    taken: list[Any] = []
+    monkeypatch.setattr(connection_pool, "is_silent", lambda connection: taken.append(connection) or True)
+    return taken
+
+
+def test_a_call_that_could_not_be_sent_whole_is_sent_again_once(server: Server, taken_for_silent: list[Any]) -> None:
     server.script = answer_and_reset
     transport = SocketTransport(server.target)
     transport.call("GetItem", ASKED, SECONDS)
     time.sleep(0.2)
     assert transport.call("UpdateItem", ASKED, SECONDS) == {"Item": {"PK": {"S": "a"}}}
     assert [(heard.operation, heard.connection) for heard in server.heard] == [("GetItem", 0), ("UpdateItem", 1)]
+    assert len(taken_for_silent) == 1
     transport.close()
 
 
 def test_a_call_that_could_not_be_sent_whole_is_sent_again_once_in_a_loop(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, taken_for_silent: list[Any]
 ) -> None:
     async def main() -> None:
         transport = AsyncioTransport(server.target)
@@ -178,10 +184,10 @@ def test_a_call_that_could_not_be_sent_whole_is_sent_again_once_in_a_loop(
         assert await transport.call("UpdateItem", ASKED, SECONDS) == {"Item": {"PK": {"S": "a"}}}
         await transport.close()
 
-    monkeypatch.setattr(connection_pool, "is_quiet", lambda connection: True)
     server.script = answer_and_reset
     asyncio.run(main())
     assert [(heard.operation, heard.connection) for heard in server.heard] == [("GetItem", 0), ("UpdateItem", 1)]
+    assert len(taken_for_silent) == 1
 
 
 @OWN_WORLDS

@@ -18,7 +18,7 @@ from support.scripted_server import Heard, Server, refusal, reply, serving
 from support.transports import OWN_WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.transport.asyncio_transport import AsyncioTransport
-from zae_limiter.stores.dynamodb.transport.credentials import Keeper
+from zae_limiter.stores.dynamodb.transport.credentials import CredentialCache
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 
@@ -251,35 +251,35 @@ class Slow:
         assert self.let_anew.wait(20)
         return self.anew
 
-    def is_aging(self) -> bool:
+    def needs_refresh(self) -> bool:
         return False
 
-    is_over = is_aging
+    has_expired = needs_refresh
 
 
 def test_who_comes_while_a_refresh_is_under_way_joins_it() -> None:
     source = Slow()
     source.let_regular.set()
-    keeper = Keeper(source)
-    keeper.fetching().result(20)
-    joined = [keeper.fetching_anew() for _ in range(CALLERS)]
+    cache = CredentialCache(source)
+    cache.fetching().result(20)
+    joined = [cache.refreshing() for _ in range(CALLERS)]
     source.let_anew.set()
     assert [future.result(20) for future in joined if future is not None] == [SECOND] * CALLERS
-    assert keeper.has_others_than(FIRST)
-    late = keeper.fetching_anew()
+    assert cache.differs_from(FIRST)
+    late = cache.refreshing()
     assert late is not None
     assert late.result(20) == SECOND
 
 
 def test_an_ordinary_refresh_that_began_earlier_does_not_bring_old_keys_back() -> None:
     source = Slow()
-    keeper = Keeper(source)
-    ordinary = keeper.fetching()
+    cache = CredentialCache(source)
+    ordinary = cache.fetching()
     assert source.began.wait(20)
-    anew = keeper.fetching_anew()
+    anew = cache.refreshing()
     assert anew is not None
     source.let_anew.set()
     assert anew.result(20) == SECOND
     source.let_regular.set()
     assert ordinary.result(20) == FIRST
-    assert keeper.current() == SECOND
+    assert cache.current() == SECOND

@@ -17,7 +17,7 @@ from support.scripted_server import Heard, always, http, refusal, reply, serving
 from support.transports import EVERY, OWN_WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.transport import credentials
-from zae_limiter.stores.dynamodb.transport.credentials import Keeper
+from zae_limiter.stores.dynamodb.transport.credentials import CredentialCache
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 
@@ -49,72 +49,72 @@ class Cupboard:
 
     fetch_anew = fetch
 
-    def is_aging(self) -> bool:
+    def needs_refresh(self) -> bool:
         return self.aging
 
-    def is_over(self) -> bool:
+    def has_expired(self) -> bool:
         return self.over
 
 
 @pytest.fixture
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keepers that look every time."""
-    monkeypatch.setattr(credentials, "LOOK_AGAIN_S", 0.0)
-    monkeypatch.setattr(credentials, "FORCED_S", 0.0)
+    """Caches that check every time whether credentials expire."""
+    monkeypatch.setattr(credentials, "EXPIRY_CHECK_S", 0.0)
+    monkeypatch.setattr(credentials, "FORCED_REFRESH_S", 0.0)
 
 
 @pytest.mark.usefixtures("watchful")
 def test_old_credentials_are_renewed_while_calls_go_on_with_them() -> None:
     source = Cupboard(FIRST, SECOND)
-    keeper = Keeper(source)
-    assert keeper.current() is None
-    keeper.fetching().result(5)
-    assert keeper.current() == FIRST
+    cache = CredentialCache(source)
+    assert cache.current() is None
+    cache.fetching().result(5)
+    assert cache.current() == FIRST
     source.aging = True
     source.open.clear()
-    assert [keeper.current() for _ in range(5)] == [FIRST] * 5
+    assert [cache.current() for _ in range(5)] == [FIRST] * 5
     source.open.set()
-    keeper.fetching().result(5)
-    assert keeper.current() == SECOND
+    cache.fetching().result(5)
+    assert cache.current() == SECOND
     assert source.fetched == 2
 
 
 @pytest.mark.usefixtures("watchful")
 def test_a_renewal_that_fails_leaves_good_credentials_in_use() -> None:
     source = Cupboard(FIRST, OSError("no metadata"), OSError("no metadata"), SECOND)
-    keeper = Keeper(source)
-    keeper.fetching().result(5)
+    cache = CredentialCache(source)
+    cache.fetching().result(5)
     source.aging = True
     for _ in range(2):
         source.open.clear()
-        assert keeper.current() == FIRST
-        failing = keeper.fetching()
+        assert cache.current() == FIRST
+        failing = cache.fetching()
         source.open.set()
         with pytest.raises(OSError, match="no metadata"):
             failing.result(5)
     source.over = True
-    assert keeper.current() is None
-    assert keeper.fetching().result(5) == SECOND
+    assert cache.current() is None
+    assert cache.fetching().result(5) == SECOND
 
 
 def test_many_who_wait_cause_one_look() -> None:
     source = Cupboard(FIRST)
     source.open.clear()
-    keeper = Keeper(source)
-    waiting = {id(keeper.fetching()) for _ in range(20)}
+    cache = CredentialCache(source)
+    waiting = {id(cache.fetching()) for _ in range(20)}
     source.open.set()
-    assert keeper.fetching().result(5) == FIRST
+    assert cache.fetching().result(5) == FIRST
     assert len(waiting) == 1
 
 
 def test_credentials_are_not_looked_up_anew_all_the_time() -> None:
     source = Cupboard(FIRST)
-    keeper = Keeper(source)
-    keeper.fetching().result(5)
-    first = keeper.fetching_anew()
+    cache = CredentialCache(source)
+    cache.fetching().result(5)
+    first = cache.refreshing()
     assert first is not None
     first.result(5)
-    assert keeper.fetching_anew() is first
+    assert cache.refreshing() is first
     assert source.fetched == 2
 
 
@@ -351,8 +351,8 @@ def test_the_skew_is_told() -> None:
 
 def test_a_caller_that_saw_none_and_comes_late_does_not_cause_another_look() -> None:
     cupboard = Cupboard(FIRST)
-    keeper = Keeper(cupboard)
-    assert keeper.current() is None
-    first = keeper.fetching().result(20)
-    assert keeper.fetching().result(20) == first  # it saw none, too, and asks only now
+    cache = CredentialCache(cupboard)
+    assert cache.current() is None
+    first = cache.fetching().result(20)
+    assert cache.fetching().result(20) == first  # it saw none, too, and asks only now
     assert cupboard.fetched == 1

@@ -14,7 +14,7 @@ import pytest
 
 from support.transports import WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
-from zae_limiter.stores.dynamodb.transport.failures import failure_of
+from zae_limiter.stores.dynamodb.transport.failures import failure_from_botocore
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
@@ -190,4 +190,4 @@ def test_throttles_are_refusals_and_not_repeated(asking: Any, code: str) -> None
 
 
 def test_a_bug_of_ours_is_not_taken_for_an_outage() -> None:
-    assert failure_of(TypeError("a bug")) is None
+    assert failure_from_botocore(TypeError("a bug")) is None

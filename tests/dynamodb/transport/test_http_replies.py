@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from support.strange_replies import HEADERS, STRANGE, with_length
 from zae_limiter.stores.dynamodb.transport import http_replies
-from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader, read_at_once
+from zae_limiter.stores.dynamodb.transport.http_replies import (
+    HttpReply,
+    MalformedReply,
+    ReplyReader,
+    parse_plain_reply,
+)
 
 
 def in_chunks(body: bytes, sizes: list[int], more: bytes = b"") -> bytes:
@@ -32,7 +37,7 @@ def until_the_end(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\n" + HEADERS + b"\r\n" + body
 
 
-def read(raw: bytes, cuts: list[int] | None = None, *, ends: bool = False) -> Answer | None:
+def read(raw: bytes, cuts: list[int] | None = None, *, ends: bool = False) -> HttpReply | None:
     """What a reader makes of bytes that come in pieces, and perhaps end."""
     reader = ReplyReader()
     edges = sorted({0, len(raw), *(cut % (len(raw) + 1) for cut in cuts or [])})
@@ -79,7 +84,7 @@ def test_a_reply_without_a_length_ends_with_the_connection(body: bytes, cuts: li
 @given(BODIES, st.integers(1, 1000), st.booleans())
 def test_a_reply_that_is_cut_off_is_not_one(body: bytes, missing: int, chunked: bool) -> None:
     raw = in_chunks(body, [7, 30]) if chunked else with_length(body)
-    with pytest.raises(Garbled):
+    with pytest.raises(MalformedReply):
         read(raw[: max(len(raw) - missing, 0)], ends=True)
 
 
@@ -112,27 +117,27 @@ def test_a_connection_is_used_again_only_after_a_reply_in_order(raw: bytes, reus
 
 @pytest.mark.parametrize("raw", STRANGE.values(), ids=STRANGE)
 def test_what_is_not_a_reply_is_told_at_once(raw: bytes) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(MalformedReply):
         read(raw)
-    with contextlib.suppress(Garbled):
-        assert read_at_once(raw) is None
+    with contextlib.suppress(MalformedReply):
+        assert parse_plain_reply(raw) is None
 
 
 def test_a_reply_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_replies, "LONGEST_BODY", 1000)
+    monkeypatch.setattr(http_replies, "MAX_BODY_BYTES", 1000)
     for raw in (until_the_end(b"x" * 1001), in_chunks(b"x" * 1001, [100] * 10), with_length(b"x" * 1001)):
-        with pytest.raises(Garbled):
+        with pytest.raises(MalformedReply):
             read(raw)
 
 
 def test_a_connection_that_ends_without_a_word_is_told_apart() -> None:
     reader = ReplyReader()
     assert not reader.begun
-    with pytest.raises(Garbled, match="without an answer"):
+    with pytest.raises(MalformedReply, match="without an answer"):
         reader.feed(b"")
     reader.feed(b"HTTP/1.1 200 OK\r\n")
     assert reader.begun
-    with pytest.raises(Garbled, match="cut off after 17 bytes"):
+    with pytest.raises(MalformedReply, match="cut off after 17 bytes"):
         reader.feed(b"")
 
 
@@ -173,7 +178,7 @@ def test_what_is_read_is_what_the_standard_library_reads(lines: list[bytes], tai
     raw = b"\r\n".join([b"HTTP/1.1 200 OK", *lines, tail])
     try:
         answer = read(raw, cuts, ends=True)
-    except Garbled:
+    except MalformedReply:
         return
     assert answer is not None
     response = http.client.HTTPResponse(_Recorded(raw), method="POST")  # type: ignore[arg-type]
@@ -188,7 +193,7 @@ def test_what_is_read_is_what_the_standard_library_reads(lines: list[bytes], tai
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), st.booleans(), CUTS)
 def test_no_bytes_do_any_harm(raw: bytes, like_http: bool, cuts: list[int]) -> None:
-    with contextlib.suppress(Garbled):
+    with contextlib.suppress(MalformedReply):
         read((b"HTTP/1.1 200 OK\r\n" if like_http else b"") + raw, cuts, ends=True)
 
 
@@ -202,20 +207,20 @@ def test_what_is_read_at_once_is_what_a_reader_reads(lines: list[bytes], tail: b
     raw = head + b"\r\n\r\n" + tail
     try:
         answer = ReplyReader().feed(raw)
-    except Garbled:
+    except MalformedReply:
         try:
-            at_once = read_at_once(raw)
-        except Garbled:
+            at_once = parse_plain_reply(raw)
+        except MalformedReply:
             return
         assert at_once is None
     else:
-        assert read_at_once(raw) in (None, answer)
+        assert parse_plain_reply(raw) in (None, answer)
 
 
 @settings(max_examples=50, deadline=None)
 @given(BODIES, st.sampled_from([b"", b"Connection: keep-alive\r\n", b"Date: Mon, 16 Nov 2026 02:13:33 GMT\r\n"]))
 def test_the_plainest_replies_are_read_at_once(body: bytes, more: bytes) -> None:
     raw = with_length(body, more=more)
-    assert read_at_once(raw) == read(raw)
-    assert read_at_once(raw) is not None
-    assert read_at_once(raw[:-1]) is None
+    assert parse_plain_reply(raw) == read(raw)
+    assert parse_plain_reply(raw) is not None
+    assert parse_plain_reply(raw[:-1]) is None

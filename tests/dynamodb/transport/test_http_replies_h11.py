@@ -16,7 +16,12 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader, read_at_once
+from zae_limiter.stores.dynamodb.transport.http_replies import (
+    HttpReply,
+    MalformedReply,
+    ReplyReader,
+    parse_plain_reply,
+)
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nDate: Mon, 16 Nov 2026 02:13:33 GMT\r\n\r\n{}"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{}{}\r\n2;n=1\r\n{}\r\n0\r\n\r\n"
@@ -34,15 +39,15 @@ class Refereed(NamedTuple):
     reusable: bool
 
 
-def ours(raw: bytes, cuts: list[int], *, ends: bool) -> tuple[Answer | None, list[bytes]]:
-    """The answer as transports read it from pieces, and the pieces it was read from. May raise ``Garbled``."""
+def ours(raw: bytes, cuts: list[int], *, ends: bool) -> tuple[HttpReply | None, list[bytes]]:
+    """The answer as transports read it from pieces, and the pieces it was read from. May raise ``MalformedReply``."""
     edges = sorted({0, len(raw), *(cut % (len(raw) + 1) for cut in cuts)})
     reader: ReplyReader | None = None
     read: list[bytes] = []
     pieces = [raw[begin:end] for begin, end in itertools.pairwise(edges)]
     for piece in [*pieces, b""] if ends else pieces:
         read.append(piece)
-        answer = read_at_once(piece) if reader is None else None
+        answer = parse_plain_reply(piece) if reader is None else None
         if answer is None:
             reader = reader or ReplyReader()
             answer = reader.feed(piece)
@@ -78,7 +83,7 @@ def theirs(pieces: list[bytes]) -> Refereed:
 def compare(raw: bytes, cuts: list[int], *, ends: bool = False) -> None:
     try:
         answer, pieces = ours(raw, cuts, ends=ends)
-    except Garbled:
+    except MalformedReply:
         event("refused")
         return
     if answer is None:

@@ -14,34 +14,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.scripted_server import KEYS
-from zae_limiter.stores.dynamodb.checked_clock import seconds_of
+from zae_limiter.stores.dynamodb.checked_clock import epoch_s_of_date
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Reason, Refused
-from zae_limiter.stores.dynamodb.transport.http_replies import Answer
-from zae_limiter.stores.dynamodb.transport.service import Line, encoded
-from zae_limiter.stores.dynamodb.transport.settings import StrangeEndpoint, place_at
+from zae_limiter.stores.dynamodb.transport.credentials import StaticCredentials
+from zae_limiter.stores.dynamodb.transport.http_replies import HttpReply
+from zae_limiter.stores.dynamodb.transport.service import Service, encoded
+from zae_limiter.stores.dynamodb.transport.settings import InvalidEndpoint, ServiceSettings, endpoint_at
 
-LINE = Line(place_at("https://dynamodb.eu-west-1.amazonaws.com", "eu-west-1"), "dynamodb")
+
+def service_at(url: str, name: str = "dynamodb") -> Service:
+    return Service(ServiceSettings(endpoint_at(url, "eu-west-1"), StaticCredentials(KEYS)), name)
 
 
-def understood(status: int, content: Any, **headers: str) -> Any:
+SERVICE = service_at("https://dynamodb.eu-west-1.amazonaws.com")
+SENT = SERVICE.sign("GetItem", b"{}", KEYS)
+
+
+def decoded(status: int, content: Any, **headers: str) -> Any:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    return LINE.understood(Answer(status, named, body), KEYS)
+    return SERVICE.decode(HttpReply(status, named, body), SENT)
 
 
 def failed(status: int, content: Any, **headers: str) -> Refused | NoAnswer:
     with pytest.raises((Refused, NoAnswer)) as caught:
-        understood(status, content, **headers)
+        decoded(status, content, **headers)
     failure: Refused | NoAnswer = caught.value
     return failure
 
 
-# What is put
+# Requests
 
 
 def test_a_call_is_a_post_of_compact_json() -> None:
     body = encoded({"TableName": "t", "Key": MappingProxyType({"PK": {"S": "ä"}}), "Limit": 3, "n": ({"N": "1"},)})
-    head, _, rest = LINE.put("GetItem", body, KEYS).partition(b"\r\n\r\n")
+    head, _, rest = SERVICE.sign("GetItem", body, KEYS).data.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = dict(line.split(": ", 1) for line in lines)
     assert first == "POST / HTTP/1.1"
@@ -56,8 +63,7 @@ def test_a_call_is_a_post_of_compact_json() -> None:
 
 
 def test_streams_have_a_name_of_their_own() -> None:
-    line = Line(place_at("http://[::1]:8000/path/", "eu-west-1"), "dynamodbstreams")
-    request = line.put("GetRecords", b"{}", KEYS)
+    request = service_at("http://[::1]:8000/path/", "dynamodbstreams").sign("GetRecords", b"{}", KEYS).data
     assert request.startswith(b"POST /path/ HTTP/1.1\r\nHost: [::1]:8000\r\n")
     assert b"\r\nX-Amz-Target: DynamoDBStreams_20120810.GetRecords\r\n" in request
 
@@ -81,8 +87,8 @@ def test_what_dynamodb_has_no_value_for_is_a_mistake_of_ours() -> None:
     ],
 )
 def test_a_strange_endpoint_is_refused(url: str) -> None:
-    with pytest.raises(StrangeEndpoint):
-        place_at(url, "us-east-1")
+    with pytest.raises(InvalidEndpoint):
+        endpoint_at(url, "us-east-1")
 
 
 # What answers mean
@@ -90,8 +96,8 @@ def test_a_strange_endpoint_is_refused(url: str) -> None:
 
 def test_a_reply_with_the_right_checksum_is_believed() -> None:
     body = b'{"Item": {"PK": {"S": "a"}}}'
-    assert understood(200, body, x_amz_crc32=str(crc32(body))) == {"Item": {"PK": {"S": "a"}}}
-    assert understood(200, body) == {"Item": {"PK": {"S": "a"}}}
+    assert decoded(200, body, x_amz_crc32=str(crc32(body))) == {"Item": {"PK": {"S": "a"}}}
+    assert decoded(200, body) == {"Item": {"PK": {"S": "a"}}}
 
 
 @pytest.mark.parametrize("checksum", ["1", "x", "", "-1", "٣"])
@@ -183,7 +189,7 @@ WORDS = st.sampled_from(["__type", "message", "Message", "Item", "CancellationRe
 @given(st.integers(100, 599), st.one_of(st.binary(max_size=60), st.dictionaries(WORDS, JSON), JSON))
 def test_whatever_is_answered_is_a_reply_a_refusal_or_no_answer(status: int, content: Any) -> None:
     with contextlib.suppress(Refused, NoAnswer):
-        assert isinstance(understood(status, content), dict)
+        assert isinstance(decoded(status, content), dict)
 
 
 # Clocks
@@ -193,7 +199,7 @@ def test_whatever_is_answered_is_a_reply_a_refusal_or_no_answer(status: int, con
 @given(st.integers(0, 4_102_444_799))
 def test_dates_of_replies_are_understood(epoch_s: int) -> None:
     date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(epoch_s)).encode()
-    assert seconds_of(date) == epoch_s
+    assert epoch_s_of_date(date) == epoch_s
 
 
 @settings(max_examples=100)
@@ -203,17 +209,19 @@ def test_dates_of_replies_are_understood(epoch_s: int) -> None:
     )
 )
 def test_other_dates_are_not(date: bytes) -> None:
-    assert seconds_of(date) is None
+    assert epoch_s_of_date(date) is None
 
 
 def test_a_clock_that_is_off_is_noticed() -> None:
-    line = Line(LINE.place, "dynamodb")
+    service = service_at("https://dynamodb.eu-west-1.amazonaws.com")
     ahead = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 100)).encode()
-    assert line.date_skew_s is None
-    line.understood(Answer(200, {b"date": ahead}, b"{}"), KEYS)
-    assert line.date_skew_s == pytest.approx(100, abs=2)
-    assert not line.corrected(Refused("ValidationException"), 0.0)
-    assert line.offset_s == 0.0
-    assert line.corrected(Refused("InvalidSignatureException"), 0.0)
-    assert line.offset_s == line.date_skew_s
-    assert not line.corrected(Refused("InvalidSignatureException"), line.offset_s)
+    assert service.date_skew_s is None
+    request = service.sign("GetItem", b"{}", KEYS)
+    service.decode(HttpReply(200, {b"date": ahead}, b"{}"), request)
+    assert service.date_skew_s == pytest.approx(100, abs=2)
+    assert not service.has_other_signature(Refused("ValidationException"), request)
+    assert service.clock_offset_s == 0.0
+    assert service.has_other_signature(Refused("InvalidSignatureException"), request)
+    assert service.clock_offset_s == service.date_skew_s
+    corrected = service.sign("GetItem", b"{}", KEYS)
+    assert not service.has_other_signature(Refused("InvalidSignatureException"), corrected)

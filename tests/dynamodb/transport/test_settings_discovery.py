@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.scripted_server import KEYS, always, reply, serving
-from zae_limiter.stores.dynamodb.transport.botocore_fallback import found_by_botocore
-from zae_limiter.stores.dynamodb.transport.credentials import Keeper
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import settings_by_botocore
+from zae_limiter.stores.dynamodb.transport.credentials import CredentialCache
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
-from zae_limiter.stores.dynamodb.transport.settings import Found, found_at_once
+from zae_limiter.stores.dynamodb.transport.settings import ServiceSettings, discovered_settings
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here", "no_surroundings_here")
 
@@ -33,7 +33,7 @@ def set_all(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
         monkeypatch.setenv(name, value)
 
 
-def credentials_of(found: Found) -> Credentials:
+def credentials_of(found: ServiceSettings) -> Credentials:
     return found.source.fetch()
 
 
@@ -79,7 +79,7 @@ def test_what_is_found_at_once_is_what_botocore_finds(
 ) -> None:
     settings, target = SIMPLE[simple]
     set_all(monkeypatch, ENVIRONMENT | settings)
-    here, there = found_at_once(target, service), found_by_botocore(target, service)
+    here, there = discovered_settings(target, service), settings_by_botocore(target, service)
     assert here is not None
     assert here._replace(source=there.source) == there
     assert credentials_of(here) == credentials_of(there)
@@ -99,8 +99,8 @@ OTHERS = [
 @pytest.mark.parametrize("region", [*COMMERCIAL, *OTHERS])
 def test_regions_are_where_botocore_has_them(region: str, service: str) -> None:
     target = Target(region, None, KEYS)
-    here, there = found_at_once(target, service), found_by_botocore(target, service)
-    assert here is None or here.place == there.place
+    here, there = discovered_settings(target, service), settings_by_botocore(target, service)
+    assert here is None or here.endpoint == there.endpoint
     assert (here is None) == (region in OTHERS)
 
 
@@ -123,9 +123,9 @@ def test_special_endpoints_are_left_to_botocore(
     settings: dict[str, str], region: str, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_all(monkeypatch, ENVIRONMENT | settings)
-    assert found_at_once(Target(region), "dynamodb") is None
-    found = found_by_botocore(Target(region), "dynamodb")
-    assert (found.place.host, found.place.region) == (host, region)
+    assert discovered_settings(Target(region), "dynamodb") is None
+    found = settings_by_botocore(Target(region), "dynamodb")
+    assert (found.endpoint.host, found.endpoint.region) == (host, region)
 
 
 FILES = {
@@ -140,20 +140,20 @@ FILES = {
 def test_special_files_are_left_to_botocore(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config").write_text(FILES[file])
     set_all(monkeypatch, ENVIRONMENT | {"AWS_CONFIG_FILE": str(tmp_path / "config")})
-    assert found_at_once(Target("us-east-1"), "dynamodb") is None
-    found = found_by_botocore(Target("us-east-1"), "dynamodb")
+    assert discovered_settings(Target("us-east-1"), "dynamodb") is None
+    found = settings_by_botocore(Target("us-east-1"), "dynamodb")
     assert found.ca_bundle == ("/a" if file == "certificates" else None)
-    assert found.place.host == ("far.example" if "endpoint" in file else found.place.host)
+    assert found.endpoint.host == ("far.example" if "endpoint" in file else found.endpoint.host)
 
 
 def test_ordinary_files_are_not_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config").write_text("[default]\nregion = us-west-2\noutput = json\n")
     set_all(monkeypatch, ENVIRONMENT | {"AWS_CONFIG_FILE": str(tmp_path / "config")})
-    found = found_at_once(Target("us-east-1"), "dynamodb")
+    found = discovered_settings(Target("us-east-1"), "dynamodb")
     assert found is not None
-    assert found.place.region == "us-east-1"
-    assert found_at_once(Target(), "dynamodb") is None
-    assert found_by_botocore(Target(), "dynamodb").place.region == "us-west-2"
+    assert found.endpoint.region == "us-east-1"
+    assert discovered_settings(Target(), "dynamodb") is None
+    assert settings_by_botocore(Target(), "dynamodb").endpoint.region == "us-west-2"
 
 
 @pytest.mark.parametrize(
@@ -169,42 +169,41 @@ def test_ordinary_files_are_not_in_the_way(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_what_is_not_simple_is_left_to_botocore(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     set_all(monkeypatch, ENVIRONMENT | settings)
-    assert found_at_once(Target("us-east-1"), "dynamodb") is None
+    assert discovered_settings(Target("us-east-1"), "dynamodb") is None
 
 
 def test_a_local_engine_uses_the_credentials_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some engines keep a database for every access key."""
     local = Target(None, "http://localhost:8000")
-    found = found_at_once(local, "dynamodb")
+    found = discovered_settings(local, "dynamodb")
     assert found is not None
     assert credentials_of(found) == ("local", "local", None)
     (tmp_path / "credentials").write_text("[default]\naws_access_key_id = AKIDFILE\naws_secret_access_key = s\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    assert found_at_once(local, "dynamodb") is None
-    assert credentials_of(found_by_botocore(local, "dynamodb")) == ("AKIDFILE", "s", None)
+    assert discovered_settings(local, "dynamodb") is None
+    assert credentials_of(settings_by_botocore(local, "dynamodb")) == ("AKIDFILE", "s", None)
 
 
 def test_the_environment_is_read_again_when_its_credentials_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     set_all(monkeypatch, ENVIRONMENT)
-    found = found_at_once(Target("us-east-1"), "dynamodb")
+    found = discovered_settings(Target("us-east-1"), "dynamodb")
     assert found is not None
-    keeper = Keeper(found.source)
-    before = keeper.current()
+    cache = CredentialCache(found.source)
+    before = cache.current()
     assert before is not None
     set_all(monkeypatch, {"AWS_ACCESS_KEY_ID": "AKIDNEW", "AWS_SESSION_TOKEN": "new"})
-    assert keeper.current() is before
-    fetching = keeper.fetching_anew()
+    assert cache.current() is before
+    fetching = cache.refreshing()
     assert fetching is not None
-    assert fetching.result(5) == keeper.current() == ("AKIDNEW", "secret-env", "new")
-    assert keeper.has_others_than(before)
+    assert fetching.result(5) == cache.current() == ("AKIDNEW", "secret-env", "new")
+    assert cache.differs_from(before)
 
 
 # What is loaded
 
 GRANTING = """
 import asyncio, sys
-from zae_limiter.stores.dynamodb.transport.protocol import transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.protocol import Target, transports_for
 transports = transports_for(Target(None, sys.argv[1]))
 if sys.argv[2] == "sync":
     transport = transports.sync()

@@ -15,9 +15,15 @@ from support.scripted_server import KEYS, always, reply, serving
 from support.transports import OWN_WORLDS, get
 from zae_limiter import ValidationError
 from zae_limiter.stores.dynamodb.requests import NoAnswer
+from zae_limiter.stores.dynamodb.transport.credentials import StaticCredentials
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
-from zae_limiter.stores.dynamodb.transport.service import Line
-from zae_limiter.stores.dynamodb.transport.settings import StrangeEndpoint, StrangeRegion, place_at
+from zae_limiter.stores.dynamodb.transport.service import Service
+from zae_limiter.stores.dynamodb.transport.settings import (
+    InvalidEndpoint,
+    InvalidRegion,
+    ServiceSettings,
+    endpoint_at,
+)
 from zae_limiter.stores.open_store import open_store
 from zae_limiter_aggregator.archives import ArchiveUnavailable, open_archive
 
@@ -116,14 +122,14 @@ def test_a_strange_endpoint_is_refused_when_the_store_is_opened(endpoint: str) -
     assert caught.value.field == "endpoint_url"
     assert "http://host:port" in caught.value.reason
     assert "hush" not in str(caught.value)
-    with pytest.raises(StrangeEndpoint):
-        place_at(endpoint, "us-east-1")
+    with pytest.raises(InvalidEndpoint):
+        endpoint_at(endpoint, "us-east-1")
 
 
 @pytest.mark.parametrize(("endpoint", "host"), GOOD_ENDPOINTS.items())
 def test_other_endpoints_are_good(endpoint: str, host: str) -> None:
     assert opened(f"dynamodb://my-app?endpoint_url={quote(endpoint)}").identity[1] == endpoint
-    assert place_at(endpoint, "us-east-1").host_header == host
+    assert endpoint_at(endpoint, "us-east-1").host_header == host
 
 
 @pytest.mark.parametrize("character", ["\r", "\n", "\t", "\0", "\x1f", "\x7f"])
@@ -217,9 +223,10 @@ TEXTS = st.one_of(st.text(max_size=12), st.text("ab1-. \r\n\t:/\0é,@[]%", max_s
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
 def test_whatever_is_configured_a_request_has_only_our_headers(host: str, region: str, key: str, token: str) -> None:
     try:
-        line = Line(place_at(f"http://{host or 'h'}", region or "r"), "dynamodb")
-        request = line.put("GetItem", b"{}", Credentials(key or "k", "s", token or None))
-    except ValueError:
+        credentials = Credentials(key or "k", "s", token or None)
+        settings = ServiceSettings(endpoint_at(f"http://{host or 'h'}", region or "r"), StaticCredentials(credentials))
+        request = Service(settings, "dynamodb").sign("GetItem", b"{}", credentials).data
+    except (ValueError, NoAnswer):
         return
     head = request.removesuffix(b"{}")
     assert HEAD.fullmatch(head)
@@ -229,5 +236,5 @@ def test_whatever_is_configured_a_request_has_only_our_headers(host: str, region
 
 
 def test_a_strange_region_says_what_a_region_is() -> None:
-    with pytest.raises(StrangeRegion, match="like us-east-1"):
-        place_at("http://h", INJECTED)
+    with pytest.raises(InvalidRegion, match="like us-east-1"):
+        endpoint_at("http://h", INJECTED)

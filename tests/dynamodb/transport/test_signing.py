@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials
-from zae_limiter.stores.dynamodb.transport.settings import place_at
+from zae_limiter.stores.dynamodb.transport.settings import endpoint_at
 from zae_limiter.stores.dynamodb.transport.signing import CONTENT_TYPE, BadCredentials, Signer
 
 WORD = st.text(string.ascii_letters + string.digits, min_size=1, max_size=20)
@@ -58,7 +58,7 @@ def signed_by_botocore(
 def test_a_signature_equals_botocores(
     url: str, region: str, operation: str, body: bytes, credentials: Credentials, epoch_s: int
 ) -> None:
-    place = place_at(url, region)
+    place = endpoint_at(url, region)
     target = f"DynamoDB_20120810.{operation}"
     signer = Signer(place.host_header, place.path, region)
     expected = signed_by_botocore(url, region, target, body, credentials, epoch_s)
@@ -96,7 +96,7 @@ def test_credentials_that_no_header_can_carry_are_refused_and_not_shown(credenti
 def test_nothing_that_signs_shows_what_it_signs_with() -> None:
     credentials = Credentials("AKIDEXAMPLE", "hush-hush", "hush-token")
     signer = Signer("host", "/", "us-east-1")
-    stamp = signer.sign("DynamoDB_20120810.GetItem", b"{}", credentials, 0)
-    shown = f"{credentials!r} {credentials} {signer!r} {stamp!r} {stamp} {signer._day!r}"
+    signature = signer.sign("DynamoDB_20120810.GetItem", b"{}", credentials, 0)
+    shown = f"{credentials!r} {credentials} {signer!r} {signature!r} {signature} {signer._key!r}"
     assert "hush" not in shown
-    assert stamp.authorization[-64:] not in shown
+    assert signature.authorization[-64:] not in shown

@@ -22,7 +22,8 @@ from support.transports import EVERY, OWN_WORLDS, WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.transport import settings
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target, transports_for
-from zae_limiter.stores.dynamodb.transport.settings import found_at_once
+from zae_limiter.stores.dynamodb.transport.service import Services
+from zae_limiter.stores.dynamodb.transport.settings import discovered_settings
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
@@ -97,7 +98,7 @@ def test_the_usual_certificates_are_botocores() -> None:
     from botocore.httpsession import get_cert_path
 
     assert settings._usual_bundle() == get_cert_path(True)
-    assert settings.trusting(None).get_ca_certs() != []
+    assert settings.tls_context(None).get_ca_certs() != []
 
 
 @needs_openssl
@@ -261,7 +262,7 @@ def test_no_proxy_is_obeyed(asking: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_there_is_no_proxy_to_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     for url, proxy in [("http://localhost:8000", None), ("http://far.example", "http://127.0.0.1:1")]:
-        found = found_at_once(Target("eu-west-1", url, KEYS), "dynamodb")
+        found = discovered_settings(Target("eu-west-1", url, KEYS), "dynamodb")
         assert found is not None
         assert found.proxy == proxy
 
@@ -293,31 +294,33 @@ def test_nothing_secret_is_logged_or_told(
     asking: Any, answer: bytes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    told = ""
+    described = ""
     with serving(always(answer)) as server:
         with asking(server.target) as ask:
             try:
                 ask("GetItem", ASKED)
             except (Refused, NoAnswer) as error:
-                told = "".join(traceback.format_exception(error)) + repr(error) + str(error.__dict__)
+                described = "".join(traceback.format_exception(error)) + repr(error) + str(error.__dict__)
         signatures = re.findall(r"[0-9a-f]{64}", " ".join(heard.headers["authorization"] for heard in server.heard))
     assert signatures != []
     out, err = capfd.readouterr()
     for secret in (KEYS.secret_key, KEYS.session_token, *signatures):
         assert secret is not None
-        assert secret not in caplog.text + told + out + err
+        assert secret not in caplog.text + described + out + err
 
 
 def test_no_representation_shows_a_secret() -> None:
     secret = Credentials("AKIDEXAMPLE", "hush-hush", "hush-token")
     target = Target("us-east-1", "http://127.0.0.1:1", secret)
-    found = found_at_once(target, "dynamodb")
+    found = discovered_settings(target, "dynamodb")
     shown = [repr(target), repr(found)]
     for make in transports_for(target):
         transport: Any = make()
-        entrance = transport._process.entrance
-        access = entrance.access("dynamodb")
+        services = Services(target)
+        service = services.ready("dynamodb")
+        assert service is not None
+        request = service.sign("GetItem", b"{}", secret)
         shown += map(
-            repr, [transport, transport._process, entrance, access, access.line, access.keeper, access.line._signer]
+            repr, [transport, transport._process, services, service, service.credentials, service._signer, request]
         )
     assert "hush" not in " ".join(shown)

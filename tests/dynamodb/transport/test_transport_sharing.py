@@ -186,8 +186,7 @@ def test_cancelling_a_call_leaves_the_transport_usable(make: Any, engine: Engine
 
 FORKING = """
 import asyncio, gc, os, sys
-from zae_limiter.stores.dynamodb.transport.protocol import transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.protocol import Target, transports_for
 
 url, table, world, how = sys.argv[1:]
 transports = transports_for(Target("us-east-1", url), how)
@@ -232,7 +231,7 @@ for _ in range(3):
         loops.append(asyncio.new_event_loop())
         call(20)
         code = 0 if sockets() - mine else 3
-        if (world, how) == ("async", "own") and {loop for loop, _ in transport._process._lives} != {loops[-1]}:
+        if (world, how) == ("async", "own") and {loop for loop, _ in transport._process._lifetimes} != {loops[-1]}:
             code = 4
         close()
         gc.collect()

@@ -24,8 +24,7 @@ monkey.patch_all()
 
 import json, sys, time
 import gevent
-from zae_limiter.stores.dynamodb.transport.protocol import transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.protocol import Target, transports_for
 
 transport = transports_for(Target("us-east-1", sys.argv[1])).sync()
 answers = []

@@ -11,7 +11,7 @@ import pytest
 from engines.servers import Engine
 from support.transports import WORLDS, add, get, put, put_new, target_of
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, TABLE_NOT_FOUND, NoAnswer, Reason, Refused
-from zae_limiter.stores.dynamodb.transport.botocore_fallback import patience_for
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import timeout_for
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target, transports_for
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
@@ -112,8 +112,8 @@ def test_streams_are_at_the_same_endpoint(asking: Any, engine: Engine, table: st
 LOADING = """
 import sys
 from zae_limiter.stores.dynamodb.transport import botocore_fallback, failures, protocol, service
-for how in protocol.HOWS:
-    for make in protocol.transports_for(protocol.Target(), how):
+for kind in protocol.TRANSPORT_KINDS:
+    for make in protocol.transports_for(protocol.Target(), kind):
         make()
 print(*{name.partition(".")[0] for name in sys.modules} & {"botocore", "urllib3"})
 """
@@ -153,4 +153,4 @@ def test_credentials_do_not_show_their_secret() -> None:
     ("seconds", "patience"), [(5.0, 4.0), (2.0, 2.0), (1.95, 2.0), (1.5, 1.0), (0.01, 0.1), (1000.0, 64.0)]
 )
 def test_a_call_goes_to_the_most_patient_client_its_time_allows(seconds: float, patience: float) -> None:
-    assert patience_for(seconds) == patience
+    assert timeout_for(seconds) == patience

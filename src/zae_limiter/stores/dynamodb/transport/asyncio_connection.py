@@ -1,9 +1,9 @@
 """One connection of an event loop, and a call in flight over it.
 
-Nearly every call is sent at once, before its caller waits, so that no task is needed to wait for one: the service is
+Nearly every call is sent at once, before its caller waits, so that no task is needed to wait for it: the service is
 known, and a connection is idle. The caller gets a future of the reply (:class:`CallInFlight`), which is decoded as
 soon as it has come. What needs more than one exchange (credentials that have expired, a clock that is off) is sent
-again by the ordinary way; nothing was done when DynamoDB refused.
+again in the ordinary way; nothing was done when DynamoDB refused.
 """
 
 from __future__ import annotations
@@ -16,67 +16,124 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from zae_limiter.running.async_driver import InFlight
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
-from zae_limiter.stores.dynamodb.transport.failures import told
-from zae_limiter.stores.dynamodb.transport.http_replies import Answer, Garbled, ReplyReader, read_at_once
-from zae_limiter.stores.dynamodb.transport.protocol import Credentials
-from zae_limiter.stores.dynamodb.transport.service import BADLY_SIGNED, EXPIRED, Line, Signed
+from zae_limiter.stores.dynamodb.transport.connection_pool import NothingSent
+from zae_limiter.stores.dynamodb.transport.failures import described
+from zae_limiter.stores.dynamodb.transport.http_replies import (
+    HttpReply,
+    MalformedReply,
+    ReplyReader,
+    parse_plain_reply,
+)
+from zae_limiter.stores.dynamodb.transport.service import (
+    BAD_SIGNATURE,
+    EXPIRED_CREDENTIALS,
+    Service,
+    SignedRequest,
+)
+
+OutcomeListener: TypeAlias = Callable[[Refused | NoAnswer | None], None]
+"""Is told what became of a call: nothing, if it succeeded."""
+
+Resend: TypeAlias = Callable[[float, tuple[Refused, SignedRequest]], Coroutine[Any, Any, Reply]]
+"""Sends a call again in the ordinary way, within so many seconds. It is given how the call was refused."""
 
 
-class NothingSent(Exception):
-    """A connection broke before the system had taken the whole call."""
+class LoopSemaphore:
+    """At most so many at a time, within one event loop. Tasks that find no permit wait, and are served in turn.
+
+    (asyncio's semaphore can only be acquired by waiting for it, even if there is nothing to wait for.)
+    """
+
+    __slots__ = ("_free", "_waiters")
+
+    def __init__(self, permits: int) -> None:
+        self._free = permits  # none, while any task waits
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def acquire_now(self) -> bool:
+        """Whether a permit was free; then it is taken."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    async def acquire(self) -> None:
+        """Take a permit, when it is this task's turn."""
+        if self.acquire_now():
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(turn)
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self.release()  # it came in the same moment
+            else:
+                with suppress(ValueError):
+                    self._waiters.remove(turn)
+            raise
+
+    def release(self) -> None:
+        """Leave the permit to the task that has waited longest."""
+        while self._waiters:
+            turn = self._waiters.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
-class Caller(Protocol):
-    """Who is told, once, what became of a call."""
+class ReplyReceiver(Protocol):
+    """Is told, once, what became of a request."""
 
-    def hear(self, answer: Answer) -> None:
-        """The answer is there."""
+    def received(self, reply: HttpReply) -> None:
+        """The reply is there."""
 
-    def miss(self, error: Exception) -> None:
-        """There will be none: an ``OSError``, or :class:`Garbled`."""
+    def failed(self, error: Exception) -> None:
+        """There will be none: an ``OSError``, or :class:`MalformedReply`."""
 
 
 class LoopConnection(asyncio.Protocol):
     """One connection.
 
-    A call has to be answered by its time. There is one timer for all calls of a connection, which nearly always finds
-    that the call it was set for was answered long ago.
+    A reply has to come by its deadline. There is one timer for all requests of a connection, which nearly always finds
+    that the request it was set for was answered long ago.
     """
 
-    __slots__ = ("_caller", "_give_up_at", "_loop", "_lost", "_open", "_reader", "_timer", "_transport")
+    __slots__ = ("_closed", "_give_up_at", "_loop", "_open", "_reader", "_receiver", "_timer", "_transport")
 
     def __init__(self, opened: set[LoopConnection]) -> None:
         self._open = opened
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = None  # type: ignore[assignment]
         self._reader: ReplyReader | None = None
-        self._caller: Caller | None = None
+        self._receiver: ReplyReceiver | None = None
         self._give_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._lost: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
 
-    # What asyncio tells
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._open.add(self)
 
     def data_received(self, data: bytes) -> None:
-        caller = self._caller
-        if caller is None:
-            self.close()  # nobody asked
+        receiver = self._receiver
+        if receiver is None:
+            self.close()  # nothing was asked
             return
         try:
-            answer = read_at_once(data) if self._reader is None else None
-            if answer is None:
+            reply = parse_plain_reply(data) if self._reader is None else None
+            if reply is None:
                 self._reader = self._reader or ReplyReader()
-                answer = self._reader.feed(data)
-        except Garbled as error:
-            self._miss(error)
+                reply = self._reader.feed(data)
+        except MalformedReply as error:
+            self._fail(error)
         else:
-            if answer is not None:
-                self._reader = self._caller = None
-                caller.hear(answer)
+            if reply is not None:
+                self._reader = self._receiver = None
+                receiver.received(reply)
 
     def eof_received(self) -> None:
         self.data_received(b"")
@@ -85,11 +142,11 @@ class LoopConnection(asyncio.Protocol):
         self._open.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        if not self._lost.done():
-            self._lost.set_result(None)
-        self._miss(error or ConnectionResetError("the connection was lost"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+        self._fail(error or ConnectionResetError("the connection was lost"))
 
-    # What is asked of it
+    # Called by the pool
 
     def fileno(self) -> int:
         if self._transport.is_closing():
@@ -101,86 +158,73 @@ class LoopConnection(asyncio.Protocol):
     def close(self) -> None:
         self._transport.abort()
 
-    def end(self) -> asyncio.Future[None]:
-        """Close it, and tell when it is."""
+    def closing(self) -> asyncio.Future[None]:
+        """Close it; the future is done when it is closed."""
         self._transport.abort()
-        return self._lost
+        return self._closed
 
-    def send(self, request: bytes, give_up_at: float, caller: Caller) -> None:
-        """Send a call, and tell the caller what becomes of it. Raises :class:`NothingSent`."""
+    def send(self, request: bytes, give_up_at: float, receiver: ReplyReceiver) -> None:
+        """Send a request, and tell the receiver what becomes of it. Raises :class:`NothingSent`."""
         self._transport.write(request)
         if self._transport.is_closing():
-            raise NothingSent
-        self._caller = caller
+            raise NothingSent("the connection was lost")
+        self._receiver = receiver
         self._give_up_at = give_up_at
         timer = self._timer
         if timer is None or timer.when() > give_up_at:
             if timer is not None:
                 timer.cancel()
-            self._timer = self._loop.call_at(give_up_at, self._look_at_the_time)
+            self._timer = self._loop.call_at(give_up_at, self._check_deadline)
 
-    async def exchange(self, request: bytes, give_up_at: float) -> Answer:
-        """The answer to a call. Raises ``NoAnswer``, or :class:`NothingSent`."""
+    async def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
+        """The reply to a request. Raises ``NoAnswer``, or :class:`NothingSent`."""
         if give_up_at <= self._loop.time():
             raise NoAnswer("there was no time left to ask", sent=False)
-        waiting = _Waiting(self._loop)
-        self.send(request, give_up_at, waiting)
+        receiver = _FutureReceiver(self._loop)
+        self.send(request, give_up_at, receiver)
         try:
-            return await waiting.answer
-        except (OSError, Garbled) as error:
+            return await receiver.reply
+        except (OSError, MalformedReply) as error:
             raise no_answer(error) from error
         finally:
-            self._reader = self._caller = None
+            self._reader = self._receiver = None
 
-    def _miss(self, error: Exception) -> None:
-        caller, self._reader, self._caller = self._caller, None, None
-        if caller is not None:
-            caller.miss(error)
+    def _fail(self, error: Exception) -> None:
+        receiver, self._reader, self._receiver = self._receiver, None, None
+        if receiver is not None:
+            receiver.failed(error)
 
-    def _look_at_the_time(self) -> None:
+    def _check_deadline(self) -> None:
         self._timer = None
-        if self._caller is None:
+        if self._receiver is None:
             return
         if self._loop.time() < self._give_up_at:
-            self._timer = self._loop.call_at(self._give_up_at, self._look_at_the_time)
+            self._timer = self._loop.call_at(self._give_up_at, self._check_deadline)
         else:
-            self._miss(TimeoutError("the time is up"))
+            self._fail(TimeoutError("the time is up"))
 
 
-class _Waiting:
-    """A caller that awaits the answer."""
+class _FutureReceiver:
+    """Receives a reply for a task that awaits it."""
 
-    __slots__ = ("answer",)
+    __slots__ = ("reply",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.answer: asyncio.Future[Answer] = loop.create_future()
+        self.reply: asyncio.Future[HttpReply] = loop.create_future()
 
-    def hear(self, answer: Answer) -> None:
-        if not self.answer.done():
-            self.answer.set_result(answer)
+    def received(self, reply: HttpReply) -> None:
+        if not self.reply.done():
+            self.reply.set_result(reply)
 
-    def miss(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-
-def no_answer(error: Exception) -> NoAnswer:
-    """What it means to a plan that there will be no answer."""
-    return NoAnswer(f"no answer: {told(error)}")
-
-
-Note: TypeAlias = Callable[[Refused | NoAnswer | None], None]
-"""Is told what became of a call: nothing, if it was answered well."""
-
-Again: TypeAlias = Callable[[float, tuple[Refused, Signed]], Coroutine[Any, Any, Reply]]
-
-_ASKED_AGAIN: set[asyncio.Task[Any]] = set()
+    def failed(self, error: Exception) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(error)
 
 
 class Pool(Protocol):
-    """Where a connection comes from, and goes when its call is over."""
+    """Where a connection goes when its call is over."""
 
-    def let_go(self, connection: LoopConnection, *, reusable: bool) -> None: ...
+    def give_back(self, connection: LoopConnection, *, reusable: bool) -> None: ...
 
 
 class CallInFlight(InFlight):
@@ -188,117 +232,75 @@ class CallInFlight(InFlight):
 
     def __init__(
         self,
-        line: Line,
-        credentials: Credentials,
-        offset_s: float,
-        sent_at: float,
+        service: Service,
+        request: SignedRequest,
         pool: Pool,
         connection: LoopConnection,
         give_up_at: float,
-        again: Again,
-        note: Note,
+        resend: Resend,
+        listener: OutcomeListener,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """``again`` asks in the ordinary way, and is given seconds, and how the call was refused."""
         super().__init__(loop=loop)
-        self._line = line
-        self._credentials = credentials
-        self._offset_s = offset_s
-        self._sent_at = sent_at
+        self._service = service
+        self._request = request
         self._pool = pool
         self._connection = connection
         self._give_up_at = give_up_at
-        self._again = again
-        self._note = note
+        self._resend = resend
+        self._listener = listener
 
-    # What the connection tells
+    # Called by the connection
 
-    def hear(self, answer: Answer) -> None:
-        self._pool.let_go(self._connection, reusable=answer.reusable)
+    def received(self, reply: HttpReply) -> None:
+        self._pool.give_back(self._connection, reusable=reply.reusable)
         try:
-            reply = self._line.understood(answer, self._credentials, self._sent_at)
+            content = self._service.decode(reply, self._request)
         except Refused as refusal:
-            if refusal.code in EXPIRED or refusal.code in BADLY_SIGNED:
-                self._ask_again(refusal)
+            if refusal.code in EXPIRED_CREDENTIALS or refusal.code in BAD_SIGNATURE:
+                self._send_again(refusal)
             else:
-                self._end(refusal)
-        except NoAnswer as silence:
-            self._end(silence)
+                self._end_with(refusal)
+        except NoAnswer as failure:
+            self._end_with(failure)
         else:
-            self._note(None)
-            self.set_result(reply)
+            self._listener(None)
+            self.set_result(content)
 
-    def miss(self, error: Exception) -> None:
-        self._pool.let_go(self._connection, reusable=False)
+    def failed(self, error: Exception) -> None:
+        self._pool.give_back(self._connection, reusable=False)
         failure = no_answer(error)
         failure.__cause__ = error
-        self._end(failure)
+        self._end_with(failure)
 
-    def _end(self, failure: Refused | NoAnswer) -> None:
-        self._note(failure)
+    def _end_with(self, failure: Refused | NoAnswer) -> None:
+        self._listener(failure)
         self.set_exception(failure)
 
-    def _ask_again(self, refusal: Refused) -> None:
+    def _send_again(self, refusal: Refused) -> None:
         loop = self.get_loop()
-        refused = refusal, Signed(self._credentials, self._offset_s)
-        task = loop.create_task(self._again(max(self._give_up_at - loop.time(), 0.0), refused))
-        _ASKED_AGAIN.add(task)
-        task.add_done_callback(self._heard_again)
+        task = loop.create_task(self._resend(max(self._give_up_at - loop.time(), 0.0), (refusal, self._request)))
+        _RESENDING.add(task)
+        task.add_done_callback(self._answered_again)
 
-    def _heard_again(self, task: asyncio.Task[Reply]) -> None:
-        _ASKED_AGAIN.discard(task)
+    def _answered_again(self, task: asyncio.Task[Reply]) -> None:
+        _RESENDING.discard(task)
         error = ConnectionAbortedError("the loop was closed") if task.cancelled() else task.exception()
         if error is None:
-            self._note(None)
+            self._listener(None)
             self.set_result(task.result())
         elif isinstance(error, (Refused, NoAnswer)):
-            self._end(error)
+            self._end_with(error)
         elif isinstance(error, OSError):
-            self._end(no_answer(error))
+            self._end_with(no_answer(error))
         else:
             self.set_exception(error)
 
 
-class Seats:
-    """So many at a time. Who finds all of them taken waits, and nobody overtakes.
+_RESENDING: set[asyncio.Task[Any]] = set()
+"""Tasks that send calls again. A loop alone does not keep a task from being collected."""
 
-    (asyncio's semaphore can only be acquired by waiting for it, even if there is nothing to wait for.)
-    """
 
-    __slots__ = ("_free", "_waiting")
-
-    def __init__(self, count: int) -> None:
-        self._free = count  # none, while anybody waits
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    def take_at_once(self) -> bool:
-        """Whether one was free; then it is taken."""
-        if not self._free:
-            return False
-        self._free -= 1
-        return True
-
-    async def take(self) -> None:
-        """Take one, when it is this one's turn."""
-        if self.take_at_once():
-            return
-        seat: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(seat)
-        try:
-            await seat
-        except BaseException:
-            if seat.done() and not seat.cancelled():
-                self.give_back()  # it came in the same moment
-            else:
-                with suppress(ValueError):
-                    self._waiting.remove(seat)
-            raise
-
-    def give_back(self) -> None:
-        """Leave it to whoever has waited longest."""
-        while self._waiting:
-            seat = self._waiting.popleft()
-            if not seat.done():
-                seat.set_result(None)
-                return
-        self._free += 1
+def no_answer(error: Exception) -> NoAnswer:
+    """What it means to a plan that there will be no answer."""
+    return NoAnswer(f"no answer: {described(error)}")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -25,34 +24,31 @@ from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
 from zae_limiter.stores.dynamodb.transport.asyncio_connection import (
     CallInFlight,
     LoopConnection,
-    Note,
-    NothingSent,
-    Seats,
+    LoopSemaphore,
+    OutcomeListener,
 )
-from zae_limiter.stores.dynamodb.transport.connection_pool import Resting
-from zae_limiter.stores.dynamodb.transport.failures import told
-from zae_limiter.stores.dynamodb.transport.http_replies import Answer
+from zae_limiter.stores.dynamodb.transport.connection_pool import BUSY, CONNECT_S, IdleConnections, NothingSent
+from zae_limiter.stores.dynamodb.transport.failures import described
+from zae_limiter.stores.dynamodb.transport.http_replies import HttpReply
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.service import (
-    CONNECT_S,
-    IDLE_S,
-    NOT_IN_TIME,
-    Access,
-    Entrance,
-    Signed,
+    SETTINGS_TOO_LATE,
+    Service,
+    Services,
+    SignedRequest,
     encoded,
-    not_begun,
-    not_renewed,
+    error_before_sending,
+    refresh_failed,
 )
 from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
 
-CLOSING_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 1.0
 
 Result = TypeVar("Result")
 
 
 class AsyncioTransport:
-    """Carries calls, signed and understood by ourselves."""
+    """Carries the calls of tasks."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -64,256 +60,252 @@ class AsyncioTransport:
     @property
     def last_date_skew_s(self) -> float | None:
         """By how much this machine's clock is behind DynamoDB's, to a second; unknown before the first reply."""
-        return self._process.entrance.date_skew_s
+        return self._process.services.date_skew_s
 
     async def call(
-        self, operation: str, params: Mapping[str, Any], seconds: float, refused: tuple[Refused, Signed] | None = None
+        self,
+        operation: str,
+        params: Mapping[str, Any],
+        seconds: float,
+        refused: tuple[Refused, SignedRequest] | None = None,
     ) -> Reply:
         """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest.
 
-        ``refused`` is how the same call was refused before: it is sent only if the reason is mended.
+        ``refused`` is how the same call was refused before: it is sent only if it can be signed anew.
         """
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + seconds
-        process = self._process_of_this()
-        service = service_of(operation)
-        access = process.entrance.access(service, quick=True)
-        if access is None:
-            access = await _waited(process.entrance.making_ready(service), give_up_at, NOT_IN_TIME)
+        channel = await self._own_process().channel(loop, service_of(operation), give_up_at)
+        service = channel.service
         body = encoded(params)
-        carrier = await process.carrier(loop, service, access)
-        mended = False
-        if refused is not None:
-            if not await _mended(access, *refused, give_up_at):
-                raise refused[0]
-            mended = True
+        if refused is not None and not await _can_be_signed_anew(service, *refused, give_up_at):
+            raise refused[0]
+        was_refused = refused is not None
         while True:
-            credentials = access.keeper.current()
+            credentials = service.credentials.current()
             if credentials is None:
-                credentials = await _waited(access.keeper.fetching(), give_up_at, NOT_IN_TIME)
-            offset_s, sent_at = access.line.offset_s, time.time()
+                credentials = await _result(service.credentials.fetching(), give_up_at)
+            request = service.sign(operation, body, credentials)
+            reply = await channel.exchange(request.data, give_up_at)
             try:
-                request = access.line.put(operation, body, credentials)
-            except ValueError as error:
-                raise NoAnswer(str(error), sent=False) from None
-            answer = await carrier.exchange(request, give_up_at)
-            try:
-                return access.line.understood(answer, credentials, sent_at)
+                return service.decode(reply, request)
             except Refused as refusal:
-                if mended or not await _mended(access, refusal, Signed(credentials, offset_s), give_up_at):
+                if was_refused or not await _can_be_signed_anew(service, refusal, request, give_up_at):
                     raise
-                mended = True
+                was_refused = True
 
-    def begin(self, operation: str, params: Mapping[str, Any], seconds: float, note: Note) -> InFlight | None:
-        """The reply to come, of a call that is under way by now. Nothing, if something has to be waited for first.
+    def begin(
+        self, operation: str, params: Mapping[str, Any], seconds: float, listener: OutcomeListener
+    ) -> InFlight | None:
+        """The reply to come, of a call that is sent by now. Nothing, if something has to be waited for first.
 
-        ``note`` is told what became of it.
+        ``listener`` is told what became of it.
         """
         loop = asyncio.get_running_loop()
-        process, service = self._process, service_of(operation)
-        pool = process.connections(loop, service)
-        if pool is None or process.entrance.pid != os.getpid():
+        process = self._process
+        channel = process.open_channel(loop, service_of(operation))
+        if not isinstance(channel, LoopConnectionPool) or process.pid != os.getpid():
             return None
-        access = process.entrance.access(service, quick=True)
-        credentials = None if access is None else access.keeper.current()
-        connection = None if credentials is None else pool.take_at_once()
-        if access is None or credentials is None or connection is None:
+        service = channel.service
+        credentials = service.credentials.current()
+        connection = None if credentials is None else channel.take_idle()
+        if credentials is None or connection is None:
             return None
-        line, give_up_at, again = access.line, loop.time() + seconds, partial(self.call, operation, params)
-        flight = CallInFlight(
-            line, credentials, line.offset_s, time.time(), pool, connection, give_up_at, again, note, loop
-        )
         try:
-            connection.send(line.put(operation, encoded(params), credentials), give_up_at, flight)
-        except (ValueError, NothingSent):  # the ordinary way knows what to do
-            pool.let_go(connection, reusable=False)
+            give_up_at = loop.time() + seconds
+            request = service.sign(operation, encoded(params), credentials)
+            resend = partial(self.call, operation, params)
+            call = CallInFlight(service, request, channel, connection, give_up_at, resend, listener, loop)
+            connection.send(request.data, give_up_at, call)
+        except (NoAnswer, NothingSent):  # the ordinary way finds the same, and tells the caller
+            channel.give_back(connection, reusable=False)
             return None
         except BaseException:
-            pool.let_go(connection, reusable=False)
+            channel.give_back(connection, reusable=False)
             raise
-        return flight
+        return call
 
     async def close(self) -> None:
         """Close the connections of this loop, and of others that are running. A later call opens new ones."""
-        await self._process_of_this().close()
+        await self._own_process().close()
 
-    def _process_of_this(self) -> _Process:
+    def _own_process(self) -> _Process:
         process = self._process
-        if process.entrance.pid != os.getpid():
-            _LEFT_TO_PARENTS.append(process)
+        if process.pid != os.getpid():
+            _OF_PARENT_PROCESSES.append(process)
             process = self._process = _Process(self._target)
         return process
 
 
-_LEFT_TO_PARENTS: Final[list[object]] = []
-"""Connections that a forked child found. Even forgetting them would touch the loops and sockets of its parent."""
+_OF_PARENT_PROCESSES: Final[list[object]] = []
+"""Connections that a forked child inherited. Even forgetting them would touch the loops and sockets of its parent."""
 
 
 class _Process:
-    """What one process has: an entrance, and in each loop connections to each service."""
+    """The services of one process, and in each loop a channel to each of them."""
 
     def __init__(self, target: Target) -> None:
-        self.entrance = Entrance(target)
-        self._lives: dict[tuple[asyncio.AbstractEventLoop, str], _Life] = {}
+        self.pid = os.getpid()
+        self.services = Services(target)
+        self._lifetimes: dict[tuple[asyncio.AbstractEventLoop, str], _Lifetime] = {}
 
-    async def carrier(self, loop: asyncio.AbstractEventLoop, service: str, access: Access) -> Connections | _Proxied:
-        life = self._lives.get((loop, service))
-        if life is None or life.is_over():
-            for other in [other for other in self._lives if other[0].is_closed()]:
-                del self._lives[other]
-            life = self._lives[loop, service] = _Life(access)
-            await life.begin()
-        return life.carrier
+    async def channel(self, loop: asyncio.AbstractEventLoop, name: str, give_up_at: float) -> Channel:
+        """The channel to a service. It is opened at the first call in a loop."""
+        channel = self.open_channel(loop, name)
+        if channel is not None:
+            return channel
+        service = self.services.ready(name, quick=True)
+        if service is None:
+            service = await _result(self.services.preparing(name), give_up_at)
+        channel = self.open_channel(loop, name)
+        if channel is not None:
+            return channel  # another task was faster
+        for key in [key for key in self._lifetimes if key[0].is_closed()]:
+            del self._lifetimes[key]
+        lifetime = self._lifetimes[loop, name] = _Lifetime(service)
+        await lifetime.begin()
+        return lifetime.channel
 
-    def connections(self, loop: asyncio.AbstractEventLoop, service: str) -> Connections | None:
-        """The connections there are, if calls go over some of ours."""
-        life = self._lives.get((loop, service))
-        carrier = None if life is None or life.is_over() else life.carrier
-        return carrier if isinstance(carrier, Connections) else None
+    def open_channel(self, loop: asyncio.AbstractEventLoop, name: str) -> Channel | None:
+        """The channel to a service, if one is open in this loop."""
+        lifetime = self._lifetimes.get((loop, name))
+        return None if lifetime is None or lifetime.has_ended() else lifetime.channel
 
     async def close(self) -> None:
-        lives, self._lives = self._lives, {}
+        lifetimes, self._lifetimes = self._lifetimes, {}
         here = asyncio.get_running_loop()
-        for (loop, _), life in lives.items():
+        for (loop, _), lifetime in lifetimes.items():
             if loop is here:
-                await life.end()
+                await lifetime.end()
             elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(life.end(), loop))
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(lifetime.end(), loop))
 
 
-class _Life:
-    """Connections to one service, from the first call in a loop to the end of the loop."""
+class _Lifetime:
+    """Of a channel: from the first call in a loop to the end of the loop."""
 
-    def __init__(self, access: Access) -> None:
-        self.carrier: Connections | _Proxied = Connections(access) if access.proxy is None else _Proxied(access)
-        self._generator = cast("AsyncGeneratorType[None, None]", _living(self.carrier))
+    def __init__(self, service: Service) -> None:
+        self.channel: Channel = LoopConnectionPool(service) if service.proxy is None else LoopProxyChannel(service)
+        self._generator = cast("AsyncGeneratorType[None, None]", _open_until_closed(self.channel))
 
     async def begin(self) -> None:
         await anext(self._generator)
 
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         return self._generator.ag_frame is None
 
     async def end(self) -> None:
         await self._generator.aclose()
 
 
-async def _living(carrier: Connections | _Proxied) -> AsyncGenerator[None, None]:
+async def _open_until_closed(channel: Channel) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
-        await carrier.close()
+        await channel.close()
 
 
-class _Proxied:
-    """Calls through a proxy, in threads."""
+class LoopProxyChannel:
+    """Sends the requests of one loop through a proxy, by threads."""
 
-    def __init__(self, access: Access) -> None:
-        from zae_limiter.stores.dynamodb.transport.sync_transport import ProxiedCarrier
+    def __init__(self, service: Service) -> None:
+        from zae_limiter.stores.dynamodb.transport.sync_transport import ProxyChannel
 
-        self._carrier = ProxiedCarrier(access.line.place, access.proxy or "", access.ca_bundle)
+        self.service = service
+        self._channel = ProxyChannel(service, service.proxy or "")
 
-    async def exchange(self, request: bytes, give_up_at: float) -> Answer:
+    async def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
+        """The reply to a request. Raises ``NoAnswer``."""
+        from zae_limiter.stores.dynamodb.transport.sync_transport import PROXY_TOO_LATE
+
         seconds = max(give_up_at - asyncio.get_running_loop().time(), 0.001)
-        carrying = self._carrier.carrying(request, seconds)
-        return await _waited(carrying, give_up_at, "no answer through the proxy in time", sent=True)
+        return await _result(self._channel.exchanging(request, seconds), give_up_at, PROXY_TOO_LATE, sent=True)
 
     async def close(self) -> None:
-        self._carrier.close()
+        self._channel.close()
 
 
-class Connections:
-    """Connections of one loop to one place, at most 50 at a time. The one that rested least is used next."""
+class LoopConnectionPool:
+    """Connections of one loop to one endpoint, at most 50 in use at a time. The last one used is used next."""
 
-    def __init__(self, access: Access) -> None:
-        place = access.line.place
-        self._address = (place.host, place.port)
-        self._trusted = access.trusted
-        self._resting: Resting[LoopConnection] = Resting(IDLE_S)
-        self._seats = Seats(CONNECTIONS)
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._address = (service.endpoint.host, service.endpoint.port)
+        self._idle: IdleConnections[LoopConnection] = IdleConnections()
+        self._permits = LoopSemaphore(CONNECTIONS)
         self._open: set[LoopConnection] = set()
         self._connecting: set[asyncio.Task[LoopConnection]] = set()
         self._closed = False
 
-    async def exchange(self, request: bytes, give_up_at: float) -> Answer:
-        """The answer to a call. Raises ``NoAnswer``."""
-        if not self._seats.take_at_once():
-            await self._wait_for_a_place(give_up_at)
-        holding = True
+    async def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
+        """The reply to a request. Raises ``NoAnswer``."""
+        if not self._permits.acquire_now():
+            await self._acquire(give_up_at)
+        has_permit = True
         try:
-            connection = self._resting.take()
-            if connection is not None:
+            connection = self._idle.take()
+            while True:
+                is_new = connection is None
+                if connection is None:
+                    has_permit = False  # the task that connects has it
+                    connection = await self._connected(give_up_at)
+                    has_permit = True
+                reusable = False
                 try:
-                    return await self._exchange(connection, request, give_up_at)
-                except NothingSent:
-                    pass
-            holding = False
-            connection = await self._connected(give_up_at)
-            holding = True
-            try:
-                return await self._exchange(connection, request, give_up_at)
-            except NothingSent:
-                raise NoAnswer("the connection was lost before anything could be sent", sent=False) from None
+                    reply = await connection.exchange(request, give_up_at)
+                    reusable = reply.reusable
+                    return reply
+                except NothingSent as broken:
+                    if is_new:
+                        raise NoAnswer(f"nothing could be sent: {broken}", sent=False) from None
+                finally:
+                    self._put_back(connection, reusable=reusable)
+                connection = None
         finally:
-            if holding:
-                self._seats.give_back()
+            if has_permit:
+                self._permits.release()
 
-    def take_at_once(self) -> LoopConnection | None:
-        """A connection that rested, if one does; :meth:`let_go` it after the call."""
-        if not self._seats.take_at_once():
+    def take_idle(self) -> LoopConnection | None:
+        """An idle connection, if there is one. :meth:`give_back` it after the call."""
+        if not self._permits.acquire_now():
             return None
-        connection = self._resting.take()
+        connection = self._idle.take()
         if connection is None:
-            self._seats.give_back()
+            self._permits.release()
         return connection
 
-    def let_go(self, connection: LoopConnection, *, reusable: bool) -> None:
-        """Its call is over."""
-        if reusable:
-            self._let_rest(connection)
-        else:
-            connection.close()
-        self._seats.give_back()
+    def give_back(self, connection: LoopConnection, *, reusable: bool) -> None:
+        """The call of a connection is over."""
+        self._put_back(connection, reusable=reusable)
+        self._permits.release()
 
     async def close(self) -> None:
-        """Close them, and wait until they are."""
+        """Close all connections, and wait until they are closed."""
         self._closed = True
         for connecting in self._connecting:
             connecting.cancel()
-        closing: list[asyncio.Future[Any]] = [*self._connecting, *(connection.end() for connection in self._open)]
+        closing: list[asyncio.Future[Any]] = [*self._connecting, *(connection.closing() for connection in self._open)]
         if closing:
-            await asyncio.wait(closing, timeout=CLOSING_S)
+            await asyncio.wait(closing, timeout=CLOSE_TIMEOUT_S)
 
-    async def _wait_for_a_place(self, give_up_at: float) -> None:
+    async def _acquire(self, give_up_at: float) -> None:
         try:
             async with asyncio.timeout_at(give_up_at):
-                await self._seats.take()
+                await self._permits.acquire()
         except TimeoutError as error:
-            raise NoAnswer("every connection was busy until there was no time left", sent=False) from error
+            raise NoAnswer(BUSY, sent=False) from error
 
-    async def _exchange(self, connection: LoopConnection, request: bytes, give_up_at: float) -> Answer:
-        try:
-            answer = await connection.exchange(request, give_up_at)
-        except BaseException:
-            connection.close()
-            raise
-        if answer.reusable:
-            self._let_rest(connection)
+    def _put_back(self, connection: LoopConnection, *, reusable: bool) -> None:
+        if reusable and not self._closed:
+            self._idle.put(connection)
         else:
             connection.close()
-        return answer
-
-    def _let_rest(self, connection: LoopConnection) -> None:
-        if self._closed:
-            connection.close()
-        else:
-            self._resting.put(connection)
 
     async def _connected(self, give_up_at: float) -> LoopConnection:
-        """A new connection. While it is being made, the one who makes it holds the caller's place."""
+        """A new connection. If the caller stops waiting for it, its permit is released when connecting has ended."""
         loop = asyncio.get_running_loop()
         if self._closed:
-            self._seats.give_back()
+            self._permits.release()
             raise NoAnswer("the connections were closed", sent=False)
         connecting = loop.create_task(self._connect(loop))
         self._connecting.add(connecting)
@@ -328,18 +320,19 @@ class Connections:
         except BaseException as error:
             connecting.add_done_callback(self._keep)
             if isinstance(error, OSError):
-                raise NoAnswer(f"no connection to {self._address[0]}: {told(error)}", sent=False) from error
+                raise NoAnswer(f"no connection to {self._address[0]}: {described(error)}", sent=False) from error
             raise
 
     def _keep(self, connecting: asyncio.Task[LoopConnection]) -> None:
-        """A connection that nobody waits for any more."""
-        self._seats.give_back()
+        """Keep a connection whose caller has stopped waiting."""
+        self._permits.release()
         if not connecting.cancelled() and connecting.exception() is None:
-            self._let_rest(connecting.result())
+            self._put_back(connecting.result(), reusable=True)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> LoopConnection:
-        """One address after the other. (Several at a time, as asyncio can, leak sockets when cancelled.)"""
+        """Try one address after the other. (Several at a time, as asyncio can, leak sockets when cancelled.)"""
         host, port = self._address
+        tls = self.service.tls
         failure: OSError = OSError(f"{host} has no address")
         for address in await self._addresses(loop):
             connection: LoopConnection
@@ -349,8 +342,8 @@ class Connections:
                         lambda: LoopConnection(self._open),
                         address,
                         port,
-                        ssl=self._trusted,
-                        server_hostname=None if self._trusted is None else host,
+                        ssl=tls,
+                        server_hostname=None if tls is None else host,
                     )
             except OSError as error:
                 failure = error
@@ -366,25 +359,35 @@ class Connections:
         return [str(address[0]) for *_, address in found]
 
 
-async def _mended(access: Access, refusal: Refused, signed: Signed, give_up_at: float) -> bool:
-    """Whether it is worth asking again. Nothing was done when DynamoDB refused. Raises ``Refused`` with a reason."""
-    if access.mended_by_now(refusal, signed):
+Channel = LoopConnectionPool | LoopProxyChannel
+"""Sends the requests of one loop to one service, and brings the replies back."""
+
+
+async def _can_be_signed_anew(service: Service, refusal: Refused, request: SignedRequest, give_up_at: float) -> bool:
+    """Whether a refused call is worth another signature, perhaps after waiting for other credentials.
+
+    Nothing was done when DynamoDB refused. Raises ``Refused`` with the reason if no others can be fetched.
+    """
+    if service.has_other_signature(refusal, request):
         return True
-    mending = access.mending(refusal)
-    if mending is None:
+    refreshing = service.refreshing(refusal)
+    if refreshing is None:
         return False
     try:
-        await _waited(mending, give_up_at, NOT_IN_TIME)
+        await _result(refreshing, give_up_at)
     except NoAnswer as failure:
-        raise not_renewed(refusal, failure) from failure
-    return access.mended_by_now(refusal, signed)
+        raise refresh_failed(refusal, failure) from failure
+    return service.has_other_signature(refusal, request)
 
 
-async def _waited(future: Future[Result], give_up_at: float, too_late: str, *, sent: bool = False) -> Result:
+async def _result(
+    future: Future[Result], give_up_at: float, too_late: str = SETTINGS_TOO_LATE, *, sent: bool = False
+) -> Result:
+    """The outcome of a thread's work. Raises ``NoAnswer`` if it is not there in time."""
     try:
         async with asyncio.timeout_at(give_up_at):
             return await asyncio.wrap_future(future)
     except Exception as error:
         if isinstance(error, TimeoutError) and not future.done():
             raise NoAnswer(too_late, sent=sent) from error
-        raise not_begun(error) from error
+        raise error_before_sending(error) from error

@@ -21,33 +21,33 @@ from typing import Any, Final
 
 from zae_limiter.stores.dynamodb.checked_clock import date_skew_s
 from zae_limiter.stores.dynamodb.requests import DeadlineOver, NoAnswer, Reply
-from zae_limiter.stores.dynamodb.transport.failures import failure_of, failure_to_begin, read_whole
+from zae_limiter.stores.dynamodb.transport.failures import check_whole, failure_before_sending, failure_from_botocore
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 from zae_limiter.stores.dynamodb.transport.settings import (
     CONNECTIONS,
     LOCAL_CREDENTIALS,
     LOCAL_REGION,
-    Found,
+    Endpoint,
     MissingExtra,
-    Place,
+    ServiceSettings,
+    configured_region,
+    endpoint_at,
     is_local,
-    place_at,
-    proxy_to,
-    region_named,
+    proxy_for,
     service_of,
 )
 
-PATIENCES_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+TIMEOUTS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 TOLERANCE: Final = 1.05
 """A call that has 1.95 s left may use the client of 2 s."""
 
-CONNECTING: Final = 1 / 3
+CONNECT_SHARE: Final = 1 / 3
 """The part of its time that a call may spend on connecting."""
 
 
 class BotocoreTransport:
-    """Carries calls with plain botocore: its credentials, regions, endpoints, proxies and certificates."""
+    """Carries the calls of threads with botocore: its credentials, regions, endpoints, proxies and certificates."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -57,12 +57,12 @@ class BotocoreTransport:
 
     def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
         """DynamoDB's reply, in its own JSON. Raises ``Refused``, or ``NoAnswer`` after about ``seconds``."""
-        method = self._of_this_process().methods(service_of(operation), seconds)[operation]
+        method = self._own_clients().methods(service_of(operation), seconds)[operation]
         sent_at = time.time()
         try:
             reply: Reply = method(**params)
         except Exception as error:
-            failure = failure_of(error)
+            failure = failure_from_botocore(error)
             if failure is None or failure is error:
                 raise
             raise failure from error
@@ -72,9 +72,9 @@ class BotocoreTransport:
 
     def close(self) -> None:
         """Close the connections. A later call opens new ones."""
-        self._of_this_process().close()
+        self._own_clients().close()
 
-    def _of_this_process(self) -> _Clients:
+    def _own_clients(self) -> _Clients:
         """The clients; in a forked child not its parent's, which share sockets with it."""
         if self._clients.pid != os.getpid():
             self._clients = _Clients(self._target)
@@ -82,7 +82,7 @@ class BotocoreTransport:
 
 
 class AsyncBotocoreTransport:
-    """Carries calls of event loops with the same clients, each call in a thread. Any number of loops may share it."""
+    """Carries the calls of tasks with botocore, each in a thread. Any number of loops may share it."""
 
     def __init__(self, target: Target) -> None:
         self._transport = BotocoreTransport(target)
@@ -98,24 +98,24 @@ class AsyncBotocoreTransport:
         """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""
         import asyncio
 
-        work = self._threads_of_this_process().submit(self._transport.call, operation, params, seconds)
+        work = self._own_threads().submit(self._transport.call, operation, params, seconds)
         reply = asyncio.wrap_future(work)
         try:
             await asyncio.wait([reply], timeout=seconds)
             if reply.done():
                 return reply.result()
-            begun = not work.cancel()
-            raise NoAnswer(f"no answer to {operation} within {seconds:.3f} s", sent=begun)
+            was_begun = not work.cancel()
+            raise NoAnswer(f"no answer to {operation} within {seconds:.3f} s", sent=was_begun)
         finally:
             reply.cancel()  # a thread that is still waiting goes on by itself, and its reply is dropped
 
     async def close(self) -> None:
         """Close the connections. A later call opens new ones."""
-        threads, self._threads = self._threads_of_this_process(), None
+        threads, self._threads = self._own_threads(), None
         threads.shutdown(wait=False)
         self._transport.close()
 
-    def _threads_of_this_process(self) -> ThreadPoolExecutor:
+    def _own_threads(self) -> ThreadPoolExecutor:
         """The threads; in a forked child new ones, because threads do not survive a fork."""
         if self._threads is None or self._pid != os.getpid():
             self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="zae-limiter-botocore")
@@ -124,41 +124,41 @@ class AsyncBotocoreTransport:
 
 
 class _Clients:
-    """The clients of one process, by service and patience."""
+    """The clients of one process, by service and timeout."""
 
     def __init__(self, target: Target) -> None:
         self.pid = os.getpid()
         self._target = target
         self._lock = Lock()
         self._session: Any = None
-        self._made: dict[tuple[str, float], tuple[Any, Mapping[str, Any]]] = {}
+        self._by_timeout: dict[tuple[str, float], tuple[Any, Mapping[str, Any]]] = {}
 
     def methods(self, service: str, seconds: float) -> Mapping[str, Any]:
-        patience = patience_for(seconds)
-        made = self._made.get((service, patience))
+        timeout = timeout_for(seconds)
+        made = self._by_timeout.get((service, timeout))
         if made is None:
-            made = self._make(service, patience, seconds)
+            made = self._make(service, timeout, seconds)
         return made[1]
 
     def close(self) -> None:
         with self._lock:
-            made, self._made = self._made, {}
+            made, self._by_timeout = self._by_timeout, {}
         for client, _ in made.values():
             client.close()
 
-    def _make(self, service: str, patience: float, seconds: float) -> tuple[Any, Mapping[str, Any]]:
+    def _make(self, service: str, timeout: float, seconds: float) -> tuple[Any, Mapping[str, Any]]:
         if not self._lock.acquire(timeout=max(seconds, 0)):
             raise DeadlineOver("another thread is still reading the credentials")
         try:
-            made = self._made.get((service, patience))
+            made = self._by_timeout.get((service, timeout))
             if made is None:
                 if self._session is None:
                     self._session = _session(self._target)
-                client = _client(self._target, self._session, service, patience)
-                made = self._made[service, patience] = client, methods_of(client)
+                client = _client(self._target, self._session, service, timeout)
+                made = self._by_timeout[service, timeout] = client, client_methods(client)
             return made
         except Exception as error:
-            failure = None if isinstance(error, ImportError) else failure_to_begin(error)
+            failure = None if isinstance(error, ImportError) else failure_before_sending(error)
             if failure is None or failure is error:
                 raise
             raise failure from error
@@ -166,9 +166,9 @@ class _Clients:
             self._lock.release()
 
 
-def patience_for(seconds: float) -> float:
-    """The longest patience that a call with so much time left may have."""
-    return max((patience for patience in PATIENCES_S if patience <= seconds * TOLERANCE), default=PATIENCES_S[0])
+def timeout_for(seconds: float) -> float:
+    """The longest timeout that a call with so much time left may have."""
+    return max((timeout for timeout in TIMEOUTS_S if timeout <= seconds * TOLERANCE), default=TIMEOUTS_S[0])
 
 
 def _session(target: Target) -> Any:
@@ -178,49 +178,50 @@ def _session(target: Target) -> Any:
     return session
 
 
-def _client(target: Target, session: Any, service: str, patience: float) -> Any:
+def _client(target: Target, session: Any, service: str, timeout: float) -> Any:
     from botocore.config import Config
 
-    config = config_of(target, connect_seconds=patience * CONNECTING, read_seconds=patience * (1 - CONNECTING))
-    client = session.create_client(service, config=Config(**config), **address_of(target, session))
-    client.meta.events.register("response-received", read_whole)
+    config = client_config(target, connect_seconds=timeout * CONNECT_SHARE, read_seconds=timeout * (1 - CONNECT_SHARE))
+    client = session.create_client(service, config=Config(**config), **client_arguments(target, session))
+    client.meta.events.register("response-received", check_whole)
     return client
 
 
-class RefreshedByBotocore:
+class BotocoreCredentials:
     """Credentials that botocore found, and knows how to renew."""
 
-    def __init__(self, found: Any, look: Callable[[], Any]) -> None:
+    def __init__(self, found: Any, find_again: Callable[[], Any]) -> None:
         self._found = found
-        self._look = look
+        self._find_again = find_again
 
     def fetch(self) -> Credentials:
         try:
             frozen = self._found.get_frozen_credentials()
-        except RuntimeError as error:  # botocore's, for new credentials that are old
+        except RuntimeError as error:  # botocore raises it for a refresh that brings expired credentials
             raise NoAnswer(str(error), sent=False) from error
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token or None)
 
     def fetch_anew(self) -> Credentials:
-        self._found = self._look()
+        self._found = self._find_again()
         return self.fetch()
 
-    def is_aging(self) -> bool:
+    def needs_refresh(self) -> bool:
         return hasattr(self._found, "refresh_needed") and self._found.refresh_needed()
 
-    def is_over(self) -> bool:
+    def has_expired(self) -> bool:
         return hasattr(self._found, "refresh_needed") and self._found.refresh_needed(0)
 
 
-def found_by_botocore(target: Target, service: str) -> Found:
+def settings_by_botocore(target: Target, service: str) -> ServiceSettings:
     """What is needed to call ``service``. Raises botocore's errors."""
     session = _prepared_session(target)
-    place = _place_of(target, session, service)
-    source = RefreshedByBotocore(
-        _credentials_of(target, place, session), lambda: _credentials_of(target, place, _prepared_session(target))
+    endpoint = _endpoint_asked_for(target, session, service)
+    source = BotocoreCredentials(
+        _botocore_credentials(target, endpoint, session),
+        lambda: _botocore_credentials(target, endpoint, _prepared_session(target)),
     )
     ca_bundle = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
-    return Found(place, source, ca_bundle, proxy_to(place))
+    return ServiceSettings(endpoint, source, ca_bundle, proxy_for(endpoint))
 
 
 def _prepared_session(target: Target) -> Any:
@@ -230,11 +231,11 @@ def _prepared_session(target: Target) -> Any:
         raise MissingExtra(error.name) from error
 
     session = get_session()
-    prepare(target, session)
+    prepare_session(target, session)
     return session
 
 
-def _credentials_of(target: Target, place: Place, session: Any) -> Any:
+def _botocore_credentials(target: Target, endpoint: Endpoint, session: Any) -> Any:
     """botocore's own credentials object: it knows when they expire, and what to do then."""
     from botocore.credentials import Credentials as Fixed
     from botocore.exceptions import NoCredentialsError
@@ -242,7 +243,7 @@ def _credentials_of(target: Target, place: Place, session: Any) -> Any:
     if target.credentials is not None:
         return Fixed(*target.credentials)
     found = session.get_credentials()
-    if found is None and place.is_local:
+    if found is None and endpoint.is_local:
         return Fixed(*LOCAL_CREDENTIALS)
     if found is None:
         raise NoCredentialsError
@@ -250,7 +251,7 @@ def _credentials_of(target: Target, place: Place, session: Any) -> Any:
 
 
 class _AboutToSign(Exception):
-    """Carries away what a client of botocore's was about to sign."""
+    """Stops a client of botocore's, and brings what it was about to sign."""
 
     def __init__(self, url: str, region: str) -> None:
         super().__init__("about to sign")
@@ -262,23 +263,23 @@ def _about_to_sign(request: Any, region_name: str, **_: Any) -> None:
     raise _AboutToSign(request.url, request.context.get("signing", {}).get("region") or region_name)
 
 
-def _place_of(target: Target, session: Any, service: str) -> Place:
+def _endpoint_asked_for(target: Target, session: Any, service: str) -> Endpoint:
     from botocore.config import Config
 
     config = Config(parameter_validation=False, proxies={}, retries={"total_max_attempts": 1})
-    client = session.create_client(service, config=config, **address_of(target, session))
+    client = session.create_client(service, config=config, **client_arguments(target, session))
     client.meta.events.register_first("before-sign", _about_to_sign)
     try:
         client.list_streams() if service == "dynamodbstreams" else client.list_tables()
-    except _AboutToSign as what:
-        return place_at(what.url, what.region)
+    except _AboutToSign as stopped:
+        return endpoint_at(stopped.url, stopped.region)
     finally:
         client.close()
-    raise NoAnswer("botocore did not say where DynamoDB is", sent=False)
+    raise NoAnswer("botocore did not sign a request, so the endpoint of DynamoDB is unknown", sent=False)
 
 
-def config_of(target: Target, *, connect_seconds: float, read_seconds: float) -> dict[str, Any]:
-    """How a client behaves: one try, because plans decide what is repeated; no second look at what plans wrote."""
+def client_config(target: Target, *, connect_seconds: float, read_seconds: float) -> dict[str, Any]:
+    """How a client behaves: one try, because plans decide what is repeated; no validation, which plans do not need."""
     options: dict[str, Any] = {
         "connect_timeout": connect_seconds,
         "read_timeout": read_seconds,
@@ -292,9 +293,9 @@ def config_of(target: Target, *, connect_seconds: float, read_seconds: float) ->
     return options
 
 
-def address_of(target: Target, session: Any) -> dict[str, Any]:
-    """Where a client speaks to, and as whom."""
-    region = region_named(target) or session.get_config_variable("region")
+def client_arguments(target: Target, session: Any) -> dict[str, Any]:
+    """With what a client is made: its region, its endpoint, its credentials."""
+    region = configured_region(target) or session.get_config_variable("region")
     address: dict[str, Any] = {
         "region_name": region or (LOCAL_REGION if is_local(target) else None),
         "endpoint_url": target.endpoint_url,
@@ -306,12 +307,12 @@ def address_of(target: Target, session: Any) -> dict[str, Any]:
     return address
 
 
-def prepare(target: Target, session: Any) -> None:
-    """Make a new session ready. It asks no metadata service on behalf of an engine on this machine."""
+def prepare_session(target: Target, session: Any) -> None:
+    """Keep a new session from asking a metadata service for the credentials of an engine on this machine."""
     if is_local(target):
         session.set_config_variable("metadata_service_num_attempts", 0)
 
 
-def methods_of(client: Any) -> Mapping[str, Any]:
+def client_methods(client: Any) -> Mapping[str, Any]:
     """The methods of a client, by the names of their operations."""
     return {operation: getattr(client, method) for method, operation in client.meta.method_to_api_mapping.items()}

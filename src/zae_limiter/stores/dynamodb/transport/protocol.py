@@ -55,25 +55,25 @@ class AsyncTransport(Protocol):
         ...
 
 
-How: TypeAlias = Literal["own", "botocore"]
+TransportKind: TypeAlias = Literal["own", "botocore"]
 
-HOWS: Final = ("own", "botocore")
+TRANSPORT_KINDS: Final = ("own", "botocore")
 
 
-class Transports(NamedTuple):
+class TransportFactories(NamedTuple):
     """How to make a transport for each world, when it is needed."""
 
     sync: Callable[[], Transport]
     asynchronous: Callable[[], AsyncTransport]
 
 
-def transports_for(target: Target, how: How = "own") -> Transports:
+def transports_for(target: Target, how: TransportKind = "own") -> TransportFactories:
     """How to make transports: ``"own"``, or ``"botocore"`` to fall back on. Nothing is loaded before one is made."""
     if how == "own":
-        return Transports(lambda: _own(target), lambda: _own_async(target))
+        return TransportFactories(lambda: _own(target), lambda: _own_async(target))
     if how == "botocore":
-        return Transports(lambda: _botocore(target), lambda: _async_botocore(target))
-    raise ValueError(f"transport must be one of {', '.join(HOWS)}, not {how!r}")
+        return TransportFactories(lambda: _botocore(target), lambda: _async_botocore(target))
+    raise ValueError(f"transport must be one of {', '.join(TRANSPORT_KINDS)}, not {how!r}")
 
 
 def _own(target: Target) -> Transport:

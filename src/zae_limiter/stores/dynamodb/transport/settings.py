@@ -15,7 +15,6 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -24,9 +23,9 @@ from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.stores.dynamodb.transport.credentials import (
     ACCESS_KEY,
     SECRET_KEY,
-    FromEnvironment,
-    Lasting,
-    Source,
+    CredentialSource,
+    EnvironmentCredentials,
+    StaticCredentials,
 )
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     import ssl
 
 CONNECTIONS: Final = 50
+"""How many one transport has in use at a time."""
 
 STREAMS: Final = frozenset({"DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"})
 
@@ -60,7 +60,7 @@ def is_local(target: Target) -> bool:
     return target.endpoint_url is not None and urlsplit(target.endpoint_url).hostname in LOCAL_HOSTS
 
 
-def region_named(target: Target, environment: Mapping[str, str] = os.environ) -> str | None:
+def configured_region(target: Target, environment: Mapping[str, str] = os.environ) -> str | None:
     """The region that the target or the environment names. (``AWS_REGION`` is what AWS's other libraries read.)"""
     return target.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None
 
@@ -70,20 +70,20 @@ _PORTS: Final = {"http": 80, "https": 443}
 _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NETLOC: Final = re.compile(rf"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>{_LABEL}(?:\.{_LABEL})*)\.?)(?::[0-9]*)?")
 _REGION: Final = re.compile(r"(?![0-9]+\Z)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
-"""What botocore takes for one: it becomes a part of host names."""
+"""What botocore takes for a region: it becomes a part of host names."""
 
-LONGEST_NAME: Final = 253
+MAX_HOST_CHARS: Final = 253
 
 
-class StrangeEndpoint(ValueError):
-    """An endpoint that is not a plain URL of a host."""
+class InvalidEndpoint(ValueError):
+    """The endpoint is not a plain URL of a host."""
 
     def __init__(self) -> None:
         super().__init__("the endpoint must be a URL like https://dynamodb.us-east-1.amazonaws.com")
 
 
-class StrangeRegion(ValueError):
-    """A region that no host name and no signature can have."""
+class InvalidRegion(ValueError):
+    """The region cannot be a part of a host name or a signature."""
 
     def __init__(self) -> None:
         super().__init__(f"the region {REGION_SHAPE}")
@@ -92,8 +92,8 @@ class StrangeRegion(ValueError):
 REGION_SHAPE: Final = "must be letters, digits and -, like us-east-1"
 
 
-class Place(NamedTuple):
-    """One service of DynamoDB's, somewhere."""
+class Endpoint(NamedTuple):
+    """Where one service is: what connections, requests and signatures need to know of its URL."""
 
     scheme: str
     host: str
@@ -121,19 +121,19 @@ class Place(NamedTuple):
         return f"{self.scheme}://{self.host_header}{self.path}"
 
 
-def place_at(url: str, region: str) -> Place:
-    """The place a URL names. Raises :class:`StrangeEndpoint` and :class:`StrangeRegion`."""
+def endpoint_at(url: str, region: str) -> Endpoint:
+    """The endpoint at a URL. Raises :class:`InvalidEndpoint` and :class:`InvalidRegion`."""
     if not is_region(region):
-        raise StrangeRegion
+        raise InvalidRegion
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise StrangeEndpoint from None
+        raise InvalidEndpoint from None
     plain = url.isascii() and url.isprintable() and not {" ", "?", "#"} & set(url)
     if not plain or parts.scheme not in _PORTS or not host or port == 0 or not _is_netloc(parts.netloc):
-        raise StrangeEndpoint
-    return Place(parts.scheme, host, port or _PORTS[parts.scheme], parts.path or "/", region)
+        raise InvalidEndpoint
+    return Endpoint(parts.scheme, host, port or _PORTS[parts.scheme], parts.path or "/", region)
 
 
 def is_region(text: str) -> bool:
@@ -147,7 +147,7 @@ def _is_netloc(text: str) -> bool:
     if matched is None:
         return False
     if matched["v6"] is None:
-        return len(matched["name"]) <= LONGEST_NAME
+        return len(matched["name"]) <= MAX_HOST_CHARS
     from ipaddress import AddressValueError, IPv6Address
 
     try:
@@ -171,10 +171,10 @@ LEFT_TO_BOTOCORE: Final = (
     "AWS_USE_DUALSTACK_ENDPOINT",
     "AWS_USE_FIPS_ENDPOINT",
 )
-"""Settings of the environment that make it less simple."""
+"""Variables that only botocore reads rightly."""
 
 WORDS_LEFT_TO_BOTOCORE: Final = ("account_id", "ca_bundle", "endpoint")
-"""Words of botocore's files that make it less simple, wherever they stand."""
+"""Words in botocore's files that only botocore reads rightly, wherever they stand."""
 
 OTHER_CREDENTIALS: Final = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -184,10 +184,10 @@ OTHER_CREDENTIALS: Final = (
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "BOTO_CONFIG",
 )
-"""Settings of the environment that say that there are credentials, but not here."""
+"""Variables that say that there are credentials elsewhere."""
 
 FILES: Final = (("AWS_CONFIG_FILE", "~/.aws/config"), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
-OLD_FILES: Final = ("/etc/boto.cfg", "~/.boto")
+BOTO_FILES: Final = ("/etc/boto.cfg", "~/.boto")
 
 ENDPOINT_VARIABLES: Final = {
     "dynamodb": "AWS_ENDPOINT_URL_DYNAMODB",
@@ -197,82 +197,84 @@ HOSTS: Final = {
     "dynamodb": "dynamodb.{}.amazonaws.com",
     "dynamodbstreams": "streams.dynamodb.{}.amazonaws.com",
 }
-COMMERCIAL: Final = re.compile(r"(us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-\d+")
+COMMERCIAL_REGION: Final = re.compile(r"(us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-\d+")
 """Regions whose hosts have the plain names."""
 
 
-class Found(NamedTuple):
+class ServiceSettings(NamedTuple):
     """All that is needed to call one service."""
 
-    place: Place
-    source: Source
+    endpoint: Endpoint
+    source: CredentialSource
     ca_bundle: str | None = None
     """Certificates to trust instead of the usual ones."""
     proxy: str | None = None
 
     def __repr__(self) -> str:
-        return f"Found({self.place.url!r})"
+        return f"ServiceSettings({self.endpoint.url!r})"
 
 
-def found_at_once(target: Target, service: str, environment: Environment = os.environ) -> Found | None:
-    """What is needed to call ``service``; nothing, if that is not simple enough to be found here."""
-    files = _words_of_files(environment)
-    if files is None or any(environment.get(name) for name in LEFT_TO_BOTOCORE):
+def discovered_settings(target: Target, service: str, environment: Environment = os.environ) -> ServiceSettings | None:
+    """What is needed to call ``service``; nothing, if the settings are not simple and botocore has to read them."""
+    has_files = _has_simple_files(environment)
+    if has_files is None or any(environment.get(name) for name in LEFT_TO_BOTOCORE):
         return None
-    place = _place(target, service, environment)
-    if place is None:
+    endpoint = _endpoint(target, service, environment)
+    if endpoint is None:
         return None
-    source = _source(target, place, environment, has_files=files)
+    source = _credential_source(target, endpoint, environment, has_files=has_files)
     if source is None:
         return None
     ca_bundle = environment.get("AWS_CA_BUNDLE", environment.get("REQUESTS_CA_BUNDLE"))
     if ca_bundle is not None and not ca_bundle.strip():
         return None  # botocore has an error for that
-    return Found(place, source, ca_bundle, proxy_to(place, environment))
+    return ServiceSettings(endpoint, source, ca_bundle, proxy_for(endpoint, environment))
 
 
-def proxy_to(place: Place, environment: Environment = os.environ) -> str | None:
-    """The proxy between here and there, as a URL. There is none to this machine itself."""
+def proxy_for(endpoint: Endpoint, environment: Environment = os.environ) -> str | None:
+    """The proxy to use for an endpoint, as a URL. There is none to this machine itself."""
     named = any(name.lower().endswith("_proxy") and value for name, value in environment.items())
-    if place.is_local or not (named or sys.platform in ("darwin", "win32")):
+    if endpoint.is_local or not (named or sys.platform in ("darwin", "win32")):
         return None
     from urllib.request import getproxies, proxy_bypass
 
-    proxy = getproxies().get(place.scheme)
-    if not proxy or proxy_bypass(place.host_header):
+    proxy = getproxies().get(endpoint.scheme)
+    if not proxy or proxy_bypass(endpoint.host_header):
         return None
     return proxy if "://" in proxy else f"http://{proxy.removeprefix('//')}"
 
 
-def _place(target: Target, service: str, environment: Environment) -> Place | None:
-    region = region_named(target, environment)
+def _endpoint(target: Target, service: str, environment: Environment) -> Endpoint | None:
+    region = configured_region(target, environment)
     url = target.endpoint_url or environment.get(ENDPOINT_VARIABLES[service]) or environment.get("AWS_ENDPOINT_URL")
     if url:
         try:
-            place = place_at(url, region or LOCAL_REGION)
-        except StrangeEndpoint:
+            endpoint = endpoint_at(url, region or LOCAL_REGION)
+        except InvalidEndpoint:
             return None
-        return place if region or place.is_local else None
-    if region is None or not COMMERCIAL.fullmatch(region):
+        return endpoint if region or endpoint.is_local else None
+    if region is None or not COMMERCIAL_REGION.fullmatch(region):
         return None
-    return place_at(f"https://{HOSTS[service].format(region)}", region)
+    return endpoint_at(f"https://{HOSTS[service].format(region)}", region)
 
 
-def _source(target: Target, place: Place, environment: Environment, *, has_files: bool) -> Source | None:
+def _credential_source(
+    target: Target, endpoint: Endpoint, environment: Environment, *, has_files: bool
+) -> CredentialSource | None:
     if target.credentials is not None:
-        return Lasting(target.credentials)
+        return StaticCredentials(target.credentials)
     named = [bool(environment.get(name)) for name in (ACCESS_KEY, SECRET_KEY)]
     if all(named):
-        return FromEnvironment(environment)
-    elsewhere = has_files or any(environment.get(name) for name in OTHER_CREDENTIALS) or _has_old_files()
-    if place.is_local and not any(named) and not elsewhere:
-        return Lasting(Credentials(*LOCAL_CREDENTIALS))
+        return EnvironmentCredentials(environment)
+    elsewhere = has_files or any(environment.get(name) for name in OTHER_CREDENTIALS) or _has_boto_files()
+    if endpoint.is_local and not any(named) and not elsewhere:
+        return StaticCredentials(Credentials(*LOCAL_CREDENTIALS))
     return None
 
 
-def _words_of_files(environment: Environment) -> bool | None:
-    """Whether there are files of botocore's; nothing, if they say or may say more than is understood here."""
-    there = False
+def _has_simple_files(environment: Environment) -> bool | None:
+    """Whether there are files of botocore's; nothing, if they have or may have settings that it has to read."""
+    found = False
     for variable, usual in FILES:
         path = Path(environment.get(variable) or usual)
         try:
@@ -283,21 +285,21 @@ def _words_of_files(environment: Environment) -> bool | None:
             return None
         if any(word in text for word in WORDS_LEFT_TO_BOTOCORE):
             return None
-        there = True
-    return there
+        found = True
+    return found
 
 
-def _has_old_files() -> bool:
-    return any(os.path.exists(os.path.expanduser(path)) for path in OLD_FILES)
+def _has_boto_files() -> bool:
+    return any(os.path.exists(os.path.expanduser(path)) for path in BOTO_FILES)
 
 
-BUNDLES = (("certifi", "cacert.pem"), ("botocore", "cacert.pem"))
+CA_BUNDLES: Final = (("certifi", "cacert.pem"), ("botocore", "cacert.pem"))
 """Packages that bring certificates along, in botocore's order. Looking for one does not load it."""
 
 
 @lru_cache(maxsize=8)
-def trusting(ca_bundle: str | None) -> ssl.SSLContext:
-    """How to connect securely: trusting those in ``ca_bundle`` (a file or folder), or the usual authorities."""
+def tls_context(ca_bundle: str | None) -> ssl.SSLContext:
+    """TLS that trusts the authorities in ``ca_bundle`` (a file or folder), or else those that botocore trusts."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -318,7 +320,9 @@ def trusting(ca_bundle: str | None) -> ssl.SSLContext:
 
 
 def _usual_bundle() -> str | None:
-    for package, name in BUNDLES:
+    from importlib.util import find_spec
+
+    for package, name in CA_BUNDLES:
         spec = find_spec(package)
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
             path = os.path.join(folder, name)
