@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zae_limiter.stores.embedded.recent import Recent
+from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30))))
 def test_there_are_never_more_than_it_may_hold_and_what_it_holds_is_right(uses: list[tuple[bool, int]]) -> None:
-    recent: Recent[int, str] = Recent(10)
+    recent: BoundedDict[int, str] = BoundedDict(10)
     for put, key in uses:
         if put:
             recent[key] = str(key)
@@ -24,7 +24,7 @@ def test_there_are_never_more_than_it_may_hold_and_what_it_holds_is_right(uses: 
 
 
 def test_what_is_read_again_and_again_stays() -> None:
-    recent: Recent[int, int] = Recent(10)
+    recent: BoundedDict[int, int] = BoundedDict(10)
     recent[0] = 0
     for key in range(1, 100):
         recent[key] = key
@@ -34,7 +34,7 @@ def test_what_is_read_again_and_again_stays() -> None:
 
 
 def test_what_is_forgotten_is_gone_from_both_generations() -> None:
-    recent: Recent[int, int] = Recent(4)
+    recent: BoundedDict[int, int] = BoundedDict(4)
     for key in range(3):
         recent[key] = key
     for key in range(3):

@@ -1,7 +1,7 @@
-"""A limit that is divided over shards, seen as one.
+"""A limit that is split over shards, seen as one.
 
 Each shard is a bucket of its own with a share of the ceiling and of the accrual, and shares add up. What callers are
-told about a divided limit is therefore the sum over its shards: the level, the counter, and the first moment at which
+told about a split limit is therefore the sum over its shards: the level, the counter, and the first moment at which
 the sum covers an amount.
 """
 
@@ -13,13 +13,13 @@ from zae_limiter.bucket import Balance
 from zae_limiter.models.limit import Limit
 
 
-class Divided(Balance):
+class ShardedBalance(Balance):
     """One limit over all shards of its bucket."""
 
     __slots__ = ("_find", "_parts")
 
     def __init__(self, limit: Limit, parts: Callable[[], Sequence[Balance]]) -> None:
-        """``parts`` finds the limit's balance on every shard, when somebody wants to know."""
+        """``parts`` finds the limit's balance on every shard, when it is asked for."""
         super().__init__(limit, 0)
         self._find = parts
         self._parts: Sequence[Balance] | None = None

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Final, TypeVar
 
 from zae_limiter.bucket import (
-    FURTHEST_AHEAD_MS,
     MILLI,
     Bucket,
     would_refill_satisfy,
     would_take,
 )
 from zae_limiter.models.limit import Limit
-from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
-from zae_limiter.running.plan import READ_CLOCK, Plan, assign
+from zae_limiter.models.status import BucketStatus, EntityStatus
+from zae_limiter.running.plan import Plan, assign
+from zae_limiter.stores.embedded.clock_correction import (
+    copy_of,
+    correct_time,
+    retried_by_the_clock,
+    with_corrected_time,
+    with_corrected_waits,
+)
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
-from zae_limiter.stores.judging import check_names, denial, limit_level, statuses_of
+from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, statuses_of
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
 
-logger = logging.getLogger("zae_limiter")
 
-MOST_BROUGHT_BACK = 1_000
-
-CLOCK_READ_AGAIN = 4
-"""So often a verb that meets moments far ahead is tried with the clock read again."""
-
-LEFT_AS_IT_IS: Final = -1
-"""Proves nothing: a moment that is far ahead is neither mended nor told."""
-
-Result = TypeVar("Result")
-
-
-class DrawVerbs(Transacting):
+class BucketVerbs(Transacting):
     """The verbs on buckets."""
 
     unresolved = 0  # a transaction is done or not
@@ -45,7 +37,7 @@ class DrawVerbs(Transacting):
     ) -> tuple[Outcome, list[Bucket]]:
         """The outcome, and the buckets. A grant is noted on the receipt in the step that takes.
 
-        ``proven``: see :func:`mend_time`.
+        ``proven``: see :func:`correct_time`.
         """
         legs = legs_of(tables, draw)
         check_names(legs[0], draw.wanted)
@@ -53,8 +45,8 @@ class DrawVerbs(Transacting):
         for leg in legs:
             bucket = tables.bucket(leg.entity_id, leg.resource) or new_bucket(tables, leg, now)
             # New terms and another time are kept even if the draw is denied: a raised limit must not stay refused.
-            mended = mend_time(tables, bucket, now, proven)
-            if (bucket.adopt(leg.limits, now) or mended) and bucket.hour:
+            corrected = correct_time(tables, bucket, now, proven)
+            if (bucket.adopt(leg.limits, now) or corrected) and bucket.hour:
                 tables.put_bucket(bucket)
             buckets.append(bucket)
         balances = tuple(chain.from_iterable(bucket.balances for bucket in buckets))
@@ -64,7 +56,7 @@ class DrawVerbs(Transacting):
         if taken is None:
             held = [bucket.balances for bucket in buckets]
             statuses = statuses_of(legs, held, draw.wanted, draw.reserved, now)
-            return denial(legs, told_in_time(tables, buckets, statuses, now)), buckets
+            return denial(legs, with_corrected_waits(tables, buckets, statuses, now)), buckets
         left, amounts = taken
         grant = Grant(legs, draw.wanted, balances, left, now)
         changed: list[object] = []
@@ -76,7 +68,7 @@ class DrawVerbs(Transacting):
         for bucket, counters in zip(buckets, before):  # noqa: B905 (they have one length)
             bucket.written(now)
             if counters is not None:
-                note_hour(tables, bucket, counters, now)
+                begin_hour_if_new(tables, bucket, counters, now)
             changed.append(bucket)
             names.append("events")
             values.append(bucket.events + 1)
@@ -95,12 +87,12 @@ class DrawVerbs(Transacting):
         settlement: Settlement | None = None,
         proven: int | None = None,
     ) -> None:
-        """Book all of it at once, and note that in the settlement. ``proven``: see :func:`mend_time`."""
+        """Book all of it at once, and note that in the settlement. ``proven``: see :func:`correct_time`."""
         found = {}
         for leg, _ in postings:
             bucket = found[leg.entity_id, leg.resource] = tables.bucket(leg.entity_id, leg.resource)
             if bucket is not None:
-                mend_time(tables, bucket, now, proven)
+                correct_time(tables, bucket, now, proven)
         changed: list[object] = []
         values: list[object] = []
         buckets = []
@@ -110,7 +102,7 @@ class DrawVerbs(Transacting):
                 current = tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
                 bucket = new_bucket(tables, current, now)
                 bucket.adopt(current.limits, now)
-            note_hour(tables, bucket, counters_if_new_hour(bucket, now), now)
+            begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
             if leg.limits != bucket.limits:
                 bucket.bring_back(leg.limits, deltas)
             bucket.written(now)
@@ -156,7 +148,7 @@ class DrawVerbs(Transacting):
         def work(now: int, proven: int | None) -> Plan[int]:
             return self._write(lambda tables: self._reset(tables, entity_id, resource, principal, now, proven))
 
-        return by_the_clock(work, now)
+        return retried_by_the_clock(work, now)
 
     def _reset(
         self,
@@ -169,7 +161,7 @@ class DrawVerbs(Transacting):
     ) -> int:
         buckets = [b for b in tables.buckets_of(entity_id) if resource is None or b.resource == resource]
         for bucket in buckets:
-            mend_time(tables, bucket, now, proven)
+            correct_time(tables, bucket, now, proven)
         for bucket in buckets:
             bucket.refill(now)
             bucket.written(now)
@@ -211,92 +203,7 @@ def new_bucket(tables: Tables, leg: Leg, now: int) -> Bucket:
 
 def as_configured(tables: Tables, bucket: Bucket, now: int) -> Bucket:
     leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
-    return in_time(bucket, now) if leg is None else as_if_adopted(bucket, leg, now)
-
-
-class WrittenAhead(Exception):
-    """A bucket was last written for a moment that is far ahead. Nothing was changed."""
-
-    def __init__(self, latest: int) -> None:
-        super().__init__(latest)
-        self.latest = latest
-
-
-def by_the_clock(work: Callable[[int, int | None], Plan[Result]], now: int) -> Plan[Result]:
-    """Do ``work`` at ``now``. Where it meets a bucket that was written far ahead of that, the clock is read again.
-
-    A caller that was held up since it read the clock is late itself, and comes again with the time it is. Only if the
-    clock still is far behind a moment that was seen before it was read, is that moment ``proven`` to be wrong.
-    """
-    proven: int | None = None
-    for _ in range(CLOCK_READ_AGAIN):
-        try:
-            return (yield from work(now, proven))
-        except WrittenAhead as ahead:
-            now = yield from READ_CLOCK
-            proven = ahead.latest if ahead.latest > now + FURTHEST_AHEAD_MS else None
-    return (yield from work(now, LEFT_AS_IT_IS))
-
-
-def mend_time(tables: Tables, bucket: Bucket, now: int, proven: int | None) -> bool:
-    """Let a bucket that was written by a clock that was wrong go on from ``now``. Returns whether that was so.
-
-    It would not refill until that clock's time has come. Not twice within a minute: where clocks do not agree at all,
-    a bucket that is brought back every time would be full every time for whoever is ahead. ``proven`` is the moment it
-    must have been written for; otherwise :class:`WrittenAhead` is raised.
-    """
-    if not bucket.is_far_ahead(now) or proven == LEFT_AS_IT_IS:
-        return False
-    latest = max(bucket.rf, bucket.latest)
-    if latest != proven:
-        raise WrittenAhead(latest)
-    if back_again_in(tables, bucket, now) is not None:
-        return False
-    logger.warning(
-        "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
-        *(bucket.entity_id, bucket.resource, (latest - now) // 1000),
-    )
-    if len(tables.brought_back) >= MOST_BROUGHT_BACK:
-        tables.brought_back.clear()
-    tables.brought_back[bucket.entity_id, bucket.resource] = now
-    bucket.go_on_from(now)
-    return True
-
-
-def back_again_in(tables: Tables, bucket: Bucket, now: int) -> int | None:
-    """In how many milliseconds a bucket may be brought back again; ``None`` if it may now."""
-    last = tables.brought_back.get((bucket.entity_id, bucket.resource))
-    if last is None or abs(now - last) >= FURTHEST_AHEAD_MS:
-        return None
-    return last + FURTHEST_AHEAD_MS - now
-
-
-def told_in_time(
-    tables: Tables, buckets: Sequence[Bucket], statuses: tuple[LimitStatus, ...], now: int
-) -> tuple[LimitStatus, ...]:
-    """What lacks, with waits that do not go by a clock that was wrong: the bucket is brought back before that."""
-    waits = {
-        bucket.entity_id: wait / MILLI
-        for bucket in buckets
-        if bucket.is_far_ahead(now) and (wait := back_again_in(tables, bucket, now)) is not None
-    }
-    if not waits:
-        return statuses
-    return tuple(
-        status._replace(retry_after_seconds=min(status.retry_after_seconds, waits[status.entity_id]))
-        if status.retry_after_seconds and status.entity_id in waits
-        else status
-        for status in statuses
-    )
-
-
-def in_time(bucket: Bucket, now: int) -> Bucket:
-    """The bucket as :func:`mend_time` will leave it; the bucket itself stays as it is."""
-    if not bucket.is_far_ahead(now):
-        return bucket
-    seen = copy_of(bucket)
-    seen.go_on_from(now)
-    return seen
+    return with_corrected_time(bucket, now) if leg is None else as_if_adopted(bucket, leg, now)
 
 
 def counters_if_new_hour(bucket: Bucket, now: int) -> Counters | None:
@@ -304,7 +211,7 @@ def counters_if_new_hour(bucket: Bucket, now: int) -> Counters | None:
     return counted(bucket) if now - bucket.hour >= HOUR_MS else None
 
 
-def note_hour(tables: Tables, bucket: Bucket, before: Counters | None, now: int) -> None:
+def begin_hour_if_new(tables: Tables, bucket: Bucket, before: Counters | None, now: int) -> None:
     """Begin a usage window when the first write of an hour came. The counters are those before it."""
     if before is not None:
         if bucket.hour:
@@ -318,21 +225,11 @@ def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:
         seen = Bucket(leg.entity_id, leg.resource, now)
         seen.adopt(leg.limits, now)
         return seen
-    bucket = in_time(bucket, now)
+    bucket = with_corrected_time(bucket, now)
     if bucket.limits == leg.limits:
         return bucket
     seen = copy_of(bucket)
     seen.adopt(leg.limits, now, bounded=False)
-    return seen
-
-
-def copy_of(bucket: Bucket) -> Bucket:
-    """Another bucket that is the same."""
-    seen = Bucket(bucket.entity_id, bucket.resource, bucket.rf)
-    seen.latest = bucket.latest
-    seen.limits, seen.events, seen.carried = bucket.limits, bucket.events, dict(bucket.carried)
-    seen.balances = tuple(balance.with_tokens(balance.tk, balance.tc) for balance in bucket.balances)
-    seen.retired = {name: one.with_tokens(one.tk, one.tc) for name, one in bucket.retired.items()}
     return seen
 
 

@@ -1,20 +1,35 @@
-"""Audit, usage, capacity: what operators read."""
+"""Audit, usage, capacity: what operators read.
+
+:meth:`ReportVerbs.verify_usage` proves that usage equals what was taken, from rows and buckets that are read in one
+transaction. A bucket that was removed and created again goes on counting where it ended, so all its rows are one
+chain (see ``stores.chains``). Usage is counted in the transaction that takes, so a bucket that is further than its
+last row is a gap.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from zae_limiter.bucket import calculate_available
-from zae_limiter.models.proofs import UsageProof
+from zae_limiter.models.proofs import UsageChain, UsageProof
 from zae_limiter.models.reports import AuditEvent, EntityCapacity, Page, ResourceCapacity, UsageSnapshot
+from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
-from zae_limiter.stores.embedded.draws import as_configured
-from zae_limiter.stores.embedded.proving import chains_in
+from zae_limiter.stores.embedded.bucket_verbs import as_configured
 from zae_limiter.stores.embedded.tables import Tables, Transacting, UsageRow, scans
-from zae_limiter.stores.judging import percent_used
+from zae_limiter.stores.limit_statuses import percent_used
 from zae_limiter.stores.protocol import UsageQuery
-from zae_limiter.stores.windows import Counters, HourOfUse, counted, hours_within, position, windows_of
+from zae_limiter.stores.windows import (
+    NOTHING_COUNTED,
+    Counters,
+    HourOfUse,
+    counted,
+    hours_within,
+    position,
+    windows_of,
+)
 
+LAST_HOUR = 1 << 62
 ROWS_AT_ONCE = 500
 
 
@@ -85,9 +100,16 @@ def pairs_from(tables: Tables, query: UsageQuery, after: Key | None) -> Iterator
     if after is not None:
         last = (str(after[0]), str(after[1]))
         yield last
-    while pairs := tables.usage_pairs(query.entity_id, query.resource, last, ROWS_AT_ONCE):
+    yield from usage_pairs(tables, query.entity_id, query.resource, last)
+
+
+def usage_pairs(
+    tables: Tables, entity_id: str | None, resource: str | None, after: tuple[str, str] | None
+) -> Iterator[tuple[str, str]]:
+    """Every (entity, resource) that has usage, in order, behind ``after``."""
+    while pairs := tables.usage_pairs(entity_id, resource, after, ROWS_AT_ONCE):
         yield from pairs
-        last = pairs[-1]
+        after = pairs[-1]
 
 
 def hours_of_use(tables: Tables, query: UsageQuery, entity_id: str, resource: str) -> list[HourOfUse]:
@@ -106,3 +128,31 @@ def used_in(tables: Tables, row: UsageRow) -> Counters:
         end = row.start if bucket is None else counted(bucket)
     used = {name: milli - row.start.milli.get(name, 0) for name, milli in end.milli.items()}
     return Counters(end.events - row.start.events, used)
+
+
+def chains_in(tables: Tables, entity_id: str, resource: str | None, now: int) -> Iterator[UsageChain]:
+    """The chains of an entity, by resource and limit."""
+    live = {bucket.resource: bucket for bucket in tables.buckets_of(entity_id)}
+    used = {name for _, name in usage_pairs(tables, entity_id, resource, None)}
+    for name in sorted(used | live.keys()):
+        if resource in (None, name):
+            rows = tables.usage_rows(entity_id, name, 0, LAST_HOUR)
+            bucket = live.get(name)
+            has_counted = None if bucket is None else counted(bucket)
+            joints = joints_of(rows, has_counted, None if bucket is None else bucket.hour)
+            lost = tables.usage_dropped > 0
+            yield from chains_of(Whose(name), joints, len(rows), has_counted, now, beginnings_lost=lost)
+
+
+def joints_of(rows: Sequence[UsageRow], bucket: Counters | None, hour: int | None) -> list[Joint]:
+    """All joints of the rows, from their beginning to the bucket. ``hour`` is when that was last written to."""
+    if not rows:
+        return [Joint(None, hour, NOTHING_COUNTED, bucket or NOTHING_COUNTED)]
+    joints = []
+    after: int | None = None
+    ended = NOTHING_COUNTED
+    for row in rows:
+        joints.append(Joint(after, row.hour, ended, row.start))
+        after, ended = row.hour, row.end or bucket or row.start
+    joints.append(Joint(after, None, ended, bucket or ended))
+    return joints

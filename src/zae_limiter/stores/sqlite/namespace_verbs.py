@@ -10,16 +10,16 @@ from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.refusals import not_deleted_yet
-from zae_limiter.stores.sqlite.bites import KEYS, bite
+from zae_limiter.stores.sqlite.chunked_delete import KEYS, delete_of_namespace
 from zae_limiter.stores.sqlite.rows import decoder, moment, text
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import Read, Write
 
-ROWS_PER_BITE = 500
+ROWS_PER_CHUNK = 500
 _FIELDS = "id, name, created_ms, deleted_ms"
 
 
-class RegistryVerbs:
+class NamespaceVerbs:
     """The verbs on namespaces, and on the file as a whole."""
 
     def register_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
@@ -66,12 +66,12 @@ class RegistryVerbs:
         return (yield from Write(work, now))
 
     def purge_namespace(self, name: str) -> Plan[int]:
-        """In bites, so that acquires of other namespaces go on; the name goes last, so that it can be repeated."""
+        """In chunks, so that acquires of other namespaces go on; the name goes last, so that it can be repeated."""
         removed = 0
         while True:
-            bite = yield from Write(lambda connection: _purge_bite(connection, name))
-            removed += bite
-            if bite < ROWS_PER_BITE:
+            chunk = yield from Write(lambda connection: _purge_chunk(connection, name))
+            removed += chunk
+            if chunk < ROWS_PER_CHUNK:
                 return removed
 
     def destroy(self) -> Plan[None]:
@@ -108,15 +108,12 @@ def _audit(connection: Connection, name: str, action: str, principal: str | None
     tables.add_audit(NAMESPACE_SUBJECT, action, None, principal, {}, now)
 
 
-def _purge_bite(connection: Connection, name: str) -> int:
+def _purge_chunk(connection: Connection, name: str) -> int:
     info = _registered(connection, name)
     if info.deleted_at is None:
         raise not_deleted_yet(name)
     (ns,) = connection.execute("SELECT id FROM namespaces WHERE name = ?", (name,)).fetchone()
-    left = ROWS_PER_BITE
-    for table in KEYS:
-        left -= bite(connection, table, "ns = ?", ns, left)
-        if left == 0:
-            return ROWS_PER_BITE
-    connection.execute("DELETE FROM namespaces WHERE id = ?", (ns,))
-    return ROWS_PER_BITE - left
+    deleted = delete_of_namespace(connection, ns, ROWS_PER_CHUNK)
+    if deleted < ROWS_PER_CHUNK:
+        connection.execute("DELETE FROM namespaces WHERE id = ?", (ns,))
+    return deleted

@@ -1,7 +1,7 @@
-"""What has to be done now and then, in the background of the acquires that make it necessary.
+"""Maintenance of the file, in the background of the acquires that make it necessary.
 
 Two things: moving the log into the file (a *checkpoint*, which waits for the disk and so must never happen
-inside an acquire), and removing what has expired, in small bites, so that nobody waits long for any of them.
+inside an acquire), and deleting what has expired, in small chunks (``chunked_delete.py``).
 Both run in a thread that lives only as long as there is something to do.
 """
 
@@ -16,27 +16,25 @@ from functools import partial
 
 from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, USAGE_RETENTION_MS
-from zae_limiter.stores.sqlite.bites import bite
+from zae_limiter.stores.sqlite.chunked_delete import delete_chunk, delete_idle_buckets
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy
-from zae_limiter.stores.sqlite.gate import Gate
-from zae_limiter.stores.sqlite.pauses import FIRST_PAUSE_S
-from zae_limiter.stores.sqlite.tables import Connection, SqliteTables, expired_buckets
+from zae_limiter.stores.sqlite.gate import FIRST_PAUSE_S, Gate
+from zae_limiter.stores.sqlite.tables import Connection
 from zae_limiter.stores.sqlite.transactions import transact
-from zae_limiter.stores.windows import counted
 
 logger = logging.getLogger("zae_limiter")
 
 COMMITS_BETWEEN_LOOKS = 256
 CHECKPOINT_AT_BYTES = 16 * 2**20
 SWEEP_EVERY_S = 10.0
-ROWS_PER_BITE = 100
-PAUSE_BETWEEN_BITES_S = 0.005
-GATE_PATIENCE_S = 5.0
+ROWS_PER_CHUNK = 100
+PAUSE_BETWEEN_CHUNKS_S = 0.005
+LONGEST_WAIT_FOR_GATE_S = 5.0
 
 
-class Upkeep:
-    """Decides after a commit whether something is due, and does it elsewhere."""
+class Maintenance:
+    """Decides after a commit whether something is due, and does it in a thread of its own."""
 
     def __init__(self, connections: Connections, gate: Gate) -> None:
         self._connections = connections
@@ -48,7 +46,7 @@ class Upkeep:
         self._closing = False
 
     def after_commit(self, now: int) -> None:
-        """Called by whoever has just written, at that bucket time (0: not said)."""
+        """Called by the thread that has just written, at that bucket time (0: it did not say)."""
         self._commits += 1
         self._now = now or self._now
         sweep = self._now > 0 and time.monotonic() - self._swept_at > SWEEP_EVERY_S
@@ -62,7 +60,7 @@ class Upkeep:
         self._run(now, sweep=True)
 
     def close(self) -> None:
-        """Wait for what is being done. A process too short-lived to sweep takes one bite as it goes."""
+        """Wait for what is being done. A process too short-lived to sweep deletes a chunk of each kind as it goes."""
         self._closing = True
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -73,11 +71,11 @@ class Upkeep:
         self._now = 0
 
     def pause(self) -> None:
-        """Come to an end soon, whoever is at it."""
+        """Let the thread that is at work come to an end soon."""
         self._closing = True
 
     def resume(self) -> None:
-        """As before."""
+        """Go on as before :meth:`pause`."""
         self._closing = False
 
     def _start(self, sweep: bool) -> None:
@@ -86,7 +84,7 @@ class Upkeep:
         if sweep:
             self._swept_at = time.monotonic()
         self._thread = threading.Thread(
-            target=self._run, args=(self._now, sweep), name="zae-limiter-upkeep", daemon=True
+            target=self._run, args=(self._now, sweep), name="zae-limiter-maintenance", daemon=True
         )
         self._thread.start()
 
@@ -101,28 +99,29 @@ class Upkeep:
         except (sqlite3.Error, OSError) as error:
             busy = isinstance(error, sqlite3.OperationalError) and is_busy(error)
             level = logging.DEBUG if busy else logging.WARNING
-            logger.log(level, "upkeep of %s failed, will try again: %s", self._connections.path, error)
+            logger.log(level, "maintenance of %s failed, will try again: %s", self._connections.path, error)
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Move the log while others write; then the rest while nobody does, so that the log starts over."""
+        """Move the log while others write; then the rest while none does, so that the log starts over."""
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        self._alone(lambda: connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone())
+        self._without_writers(lambda: connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone())
 
     def _sweep(self, connection: Connection, now: int) -> None:
-        drops: tuple[Callable[[Connection], bool], ...] = (
-            lambda connection: _drop_idle_buckets(connection, now),
-            lambda connection: _drop(connection, "usage", "hour", now - USAGE_RETENTION_MS),
-            lambda connection: _drop(connection, "audit", "at_ms", now - AUDIT_RETENTION_MS),
+        most = ROWS_PER_CHUNK
+        deletions: tuple[Callable[[Connection], int], ...] = (
+            lambda connection: delete_idle_buckets(connection, now, most),
+            lambda connection: delete_chunk(connection, "usage", "hour < ?", now - USAGE_RETENTION_MS, most),
+            lambda connection: delete_chunk(connection, "audit", "at_ms < ?", now - AUDIT_RETENTION_MS, most),
         )
-        for drop_some in drops:
-            bite_off = partial(transact, connection, "BEGIN IMMEDIATE", drop_some)
-            while self._alone(bite_off) and not self._closing:
-                time.sleep(PAUSE_BETWEEN_BITES_S)
+        for deletion in deletions:
+            chunk = partial(transact, connection, "BEGIN IMMEDIATE", deletion)
+            while self._without_writers(chunk) == most and not self._closing:
+                time.sleep(PAUSE_BETWEEN_CHUNKS_S)
 
-    def _alone(self, work: Callable[[], object]) -> object:
-        """Do it while no acquire writes; not at all if that cannot be had."""
+    def _without_writers(self, work: Callable[[], object]) -> object:
+        """Do it while no acquire writes; ``None`` if there was no such moment."""
         started = time.monotonic()
-        while (waited := time.monotonic() - started) < GATE_PATIENCE_S:
+        while (waited := time.monotonic() - started) < LONGEST_WAIT_FOR_GATE_S:
             with self._gate.threads:
                 try:
                     if self._gate.enter(waited):
@@ -134,17 +133,3 @@ class Upkeep:
             time.sleep(FIRST_PAUSE_S)
         self._gate.give_up()
         return None
-
-
-def _drop_idle_buckets(connection: Connection, now: int) -> bool:
-    expired = expired_buckets(connection, now, ROWS_PER_BITE)
-    tables = SqliteTables(connection)
-    for ns, bucket in expired:
-        tables.ns = ns
-        tables.close_usage(bucket, counted(bucket))
-        tables.drop_bucket(bucket)
-    return len(expired) == ROWS_PER_BITE
-
-
-def _drop(connection: Connection, table: str, column: str, before: int) -> bool:
-    return bite(connection, table, f"{column} < ?", before, ROWS_PER_BITE) == ROWS_PER_BITE

@@ -1,7 +1,7 @@
-"""One method, two worlds.
+"""Sync and async methods from one plan.
 
-A facade writes each method once, as a function that returns a plan. :func:`awaited` makes it the method of an
-async class, :func:`returned` that of its sync twin, with the same name, parameters and docstring::
+A facade writes each method once, as a function that returns a plan. :func:`async_method` makes it the method of an
+async class, :func:`sync_method` that of its sync counterpart, with the same name, parameters and docstring::
 
     class Base:
         def _get_entity(self, entity_id: str) -> Plan[Entity]: ...
@@ -26,7 +26,7 @@ Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 
 
-def awaited(
+def async_method(
     plan_method: Callable[Concatenate[Owner, Arguments], Plan[Result]],
     *,
     to_the_end: bool = False,
@@ -36,12 +36,12 @@ def awaited(
     async def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         return await self._driver.run(plan_method(self, *args, **kwargs), to_the_end=to_the_end)
 
-    presented: Callable[Concatenate[Owner, Arguments], Coroutine[Any, Any, Result]]
-    presented = _presented(method, plan_method)
-    return presented
+    typed: Callable[Concatenate[Owner, Arguments], Coroutine[Any, Any, Result]]
+    typed = _with_signature_of(method, plan_method)
+    return typed
 
 
-def returned(
+def sync_method(
     plan_method: Callable[Concatenate[Owner, Arguments], Plan[Result]],
     *,
     to_the_end: bool = False,
@@ -51,11 +51,11 @@ def returned(
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self._driver.run(plan_method(self, *args, **kwargs), to_the_end=to_the_end)
 
-    presented: Callable[Concatenate[Owner, Arguments], Result] = _presented(method, plan_method)
-    return presented
+    typed: Callable[Concatenate[Owner, Arguments], Result] = _with_signature_of(method, plan_method)
+    return typed
 
 
-def _presented(method: Any, plan_method: Any) -> Any:
+def _with_signature_of(method: Any, plan_method: Any) -> Any:
     """Make ``method`` look as if it had been written out: name, docstring, signature, return type."""
     face = FunctionType(plan_method.__code__, plan_method.__globals__, plan_method.__name__.lstrip("_"))
     face.__defaults__ = plan_method.__defaults__

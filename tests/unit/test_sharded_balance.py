@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zae_limiter.bucket import MILLI, Balance, build_limit_status
-from zae_limiter.divided import Divided
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.judging import limit_level
+from zae_limiter.sharded_balance import ShardedBalance
+from zae_limiter.stores.limit_statuses import limit_level
 
 mixed_trees = st.sampled_from(
     [
@@ -23,12 +23,14 @@ mixed_trees = st.sampled_from(
 )
 
 
-def divided(limit: Limit, tree: Iterable[tuple[int, int]], taken: int, rf: int) -> tuple[Divided, list[Balance]]:
+def divided(
+    limit: Limit, tree: Iterable[tuple[int, int]], taken: int, rf: int
+) -> tuple[ShardedBalance, list[Balance]]:
     """A limit of which the same part was taken everywhere."""
     parts = [Balance(limit, rf, shard=shard, shards=shards) for shard, shards in tree]
     for part in parts:
         part.tk -= taken * part.bx // (limit.burst * MILLI)
-    return Divided(limit, lambda: parts), parts
+    return ShardedBalance(limit, lambda: parts), parts
 
 
 @given(limits(), mixed_trees, spread(0, 10**9), spread(0, 10**9))

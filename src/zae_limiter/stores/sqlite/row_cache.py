@@ -1,4 +1,4 @@
-"""What a process knows of the rows it wrote last.
+"""The rows that this process wrote last, so that an optimistic draw need not read them.
 
 Text and numbers are kept as they were written, beside the balances and not in them: a transaction may change those
 and then be rolled back.
@@ -13,7 +13,7 @@ from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.stores.sqlite.rows import numbers_to_text
 
-MAX_KNOWN = 20_000
+MAX_CACHED_ROWS = 20_000
 
 NEVER_MS = 1 << 62
 """When a bucket expires that takes longer than this to fill: a column has 64 bits."""
@@ -28,7 +28,7 @@ _DRAW = (
 )
 
 
-class KnownBucket:
+class CachedRow:
     """A row of ``buckets`` as it was last written."""
 
     __slots__ = (
@@ -73,7 +73,7 @@ class KnownBucket:
         return self.rf > furthest or self.latest > furthest
 
     def write(self, connection: sqlite3.Connection, ns: int, epoch: int, leg: Leg, now: int) -> bool:
-        """Write what the balances have at ``now``, if the row is as it is known. Then that is known."""
+        """Write what the balances have at ``now``, if the row is as it is cached; then cache that."""
         numbers = [(balance.tk, balance.tc) for balance in self.balances]
         latest = now if now > self.latest else self.latest
         tokens = numbers_to_text(numbers, latest)

@@ -8,7 +8,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Recent(dict[Key, Value]):
+class BoundedDict(dict[Key, Value]):
     """Holds at most ``most`` entries, in two generations.
 
     When the young generation is full it becomes the old one, and what was old by then is forgotten. Reading an old

@@ -12,9 +12,9 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats, Page
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.auditing import description, limits_told
+from zae_limiter.stores.audit_events import description, limits_told
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.draws import by_the_clock, mend_time
+from zae_limiter.stores.embedded.clock_correction import correct_time, retried_by_the_clock
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans, writes
 from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
 from zae_limiter.stores.refusals import has_children, own_ancestor
@@ -25,7 +25,7 @@ logger = logging.getLogger("zae_limiter")
 BUCKETS_PER_PAGE = 500
 
 
-class DirectoryVerbs(Transacting):
+class ConfigVerbs(Transacting):
     """The verbs on entities and limits."""
 
     @writes
@@ -140,7 +140,7 @@ class DirectoryVerbs(Transacting):
         """
         after: tuple[str, str] | None = None
         while True:
-            after = yield from by_the_clock(partial(self._propagate_page, scope, after), now)
+            after = yield from retried_by_the_clock(partial(self._propagate_page, scope, after), now)
             if after is None:
                 return
 
@@ -158,13 +158,13 @@ class DirectoryVerbs(Transacting):
             more = len(buckets) == BUCKETS_PER_PAGE
         for bucket in buckets:
             leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
-            mended = leg is not None and mend_time(tables, bucket, now, proven)
+            corrected = leg is not None and correct_time(tables, bucket, now, proven)
             try:
                 changed = leg is not None and bucket.adopt(leg.limits, now)
             except ValidationError as error:
                 logger.warning("a bucket keeps its old limits: %s", error)
                 changed = False
-            if changed or mended:
+            if changed or corrected:
                 tables.put_bucket(bucket)
         return (buckets[-1].entity_id, buckets[-1].resource) if more else None
 
@@ -211,7 +211,7 @@ def check_parent(tables: Tables, entity_id: str, parent_id: str | None) -> None:
 
 
 def forget_config(tables: Tables, scope: Scope) -> bool:
-    """Let a level say nothing; whether it said anything. The epoch tells everybody, so nothing need stay behind."""
+    """Delete what a level says; whether it said anything. The epoch tells clients, so nothing need stay behind."""
     config = tables.config(scope)
     if config is None:
         return False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable, ValidationError
-from zae_limiter.lease.admission import Ask, admit
-from zae_limiter.lease.ledger import Closing, Ledger, Owing, Taking, debits_of, paid_by_both, postings
+from zae_limiter.lease.admission import AcquireArguments, admit
+from zae_limiter.lease.ledger import Ledger, PendingSettlement, UnsettledGuard, debits_of, paid_by_both, postings
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Settled
 from zae_limiter.models.limit import Limit, check_limits
@@ -16,8 +16,8 @@ from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import check_amount, check_delta, check_entity_id, check_limit_name, check_resource
 from zae_limiter.repository.arguments import check_consume, check_seconds
 from zae_limiter.repository.core import Core
-from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, CutShort, Pause, Plan
-from zae_limiter.stores.protocol import Folded, Grant, Posting
+from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
+from zae_limiter.stores.protocol import DeferredGrant, Grant, NotedGrant, Posting
 
 logger = logging.getLogger("zae_limiter")
 
@@ -29,12 +29,12 @@ SETTLE_PAUSES_MS = (20, 100)
 
 PAUSES_MS = (0, *SETTLE_PAUSES_MS)
 
-SETTLE_PATIENCE_MS = 1_000
-"""No further try after this long: the caller's work is done, and they want to go on."""
+SETTLE_RETRIES_MS = 1_000
+"""No further try after this long: the caller's work is done, and it wants to go on."""
 
 
 class LeaseOptions:
-    """What few callers say about an acquire."""
+    """The options of an acquire. Few callers give any."""
 
     __slots__ = ("limits", "on_error", "on_unavailable", "timeout_ms")
 
@@ -54,8 +54,8 @@ class LeaseOptions:
 DEFAULT_OPTIONS = LeaseOptions(None, 0, None, OnError.REFUND)
 
 
-class Holder(Protocol):
-    """Whose lease it is: a limiter."""
+class LeaseOwner(Protocol):
+    """The limiter that a lease belongs to."""
 
     _core: Core
     _driver: Any
@@ -75,12 +75,12 @@ class LeaseBase:
         "_resource",
     )
 
-    _limiter: Holder
+    _limiter: LeaseOwner
     _entity_id: str
     _resource: str
     _consume: Mapping[str, int]
     _options: LeaseOptions
-    _grant: Grant | Folded | None
+    _grant: Grant | DeferredGrant | None
     _ledger: Ledger | None
     _open: bool
 
@@ -96,7 +96,8 @@ class LeaseBase:
     def _granted(self) -> Grant | None:
         grant = self._grant
         if grant is not None and not isinstance(grant, Grant):
-            grant = self._grant = grant[0](grant)
+            fast_draw, wanted, now, *numbers = grant
+            grant = self._grant = fast_draw.grant(wanted, now, numbers)
         return grant
 
     # What a caller reads
@@ -127,39 +128,39 @@ class LeaseBase:
         ``with`` block (or by :meth:`flush`). Raises ``ValidationError`` for a limit the bucket does not have,
         and for giving back more than the lease took.
         """
-        books = self._books(deltas)
+        ledger = self._open_ledger(deltas)
         for name, delta in deltas.items():
             check_delta(delta, name)
         timer = yield READ_TIMER
-        books.adjust(deltas, timer)
-        yield from self._flush_if_old(books, timer)
+        ledger.adjust(deltas, timer)
+        yield from self._flush_if_old(ledger, timer)
 
     def _settle(self, /, **actual: int) -> Plan[None]:
         """Say what was really used in all: ``settle(tpm=used)``. What is settled survives errors."""
-        books = self._books(actual)
+        ledger = self._open_ledger(actual)
         for name, amount in actual.items():
             check_amount(amount, name)
         timer = yield READ_TIMER
-        books.settle(actual, timer)
-        yield from self._flush_if_old(books, timer)
+        ledger.settle(actual, timer)
+        yield from self._flush_if_old(ledger, timer)
 
     def _release(self, /, **amounts: int) -> Plan[None]:
         """Give back part of what was taken: ``release(tpm=200)``."""
-        books = self._books(amounts)
+        ledger = self._open_ledger(amounts)
         for name, amount in amounts.items():
             check_amount(amount, name)
         timer = yield READ_TIMER
-        books.adjust({name: -amount for name, amount in amounts.items()}, timer)
-        yield from self._flush_if_old(books, timer)
+        ledger.adjust({name: -amount for name, amount in amounts.items()}, timer)
+        yield from self._flush_if_old(ledger, timer)
 
     def _consume_more(self, /, **more: int) -> Plan[None]:
         """Take more, now, from the same buckets: all of it, or ``RateLimitExceeded`` and nothing."""
-        books = self._books(more)
+        ledger = self._open_ledger(more)
         wanted = check_consume(more)
         grant = self._granted
         if grant is None:
             return
-        ask = Ask(
+        asked = AcquireArguments(
             self._entity_id,
             self._resource,
             wanted,
@@ -168,29 +169,29 @@ class LeaseBase:
             self._options.on_unavailable,
             grant.legs,
         )
-        taking = books.taking = Taking()
+        taking = ledger.taking = NotedGrant()
         try:
-            yield from admit(self._core, ask, taking)
+            yield from admit(self._core, asked, taking)
         finally:
-            self._note_taken(books, taking)
+            self._note_taken(ledger, taking)
 
     def _flush(self) -> Plan[None]:
         """Write pending adjustments now. Raises ``RateLimiterUnavailable`` and keeps them if it cannot."""
-        books = self._books({})
-        owed = books.owed()
-        flushing = books.flushing = Closing(owed, self._to_book(books, owed))
+        ledger = self._open_ledger({})
+        owed = ledger.owed()
+        flushing = ledger.flushing = PendingSettlement(owed, self._postings_of(ledger, owed))
         try:
             if flushing.postings:
                 yield from self._book(flushing)
-                self._tell_booked(flushing)
-            books.booked(owed)
+                self._announce(flushing)
+            ledger.booked(owed)
         except BaseException as error:
-            self._note_flushed(books, error)
+            self._note_flushed(ledger, error)
             raise
 
     def _commit(self) -> Plan[None]:
         """Keep everything taken and adjusted so far, whatever happens to the body."""
-        self._books({}).keep = True
+        self._open_ledger({}).keep = True
         yield from self._flush()
 
     # Beginning and end
@@ -198,7 +199,7 @@ class LeaseBase:
     def _begin(self) -> Plan[None]:
         """Take the tokens."""
         options = self._options
-        ask = Ask(
+        asked = AcquireArguments(
             check_entity_id(self._entity_id),
             check_resource(self._resource),
             check_consume(self._consume),
@@ -206,9 +207,9 @@ class LeaseBase:
             options.timeout_ms,
             options.on_unavailable,
         )
-        self._grant = yield from admit(self._core, ask, self)
+        self._grant = yield from admit(self._core, asked, self)
         if self._grant is None:
-            self._ledger = Ledger(ask.wanted)
+            self._ledger = Ledger(asked.wanted)
         self._open = True
 
     def _end(self, failed: bool) -> Plan[None]:
@@ -217,14 +218,14 @@ class LeaseBase:
         if grant is None:
             self._open = False
             return
-        books = self._ledger
-        if books is None:
-            books = self._ledger = Ledger(grant.wanted)
-        closing = books.closing or self._begin_to_close(books, failed)
+        ledger = self._ledger
+        if ledger is None:
+            ledger = self._ledger = Ledger(grant.wanted)
+        closing = ledger.closing or self._begin_to_close(ledger, failed)
         self._open = False
-        if closing.over or not closing.whole:
-            closing.over = True
-            books.is_closed()
+        if closing.is_done or not closing.all_postings:
+            closing.is_done = True
+            ledger.is_closed()
             return
         if closing.doubtful:  # this was interrupted, and even the store cannot know how far it got
             self._core.unresolved += 1
@@ -232,7 +233,7 @@ class LeaseBase:
         failure: Exception | None = None
         started = yield READ_TIMER
         for pause in PAUSES_MS:
-            if not closing.postings or (pause and (yield from READ_TIMER) - started > SETTLE_PATIENCE_MS):
+            if not closing.postings or (pause and (yield from READ_TIMER) - started > SETTLE_RETRIES_MS):
                 break
             if pause:
                 yield from Pause(pause)
@@ -242,32 +243,36 @@ class LeaseBase:
             except Exception as error:
                 failure = error if closing.postings else None  # it may be booked all the same
                 self._leave_to_repeat(closing, error)
+        self._close(ledger, closing, failure)
+
+    def _close(self, ledger: Ledger, closing: PendingSettlement, failure: Exception | None) -> None:
+        """Note that what could be booked is, and tell of it; count and log what could not."""
+        core = self._core
         if closing.postings:
-            self._core.unresolved += 1
-        elif failure is None and (self._core.in_line or self._core.observer is not None):
-            self._tell_booked(closing)
-        closing.over = True
-        books.is_closed()
+            core.unresolved += 1
+        elif failure is None and (core.waiters or core.observer is not None):
+            self._announce(closing)
+        closing.is_done = True
+        ledger.is_closed()
         if failure is None:
-            books.closed(closing.owed)
+            ledger.closed(closing.owed)
         else:
             logger.error("could not settle %s of %s on %s: %s", closing.owed, self._entity_id, self._resource, failure)
 
-    def _begin_to_close(self, books: Ledger, failed: bool) -> Closing:
-        if books.taking is not None:
-            self._note_taken(books, books.taking)
-        if books.flushing is not None:
-            self._note_flushed(books, None)
-        keep = books.keep or self._options.on_error is OnError.KEEP
-        owed = books.owed_on_failure() if failed and not keep else books.owed()
-        closing = books.closing = Closing(owed, self._to_book(books, owed))
+    def _begin_to_close(self, ledger: Ledger, failed: bool) -> PendingSettlement:
+        if ledger.taking is not None:
+            self._note_taken(ledger, ledger.taking)
+        if ledger.flushing is not None:
+            self._note_flushed(ledger, None)
+        keep = ledger.keep or self._options.on_error is OnError.KEEP
+        owed = ledger.owed_on_failure() if failed and not keep else ledger.owed()
+        closing = ledger.closing = PendingSettlement(owed, self._postings_of(ledger, owed))
         return closing
 
-    def _leave_to_repeat(self, closing: Closing, error: Exception) -> None:
+    def _leave_to_repeat(self, closing: PendingSettlement, error: Exception) -> None:
         """Leave what is to be booked again: never a credit that may have been booked, for that would mint."""
-        remaining: Sequence[Posting] | None = getattr(error, "remaining", None)
-        if remaining is not None:
-            closing.postings = list(remaining)
+        if isinstance(error, RateLimiterUnavailable) and error.remaining is not None:
+            closing.postings = list(error.remaining)
         elif is_ambiguous(error, closing):
             gives_back = any(delta < 0 for _, deltas in closing.postings for delta in deltas.values())
             self._core.unresolved += gives_back
@@ -276,7 +281,7 @@ class LeaseBase:
 
     # Within
 
-    def _books(self, named: Mapping[str, int]) -> Ledger:
+    def _open_ledger(self, named: Mapping[str, int]) -> Ledger:
         """The ledger of an open lease, once every name is one of its limits."""
         if not self._open:
             raise LeaseExpiredError("this lease is not open; use it inside its with block")
@@ -292,24 +297,24 @@ class LeaseBase:
                 raise ValidationError(name, named[name], f"is not a limit of this lease; those are {known}")
         if self._ledger is None:
             self._ledger = Ledger(grant.wanted)
-            owing = self._ledger.owing = Owing()
-            owing.counting = self._core
+            guard = self._ledger.guard = UnsettledGuard()
+            guard.counter = self._core
         return self._ledger
 
-    def _flush_if_old(self, books: Ledger, timer: int) -> Plan[None]:
-        if books.pending_since is None or self._grant is None or timer - books.pending_since < FLUSH_AFTER_MS:
+    def _flush_if_old(self, ledger: Ledger, timer: int) -> Plan[None]:
+        if ledger.pending_since is None or self._grant is None or timer - ledger.pending_since < FLUSH_AFTER_MS:
             return
         try:
             yield from self._flush()
         except RateLimiterUnavailable as error:
             logger.warning("will write pending adjustments later: %s", error)
 
-    def _to_book(self, books: Ledger, owed: Mapping[str, int]) -> list[Posting]:
+    def _postings_of(self, ledger: Ledger, owed: Mapping[str, int]) -> list[Posting]:
         """What the store is to book, on every leg."""
         grant = self._granted
-        return [] if grant is None else books.shared_out(owed, postings(grant.legs, owed), grant.legs)
+        return [] if grant is None else ledger.postings_per_leg(owed, postings(grant.legs, owed), grant.legs)
 
-    def _book(self, closing: Closing) -> Plan[None]:
+    def _book(self, closing: PendingSettlement) -> Plan[None]:
         core = self._core
         now = yield READ_CLOCK
         try:
@@ -320,55 +325,53 @@ class LeaseBase:
             raise
         closing.postings = ()
 
-    def _tell_booked(self, closing: Closing) -> None:
-        """Tell the observer, and those in line for what came back; once."""
+    def _announce(self, closing: PendingSettlement) -> None:
+        """Tell the observer, and wake the callers that wait for what came back; once."""
         core = self._core
-        if closing.told:
+        if closing.is_told:
             return
-        closing.told = True
-        if core.lines and any(delta < 0 for delta in closing.owed.values()):
-            core.lines.ring((leg.entity_id, leg.resource) for leg, _ in closing.whole)
-        if closing.whole and core.observer is not None:
+        closing.is_told = True
+        if core.wait_queue and any(delta < 0 for delta in closing.owed.values()):
+            core.wait_queue.wake((leg.entity_id, leg.resource) for leg, _ in closing.all_postings)
+        if closing.all_postings and core.observer is not None:
             core.tell(Settled(self._entity_id, self._resource, closing.owed, None))
 
-    def _note_flushed(self, books: Ledger, error: BaseException | None) -> None:
+    def _note_flushed(self, ledger: Ledger, error: BaseException | None) -> None:
         """Note what is known to be booked of what was being flushed when an error or an interrupt came."""
-        flushing = books.flushing
+        flushing = ledger.flushing
         if flushing is None:
             return
-        told: Sequence[Posting] | None = getattr(error, "remaining", None)
-        remaining = flushing.postings if told is None else told
-        if is_ambiguous(error, flushing) and remaining is flushing.whole:
+        remaining = flushing.postings
+        if isinstance(error, RateLimiterUnavailable) and error.remaining is not None:
+            remaining = error.remaining
+        if is_ambiguous(error, flushing) and remaining is flushing.all_postings:
             # What may have come back must not come back again: that would mint.
-            self._core.unresolved += books.assume_given_back()
-        elif remaining is flushing.whole and remaining:
-            books.flushing = None
+            self._core.unresolved += ledger.assume_given_back()
+        elif remaining is flushing.all_postings and remaining:
+            ledger.flushing = None
         else:
-            books.booked_but(flushing.owed, remaining)
+            ledger.booked_except(flushing.owed, remaining)
 
-    def _note_taken(self, books: Ledger, taking: Taking) -> None:
+    def _note_taken(self, ledger: Ledger, taking: NotedGrant) -> None:
         """Note what was taken while the lease was open, once."""
         before, more = self._granted, taking._grant
-        if not isinstance(more, Grant) or before is None or books.taking is not taking:
-            books.taking = None
+        if not isinstance(more, Grant) or before is None or ledger.taking is not taking:
+            ledger.taking = None
             return
         also = []
         if any(leg.paid for leg in (*before.legs, *more.legs)):
             legs = paid_by_both(before.legs, before.wanted, more.legs, more.wanted)
             also.append((self, "_grant", before._replace(legs=legs)))
-        books.took_by(more.legs, more.wanted, before.legs, also)
+        ledger.took_on_legs(more.legs, more.wanted, before.legs, also)
 
     def __repr__(self) -> str:
         state = "open" if self._open else "degraded" if self.degraded else "closed"
         return f"<{type(self).__name__} {self._entity_id!r} on {self._resource!r}: {state}>"
 
 
-def is_ambiguous(error: BaseException | None, closing: Closing) -> bool:
+def is_ambiguous(error: BaseException | None, closing: PendingSettlement) -> bool:
     """Whether what is left may have been booked."""
-    if error is None or isinstance(error, CutShort):
-        return closing.doubtful
-    ambiguous: bool = getattr(error, "ambiguous", closing.doubtful)
-    return ambiguous
+    return error.ambiguous if isinstance(error, RateLimiterUnavailable) else closing.doubtful
 
 
 def lease_options(

@@ -1,12 +1,12 @@
 """Every data method of the public API, written once: check the arguments, ask the store.
 
-The plan methods here become the methods of the async and sync facades (``running.twins``), so their
+The plan methods here become the methods of the async and sync facades (``running.sync_async``), so their
 docstrings are the public ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from zae_limiter.models.choices import OnUnavailable, WindowType, check_choice
@@ -37,7 +37,6 @@ from zae_limiter.repository.arguments import (
     check_subject,
 )
 from zae_limiter.repository.core import Core
-from zae_limiter.repository.summary import summarize
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.protocol import EntityChange, Scope, UsageQuery
 
@@ -80,7 +79,7 @@ class DataVerbs:
         now = yield from READ_CLOCK
         entity = Entity(entity_id, name, parent_id, cascade, notes, created_at=at(now))
         created = yield from core.call("create_entity", core.space.create_entity(entity, principal, now))
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
         return created
 
     def _get_entity(self, entity_id: str) -> Plan[Entity]:
@@ -101,7 +100,7 @@ class DataVerbs:
     ) -> Plan[Entity]:
         """Change some fields of an entity; those not given stay.
 
-        With ``expected_version`` the change is refused (``EntityChangedError``) if somebody else changed the
+        With ``expected_version`` the change is refused (``EntityChangedError``) if another client changed the
         entity since it was read. A parent that does not exist or is a descendant is refused.
         """
         check_entity_id(entity_id)
@@ -119,7 +118,7 @@ class DataVerbs:
         core = self._core
         now = yield from READ_CLOCK
         updated = yield from core.call("update_entity", core.space.update_entity(entity_id, change, principal, now))
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
         return updated
 
     def _delete_entity(self, entity_id: str, *, principal: str | None = None) -> Plan[None]:
@@ -132,7 +131,7 @@ class DataVerbs:
         core = self._core
         now = yield from READ_CLOCK
         yield from core.call("delete_entity", core.space.delete_entity(entity_id, principal, now))
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
 
     def _get_children(self, parent_id: str, *, limit: int = 100, cursor: str | None = None) -> Plan[Page[Entity]]:
         """The entities directly below one, by id."""
@@ -223,7 +222,7 @@ class DataVerbs:
         principal: str | None = None,
         propagate: bool = True,
     ) -> Plan[None]:
-        """Set the limits of everybody who has no nearer ones, and what to do while the store is unavailable.
+        """Set the limits of every entity that has no nearer ones, and what to do while the store is unavailable.
 
         ``on_unavailable``: ``"block"`` (raise, the default) or ``"allow"`` (let through, uncounted); a policy
         that was set stays when none is given.
@@ -273,7 +272,7 @@ class DataVerbs:
         now = yield from READ_CLOCK
         plan = core.space.set_config(scope, checked, on_unavailable, principal, propagate, now)
         yield from core.call("set_config", plan)
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
 
     def _delete(self, scope: Scope, principal: str | None, propagate: bool) -> Plan[None]:
         check_principal(principal)
@@ -281,7 +280,7 @@ class DataVerbs:
         core = self._core
         now = yield from READ_CLOCK
         yield from core.call("delete_config", core.space.delete_config(scope, principal, propagate, now))
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
 
     # Reports
 
@@ -390,4 +389,21 @@ def usage_query(
         None if window_type is None else check_choice(WindowType, window_type, "window_type"),
         check_moment(start_time, "start_time"),
         check_moment(end_time, "end_time"),
+    )
+
+
+def summarize(snapshots: Sequence[UsageSnapshot]) -> UsageSummary:
+    """Totals, averages per window, first and last start."""
+    total: dict[str, int] = {}
+    for snapshot in snapshots:
+        for name, amount in snapshot.counters.items():
+            total[name] = total.get(name, 0) + amount
+    starts = [snapshot.window_start for snapshot in snapshots]
+    return UsageSummary(
+        snapshot_count=len(snapshots),
+        total=total,
+        average={name: amount / len(snapshots) for name, amount in total.items()},
+        total_events=sum(snapshot.total_events for snapshot in snapshots),
+        min_window_start=min(starts, default=None),
+        max_window_start=max(starts, default=None),
     )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zae_limiter import Limit, SyncRateLimiter, ZAELimiterError
-from zae_limiter.stores.sqlite import known_rows
+from zae_limiter.stores.sqlite import row_cache
 from zae_limiter.testing import FakeClock
 
 LIMITS = {
@@ -75,7 +75,7 @@ def test_a_known_row_is_drawn_from_as_a_row_that_was_read(schedule: list[Any]) -
     with tempfile.TemporaryDirectory() as folder:
         short, long = (clients(Path(folder, name), clock) for name in ("short.db", "long.db"))
         for client in long:
-            client._core.shortcuts = {}
+            client._core.fast_draws = {}
         for second, entity, wanted, pause, event in schedule:
             clock.step_to(max(clock() + pause, 0))
             assert outcome(short[second], entity, wanted, event) == outcome(long[second], entity, wanted, event)
@@ -138,13 +138,13 @@ def test_a_row_that_would_expire_too_soon_is_written_the_long_way(tmp_path: Path
 
 
 def test_only_so_many_rows_are_known(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("zae_limiter.stores.sqlite.tables.MAX_KNOWN", 10)
+    monkeypatch.setattr("zae_limiter.stores.sqlite.tables.MAX_CACHED_ROWS", 10)
     client = SyncRateLimiter.open(f"sqlite:///{tmp_path / 'limits.db'}")
     client.set_system_defaults([Limit.per_minute("tpm", 100)])
     for number in range(30):
         with client.acquire(f"key-{number}", "gpt", {"tpm": 1}):
             pass
     store: Any = client._core.store
-    known = store._connections._open["write"].tables["default"].known
-    assert len(known) + len(known._old) <= 10 < known_rows.MAX_KNOWN
+    known = store._connections._open["write"].tables["default"].row_cache
+    assert len(known) + len(known._old) <= 10 < row_cache.MAX_CACHED_ROWS
     client.close()

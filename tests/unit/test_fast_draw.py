@@ -1,17 +1,19 @@
-"""The shortcut of the memory store does what the long way does, and never more."""
+"""The fast draw of the memory store does what the plan does, and never more."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zae_limiter import Limit, SyncRateLimiter, ZAELimiterError
+from zae_limiter import Limit, RateLimiter, SyncRateLimiter, ValidationError, ZAELimiterError
 from zae_limiter.bucket import Bucket
-from zae_limiter.stores.memory.shortcut import shortcut
+from zae_limiter.stores.memory.fast_draw import fast_draw
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.testing import FakeClock, sync_memory_limiter
 
@@ -67,31 +69,32 @@ def everything(made: SyncRateLimiter) -> Any:
 
 
 @given(st.lists(steps, max_size=25))
+@example([("org", {}, 0, ""), ("key", {"rps": 60}, 3_600_000, ""), ("org", {}, 0, "reset")])
 @example([("key", {}, 0, ""), ("key", {"rps": 6}, 1, "reset"), ("project", {}, -900, "")])
-def test_the_shortcut_does_what_the_long_way_does(schedule: list[Any]) -> None:
+def test_the_fast_draw_does_what_the_plan_does(schedule: list[Any]) -> None:
     clock = FakeClock()
-    short, long = limiter(clock), limiter(clock)
-    long._core.shortcuts = {}
+    fast, planned = limiter(clock), limiter(clock)
+    planned._core.fast_draws = {}
     for entity, wanted, pause, event in schedule:
         clock.step_to(max(clock() + pause, 0))
-        assert outcome(short, entity, wanted, event) == outcome(long, entity, wanted, event)
-    assert everything(short) == everything(long)
+        assert outcome(fast, entity, wanted, event) == outcome(planned, entity, wanted, event)
+    assert everything(fast) == everything(planned)
 
 
-def test_the_shortcut_is_taken_for_every_draw_but_the_first() -> None:
+def test_every_draw_but_the_first_is_fast() -> None:
     made = limiter(FakeClock())
-    long_ways: list[Any] = []
+    planned: list[Any] = []
     space: Any = made._core.space
     real = space.draw
-    space.draw = lambda *args: long_ways.append(args) or real(*args)
+    space.draw = lambda *args: planned.append(args) or real(*args)
     for entity in ("key", "project", "org"):
         for _ in range(3):
             with made.acquire(entity, "gpt", {"tpm" if entity == "project" else "rps": 1}):
                 pass
-    assert [draw.entity_id for draw, _ in long_ways] == ["key", "project", "org"]
+    assert [draw.entity_id for draw, _ in planned] == ["key", "project", "org"]
 
 
-def test_a_route_with_very_many_limits_goes_the_long_way() -> None:
+def test_a_route_with_very_many_limits_is_drawn_by_the_plan() -> None:
     names = [f"l{number}" for number in range(20)]
     made = sync_memory_limiter([Limit.per_minute(name, 3) for name in names], clock=FakeClock())
     made.create_entity("org")
@@ -116,9 +119,65 @@ def test_an_interrupt_right_after_the_lock_was_taken_leaves_it_free() -> None:
     bucket = Bucket("key", "gpt", 0)
     bucket.adopt((Limit.per_minute("rpm", 3),), 0)
     lock = InterruptedLock()
-    found = shortcut(lock, (Leg("key", "gpt", bucket.limits, "entity"),), [bucket])
+    found = fast_draw(lock, (Leg("key", "gpt", bucket.limits, "entity"),), [bucket])
     assert found is not None
     with pytest.raises(KeyboardInterrupt):
-        found[0](found, {"rpm": 1}, 0, None)
+        found.draw({"rpm": 1}, 0, Mock())
     assert not lock._is_owned()
     assert bucket.balances[0].tk == 3_000
+
+
+class BrokenClock(FakeClock):
+    """A clock with a bug, once."""
+
+    broken: Exception | None = None
+
+    def __call__(self) -> int:
+        error, self.broken = self.broken, None
+        if error is not None:
+            raise error
+        return super().__call__()
+
+
+@pytest.mark.parametrize("error", [AttributeError("clock"), KeyError("clock"), TypeError("clock")], ids=repr)
+def test_an_error_of_the_callers_clock_reaches_the_caller(error: Exception) -> None:
+    clock = BrokenClock()
+    made = limiter(clock)
+    with made.acquire("org", "gpt", {"rps": 1}):
+        pass
+    clock.broken = error
+    with pytest.raises(type(error)) as raised, made.acquire("org", "gpt", {"rps": 1}):
+        pass
+    assert raised.value is error
+    assert clock.broken is None
+    assert made.available("org", "gpt") == {"rps": 19}
+
+
+async def entered(made: RateLimiter) -> None:
+    async with made.acquire("org", "gpt", {"rps": 1}):
+        pass
+
+
+def test_an_error_of_the_callers_clock_reaches_the_task() -> None:
+    clock = BrokenClock()
+
+    async def main() -> dict[str, int]:
+        async with await RateLimiter.open("memory://", clock=clock) as made:
+            await made.set_system_defaults(LIMITS["org"])
+            await entered(made)
+            clock.broken = error = AttributeError("clock")
+            with pytest.raises(AttributeError) as raised:
+                await entered(made)
+            assert raised.value is error
+            return await made.available("org", "gpt")
+
+    assert asyncio.run(main()) == {"rps": 19}
+
+
+def test_an_id_that_is_no_key_is_refused_by_name() -> None:
+    made = limiter(FakeClock())
+    with made.acquire("org", "gpt", {"rps": 1}):
+        pass
+    unhashable: Any = ["org"]
+    with pytest.raises(ValidationError, match="entity_id"), made.acquire(unhashable, "gpt", {"rps": 1}):
+        pass

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
-from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase, lease_options
+from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, lease_options
 from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import EntityStatus
@@ -49,7 +49,7 @@ class LimiterVerbs(Generic[SomeLease]):
 
         (and without ``async`` and ``await`` on a ``SyncRateLimiter``).
 
-        ``limits`` override the stored limits of this entity. ``timeout`` is how many seconds to wait in line.
+        ``limits`` override the stored limits of this entity. ``timeout`` is how many seconds to wait in the queue.
         ``on_unavailable`` is ``"block"`` or ``"allow"``. If the body raises, what was taken and not settled
         is given back, unless ``on_error="keep"``.
 
@@ -94,7 +94,7 @@ class LimiterVerbs(Generic[SomeLease]):
         *,
         limits: Iterable[Limit] | None = None,
     ) -> Plan[float]:
-        """Seconds until an acquire of ``needed`` would be granted if nobody else asks, ancestors included.
+        """Seconds until an acquire of ``needed`` would be granted if no other caller takes, ancestors included.
 
         0 if it would be now, ``inf`` if an amount exceeds a burst. Nothing is taken.
         """
@@ -126,5 +126,5 @@ class LimiterVerbs(Generic[SomeLease]):
         core = self._core
         now = yield from READ_CLOCK
         count = yield from core.call("reset", core.space.reset(entity_id, resource, principal, now))
-        core.lines.ring_all()
+        core.wait_queue.wake_all()
         return count
