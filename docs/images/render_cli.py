@@ -25,7 +25,7 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME, Termin
 from rich.text import Text
 
 from zae_limiter.cli.entry import main
-from zae_limiter.cli.session import Surroundings
+from zae_limiter.cli.session import Dependencies
 from zae_limiter.limiter.sync_limiter import SyncRateLimiter
 from zae_limiter.models.limit import Limit
 from zae_limiter.repository.sync_repository import SyncRepository
@@ -109,7 +109,7 @@ class Look(NamedTuple):
 
     name: str
     theme: TerminalTheme
-    paper: str
+    output: str
 
 
 DARK = Look("dark", SVG_EXPORT_THEME, "#1b1e24")
@@ -117,7 +117,7 @@ LIGHT = Look("light", DEFAULT_TERMINAL_THEME, "#ffffff")
 
 
 @contextmanager
-def world() -> Iterator[Surroundings]:
+def world() -> Iterator[Dependencies]:
     """An organisation with a busy day and a half behind it, and a changed manifest in the current folder."""
     clock = FakeClock()
     with TemporaryDirectory(prefix="zae-limiter-docs-") as folder, chdir(folder):
@@ -129,23 +129,23 @@ def world() -> Iterator[Surroundings]:
             populate(SyncRateLimiter(repository), clock)
             Path("limits.yaml").write_text(APPLIED)
             with redirect_stdout(StringIO()):
-                main(("limits", "apply", "-f", "limits.yaml", "--yes"), Surroundings(open_store, clock))
+                main(("limits", "apply", "-f", "limits.yaml", "--yes"), Dependencies(open_store, clock))
             Path("limits.yaml").write_text(CHANGED)
-            yield Surroundings(open_store, clock)
+            yield Dependencies(open_store, clock)
 
 
 class BusyClock:
     """A clock that moves on after the first look of ``watch`` has read it, with calls in the meantime."""
 
-    def __init__(self, surroundings: Surroundings, entities: int) -> None:
-        self._surroundings = surroundings
+    def __init__(self, dependencies: Dependencies, entities: int) -> None:
+        self._dependencies = dependencies
         self._left = 1 + entities  # the moment of the look, and of each status
 
     def __call__(self) -> int:
-        clock = self._surroundings.clock
+        clock = self._dependencies.clock
         if self._left == 0:
             assert isinstance(clock, FakeClock)
-            with SyncRepository(self._surroundings.open_store(None), clock=clock) as repository:
+            with SyncRepository(self._dependencies.open_store(None), clock=clock) as repository:
                 limiter = SyncRateLimiter(repository)
                 for key, tpm in (("key-web", 1_300), ("key-app", 900)):
                     with limiter.acquire(key, "gpt-4", {"rpm": 4, "tpm": tpm}):
@@ -195,11 +195,11 @@ def populate(limiter: SyncRateLimiter, clock: FakeClock) -> None:
     clock.advance(4)
 
 
-def recorded(command: str, surroundings: Surroundings, width: int) -> Text:
+def recorded(command: str, dependencies: Dependencies, width: int) -> Text:
     """What a command prints on a terminal of this width; of what it draws again and again, the last."""
     words = command.split()
     if words[0] == "watch":
-        surroundings = surroundings._replace(clock=BusyClock(surroundings, entities=2))
+        dependencies = dependencies._replace(clock=BusyClock(dependencies, entities=2))
         words = [*words[:-2], "--interval", "0.05", "--count", "2"]
     output = StringIO()
     before = dict(os.environ)
@@ -207,7 +207,7 @@ def recorded(command: str, surroundings: Surroundings, width: int) -> Text:
     os.environ.pop("NO_COLOR", None)
     try:
         with redirect_stdout(output):
-            main(words, surroundings)
+            main(words, dependencies)
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -215,12 +215,12 @@ def recorded(command: str, surroundings: Surroundings, width: int) -> Text:
     return Text.from_ansi(last.rstrip())
 
 
-def picture(command: str, surroundings: Surroundings, width: int, look: Look, name: str) -> str:
+def picture(command: str, dependencies: Dependencies, width: int, look: Look, name: str) -> str:
     """The SVG of a command and what it prints."""
     console = Console(record=True, width=width, file=StringIO(), force_terminal=True, highlight=False)
     console.print(Text.assemble("$ ", ("zae-limiter ", "bold"), (command, "bold")))
-    console.print(recorded(command, surroundings, width))
-    template = TEMPLATE.replace("TITLE", f"zae-limiter {command}").replace("PAPER", look.paper)
+    console.print(recorded(command, dependencies, width))
+    template = TEMPLATE.replace("TITLE", f"zae-limiter {command}").replace("PAPER", look.output)
     return console.export_svg(theme=look.theme, code_format=template, unique_id=name)
 
 
@@ -229,8 +229,8 @@ def draw(folder: Path, commands: Mapping[str, str]) -> None:
     for name, command in commands.items():
         for width in WIDTHS:
             for look in (DARK, LIGHT):
-                with world() as surroundings:
-                    drawn = picture(command, surroundings, width, look, name)
+                with world() as dependencies:
+                    drawn = picture(command, dependencies, width, look, name)
                 (folder / f"{name}-{width}-{look.name}.svg").write_text(drawn, encoding="utf-8")
 
 

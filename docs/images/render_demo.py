@@ -15,10 +15,10 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from zae_limiter.cli.demo.proof import prove
+from zae_limiter.cli.demo.run import Settings, demo_namespace, embedded_store, prepare, watch
+from zae_limiter.cli.demo.scenario import read_levels
 from zae_limiter.cli.demo.screen import Moment, frame
-from zae_limiter.cli.demo.show import Settings, embedded_store, prepare, stage, watch
 from zae_limiter.cli.demo.summary import Outcome, summary
-from zae_limiter.cli.demo.world import read_levels
 from zae_limiter.running.clocks import machine_clock
 
 WIDTH = 88
@@ -43,24 +43,24 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 """A plainer frame than rich's own, and no fonts from elsewhere."""
 
 
-async def perform(settings: Settings) -> tuple[str, Moment, Outcome]:
+async def run_demo(settings: Settings) -> tuple[str, Moment, Outcome]:
     """One run: its title, its richest moment, and how it ended."""
     moments: list[Moment] = []
     with embedded_store() as url:
-        async with stage(url) as limiter:
-            production = await prepare(url, settings, limiter)
+        async with demo_namespace(url) as limiter:
+            demo = await prepare(url, settings, limiter)
             try:
-                await production.workers.gather()
+                await demo.workers.gather()
                 started_ms = machine_clock()
-                production.workers.begin()
-                await watch(production, moments.append)
-                tally = await production.workers.finish()
-                readings = await read_levels(limiter, production.places)
+                demo.workers.begin()
+                await watch(demo, moments.append)
+                tally = await demo.workers.finish()
+                readings = await read_levels(limiter, demo.places)
                 elapsed_ms = machine_clock() - started_ms
             finally:
-                production.workers.dismiss()
+                demo.workers.dismiss()
     outcome = Outcome(elapsed_ms, False, tally, {}, prove(readings, tally, elapsed_ms))
-    return production.title, max(moments, key=richness), outcome
+    return demo.title, max(moments, key=richness), outcome
 
 
 def richness(moment: Moment) -> tuple[int, float]:
@@ -71,7 +71,7 @@ def richness(moment: Moment) -> tuple[int, float]:
 
 def main() -> None:
     """Record the run and write the picture."""
-    title, moment, outcome = asyncio.run(perform(Settings(url=None, seconds=10, seed=7, workers=4)))
+    title, moment, outcome = asyncio.run(run_demo(Settings(url=None, seconds=10, seed=7, workers=4)))
     assert outcome.proven
     console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True, highlight=False)
     console.print("$ zae-limiter demo", style="dim")

@@ -26,7 +26,7 @@ LONGEST_REASON: Final = 300
 UNREADABLE: Final = (LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 
 
-class Trail(NamedTuple):
+class EventFilter(NamedTuple):
     """Which events: of which namespace (by its id), of which subject, from when on and before when."""
 
     namespace_id: str
@@ -44,21 +44,21 @@ class Trail(NamedTuple):
         )
 
 
-def events_in(archive: Archive, trail: Trail) -> Iterator[AuditEvent]:
+def read_events(archive: Archive, event_filter: EventFilter) -> Iterator[AuditEvent]:
     """The events of a trail that an archive has. Raises ``ZAELimiterError`` for an object that makes no sense."""
-    for folder in days_in(archive, trail):
+    for folder in day_folders(archive, event_filter):
         found: dict[str, AuditEvent] = {}
         for name in archive.inside(folder):
             if name.endswith(ENDING):
-                found.update((event.event_id, event) for event in _events_of(name, archive.read(name), trail))
+                found.update((event.event_id, event) for event in _events_of(name, archive.read(name), event_filter))
         for _, event in sorted(found.items(), reverse=True):
             yield event
 
 
-def days_in(archive: Archive, trail: Trail) -> Iterator[str]:
+def day_folders(archive: Archive, event_filter: EventFilter) -> Iterator[str]:
     """The folders of the days that may have events of a trail, the newest first."""
-    first = "" if trail.start_ms is None else day_folder(at(trail.start_ms))
-    last = "~" if trail.end_ms is None else day_folder(at(trail.end_ms - 1))
+    first = "" if event_filter.start_ms is None else day_folder(at(event_filter.start_ms))
+    last = "~" if event_filter.end_ms is None else day_folder(at(event_filter.end_ms - 1))
 
     def below(folder: str, parts: tuple[str, ...]) -> Iterator[str]:
         if not parts:
@@ -72,12 +72,12 @@ def days_in(archive: Archive, trail: Trail) -> Iterator[str]:
     return below(f"{PREFIX}/", PARTS)
 
 
-def _events_of(name: str, body: bytes, trail: Trail) -> Iterator[AuditEvent]:
+def _events_of(name: str, body: bytes, event_filter: EventFilter) -> Iterator[AuditEvent]:
     try:
         for line in _lines_of(body):
             document = json.loads(line)
             timestamp = datetime.fromisoformat(document["timestamp"]).astimezone(UTC)
-            if trail.has(document, milliseconds_at(timestamp)):
+            if event_filter.has(document, milliseconds_at(timestamp)):
                 yield _event_of(document, timestamp)
     except (*UNREADABLE, EOFError, OSError, zlib.error) as error:
         raise ZAELimiterError(f"{name} in the archive cannot be read: {str(error)[:LONGEST_REASON]}") from error

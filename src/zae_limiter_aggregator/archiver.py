@@ -1,11 +1,11 @@
 """Audit events that expire, as objects for an archive: records in, names and bytes out.
 
-The table's stream tells what DynamoDB removed because its time was over, and only that is archived: what somebody
+The table's stream tells what DynamoDB removed because its time was over, and only that is archived: what an operator
 removed, as a purge does, is to be gone. The events of a batch become one object per day (of the events, in UTC): lines
 of JSON, compressed. Its name is made of the first of its records and of what it says, and its bytes depend on nothing
 but the records: a batch that comes again gives the same objects, in whatever order, and keeping them again changes
-nothing. A batch that is cut otherwise the next time gives objects beside the first ones, and never one that replaces
-a longer one. So an event may be archived twice; whoever reads tells by its id.
+nothing. A batch that is cut otherwise the next time gives objects beside the first ones, and never one that replaces a
+longer one. So an event may be archived twice; a reader recognises it by its id.
 
 The archive is also where poisonous records are put aside, so that they leave the stream at once: one that is reported
 to Lambda instead would hold up its shard until all tries are used up.
@@ -27,7 +27,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.operations.audit import event_of, is_event_key
 from zae_limiter.stores.dynamodb.usage_items import SEQUENCE_DIGITS, sequence_key
 from zae_limiter_aggregator.archives import ArchiveUnavailable, KeepObject
-from zae_limiter_aggregator.records import Failure, PoisonousRecord, Record
+from zae_limiter_aggregator.stream_records import Failure, PoisonousRecord, Record
 
 PREFIX: Final = "audit"
 ENDING: Final = ".jsonl.gz"
@@ -152,7 +152,7 @@ def _object(day: str, lines: list[_Line]) -> ArchiveObject:
 def line_of(record: Record) -> _Line | None:
     """The line of an audit event that expired; ``None`` for anything else. Raises :class:`PoisonousRecord`.
 
-    Of a record that does not even say what it is about, whoever counts tells.
+    A record that does not even say what it is about is reported by the processor.
     """
     try:
         change = record["dynamodb"]

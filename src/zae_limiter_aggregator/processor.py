@@ -6,7 +6,7 @@ earlier first change or a later last one. Which of the two to try first is guess
 whether the bucket was written to before in the same hour. A wrong guess is refused and brings the snapshot as it is.
 
 Every write moves edges outwards only, so writes may be repeated, overtake each other and be cut off at any point:
-whoever processes the same records again finishes what was left.
+processing the same records again finishes what was left.
 
 Beside counting, a batch says which audit events have expired, for an archive, and which shards are under pressure.
 """
@@ -33,8 +33,8 @@ from zae_limiter.stores.dynamodb.usage_items import (
     last_edge,
 )
 from zae_limiter_aggregator.archiver import NOTHING_ARCHIVED, archive, put_aside
-from zae_limiter_aggregator.pressure import Load, highest, should_split
-from zae_limiter_aggregator.records import (
+from zae_limiter_aggregator.proactive_split import Load, highest, should_split
+from zae_limiter_aggregator.stream_records import (
     Failure,
     ParsedBucketRecord,
     PoisonousRecord,
@@ -54,11 +54,11 @@ class Uncountable(Exception):
     """What a batch says about an hour cannot be written, now or later."""
 
 
-Relieve: TypeAlias = Callable[[Load], Plan[bool]]
-"""Splits a bucket because of one shard of it; whether it was split (see ``relieving``)."""
+SplitBucket: TypeAlias = Callable[[Load], Plan[bool]]
+"""Splits a bucket because of one shard of it; whether it was split (see ``proactive_split``)."""
 
 
-class Unrelieved(NamedTuple):
+class FailedSplit(NamedTuple):
     """A hot shard whose bucket could not be split, and why."""
 
     load: Load
@@ -72,7 +72,7 @@ class Processed(NamedTuple):
     ``put_aside`` says that they are in the archive and need not be brought again. The ``unwritten`` ones will count if
     they are processed again. ``archived`` is how many audit events are in the archive now. ``loads`` has the highest
     load of every shard, ``splits`` says how many buckets were split for that, and
-    ``unrelieved`` which could not be.
+    ``failed_splits`` which could not be.
     """
 
     records: int
@@ -82,7 +82,7 @@ class Processed(NamedTuple):
     archived: int = 0
     loads: tuple[Load, ...] = ()
     splits: int = 0
-    unrelieved: tuple[Unrelieved, ...] = ()
+    failed_splits: tuple[FailedSplit, ...] = ()
     put_aside: bool = False
 
     @property
@@ -91,7 +91,7 @@ class Processed(NamedTuple):
         return self.poisonous + self.unwritten
 
 
-class Finding(NamedTuple):
+class BucketHour(NamedTuple):
     """What a batch says about one hour of a bucket, and which records say it."""
 
     span: Span
@@ -99,15 +99,15 @@ class Finding(NamedTuple):
     sequences: tuple[str, ...]
 
 
-class Reading(NamedTuple):
+class ParsedBatch(NamedTuple):
     """What a batch says: of each hour of each bucket once, its poisonous records, and the loads of shards in order."""
 
-    findings: list[Finding]
+    bucket_hours: list[BucketHour]
     poisonous: list[Failure]
     loads: list[Load]
 
 
-def read(records: Iterable[Record]) -> Reading:
+def read(records: Iterable[Record]) -> ParsedBatch:
     """What a batch says."""
     hours: dict[tuple[Life, int], list[ParsedBucketRecord]] = {}
     poisonous = []
@@ -124,48 +124,50 @@ def read(records: Iterable[Record]) -> Reading:
             loads.append(parsed.load)
         if extract_deltas(parsed) or parsed.grants:
             hours.setdefault((parsed.life, parsed.hour), []).append(parsed)
-    return Reading([joined(changes) for changes in hours.values()], poisonous, loads)
+    return ParsedBatch([join_changes(changes) for changes in hours.values()], poisonous, loads)
 
 
-def joined(changes: Sequence[ParsedBucketRecord]) -> Finding:
+def join_changes(changes: Sequence[ParsedBucketRecord]) -> BucketHour:
     """What several changes of one hour say together."""
     first = min(changes, key=lambda change: change.place)
     last = max(changes, key=lambda change: change.place)
     span = Span(first.life, first.hour, Edge(first.place, first.before), Edge(last.place, last.after, last.mark))
-    return Finding(span, first.begins_hour, tuple(change.sequence for change in changes))
+    return BucketHour(span, first.begins_hour, tuple(change.sequence for change in changes))
 
 
 class Processor:
     """Counts batches of one table's records. Any number of them may work at the same time.
 
-    With ``archiving`` it also keeps audit events that expire, by the requests of ``archives``. With ``relieve`` it
-    has buckets split whose shards are hot.
+    With ``archiving`` it also archives audit events that expire, by the requests of ``archives``. ``split_bucket``
+    splits the buckets whose shards are hot.
     """
 
-    def __init__(self, asking: TableClient, *, archiving: bool = False, relieve: Relieve | None = None) -> None:
-        self._asking = asking
+    def __init__(
+        self, client: TableClient, *, archiving: bool = False, split_bucket: SplitBucket | None = None
+    ) -> None:
+        self._client = client
         self._archiving = archiving
-        self._relieve = relieve
+        self._split_bucket = split_bucket
 
     def process(self, records: Sequence[Record]) -> Plan[Processed]:
         """Count a batch. What cannot be counted is told, and does not keep the rest from counting."""
-        findings, poisonous, loads = read(records)
+        bucket_hours, poisonous, loads = read(records)
         counted = snapshots = 0
         unwritten: list[Failure] = []
-        for start in range(0, len(findings), SNAPSHOTS_AT_ONCE):
-            some = findings[start : start + SNAPSHOTS_AT_ONCE]
-            errors = yield from side_by_side([self._count(finding) for finding in some])
-            for finding, error in zip(some, errors, strict=True):
+        for start in range(0, len(bucket_hours), SNAPSHOTS_AT_ONCE):
+            some = bucket_hours[start : start + SNAPSHOTS_AT_ONCE]
+            errors = yield from side_by_side([self._count(bucket_hour) for bucket_hour in some])
+            for bucket_hour, error in zip(some, errors, strict=True):
                 if error is None:
-                    counted, snapshots = counted + len(finding.sequences), snapshots + 1
+                    counted, snapshots = counted + len(bucket_hour.sequences), snapshots + 1
                 elif isinstance(error, Uncountable):
-                    poisonous += _poison(finding, error, records)
+                    poisonous += _poison(bucket_hour, error, records)
                 else:
-                    unwritten += [Failure(sequence, error) for sequence in finding.sequences]
+                    unwritten += [Failure(sequence, error) for sequence in bucket_hour.sequences]
         archived = (yield from archive(records)) if self._archiving else NOTHING_ARCHIVED
         poisonous += archived.poisonous
         is_put_aside = self._archiving and bool(poisonous) and (yield from put_aside(poisonous))
-        splits, unrelieved = yield from self._relieve_all(loads)
+        splits, failed_splits = yield from self._split_hot_buckets(loads)
         return Processed(
             counted,
             snapshots,
@@ -174,39 +176,39 @@ class Processor:
             archived.events,
             tuple(highest(loads)),
             splits,
-            unrelieved,
+            failed_splits,
             is_put_aside,
         )
 
-    def _relieve_all(self, loads: Sequence[Load]) -> Plan[tuple[int, tuple[Unrelieved, ...]]]:
+    def _split_hot_buckets(self, loads: Sequence[Load]) -> Plan[tuple[int, tuple[FailedSplit, ...]]]:
         """Have buckets split that are hot, each once and for its latest record: an earlier one may tell of how it was
         before the last split. What fails is tried again with later records."""
         splits = 0
-        failed: list[Unrelieved] = []
+        failed: list[FailedSplit] = []
         buckets: set[tuple[str, str, str]] = set()
         for load in reversed(loads):
             life = load.life
             bucket = (life.ns, life.entity_id, life.resource)
-            if self._relieve is None or bucket in buckets or not should_split(load):
+            if self._split_bucket is None or bucket in buckets or not should_split(load):
                 continue
             buckets.add(bucket)
             try:
-                splits += yield from self._relieve(load)
+                splits += yield from self._split_bucket(load)
             except (Refused, NoAnswer, BrokenItem) as error:
-                failed.append(Unrelieved(load, error))
+                failed.append(FailedSplit(load, error))
         return splits, tuple(failed)
 
-    def _count(self, finding: Finding) -> Plan[Refused | NoAnswer | Uncountable | None]:
+    def _count(self, bucket_hour: BucketHour) -> Plan[Refused | NoAnswer | Uncountable | None]:
         """Join a finding with its snapshot. Returns what kept it from that."""
-        span = finding.span
-        until = yield from self._asking.new_deadline()
+        span = bucket_hour.span
+        until = yield from self._client.new_deadline()
         ttl = until.epoch_s + RETENTION_S
-        write: Update | None = begin(span, ttl) if finding.begins_hour else move_last_edge(span)
+        write: Update | None = begin(span, ttl) if bucket_hour.begins_hour else move_last_edge(span)
         while write is not None:
-            params = {**write.params(self._asking.table, span.key), "ReturnValues": "ALL_NEW"}
+            params = {**write.params(self._client.table, span.key), "ReturnValues": "ALL_NEW"}
             item: Item | None
             try:
-                reply = yield from self._asking.ask("UpdateItem", params, until, repeatable=True)
+                reply = yield from self._client.ask("UpdateItem", params, until, repeatable=True)
                 item = reply["Attributes"]
             except Refused as refusal:
                 if refusal.code == NEVER_VALID:
@@ -217,19 +219,19 @@ class Processor:
             except NoAnswer as silence:
                 return silence
             try:
-                write = begin(span, ttl) if item is None else what_is_left(span, item)
+                write = begin(span, ttl) if item is None else remaining_write(span, item)
             except (LookupError, TypeError, ValueError) as error:
                 return Uncountable(f"its snapshot cannot be read: {type(error).__name__}: {error}")
         return None
 
 
-def _poison(finding: Finding, error: Uncountable, records: Sequence[Record]) -> list[Failure]:
+def _poison(bucket_hour: BucketHour, error: Uncountable, records: Sequence[Record]) -> list[Failure]:
     """The records that say what no snapshot can hold."""
-    wanted = set(finding.sequences)
+    wanted = set(bucket_hour.sequences)
     by_number = {str(record["dynamodb"]["SequenceNumber"]): record for record in records if _number(record) in wanted}
     return [
         Failure(sequence, PoisonousRecord(sequence, str(error)), by_number.get(sequence))
-        for sequence in finding.sequences
+        for sequence in bucket_hour.sequences
     ]
 
 
@@ -260,7 +262,7 @@ def move_last_edge(span: Span) -> Update:
     return write
 
 
-def what_is_left(span: Span, item: Item) -> Update | None:
+def remaining_write(span: Span, item: Item) -> Update | None:
     """The write that joins a span with a snapshot as it was just seen; ``None`` if that tells nothing new."""
     seen_first, seen_last = first_edge(item), last_edge(item)
     write = move_last_edge(span) if span.last.sequence > seen_last.sequence else None

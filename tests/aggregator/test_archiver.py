@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archive_worlds import EXPIRY, lines_in, removals
-from stream_worlds import Stream, record
-from usage_worlds import TABLE, answer, asking, empty_model, limiter_on, records_of, store_on
+from expired_events import EXPIRY, lines_in, removals
+from scripted_streams import Stream, record
+from usage_model import TABLE, answer, asking, empty_model, limiter_on, records_of, store_on
 
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
 from zae_limiter.testing.clock import FakeClock
-from zae_limiter_aggregator.aggregating import Aggregation
+from zae_limiter_aggregator.aggregation import Aggregation
 from zae_limiter_aggregator.archiver import Archived, archive, objects_of
 from zae_limiter_aggregator.archives import ArchiveUnavailable, FolderArchive, KeepObject
 from zae_limiter_aggregator.processor import Processor
@@ -185,7 +185,7 @@ def test_whoever_follows_a_stream_moves_on_only_when_events_are_kept(tmp_path: P
     archive_there = FolderArchive(tmp_path)
 
     def follow(keep: Any) -> None:
-        for plan in (aggregation.begin(), aggregation.go_on(), aggregation.end()):
+        for plan in (aggregation.begin(), aggregation.count_available(), aggregation.end()):
             kept_by(plan, keep, stream.ask)
 
     def refuse(name: str, body: bytes) -> None:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from usage_worlds import limiter_on, read_all
+from usage_model import limiter_on, read_all
 
 from engines.servers import Engine
 from engines.streams import records_in_stream

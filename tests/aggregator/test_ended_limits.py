@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from usage_worlds import empty_model, limiter_on, process, records_of, store_on
+from usage_model import empty_model, limiter_on, process, records_of, store_on
 
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.memory.store import MemoryStore

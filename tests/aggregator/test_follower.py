@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stream_worlds import STREAM, Stream, after, record
-from usage_worlds import EPOCH_S, asking, run
+from scripted_streams import STREAM, Stream, after, record
+from usage_model import EPOCH_S, asking, run
 
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
-from zae_limiter_aggregator.follower import Follower, NoStream, Position, Shard, by_descent
+from zae_limiter_aggregator.follower import Follower, NoStream, Position, Shard, parents_first
 
 
 def test_every_shard_is_read_to_its_end_or_until_it_is_quiet() -> None:
@@ -101,7 +101,7 @@ def test_a_table_without_a_stream_has_nothing_to_follow() -> None:
 
 def test_a_shard_comes_after_the_one_it_came_from() -> None:
     shards = [Shard("c", "b"), Shard("a", "gone"), Shard("d", "a"), Shard("b", "a"), Shard("e", "e")]
-    assert [shard.id for shard in by_descent(shards)] == ["a", "b", "c", "d", "e"]
+    assert [shard.id for shard in parents_first(shards)] == ["a", "b", "c", "d", "e"]
 
 
 def test_a_child_waits_until_its_parent_was_read_to_its_end() -> None:

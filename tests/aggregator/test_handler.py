@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stream_worlds import record
+from scripted_streams import record
 
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter_aggregator import handler as entry
-from zae_limiter_aggregator.pressure import Load
+from zae_limiter_aggregator.lambda_output import METRICS, batch_response, log_lines
+from zae_limiter_aggregator.proactive_split import Load
 from zae_limiter_aggregator.processor import Processed
-from zae_limiter_aggregator.records import Failure, PoisonousRecord
-from zae_limiter_aggregator.telling import METRICS, answer_of, lines_of
+from zae_limiter_aggregator.stream_records import Failure, PoisonousRecord
 
 SECONDS = 20.0
 TABLES = count()
@@ -104,7 +104,12 @@ def test_a_batch_is_counted_and_told(deployed: Deployed, capsys: pytest.CaptureF
         assert deployed.usage() == (3, 6)
     (line, _) = capsys.readouterr().out.splitlines()
     told = json.loads(line)
-    assert (told["Records"], told["Snapshots"], told["PoisonousRecords"], told["UnwrittenRecords"]) == (3, 1, 0, 0)
+    assert (told["Records"], told["Snapshots"], told["PoisonousRecords"], told["UnwrittenRecords"]) == (
+        3,
+        1,
+        0,
+        0,
+    )
     assert (told["Table"], told["request_id"], told["level"]) == (deployed.table, "request-1", "INFO")
     assert told["Lag"] >= 0
 
@@ -202,7 +207,7 @@ def test_without_a_table_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch
 def test_what_could_not_be_written_is_to_be_brought_again_once_each() -> None:
     failures = (Failure("2", NoAnswer("lost")), Failure("3", NoAnswer("lost")))
     processed = Processed(5, 1, (Failure("2", PoisonousRecord("2", "odd")),), failures)
-    assert answer_of(processed) == {"batchItemFailures": [{"itemIdentifier": "2"}, {"itemIdentifier": "3"}]}
+    assert batch_response(processed) == {"batchItemFailures": [{"itemIdentifier": "2"}, {"itemIdentifier": "3"}]}
 
 
 def test_the_numbers_are_in_the_embedded_metric_format() -> None:
@@ -210,7 +215,7 @@ def test_the_numbers_are_in_the_embedded_metric_format() -> None:
     loads = (Load(life, 4, 0, 0, -50_000, 1_000_000), Load(life._replace(shard=0), 4, 0, 0, 999_000, 1_000_000))
     processed = Processed(5, 2, (), (Failure("3", NoAnswer("lost")),), 7, loads, 1)
     written = {"dynamodb": {"ApproximateCreationDateTime": 1_800_000_000.0}}
-    error, hot, numbers = map(json.loads, lines_of("limits", [written], processed, 1_800_000_000_250, None))
+    error, hot, numbers = map(json.loads, log_lines("limits", [written], processed, 1_800_000_000_250, None))
     assert (error["message"], error["error"]) == ("record not counted yet", "lost")
     assert (hot["message"], hot["level"], hot["pressure_percent"]) == ("hot shard", "WARN", 105)
     assert (hot["namespace_id"], hot["entity_id"], hot["resource"], hot["shard"]) == ("n", "key", "gpt", 3)
@@ -225,7 +230,7 @@ def test_the_numbers_are_in_the_embedded_metric_format() -> None:
 
 def test_a_line_has_no_more_values_than_cloudwatch_takes_and_does_not_tell_of_every_hot_shard() -> None:
     loads = tuple(Load(Life("n", f"key-{x}", "gpt", 0, "i"), 1, 0, 0, 0, 1_000_000) for x in range(300))
-    *hot, numbers = map(json.loads, lines_of("limits", [], Processed(0, 0, (), (), 0, loads), 0, None))
+    *hot, numbers = map(json.loads, log_lines("limits", [], Processed(0, 0, (), (), 0, loads), 0, None))
     assert (len(hot), numbers["ShardPressure"]) == (10, [100] * 100)
 
 

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from usage_worlds import records_of
+from usage_model import records_of
 
 from simulation.clients import TABLE
 from simulation.profiles import PROFILES
@@ -17,7 +17,7 @@ from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.usage_items import Life, span_of, used_by_hour
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter_aggregator.processor import Processor
-from zae_limiter_aggregator.records import parse_record
+from zae_limiter_aggregator.stream_records import parse_record
 
 SEED = 30_000
 SCHEDULES = 4

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from usage_worlds import asking, empty_model, limiter_on, process, records_of, run, snapshot_items, store_on
+from usage_model import asking, empty_model, limiter_on, process, records_of, run, snapshot_items, store_on
 
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.requests import Refused
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS, FakeClock
 from zae_limiter_aggregator.processor import Processor
-from zae_limiter_aggregator.records import ConsumptionDelta, PoisonousRecord, extract_deltas, parse_record
+from zae_limiter_aggregator.stream_records import ConsumptionDelta, PoisonousRecord, extract_deltas, parse_record
 
 RPM, TPM = Limit.per_minute("rpm", 10), Limit.per_minute("tpm", 1_000)
 LATER_MS = NEW_YEAR_2026_MS + 5_400_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from usage_worlds import (
+from usage_model import (
     EPOCH_S,
     TABLE,
     ModelTransport,

@@ -98,6 +98,10 @@ OFFENCES = {
         "zae_limiter/stores/dynamodb/operations/acquire.py",
         "import time",
     ),
+    "The command line uses public names": (
+        "zae_limiter/cli/commands/usage.py",
+        "from zae_limiter.stores.dynamodb.errors import table_client_of",
+    ),
     "The aggregator brings no transport and no other store along": (
         "zae_limiter_aggregator/processor.py",
         "import zae_limiter.stores.sqlite.store",

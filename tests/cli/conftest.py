@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from cli_stage import STAGES, Stage, sqlite_stage
+from cli_runner import STAGES, CommandRunner, sqlite_stage
 
 
 @pytest.fixture
-def stage(request: pytest.FixtureRequest) -> Stage:
+def runner(request: pytest.FixtureRequest) -> CommandRunner:
     """A stage on SQLite."""
     return sqlite_stage(request)
 
 
 @pytest.fixture(params=STAGES)
-def any_stage(request: pytest.FixtureRequest) -> Stage:
+def any_runner(request: pytest.FixtureRequest) -> CommandRunner:
     """A stage on every store."""
     return STAGES[request.param](request)

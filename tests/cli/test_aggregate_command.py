@@ -13,8 +13,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from cli_stage import PATIENCE_S, Kept, Stage
-from cli_terminal import COMMAND, CTRL_C, terminal
+from cli_runner import PATIENCE_S, CommandRunner, Kept
+from pseudo_terminal import COMMAND, CTRL_C, terminal
 
 from engines.servers import Engine
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter, SyncRepository
@@ -26,34 +26,34 @@ SCHEMA = json.loads(files("zae_limiter.cli").joinpath("schemas/aggregation.json"
 
 
 @pytest.fixture
-def table(dynoxide: Engine) -> Iterator[Stage]:
+def table(dynoxide: Engine) -> Iterator[CommandRunner]:
     """A stage on a table whose usage nobody counts."""
     name = f"aggregate-{os.getpid()}-{next(TABLES)}"
     url = f"dynamodb://{name}?region={dynoxide.region}&endpoint_url={dynoxide.endpoint_url}"
     repository = SyncRepository.open(url, create=True, deadline=PATIENCE_S)
     store = DynamoStore(name, Target(dynoxide.region, dynoxide.endpoint_url), deadline=PATIENCE_S)
-    stage = Stage(lambda: Kept(store), url=url)
-    with stage.limiter() as limiter:
+    runner = CommandRunner(lambda: Kept(store), url=url)
+    with runner.limiter() as limiter:
         limiter.set_system_defaults([Limit.per_day("rpd", 100)])
-    yield stage
+    yield runner
     store.close()
     repository.delete_table()
     repository.close()
 
 
-def take(stage: Stage, times: int) -> None:
-    with stage.limiter() as limiter:
+def take(runner: CommandRunner, times: int) -> None:
+    with runner.limiter() as limiter:
         for _ in range(times):
             with limiter.acquire("key-1", "gpt-4", {"rpd": 1}):
                 pass
 
 
-def grants(stage: Stage) -> int:
-    with stage.limiter() as limiter:
+def grants(runner: CommandRunner) -> int:
+    with runner.limiter() as limiter:
         return limiter.get_usage_summary("key-1").total_events
 
 
-def test_once_counts_what_is_there_and_ends(table: Stage) -> None:
+def test_once_counts_what_is_there_and_ends(table: CommandRunner) -> None:
     take(table, 3)
     assert grants(table) == 0
     ran = table.run("aggregate", "--once")
@@ -67,7 +67,7 @@ def test_once_counts_what_is_there_and_ends(table: Stage) -> None:
 
 
 @pytest.mark.parametrize("report", ["list", "summary", "plot"])
-def test_whoever_finds_no_usage_because_nobody_counted_it_is_told_who_would(table: Stage, report: str) -> None:
+def test_whoever_finds_no_usage_because_nobody_counted_it_is_told_who_would(table: CommandRunner, report: str) -> None:
     asked = ("usage", report, "--entity", "key-1")
     assert table.run(*asked).err == ""
     take(table, 1)
@@ -83,7 +83,7 @@ def test_whoever_finds_no_usage_because_nobody_counted_it_is_told_who_would(tabl
     assert table.run("usage", report, "--resource", "gpt-4").err == ""
 
 
-def test_a_hint_that_cannot_be_had_spoils_no_answer(table: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hint_that_cannot_be_had_spoils_no_answer(table: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*words: str | None) -> None:
         raise RateLimiterUnavailable("not allowed to read buckets")
 
@@ -92,14 +92,14 @@ def test_a_hint_that_cannot_be_had_spoils_no_answer(table: Stage, monkeypatch: p
     assert (ran.code, ran.out, ran.err) == (0, "no usage in this period\n", "")
 
 
-def test_for_programs_it_is_a_document(table: Stage) -> None:
+def test_for_programs_it_is_a_document(table: CommandRunner) -> None:
     take(table, 3)
     found = json.loads(table.run("aggregate", "--once", "--json").out)
     jsonschema.Draft202012Validator({**SCHEMA, "$ref": "#/$defs/aggregated"}).validate(found)
     assert (found["records"], found["snapshots"], found["poisonous"], found["trimmed"]) == (3, 1, 0, 0)
 
 
-def test_on_a_terminal_it_goes_on_until_ctrl_c(table: Stage) -> None:
+def test_on_a_terminal_it_goes_on_until_ctrl_c(table: CommandRunner) -> None:
     take(table, 1)
     assert table.url is not None
     with terminal(COMMAND, "aggregate", "--url", table.url, "--interval", "0.1") as screen:
@@ -113,7 +113,7 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c(table: Stage) -> None:
     assert table.run("aggregate", "--once").out.startswith("0 changes")
 
 
-def test_in_a_container_it_prints_lines_until_it_is_stopped(table: Stage) -> None:
+def test_in_a_container_it_prints_lines_until_it_is_stopped(table: CommandRunner) -> None:
     take(table, 2)
     assert table.url is not None
     words = [COMMAND, "aggregate", "--url", table.url, "--interval", "0.1", "--json"]
@@ -130,7 +130,7 @@ def test_in_a_container_it_prints_lines_until_it_is_stopped(table: Stage) -> Non
     assert table.run("aggregate", "--once").out.startswith("0 changes")
 
 
-def test_two_at_the_same_time_count_everything_once(table: Stage) -> None:
+def test_two_at_the_same_time_count_everything_once(table: CommandRunner) -> None:
     take(table, 20)
     assert table.url is not None
     words = [COMMAND, "aggregate", "--url", table.url, "--once"]
@@ -142,20 +142,22 @@ def test_two_at_the_same_time_count_everything_once(table: Stage) -> None:
     assert grants(table) == 20
 
 
-def test_an_embedded_store_is_told_that_it_counts_by_itself(stage: Stage) -> None:
-    ran = stage.run("aggregate", "--once")
+def test_an_embedded_store_is_told_that_it_counts_by_itself(runner: CommandRunner) -> None:
+    ran = runner.run("aggregate", "--once")
     assert ran.code == 2
     assert "counts usage by itself" in ran.err
 
 
 def test_a_store_that_is_not_there_is_unavailable(dynoxide: Engine) -> None:
     store = DynamoStore("nowhere", Target(dynoxide.region, dynoxide.endpoint_url), deadline=PATIENCE_S)
-    ran = Stage(lambda: store).run("aggregate", "--once")
+    ran = CommandRunner(lambda: store).run("aggregate", "--once")
     assert ran.code == 69
     assert "ResourceNotFoundException" in ran.err
 
 
-def test_an_archive_is_opened_and_kept_out_of_the_way_until_something_expires(table: Stage, tmp_path: Path) -> None:
+def test_an_archive_is_opened_and_kept_out_of_the_way_until_something_expires(
+    table: CommandRunner, tmp_path: Path
+) -> None:
     take(table, 3)
     ran = table.run("aggregate", "--once", "--archive", str(tmp_path / "archive"))
     assert (ran.code, ran.err) == (0, "")

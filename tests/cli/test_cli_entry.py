@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_stage import Stage, sqlite_url
+from cli_runner import CommandRunner, sqlite_url
 
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
@@ -240,19 +240,19 @@ def test_the_script_finds_commands_and_options() -> None:
     ("words", "advice"),
     [
         (["statsu", "key-1"], "Did you mean 'status'?"),
-        (["--url", "memory://", "status", "key-1"], "--url stands after the command"),
-        (["--json", "entity", "list"], "--json stands after the command"),
+        (["--url", "memory://", "status", "key-1"], "--url comes after the command"),
+        (["--json", "entity", "list"], "--json comes after the command"),
     ],
     ids=["a slip of the finger", "an option too early", "a flag too early"],
 )
-def test_what_is_nearly_right_is_told_how_to_be_right(words: list[str], advice: str, stage: Stage) -> None:
-    ran = stage.run(*words)
+def test_what_is_nearly_right_is_told_how_to_be_right(words: list[str], advice: str, runner: CommandRunner) -> None:
+    ran = runner.run(*words)
     assert ran.code == 2
     assert advice in ran.err
 
 
-def test_help_lists_every_command_once_by_what_it_is_for(stage: Stage) -> None:
-    shown = stage.run("--help").out
+def test_help_lists_every_command_once_by_what_it_is_for(runner: CommandRunner) -> None:
+    shown = runner.run("--help").out
     listed = [line.split()[0] for line in shown.splitlines() if re.match(r"  [a-z][a-z-]+  ", line)]
     assert tuple(listed) == COMMANDS
     assert [title for title in SECTIONS if f"\n{title}:\n" not in shown] == []

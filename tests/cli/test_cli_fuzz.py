@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 import click
 import pytest
-from cli_stage import Stage
+from cli_runner import CommandRunner
+from command_tree import COMMANDS, ON_A_CLOUD, Names
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from limits_stage import CHANGED, MANIFEST
-from test_cli_tree import COMMANDS, ON_A_CLOUD, Names
+from manifest_shell import CHANGED, MANIFEST
 
 from zae_limiter.stores.sqlite.store import SqliteStore
 
@@ -90,10 +90,10 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def played() -> Iterator[Stage]:
+def played() -> Iterator[CommandRunner]:
     """A store in which something happened."""
     with TemporaryDirectory() as folder:
-        stage = Stage(lambda: SqliteStore(str(Path(folder) / "limits.db")))
+        runner = CommandRunner(lambda: SqliteStore(str(Path(folder) / "limits.db")))
         for line in (
             "system set-defaults -l rpm:10 -l tpm:100",
             "entity create acme",
@@ -101,8 +101,8 @@ def played() -> Iterator[Stage]:
             "acquire key-1 gpt-4 rpm=1",
             "namespace register staging",
         ):
-            assert stage.run(*line.split()).code == 0
-        yield stage
+            assert runner.run(*line.split()).code == 0
+        yield runner
 
 
 def harmless(line: list[str]) -> bool:
@@ -112,7 +112,7 @@ def harmless(line: list[str]) -> bool:
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=command_lines().filter(harmless), width=st.sampled_from([None, 20, 80, 200]))
-def test_no_line_brings_a_traceback(line: list[str], width: int | None, played: Stage) -> None:
+def test_no_line_brings_a_traceback(line: list[str], width: int | None, played: CommandRunner) -> None:
     ran = played.run(*line, width=width)
     assert ran.code in EXIT_CODES
     if ran.code:
@@ -122,7 +122,7 @@ def test_no_line_brings_a_traceback(line: list[str], width: int | None, played: 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=st.lists(WORDS, max_size=5).filter(lambda line: not line or harmless(line)))
-def test_no_words_bring_a_traceback(line: list[str], played: Stage) -> None:
+def test_no_words_bring_a_traceback(line: list[str], played: CommandRunner) -> None:
     assert played.run(*line).code in EXIT_CODES
 
 
@@ -135,13 +135,13 @@ def test_no_words_bring_a_traceback(line: list[str], played: Stage) -> None:
         max_size=3,
     ),
 )
-def test_any_name_and_note_can_be_shown(name: str, notes: dict[str, str], stage: Stage) -> None:
-    stage.run("entity", "create", "acme")
+def test_any_name_and_note_can_be_shown(name: str, notes: dict[str, str], runner: CommandRunner) -> None:
+    runner.run("entity", "create", "acme")
     options = [word for key, value in notes.items() for word in ("--meta", f"{key}={value}")]
-    changed = stage.run("entity", "update", "acme", f"--name={name}", *options)
+    changed = runner.run("entity", "update", "acme", f"--name={name}", *options)
     assert changed.code == 0, changed
     for words in (["show", "acme"], ["list"], ["tree"]):
-        shown = stage.run("entity", *words, width=40)
+        shown = runner.run("entity", *words, width=40)
         assert shown.code == 0
         assert all(letter.isprintable() or letter == "\n" for letter in shown.out)
 
@@ -202,7 +202,7 @@ def nearly_manifests(draw: st.DrawFn) -> bytes:
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=nearly_manifests(), as_json=st.booleans(), width=st.sampled_from([None, 20, 80]))
 def test_no_manifest_brings_a_traceback(
-    content: bytes, as_json: bool, width: int | None, played: Stage, tmp_path: Path
+    content: bytes, as_json: bool, width: int | None, played: CommandRunner, tmp_path: Path
 ) -> None:
     file = tmp_path / "limits.yaml"
     file.write_bytes(content)

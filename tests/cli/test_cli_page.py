@@ -10,33 +10,33 @@ import re
 import shlex
 from pathlib import Path
 
-from cli_stage import Stage
+from cli_runner import CommandRunner
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 BLOCK = re.compile(r"```shell-session\n(.*?)```", re.DOTALL)
 WIDTH = 100
 
 
-def replayed(stage: Stage, block: str) -> str:
+def replayed(runner: CommandRunner, block: str) -> str:
     """The commands of a block with what they print now."""
     shown = []
     for line in block.splitlines():
         if line.startswith("$ "):
-            shown += ["", line, *answer(stage, shlex.split(line.removeprefix("$ ")))]
+            shown += ["", line, *answer(runner, shlex.split(line.removeprefix("$ ")))]
     return "\n".join(shown[1:]) + "\n"
 
 
-def answer(stage: Stage, words: list[str]) -> list[str]:
+def answer(runner: CommandRunner, words: list[str]) -> list[str]:
     """What a command prints; stderr too, as on a terminal."""
     program, *arguments = words
     assert program == "zae-limiter"
-    ran = stage.run(*arguments, width=WIDTH)
+    ran = runner.run(*arguments, width=WIDTH)
     return [*ran.out.splitlines(), *ran.err.splitlines()]
 
 
-def test_every_command_prints_what_the_page_shows(stage: Stage) -> None:
+def test_every_command_prints_what_the_page_shows(runner: CommandRunner) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    played = BLOCK.sub(lambda block: f"```shell-session\n{replayed(stage, block[1])}```", page)
+    played = BLOCK.sub(lambda block: f"```shell-session\n{replayed(runner, block[1])}```", page)
     if os.environ.get("UPDATE_GOLDEN"):
         PAGE.write_text(played, encoding="utf-8")
     assert played == page or os.environ.get("UPDATE_GOLDEN")

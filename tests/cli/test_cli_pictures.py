@@ -38,8 +38,8 @@ def words_of(svg: str) -> list[str]:
 @pytest.mark.parametrize("name", RENDER.DOCUMENTED)
 def test_a_picture_shows_what_the_command_prints(name: str, width: int) -> None:
     command = RENDER.DOCUMENTED[name]
-    with RENDER.world() as surroundings:
-        printed = RENDER.recorded(command, surroundings, width).plain
+    with RENDER.world() as dependencies:
+        printed = RENDER.recorded(command, dependencies, width).plain
     for look in (RENDER.DARK, RENDER.LIGHT):
         drawn = (DOCS / "images" / f"{name}-{width}-{look.name}.svg").read_text(encoding="utf-8")
         shown = "".join(words_of(drawn))

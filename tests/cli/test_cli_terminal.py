@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_stage import sqlite_url
-from cli_terminal import COMMAND, CTRL_C, CTRL_D, terminal
+from cli_runner import sqlite_url
+from pseudo_terminal import COMMAND, CTRL_C, CTRL_D, terminal
 
 from zae_limiter import Limit, SyncRateLimiter
 
@@ -130,9 +130,9 @@ def test_work_that_takes_long_shows_that_it_goes_on() -> None:
     program = """
 import time
 from itertools import count
-from zae_limiter.cli.printing.patience import patience
+from zae_limiter.cli.output.progress import spinner
 requests = count(40)
-with patience("purging staging", lambda: next(requests)):
+with spinner("purging staging", lambda: next(requests)):
     time.sleep(1.8)
 print("done")
 """

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from zae_limiter.cli.commands.demo import command
-from zae_limiter.cli.demo import show
+from zae_limiter.cli.demo import run
 from zae_limiter.stores.open_store import OPENERS
 
 DEMO = [str(Path(sys.executable).parent / "zae-limiter"), "demo"]
@@ -72,5 +72,5 @@ def test_a_bad_url_is_one_clear_line(url: str) -> None:
 
 @pytest.mark.parametrize(("proven", "code"), [(True, 0), (False, 1)])
 def test_the_exit_code_is_the_verdict(proven: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(show, "run", lambda settings: proven)
+    monkeypatch.setattr(run, "run", lambda settings: proven)
     assert CliRunner().invoke(command, []).exit_code == code

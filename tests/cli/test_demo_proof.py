@@ -8,11 +8,10 @@ from random import Random
 import pytest
 
 from zae_limiter import Limit, RateLimiter
+from zae_limiter.cli.demo.call_profiles import CALL_PROFILES, Call, assign_callers, next_call
 from zae_limiter.cli.demo.callers import place_call
-from zae_limiter.cli.demo.habits import HABITS, Call, hire, next_call
 from zae_limiter.cli.demo.proof import CLAIMS, prove, refill_during
-from zae_limiter.cli.demo.tally import Ending, Tally, added_up
-from zae_limiter.cli.demo.world import (
+from zae_limiter.cli.demo.scenario import (
     PARENTS,
     RESOURCE_OF,
     BucketId,
@@ -23,6 +22,7 @@ from zae_limiter.cli.demo.world import (
     read_levels,
     survey,
 )
+from zae_limiter.cli.demo.tally import Ending, Tally, added_up
 from zae_limiter.models.status import BucketStatus, LimitLevel
 
 WITHIN, COUNTED, CONSERVED = CLAIMS
@@ -119,9 +119,9 @@ async def saturate(limiter: RateLimiter, clock: Stopwatch, tally: Tally) -> None
     """Two seconds of everybody's calls, one after another, on a clock of their own."""
     rng = Random(7)
     for _ in range(200):
-        habit = rng.choice(HABITS)
-        call = next_call(habit, rng)._replace(work_seconds=0, timeout=0)
-        bucket = BucketId(habit.key, RESOURCE_OF[habit.key])
+        profile = rng.choice(CALL_PROFILES)
+        call = next_call(profile, rng)._replace(work_seconds=0, timeout=0)
+        bucket = BucketId(profile.key, RESOURCE_OF[profile.key])
         tally.endings[bucket, await place_call(limiter, bucket, call, tally)] += 1
         clock.now += 10
 
@@ -176,8 +176,8 @@ def test_books_split_what_was_paid_into_granted_and_over() -> None:
 def test_the_seed_decides_every_choice() -> None:
     def choices(seed: int) -> list[list[Call]]:
         return [
-            [next_call(caller.habit, rng) for _ in range(3)]
-            for group in hire(seed, 4)
+            [next_call(caller.profile, rng) for _ in range(3)]
+            for group in assign_callers(seed, 4)
             for caller in group
             for rng in [Random(caller.seed)]
         ]
@@ -187,10 +187,10 @@ def test_the_seed_decides_every_choice() -> None:
 
 
 def test_everybody_is_hired_once_whatever_the_number_of_groups() -> None:
-    everybody = sorted(caller.seed for caller in hire(7, 1)[0])
-    assert len(set(everybody)) == sum(habit.callers for habit in HABITS)
+    everybody = sorted(caller.seed for caller in assign_callers(7, 1)[0])
+    assert len(set(everybody)) == sum(profile.callers for profile in CALL_PROFILES)
     for groups in (2, 4, 32):
-        dealt = hire(7, groups)
+        dealt = assign_callers(7, groups)
         assert len(dealt) == groups
         assert sorted(caller.seed for group in dealt for caller in group) == everybody
 

@@ -9,11 +9,11 @@ from rich.console import Console, RenderableType
 
 from zae_limiter import Limit
 from zae_limiter.cli.demo.proof import Account
+from zae_limiter.cli.demo.scenario import RESOURCE_OF, BucketId, Reading, places
 from zae_limiter.cli.demo.screen import Moment, frame
 from zae_limiter.cli.demo.summary import SUMMARY_COLUMNS, Outcome, summary
 from zae_limiter.cli.demo.tally import Ending, Tally
-from zae_limiter.cli.demo.world import RESOURCE_OF, BucketId, Reading, places
-from zae_limiter.cli.printing.bars import level_bar, stroke, usage_bar
+from zae_limiter.cli.output.bars import level_bar, stroke, usage_bar
 from zae_limiter.models.status import BucketStatus, LimitLevel
 
 RPM, TPM = Limit.per_minute("rpm", 900), Limit.per_minute("tpm", 900_000, burst=100_000)

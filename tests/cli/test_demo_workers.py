@@ -10,7 +10,7 @@ import click
 import pytest
 
 from zae_limiter import ValidationError
-from zae_limiter.cli.demo.habits import hire
+from zae_limiter.cli.demo.call_profiles import assign_callers
 from zae_limiter.cli.demo.workers import ProcessWorkers
 
 NOWHERE = ("memory://", "default")
@@ -27,7 +27,7 @@ async def follow(workers: ProcessWorkers) -> None:
 
 def test_what_a_worker_dies_of_reaches_the_parent() -> None:
     async def story() -> None:
-        workers = ProcessWorkers(*NOWHERE, hire(7, 2))
+        workers = ProcessWorkers(*NOWHERE, assign_callers(7, 2))
         try:
             await workers.gather()
             workers.begin()

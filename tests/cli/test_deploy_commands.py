@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from cli_stage import Stage
+from cli_runner import CommandRunner
 
 from zae_limiter.cli.template_options import TEMPLATE_OPTIONS, template_parameters
 from zae_limiter.exceptions import ValidationError
@@ -50,8 +50,8 @@ def check_document(name: str, out: str) -> None:
         ("cost --rate 1 --price million_writes=cheap", "--price takes NAME=USD"),
     ],
 )
-def test_what_is_typed_wrong_is_wrong_usage(stage: Stage, line: str, said: str) -> None:
-    ran = stage.run(*line.split())
+def test_what_is_typed_wrong_is_wrong_usage(runner: CommandRunner, line: str, said: str) -> None:
+    ran = runner.run(*line.split())
     assert (ran.code, ran.out) == (2, "")
     assert said in " ".join(ran.err.split())
 
@@ -68,18 +68,20 @@ def test_what_is_typed_wrong_is_wrong_usage(stage: Stage, line: str, said: str) 
         "version --name my-app",
     ],
 )
-def test_a_cloud_that_does_not_answer_is_unavailable(stage: Stage, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cloud_that_does_not_answer_is_unavailable(
+    runner: CommandRunner, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("zae_limiter.infra.cloud.TRIES", 1)
-    ran = stage.run(*line.split(), *NOWHERE)
+    ran = runner.run(*line.split(), *NOWHERE)
     assert (ran.code, ran.out) == (69, "")
     (complaint,) = ran.err.splitlines()
     assert "AWS did not answer" in complaint
 
 
-def test_without_a_region_it_is_said_how_to_name_one(stage: Stage, tmp_path: Path) -> None:
+def test_without_a_region_it_is_said_how_to_name_one(runner: CommandRunner, tmp_path: Path) -> None:
     nothing = str(tmp_path / "none")
     empty = {"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_CONFIG_FILE": nothing, "AWS_ENDPOINT_URL": ""}
-    ran = stage.run("list", environment=empty)
+    ran = runner.run("list", environment=empty)
     assert ran.code == 69
     assert "name one with --region or AWS_REGION" in ran.err
 
@@ -96,17 +98,17 @@ def test_without_a_region_it_is_said_how_to_name_one(stage: Stage, tmp_path: Pat
     ],
 )
 def test_a_place_that_is_none_is_an_error_in_one_line(
-    stage: Stage, endpoint: str, region: str, monkeypatch: pytest.MonkeyPatch
+    runner: CommandRunner, endpoint: str, region: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zae_limiter.infra.cloud.TRIES", 1)
     credentials = {"AWS_ACCESS_KEY_ID": "some", "AWS_SECRET_ACCESS_KEY": "body"}
-    ran = stage.run("list", f"--endpoint-url={endpoint}", f"--region={region}", environment=credentials)
+    ran = runner.run("list", f"--endpoint-url={endpoint}", f"--region={region}", environment=credentials)
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (69, "", 1)
 
 
-def test_a_profile_that_is_none_is_named(stage: Stage, tmp_path: Path) -> None:
+def test_a_profile_that_is_none_is_named(runner: CommandRunner, tmp_path: Path) -> None:
     environment = {"AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
-    ran = stage.run("list", "--profile", "nobody", *NOWHERE, environment=environment)
+    ran = runner.run("list", "--profile", "nobody", *NOWHERE, environment=environment)
     assert ran.code == 69
     assert "nobody" in ran.err
 
@@ -133,10 +135,10 @@ def test_options_become_parameters() -> None:
     assert template_parameters("my-app", GIVEN, None, None, {}) == {}
 
 
-def test_a_format_of_names_that_gives_none_is_refused(stage: Stage) -> None:
+def test_a_format_of_names_that_gives_none_is_refused(runner: CommandRunner) -> None:
     with pytest.raises(ValidationError):
         template_parameters("my-app", GIVEN, "team", None, {})
-    assert stage.run("deploy", "--name", "my-app", "--role-name-format", "team", *NOWHERE).code == 1
+    assert runner.run("deploy", "--name", "my-app", "--role-name-format", "team", *NOWHERE).code == 1
 
 
 def test_each_role_has_an_option_that_says_whom_it_trusts() -> None:
@@ -149,24 +151,24 @@ def test_each_role_has_an_option_that_says_whom_it_trusts() -> None:
 # Bills and versions
 
 
-def test_a_bill_for_people_and_for_programs(stage: Stage) -> None:
+def test_a_bill_for_people_and_for_programs(runner: CommandRunner) -> None:
     words = ("cost", "--rate", "20", "--legs", "2", "--denied", "0.05")
-    shown = stage.run(*words)
+    shown = runner.run(*words)
     assert (shown.code, shown.err) == (0, "")
     assert "for a million acquires" in shown.out
-    ran = stage.run(*words, "--json")
+    ran = runner.run(*words, "--json")
     check_document("bill", ran.out)
     found = json.loads(ran.out)
     assert found["dollars"] == pytest.approx(sum(item["dollars"] for item in found["items"]))
     assert f"{found['dollars']:,.2f}" in shown.out
 
 
-def test_no_load_costs_what_stands_around(stage: Stage) -> None:
-    ran = stage.run("cost", "--rate", "0", "--no-aggregator")
+def test_no_load_costs_what_stands_around(runner: CommandRunner) -> None:
+    ran = runner.run("cost", "--rate", "0", "--no-aggregator")
     assert (ran.code, "million" in ran.out) == (0, False)
 
 
-def test_the_version_for_programs(stage: Stage) -> None:
-    ran = stage.run("version", "--json")
+def test_the_version_for_programs(runner: CommandRunner) -> None:
+    ran = runner.run("version", "--json")
     check_document("versions", ran.out)
     assert json.loads(ran.out) == {"version": __version__}

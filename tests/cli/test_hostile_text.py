@@ -9,15 +9,15 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from cli_stage import Stage
+from cli_runner import CommandRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Group
 from rich.text import Text
 
 from zae_limiter import Limit
-from zae_limiter.cli.printing.documents import on_one_line, streamed, whole
-from zae_limiter.cli.printing.paper import Paper, SafeConsole
+from zae_limiter.cli.output.console import Output, SafeConsole
+from zae_limiter.cli.output.documents import on_one_line, streamed, whole
 from zae_limiter.cli.session import note
 from zae_limiter.stores.sqlite.store import SqliteStore
 
@@ -67,10 +67,10 @@ def test_whatever_is_in_a_document_its_value_stays(value: object) -> None:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_picture_shows_no_character_that_commands_wherever_it_is_in_it(terminal: bool) -> None:
     out = io.StringIO()
-    paper = Paper(SafeConsole(file=out, width=200, force_terminal=terminal, no_color=True, highlight=False))
-    paper.show(HOSTILE)
-    paper.show(Text(HOSTILE))
-    paper.show(Group(Text(HOSTILE, style="bold"), Group(Text.assemble(HOSTILE, (HOSTILE, "red")))))
+    output = Output(SafeConsole(file=out, width=200, force_terminal=terminal, no_color=True, highlight=False))
+    output.show(HOSTILE)
+    output.show(Text(HOSTILE))
+    output.show(Group(Text(HOSTILE, style="bold"), Group(Text.assemble(HOSTILE, (HOSTILE, "red")))))
     written = out.getvalue()
     for styling in ("\x1b[1m", "\x1b[0m"):
         written = written.replace(styling, "")
@@ -89,15 +89,15 @@ def test_a_note_shows_no_character_that_commands(capsys: pytest.CaptureFixture[s
 
 
 @pytest.fixture
-def store_with_hostile_text(stage: Stage) -> Stage:
+def store_with_hostile_text(runner: CommandRunner) -> CommandRunner:
     """Names and metadata as the library takes them."""
-    with stage.limiter() as limiter:
+    with runner.limiter() as limiter:
         limiter.set_system_defaults([Limit.per_minute("rpm", 10)])
         limiter.create_entity("acme", name=f"org{HOSTILE}", metadata={f"note{HOSTILE}": f"text{HOSTILE}"})
         limiter.create_entity("key-1", name=f"key{HOSTILE}", parent_id="acme", cascade=True)
         with limiter.acquire("key-1", "gpt-4", {"rpm": 1}):
             pass
-    return stage
+    return runner
 
 
 READING = (
@@ -115,7 +115,9 @@ READING = (
 
 
 @pytest.mark.parametrize("line", READING)
-def test_what_is_kept_about_entities_does_not_command_the_terminal(store_with_hostile_text: Stage, line: str) -> None:
+def test_what_is_kept_about_entities_does_not_command_the_terminal(
+    store_with_hostile_text: CommandRunner, line: str
+) -> None:
     shown = store_with_hostile_text.run(*line.split())
     assert shown.code == 0, shown.err
     assert commanding(shown.out + shown.err) == set()
@@ -125,7 +127,7 @@ def test_what_is_kept_about_entities_does_not_command_the_terminal(store_with_ho
     json.loads(ran.out)
 
 
-def test_a_document_has_the_very_text_that_was_stored(store_with_hostile_text: Stage) -> None:
+def test_a_document_has_the_very_text_that_was_stored(store_with_hostile_text: CommandRunner) -> None:
     found = json.loads(store_with_hostile_text.run("entity", "show", "acme", "--json").out)
     assert found["name"] == f"org{HOSTILE}"
     assert found["metadata"] == {f"note{HOSTILE}": f"text{HOSTILE}"}
@@ -133,8 +135,8 @@ def test_a_document_has_the_very_text_that_was_stored(store_with_hostile_text: S
 
 def test_ids_that_no_library_wrote_do_not_command_the_terminal_either(tmp_path: Path) -> None:
     path = tmp_path / "limits.db"
-    stage = Stage(lambda: SqliteStore(str(path)))
-    with stage.limiter() as limiter:
+    runner = CommandRunner(lambda: SqliteStore(str(path)))
+    with runner.limiter() as limiter:
         limiter.set_system_defaults([Limit.per_minute("rpm", 10)])
         limiter.create_entity("key-1", name="one")
         with limiter.acquire("key-1", "gpt-4", {"rpm": 1}):
@@ -160,5 +162,5 @@ def test_ids_that_no_library_wrote_do_not_command_the_terminal_either(tmp_path: 
         ["limits", "export"],
     ):
         for more in ([], ["--json"]):
-            ran = stage.run(*words, *more)
+            ran = runner.run(*words, *more)
             assert commanding(ran.out + ran.err) == set(), words

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from limits_stage import CHANGED, EXPORT, PLAN, Answer, repository, rewrite, shell
+from manifest_shell import CHANGED, EXPORT, PLAN, Answer, repository, rewrite, shell
 
 from zae_limiter import Limit, SyncRepository
 
@@ -83,7 +83,7 @@ def test_drift_says_who(shell: Callable[..., Answer], repository: SyncRepository
 def test_an_export_can_be_applied(shell: Callable[..., Answer], tmp_path: Path) -> None:
     shell("limits", "apply", "-f", "limits.yaml", "--yes")
     said = shell("limits", "export", "-f", "copy.yaml", "--name", "platform")
-    assert (said.returncode, said.stdout) == (0, "copy.yaml: 6 things\n")
+    assert (said.returncode, said.stdout) == (0, "wrote copy.yaml: 6 things\n")
     assert shell("limits", "plan", "-f", "copy.yaml", "--exit-code").returncode == 0
     assert shell("limits", "export", "-f", "copy.yaml").returncode == 2
     assert shell("limits", "export", "-f", "copy.yaml", "--yes").returncode == 0
@@ -126,8 +126,8 @@ def test_json_is_one_document(shell: Callable[..., Answer], tmp_path: Path) -> N
     assert len(document(shell("limits", "plan", "-f", "limits.yaml", "--json"), "limits_plan")["changes"]) == 5
     drift = document(shell("limits", "diff", "-f", "limits.yaml", "--json"), "limits_diff")["drift"]
     assert [item["difference"] for item in drift] == ["changed", "changed", "changed", "left over", "left over"]
-    written = document(shell("limits", "export", "-f", "x.yaml", "--json"), "limits_export")
-    assert written == {"file": "x.yaml", "things": 6}
+    exported = document(shell("limits", "export", "-f", "x.yaml", "--json"), "limits_export")
+    assert exported == {"file": "x.yaml", "things": 6}
     assert json.loads(shell("limits", "schema").stdout)["title"] == "zae-limiter manifest"
 
 

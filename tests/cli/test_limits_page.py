@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from limits_stage import Answer, shell
+from manifest_shell import Answer, shell
 
 __all__ = ["shell"]
 

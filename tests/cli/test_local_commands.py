@@ -14,10 +14,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from cli_stage import Ran, Stage
-from cli_terminal import COMMAND
+from cli_runner import CommandRunner, Ran
+from pseudo_terminal import COMMAND
 
-from infra.guarded import guarded_ministack
+from infra.guarded_ministack import guarded_ministack
 
 Type = Callable[..., Ran]
 PATIENCE_S = 30.0
@@ -31,26 +31,26 @@ def document(ran: Ran, kind: str) -> Any:
 
 
 @pytest.fixture
-def surroundings(tmp_path: Path) -> dict[str, str]:
+def local_environment(tmp_path: Path) -> dict[str, str]:
     return {"ZAEL_LOCAL_HOME": str(tmp_path / "home"), "ZAEL_MINISTACK": guarded_ministack(tmp_path / "bin")}
 
 
 @pytest.fixture
-def local(stage: Stage, surroundings: dict[str, str]) -> Iterator[Type]:
+def local(runner: CommandRunner, local_environment: dict[str, str]) -> Iterator[Type]:
     """Types ``zae-limiter local …``; whatever runs is ended."""
 
     def typed(*words: str) -> Ran:
-        return stage.run("local", *words, environment=surroundings)
+        return runner.run("local", *words, environment=local_environment)
 
     yield typed
     assert typed("down", "--discard").code == 0
 
 
 @pytest.mark.usefixtures("ministack")
-def test_a_day_with_a_local_cloud(local: Type, surroundings: dict[str, str], stage: Stage) -> None:
+def test_a_day_with_a_local_cloud(local: Type, local_environment: dict[str, str], runner: CommandRunner) -> None:
     ran = local("status")
     assert (ran.code, ran.out) == (1, "no local cloud is running; start one: zae-limiter local up\n")
-    assert "there was no local cloud yet" in local("logs").err
+    assert "there is no local cloud yet" in local("logs").err
 
     found = document(local("up", "--name", "my-app", "--port", "0", "--json"), "local_up")
     assert found["url"] == f"dynamodb://my-app?region=us-east-1&endpoint_url=http://127.0.0.1:{found['port']}"
@@ -81,7 +81,7 @@ def test_a_day_with_a_local_cloud(local: Type, surroundings: dict[str, str], sta
         [COMMAND, "local", "logs", "-f", "--lines", "0"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, **surroundings},
+        env={**os.environ, **local_environment},
     )
     assert local("down").out == "the local cloud is ended\n"
     following.communicate(timeout=PATIENCE_S)

@@ -8,11 +8,11 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
-from cli_stage import PATIENCE_S, Kept, Stage
-from cli_terminal import COMMAND, terminal
+from cli_runner import PATIENCE_S, CommandRunner, Kept
+from pseudo_terminal import COMMAND, terminal
 
 from engines.servers import Engine
-from migrations.old_data import NOW, OldTable, Was, composite, config, entity, old_table, separate_items, usage
+from migrations.old_tables import NOW, OldTable, Was, composite, config, entity, old_table, separate_items, usage
 from zae_limiter import Limit
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
@@ -22,7 +22,7 @@ SCHEMA = json.loads(files("zae_limiter.cli").joinpath("schemas/migration.json").
 
 
 @pytest.fixture
-def old(dynoxide: Engine) -> Iterator[tuple[OldTable, Stage]]:
+def old(dynoxide: Engine) -> Iterator[tuple[OldTable, CommandRunner]]:
     with old_table(dynoxide) as table:
         store = DynamoStore(table.name, Target(dynoxide.region, dynoxide.endpoint_url), deadline=PATIENCE_S)
         table.put(
@@ -30,16 +30,16 @@ def old(dynoxide: Engine) -> Iterator[tuple[OldTable, Stage]]:
             composite("key", "gpt-4", {"rpm": Was(RPM, 50_000, 7_000, NOW)}),
             *separate_items("key", "gpt-5", {"rpm": Was(RPM, 99_000, 1_000, NOW)}),
         )
-        stage = Stage(lambda: Kept(store), url=table.url)
-        stage.clock.advance((NOW - stage.clock()) / 1000)
-        yield table, stage
+        runner = CommandRunner(lambda: Kept(store), url=table.url)
+        runner.clock.advance((NOW - runner.clock()) / 1000)
+        yield table, runner
         store.close()
 
 
-def test_it_asks_and_says_what_it_did(old: tuple[OldTable, Stage]) -> None:
-    table, stage = old
-    assert "add --yes" in stage.run("migrate").err
-    ran = stage.run("migrate", "--yes")
+def test_it_asks_and_says_what_it_did(old: tuple[OldTable, CommandRunner]) -> None:
+    table, runner = old
+    assert "add --yes" in runner.run("migrate").err
+    ran = runner.run("migrate", "--yes")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
         "an item per limit → one per bucket: 1 item converted",
@@ -50,14 +50,14 @@ def test_it_asks_and_says_what_it_did(old: tuple[OldTable, Stage]) -> None:
         "  after   1 configs, 2 limits; 8.000 tokens counted, 51.000 tokens missing",
         f"table {table.name} has layout 3 now",
     ]
-    assert stage.run("migrate", "--yes").out == f"table {table.name} has layout 3 already, nothing changed\n"
-    assert "50" in stage.run("available", "key", "gpt-4").out
+    assert runner.run("migrate", "--yes").out == f"table {table.name} has layout 3 already, nothing changed\n"
+    assert "50" in runner.run("available", "key", "gpt-4").out
 
 
-def test_a_dry_run_tells_what_there_is_and_changes_nothing(old: tuple[OldTable, Stage]) -> None:
-    table, stage = old
+def test_a_dry_run_tells_what_there_is_and_changes_nothing(old: tuple[OldTable, CommandRunner]) -> None:
+    table, runner = old
     before = table.items()
-    ran = stage.run("migrate", "--dry-run")
+    ran = runner.run("migrate", "--dry-run")
     assert ran.out.splitlines() == [
         f"table {table.name} has layout 1; this version uses 3",
         "to convert:",
@@ -69,20 +69,20 @@ def test_a_dry_run_tells_what_there_is_and_changes_nothing(old: tuple[OldTable, 
     assert table.items() == before
 
 
-def test_a_dry_run_counts_in_words(old: tuple[OldTable, Stage]) -> None:
-    table, stage = old
+def test_a_dry_run_counts_in_words(old: tuple[OldTable, CommandRunner]) -> None:
+    table, runner = old
     hours = [usage("key", "gpt-4", "hourly", f"2026-01-01T0{hour}:00:00Z", rpm=1) for hour in range(2)]
     table.put(entity("org"), entity("key"), *hours)
-    lines = stage.run("migrate", "--dry-run").out.splitlines()
+    lines = runner.run("migrate", "--dry-run").out.splitlines()
     assert "  2 old entities" in lines
     assert "  2 old usage windows" in lines
 
 
-def test_for_programs_it_is_a_document(old: tuple[OldTable, Stage]) -> None:
-    table, stage = old
+def test_for_programs_it_is_a_document(old: tuple[OldTable, CommandRunner]) -> None:
+    table, runner = old
     valid = jsonschema.Draft202012Validator({**SCHEMA, "$ref": "#/$defs/migrated"})
-    valid.validate(json.loads(stage.run("migrate", "--dry-run", "--json").out))
-    found = json.loads(stage.run("migrate", "--yes", "--json").out)
+    valid.validate(json.loads(runner.run("migrate", "--dry-run", "--json").out))
+    found = json.loads(runner.run("migrate", "--yes", "--json").out)
     valid.validate(found)
     assert (found["table"], found["before_layout"], found["after_layout"], found["dry_run"]) == (
         table.name,
@@ -97,20 +97,20 @@ def test_for_programs_it_is_a_document(old: tuple[OldTable, Stage]) -> None:
     assert found["unreadable"] == []
 
 
-def test_what_cannot_be_read_is_named(old: tuple[OldTable, Stage]) -> None:
-    table, stage = old
+def test_what_cannot_be_read_is_named(old: tuple[OldTable, CommandRunner]) -> None:
+    table, runner = old
     table.put({"PK": "ENTITY#bad", "SK": "#BUCKET#gpt-4", "b_rpm_tk": 1})
-    assert "could not be read, and stays as it is:\n  ENTITY#bad #BUCKET#gpt-4\n" in stage.run("migrate", "--yes").out
+    assert "could not be read, and stays as it is:\n  ENTITY#bad #BUCKET#gpt-4\n" in runner.run("migrate", "--yes").out
 
 
-def test_data_that_was_written_later_is_looked_for(old: tuple[OldTable, Stage]) -> None:
-    table, stage = old
-    stage.run("migrate", "--yes")
+def test_data_that_was_written_later_is_looked_for(old: tuple[OldTable, CommandRunner]) -> None:
+    table, runner = old
+    runner.run("migrate", "--yes")
     table.put(composite("new", "gpt-4", {"rpm": Was(RPM, 50_000, 7_000, NOW)}))
-    assert "1 item converted" in stage.run("migrate", "--yes", "--from-layout", "2").out
+    assert "1 item converted" in runner.run("migrate", "--yes", "--from-layout", "2").out
 
 
-def test_on_a_terminal_there_is_a_bar(old: tuple[OldTable, Stage]) -> None:
+def test_on_a_terminal_there_is_a_bar(old: tuple[OldTable, CommandRunner]) -> None:
     table, _ = old
     with terminal(COMMAND, "migrate", "--url", table.url) as screen:
         screen.wait_for("[y/N]")
@@ -120,7 +120,7 @@ def test_on_a_terminal_there_is_a_bar(old: tuple[OldTable, Stage]) -> None:
     assert "Traceback" not in screen.shown
 
 
-def test_other_stores_see_to_it_themselves(stage: Stage) -> None:
-    ran = stage.run("migrate", "--yes")
+def test_other_stores_see_to_it_themselves(runner: CommandRunner) -> None:
+    ran = runner.run("migrate", "--yes")
     assert ran.code == 2
     assert "only dynamodb://" in ran.err

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from zae_limiter import VersionError
 from zae_limiter.bucket import MOST_STORED
-from zae_limiter.migrations.checkpoint import saved_in
+from zae_limiter.migrations.migration_checkpoint import checkpoint_in
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.config_versions import may_follow
@@ -28,9 +28,9 @@ from zae_limiter.stores.dynamodb.schema import INDEXES, MOST_SHARDS, Key, is_fil
 from zae_limiter.stores.dynamodb.shards import divided
 from zae_limiter.stores.dynamodb.usage_items import span_of
 from zae_limiter_aggregator.archiver import line_of
-from zae_limiter_aggregator.checkpoints import position_in
-from zae_limiter_aggregator.members import seen_in
-from zae_limiter_aggregator.records import PoisonousRecord, parse_record
+from zae_limiter_aggregator.membership import seen_in
+from zae_limiter_aggregator.stream_checkpoints import position_in
+from zae_limiter_aggregator.stream_records import PoisonousRecord, parse_record
 
 NOW = 1_800_000_000_000
 ULID = "01JZZZZZZZZZZZZZZZZZZZZZZZ"
@@ -134,7 +134,7 @@ DECODERS: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
     "id of a namespace": (ns_in, NAMESPACE),
     "checkpoint": (position_in, CHECKPOINT),
     "member": (seen_in, CHECKPOINT),
-    "position of a migration": (saved_in, POSITION),
+    "position of a migration": (checkpoint_in, POSITION),
 }
 
 numbers = st.one_of(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from test_shards import Stage
 
-from aggregator.usage_worlds import empty_model, limiter_on, store_on
+from aggregator.usage_model import empty_model, limiter_on, store_on
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, ValidationError
 from zae_limiter.models.limit import MAX_ENDED, MAX_LIMITS, MAX_RETIRED

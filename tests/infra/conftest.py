@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cloud_stage import CloudStage
+from local_deployment import CloudRunner
 
 from engines.servers import Engine
 
 
 @pytest.fixture
-def cloud(ministack: Engine, tmp_path: Path) -> Iterator[CloudStage]:
+def cloud(ministack: Engine, tmp_path: Path) -> Iterator[CloudRunner]:
     """A cloud on this machine."""
-    stage = CloudStage(ministack, tmp_path)
-    yield stage
-    stage.close()
+    runner = CloudRunner(ministack, tmp_path)
+    yield runner
+    runner.close()

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, TypeVar
 
-from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
-from zae_limiter.infra.rollouts import Order
+from zae_limiter.infra.cloud import AwsCall, CloudRefused, Notify
+from zae_limiter.infra.rollouts import DeployRequest
 from zae_limiter.infra.template import stack_tags
 from zae_limiter.running.plan import Pause, Plan, ReadClock, ReadTimer
 
@@ -30,7 +30,7 @@ class ScriptedCloud:
 
     def __init__(self, **replies: Any) -> None:
         self._replies = {name: deque(given if isinstance(given, list) else [given]) for name, given in replies.items()}
-        self.asked: list[Ask] = []
+        self.asked: list[AwsCall] = []
         self.told: list[Any] = []
         self.waited_ms = 0
 
@@ -51,17 +51,17 @@ class ScriptedCloud:
                 answer = self.waited_ms
             elif isinstance(request, ReadClock):
                 answer = round(WHEN.timestamp() * 1_000)
-            elif isinstance(request, Tell):
-                self.told.append(request.news)
+            elif isinstance(request, Notify):
+                self.told.append(request.event)
             else:
-                assert isinstance(request, Ask)
+                assert isinstance(request, AwsCall)
                 self.asked.append(request)
                 answer = self._reply(request)
                 if isinstance(answer, Exception):
                     answer, error = None, answer
         raise AssertionError("the plan does not end")
 
-    def _reply(self, request: Ask) -> Any:
+    def _reply(self, request: AwsCall) -> Any:
         replies = self._replies.get(request.operation)
         assert replies, f"nobody expected {request}"
         return replies.popleft() if len(replies) > 1 else replies[0]
@@ -134,7 +134,7 @@ def pages_of_events(*steps: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return replies
 
 
-def order(**how: Any) -> Order:
+def order(**how: Any) -> DeployRequest:
     """What to deploy: a template without a function, unless it says otherwise."""
     usual: dict[str, Any] = {
         "name": NAME,
@@ -144,7 +144,7 @@ def order(**how: Any) -> Order:
         "tags": {},
         "run_id": "run",
     }
-    return Order(**{**usual, **how})
+    return DeployRequest(**{**usual, **how})
 
 
 SUMMARY = {"Parameters": [{"ParameterKey": "MaxWriteUnits", "DefaultValue": "0"}]}

@@ -19,11 +19,11 @@ from zae_limiter.infra.template import template_text
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
 from zae_limiter.testing import FakeClock
-from zae_limiter_aggregator.aggregating import Aggregation
-from zae_limiter_aggregator.telling import METRICS
+from zae_limiter_aggregator.aggregation import Aggregation
+from zae_limiter_aggregator.lambda_output import METRICS
 
 ENTITY, OTHER = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 RESOURCE = "gpt-4.1-mini-2025-04"
@@ -120,12 +120,12 @@ def test_snapshots(meter: Meter) -> None:
     for entity in (ENTITY, OTHER):
         meter.take(entity, rpm=1, tpm=10)
     meter.spent()
-    meter.driver.run(aggregation.go_on())
+    meter.driver.run(aggregation.count_available())
     assert meter.spent().writes == 2 * costs.FIRST_SNAPSHOT.writes
     for _ in range(5):
         meter.take(ENTITY, rpm=1, tpm=10)
     meter.spent()
-    meter.driver.run(aggregation.go_on())
+    meter.driver.run(aggregation.count_available())
     assert meter.spent().writes == costs.SNAPSHOT.writes
 
 

@@ -11,8 +11,8 @@ import zipfile
 from importlib.resources import files
 from typing import Any
 
-from cloud_stage import CloudStage, fresh_name
 from jsonschema import Draft202012Validator
+from local_deployment import CloudRunner, fresh_name
 
 from zae_limiter.infra.costs import ALARMS
 from zae_limiter.infra.stacks import own_package
@@ -36,7 +36,7 @@ print(taken)
 """
 
 
-def taken_by_processes(cloud: CloudStage, name: str, entity: str, *times: int) -> list[int]:
+def taken_by_processes(cloud: CloudRunner, name: str, entity: str, *times: int) -> list[int]:
     """How much each of some processes got, all at the same time."""
     working = [cloud.start(TAKING.format(name=name, entity=entity, times=each)) for each in times]
     said = [process.communicate(timeout=PATIENCE_S)[0] for process in working]
@@ -44,7 +44,7 @@ def taken_by_processes(cloud: CloudStage, name: str, entity: str, *times: int) -
     return [int(words) for words in said]
 
 
-def usage_of(cloud: CloudStage, name: str, entity: str, wanted: int) -> int:
+def usage_of(cloud: CloudRunner, name: str, entity: str, wanted: int) -> int:
     """The grants that were counted, once they are as many as wanted or it took too long."""
     give_up_at = time.monotonic() + PATIENCE_S
     while True:
@@ -55,7 +55,7 @@ def usage_of(cloud: CloudStage, name: str, entity: str, wanted: int) -> int:
         time.sleep(0.2)
 
 
-def function_of(cloud: CloudStage, name: str) -> dict[str, object]:
+def function_of(cloud: CloudRunner, name: str) -> dict[str, object]:
     """The function of a deployment, as Lambda describes it."""
     outputs = document_of(cloud, "deployments", "list")["deployments"]
     (function,) = [each["outputs"]["AggregatorName"] for each in outputs if each["name"] == name]
@@ -67,7 +67,7 @@ def sha256_of(package: bytes) -> str:
     return base64.b64encode(hashlib.sha256(package).digest()).decode()
 
 
-def document_of(cloud: CloudStage, kind: str, *words: str) -> Any:
+def document_of(cloud: CloudRunner, kind: str, *words: str) -> Any:
     """What a command answers to programs, which is as the schema says."""
     document = cloud.do(*words, "--json").document
     Draft202012Validator({**SCHEMA, "$ref": f"#/$defs/{kind}"}).validate(document)
@@ -82,7 +82,7 @@ def an_older_package() -> bytes:
     return package.getvalue()
 
 
-def test_the_life_of_a_deployment(cloud: CloudStage) -> None:
+def test_the_life_of_a_deployment(cloud: CloudRunner) -> None:
     name = fresh_name()
     url = f"dynamodb://{name}"
 

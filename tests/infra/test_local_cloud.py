@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from guarded import guarded_ministack
+from guarded_ministack import guarded_ministack
 
 from zae_limiter import Limit, StackOperationError, SyncRateLimiter
 from zae_limiter.infra.local_cloud import LocalCloud
 from zae_limiter.infra.local_data import MARKER, claim_data
 from zae_limiter.infra.local_home import HOME_VARIABLE, Running, home
-from zae_limiter.infra.local_process import any_free_port, birth_of, is_ours, start
+from zae_limiter.infra.local_process import any_free_port, is_same_process, start, start_time_of
 
 PATIENCE_S = 20.0
 
@@ -75,7 +75,7 @@ def test_it_comes_up_with_a_deployment_and_goes_on_with_its_data(cloud: LocalClo
     pid = found.running.pid
 
     assert cloud.down() == found.running
-    assert birth_of(pid) is None
+    assert start_time_of(pid) is None
     assert cloud.status().running is None
     assert cloud.down() is None
 
@@ -118,15 +118,15 @@ def test_two_at_once_start_one(cloud: LocalCloud) -> None:
 @pytest.mark.usefixtures("ministack")
 def test_one_that_was_killed_is_started_again(cloud: LocalCloud) -> None:
     program = Path(ministack_for(cloud))
-    with cloud.home.alone():
+    with cloud.home.locked():
         running = start(cloud.home, program, any_free_port(), "us-east-1", cloud.home.data)
     assert cloud.status() == (running, True, [])
     os.kill(running.pid, signal.SIGKILL)
     give_up_at = time.monotonic() + PATIENCE_S
-    while is_ours(running) and time.monotonic() < give_up_at:
+    while is_same_process(running) and time.monotonic() < give_up_at:
         time.sleep(0.02)
     assert cloud.status().running is None
-    with cloud.home.alone():
+    with cloud.home.locked():
         start(cloud.home, program, running.port, "us-east-1", cloud.home.data)
     assert cloud.status().healthy
 
@@ -137,7 +137,7 @@ def test_one_that_was_killed_is_started_again(cloud: LocalCloud) -> None:
 def test_a_process_that_is_not_ours_is_not_ended(cloud: LocalCloud) -> None:
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        with cloud.home.alone():
+        with cloud.home.locked():
             cloud.home.write(Running(sleeper.pid, "another time", 4566, "us-east-1", str(cloud.home.data)))
         assert cloud.status().running is None
         assert cloud.down() is None
@@ -150,7 +150,7 @@ def test_a_process_that_is_not_ours_is_not_ended(cloud: LocalCloud) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"pid": "x"}'])
 def test_a_state_file_that_makes_no_sense_is_as_good_as_none(cloud: LocalCloud, text: str) -> None:
-    with cloud.home.alone():
+    with cloud.home.locked():
         (cloud.home.folder / "state.json").write_text(text)
     assert cloud.status().running is None
     assert cloud.down() is None
@@ -203,8 +203,8 @@ def test_data_that_it_did_not_make_is_not_discarded_and_nothing_is_ended(cloud: 
     before = files_in(project)
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        with cloud.home.alone():
-            birth = birth_of(sleeper.pid)
+        with cloud.home.locked():
+            birth = start_time_of(sleeper.pid)
             assert birth is not None
             cloud.home.write(Running(sleeper.pid, birth, 4566, "us-east-1", str(project)))
         with pytest.raises(StackOperationError, match="zae-limiter did not make"):
@@ -301,7 +301,7 @@ def test_one_that_never_answers_is_ended(cloud: LocalCloud, tmp_path: Path, monk
     with pytest.raises(StackOperationError, match=r"(?s)does not answer.*my pid"):
         up(cloud, program=program(tmp_path, "echo my pid $$; exec sleep 60"))
     pid = int(cloud.log(1).rpartition(" ")[2])
-    assert birth_of(pid) is None
+    assert start_time_of(pid) is None
     assert cloud.home.read() is None
 
 

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cloud_stage import CloudStage
+from local_deployment import CloudRunner
 
 from zae_limiter.infra import costs
 from zae_limiter.infra.costs import MILLION, SECONDS_PER_MONTH, Load, monthly_bill
@@ -32,7 +32,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line.removeprefix("$ "), comments=True) for line in lines if line.startswith("$ ")]
 
 
-def test_the_commands_of_the_page_run(cloud: CloudStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_page_run(cloud: CloudRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     try:
         for program, *words in commands():
@@ -50,7 +50,7 @@ def test_the_commands_of_the_page_run(cloud: CloudStage, tmp_path: Path, monkeyp
     assert cloud.left_of("my-app") == []
 
 
-def asked_as_the_aws_command_does(cloud: CloudStage, words: list[str]) -> None:
+def asked_as_the_aws_command_does(cloud: CloudRunner, words: list[str]) -> None:
     """``aws SERVICE OPERATION --some-name value --some-flag``."""
     service, operation, *options = words
     params: dict[str, str | bool] = {}

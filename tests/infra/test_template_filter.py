@@ -15,7 +15,7 @@ from stream_records import stream_records
 from engines.servers import Engine
 from zae_limiter import SyncRepository
 from zae_limiter_aggregator.archiver import line_of
-from zae_limiter_aggregator.records import parse_record
+from zae_limiter_aggregator.stream_records import parse_record
 
 FILTERS: list[dict[str, str]] = Resolved(CodeKey="x").properties("StreamMapping")["FilterCriteria"]["Filters"]
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.usage_worlds import empty_model, limiter_on, store_on
+from aggregator.usage_model import empty_model, limiter_on, store_on
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, ValidationError
 from zae_limiter.models.limit import MAX_LIMITS, MAX_PERIOD_SECONDS, MAX_TOKENS
 from zae_limiter.stores.memory.store import MemoryStore

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from drawn_manifests import limits
 from hypothesis import given
 from hypothesis import strategies as st
+from manifest_strategies import limits
 
 from zae_limiter import Limit, ValidationError
 from zae_limiter.manifests.limit_syntax import format_limit, parse_limit

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from manifests_at_work import Crashed, applied, applied_through, contents, managed, manifest, meaning
+from applied_manifests import Crashed, applied, applied_through, contents, managed, manifest, meaning
 
 from zae_limiter import SyncRepository
 from zae_limiter.manifests.model import Manifest

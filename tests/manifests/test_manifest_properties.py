@@ -6,10 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from drawn_manifests import RESOURCES, states
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from manifests_at_work import (
+from applied_manifests import (
     Crashed,
     Failing,
     applied,
@@ -21,12 +18,15 @@ from manifests_at_work import (
     planned,
     with_policy,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from manifest_strategies import RESOURCES, states
 
 from zae_limiter import SyncRepository
-from zae_limiter.manifests.exporting import write_manifest
+from zae_limiter.manifests.export import write_manifest
+from zae_limiter.manifests.inventory import take_inventory
 from zae_limiter.manifests.model import SYSTEM, Kind, Level, Profile, State
-from zae_limiter.manifests.observing import take_inventory
-from zae_limiter.manifests.reading import read_manifest
+from zae_limiter.manifests.parser import read_manifest
 
 EVERY_RESOURCE = ["gpt-4", "claude/opus", "7", "true", "a:b", "embeddings"]
 ANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -60,9 +60,9 @@ def check_that_an_export_changes_nothing(repository: SyncRepository, state: Stat
     found = take_inventory(repository)
     assert meaning(found) == meaning(state)
     exported = read_manifest(write_manifest("exported", found, comment="What exists."))
-    blueprint = planned(repository, exported)
-    assert list(blueprint.changes) == []
-    assert list(blueprint.conflicts) == []
+    change_plan = planned(repository, exported)
+    assert list(change_plan.changes) == []
+    assert list(change_plan.conflicts) == []
     applied(repository, exported)
     assert meaning(take_inventory(repository)) == meaning(state)
     assert planned(repository, exported).is_done

@@ -10,17 +10,17 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from drawn_manifests import JSON_VALUES, states
+from applied_manifests import plain_data
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from manifests_at_work import plain_data
-from test_manifest_reading import EXAMPLE, WRONG
+from manifest_examples import EXAMPLE, WRONG
+from manifest_strategies import JSON_VALUES, states
 
-from zae_limiter.manifests.exporting import as_document, write_manifest
+from zae_limiter.manifests.export import as_document, write_manifest
 from zae_limiter.manifests.model import State
-from zae_limiter.manifests.nodes import parse
+from zae_limiter.manifests.parser import ENTITY_KEYS, SYSTEM_KEYS, TOP_KEYS, read_manifest
 from zae_limiter.manifests.problems import ManifestError, Problem
-from zae_limiter.manifests.reading import ENTITY_KEYS, SYSTEM_KEYS, TOP_KEYS, read_manifest
+from zae_limiter.manifests.yaml_nodes import parse
 from zae_limiter.models.limit import MAX_PERIOD_SECONDS, MAX_TOKENS
 
 SCHEMA = json.loads(files("zae_limiter.manifests").joinpath("schema.json").read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from old_data import OldTable, old_table
+from old_tables import OldTable, old_table
 
 from engines.servers import Engine
 

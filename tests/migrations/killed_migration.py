@@ -7,7 +7,7 @@ import signal
 import sys
 from typing import Any
 
-from zae_limiter.migrations.running import DEADLINE_S, migrate_store
+from zae_limiter.migrations import DEADLINE_S, migrate_store
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Refused, Together
 from zae_limiter.stores.open_store import open_store
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from killed_migration import Doomed
-from old_data import NOW, OldTable, Was, composite, config, entity, old_table, separate_items, usage
+from old_tables import NOW, OldTable, Was, composite, config, entity, old_table, separate_items, usage
 
 from engines.servers import Engine
 from zae_limiter import Limit, VersionError
-from zae_limiter.migrations.running import DEADLINE_S, migrate, migrate_store
-from zae_limiter.migrations.working import Progress
+from zae_limiter.migrations import DEADLINE_S, migrate, migrate_store
+from zae_limiter.migrations.table_migration import Progress
 from zae_limiter.stores.dynamodb.namespace import LAYOUT
 from zae_limiter.stores.open_store import open_store
 
@@ -128,12 +128,12 @@ def test_a_run_that_was_taken_over_stops_and_does_no_harm(table: OldTable) -> No
     fill(table)
     other: list[Any] = []
 
-    def told(progress: Progress) -> None:
+    def on_progress(progress: Progress) -> None:
         if progress.phase == "convert" and progress.seen and not other:
             other.append(migrate(table.url, clock=lambda: NOW))
 
     with pytest.raises(VersionError, match="taken over"):
-        migrate(table.url, clock=lambda: NOW, told=told, page=PAGE)
+        migrate(table.url, clock=lambda: NOW, on_progress=on_progress, page=PAGE)
     assert other[0].after_layout == LAYOUT
     assert {bucket["b_rpm_tc"] for bucket in table.buckets().values()} >= {0, 7, 77, 100_000}
 
@@ -148,7 +148,7 @@ def test_an_old_client_that_writes_meanwhile_is_found_out_and_taken_in_by_the_ne
             table.put(composite("key", "gpt-4", {"rpm": Was(RPM, 90_000, 10_000, NOW)}))
 
     with pytest.raises(VersionError, match="stop the clients that do"):
-        migrate(table.url, clock=lambda: NOW, told=write_again)
+        migrate(table.url, clock=lambda: NOW, on_progress=write_again)
     with table.limiter() as limiter, pytest.raises(VersionError, match="zae-limiter migrate"):
         limiter.available("key", "gpt-4")
     migrate(table.url, clock=lambda: NOW)
@@ -165,13 +165,13 @@ def test_a_bucket_that_is_lost_meanwhile_is_noticed(table: OldTable) -> None:
             table.ask("DeleteItem", {"TableName": table.name, "Key": key})
 
     with pytest.raises(VersionError, match="1 entities are gone"):
-        migrate(table.url, clock=lambda: NOW, told=lose)
+        migrate(table.url, clock=lambda: NOW, on_progress=lose)
 
 
 def test_progress_is_told_page_by_page(table: OldTable) -> None:
     fill(table, 3)
     seen: list[Progress] = []
-    migrate(table.url, clock=lambda: NOW, told=seen.append, page=PAGE)
+    migrate(table.url, clock=lambda: NOW, on_progress=seen.append, page=PAGE)
     assert {progress.phase for progress in seen} == {"survey", "convert", "verify"}
     for title in {progress.title for progress in seen}:
         last = [progress for progress in seen if progress.title == title][-1]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from old_data import NOW, Was, composite, old_item, separate_items
+from old_tables import NOW, Was, composite, old_item, separate_items
 
 from zae_limiter import Limit
 from zae_limiter.bucket import refill_bucket
-from zae_limiter.migrations.counting import Census, census_of, verdict
+from zae_limiter.migrations.census import Census, census_of, compare
+from zae_limiter.migrations.item_kinds import Kind, kind_of, place_of
 from zae_limiter.migrations.old_buckets import composite_bucket, composite_item, joined_item, present_item
-from zae_limiter.migrations.old_places import Kind, kind_of, place_of
 from zae_limiter.stores.dynamodb.items import snapshot_of
 
 busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -100,10 +100,10 @@ BEFORE = Census(9, {Kind.OLD_BUCKET: 3}, {"limits": 3, "entities": 2}, 100, 10)
 
 def test_the_same_sums_are_fine_and_so_is_what_expired_or_was_joined() -> None:
     same = Census(9, {}, {"limits": 3, "entities": 2}, 100, 10)
-    assert verdict(BEFORE, same, {}, [Kind.OLD_BUCKET]) == ((), 0)
-    assert verdict(BEFORE, same._replace(there={"limits": 2, "entities": 2}, consumed=90), {}, []) == ((), 1)
+    assert compare(BEFORE, same, {}, [Kind.OLD_BUCKET]) == ((), 0)
+    assert compare(BEFORE, same._replace(there={"limits": 2, "entities": 2}, consumed=90), {}, []) == ((), 1)
     joined = {"limits": 1, "entities": 1}
-    assert verdict(BEFORE, same._replace(there={"limits": 2, "entities": 1}), joined, []) == ((), 0)
+    assert compare(BEFORE, same._replace(there={"limits": 2, "entities": 1}), joined, []) == ((), 0)
 
 
 def test_whatever_does_not_add_up_is_told() -> None:
@@ -116,7 +116,7 @@ def test_whatever_does_not_add_up_is_told() -> None:
         (same._replace(there={"limits": 3, "entities": 1}), "1 entities are gone"),
         (same._replace(old={Kind.OLD_BUCKET: 1}), "stop the clients"),
     ):
-        assert words in " ".join(verdict(BEFORE, wrong, {}, [Kind.OLD_BUCKET]).complaints)
+        assert words in " ".join(compare(BEFORE, wrong, {}, [Kind.OLD_BUCKET]).mismatches)
 
 
 # Recognising

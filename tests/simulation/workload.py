@@ -18,8 +18,7 @@ from zae_limiter.stores.dynamodb.operations.shard_life import sweep
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
-from zae_limiter_aggregator.pressure import Load, pressure_of
-from zae_limiter_aggregator.relieving import Relief
+from zae_limiter_aggregator.proactive_split import Load, ProactiveSplit, load_of
 
 SETTLE_PAUSES_MS = (20, 100)
 """Between the tries of a lease that ends, as leases do it."""
@@ -210,7 +209,7 @@ class Keeper:
                 plan = sweep(asking, self.world.ns)
             else:
                 task.verb = Verb("relieve", self.client.name, fleet.now)
-                plan = Relief(asking)(seen)
+                plan = ProactiveSplit(asking)(seen)
             with suppress(Refused, NoAnswer):
                 yield from plan
             task.verb.over = True
@@ -225,7 +224,7 @@ class Keeper:
         item = fleet.items[place]
         entity, resource = owner_of(place)
         life = Life(self.world.ns, entity, resource, shard_of(place), item["inc"]["S"])
-        return pressure_of(life, item, self.client.clock())
+        return load_of(life, item, self.client.clock())
 
     def died(self, task: Task) -> None:
         """Nothing is lost: another one will look."""

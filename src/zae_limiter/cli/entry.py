@@ -1,7 +1,7 @@
-"""Where the ``zae-limiter`` command begins, and the one place where errors become words and exit codes.
+"""The entry point of ``zae-limiter``, and the one place where errors become messages and exit codes.
 
-Nothing is imported before it is needed: what the command line needs comes with an extra that may be missing,
-and ``--version`` has to answer before anybody looks up.
+Nothing is imported before it is needed: what the command line needs comes with an extra that may be missing, and
+``--version`` should answer at once.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 import os
 import sys
 
-from zae_limiter.exceptions import ZAELimiterError
+from zae_limiter import ZAELimiterError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zae_limiter.cli.session import Surroundings
+    from zae_limiter.cli.session import Dependencies
 
 CLI_EXTRA = ("click", "rich", "yaml")
 """What ``pip install 'zae-limiter[cli]'`` brings."""
 
 
-def main(words: Sequence[str] | None = None, surroundings: Surroundings | None = None) -> int:
-    """Run the command line: the program's own words, or these, in the surroundings of a test. The exit code."""
+def main(words: Sequence[str] | None = None, dependencies: Dependencies | None = None) -> int:
+    """Run the command line, by default with the arguments of the process; returns the exit code."""
     try:
-        code = _run(words, surroundings)
+        code = _run(words, dependencies)
         sys.stdout.flush()
         return code
     except ModuleNotFoundError as error:
@@ -33,42 +33,42 @@ def main(words: Sequence[str] | None = None, surroundings: Surroundings | None =
         print("the command line needs: pip install 'zae-limiter[cli]'", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
-        from zae_limiter.cli.failures import interruption
+        from zae_limiter.cli.error_messages import interrupt_exit_code
 
-        return interruption(interrupt)
+        return interrupt_exit_code(interrupt)
     except ZAELimiterError as error:
-        from zae_limiter.cli.failures import report
+        from zae_limiter.cli.error_messages import report
 
         return report(error)
     except OSError as error:
         return _could_not_write(error)
 
 
-def _run(words: Sequence[str] | None, surroundings: Surroundings | None) -> int:
+def _run(words: Sequence[str] | None, dependencies: Dependencies | None) -> int:
     from click import Abort, ClickException
 
     from zae_limiter.cli.group import cli
 
     try:
-        code = cli.main(words, prog_name="zae-limiter", standalone_mode=False, obj=surroundings)
+        code = cli.main(words, prog_name="zae-limiter", standalone_mode=False, obj=dependencies)
     except ClickException as error:
         error.show()
         return error.exit_code
     except Abort as error:
-        from zae_limiter.cli.failures import interruption
+        from zae_limiter.cli.error_messages import interrupt_exit_code
 
-        return interruption(error)
+        return interrupt_exit_code(error)
     return code if isinstance(code, int) else 0
 
 
 def _could_not_write(error: OSError) -> int:
-    """Nobody reads any more, or the disk is full: there is nothing left to do but to be quiet about the rest."""
+    """The reader of a pipe has ended, or the disk is full: discard the rest of the output."""
     from contextlib import suppress
 
-    from zae_limiter.cli.failures import EXIT_ERROR, complain
+    from zae_limiter.cli.error_messages import EXIT_ERROR, print_error
 
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        complain(str(error))
+        print_error(str(error))
     return EXIT_ERROR

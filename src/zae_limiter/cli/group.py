@@ -14,9 +14,9 @@ import click
 from zae_limiter.version import __version__
 
 SECTIONS = {
-    "To begin with": ("demo", "completion", "version"),
-    "Taking and looking": ("acquire", "available", "status", "watch", "explain", "reset"),
-    "Limits, and whom they are for": ("entity", "resource", "system", "limits", "namespace"),
+    "Getting started": ("demo", "completion", "version"),
+    "Acquiring and inspecting": ("acquire", "available", "status", "watch", "explain", "reset"),
+    "Limits and entities": ("entity", "resource", "system", "limits", "namespace"),
     "Reports": ("usage", "aggregate", "audit"),
     "Deployments on DynamoDB": (
         "deploy",
@@ -35,11 +35,11 @@ SECTIONS = {
 
 COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
-AFTER_THE_COMMAND = ("--url", "--namespace", "--json", "--principal", "--yes")
-"""Options of single commands that people type before them."""
+COMMAND_OPTIONS = ("--url", "--namespace", "--json", "--principal", "--yes")
+"""Options of single commands that people type before the command."""
 
 
-class InOrder(click.Group):
+class OrderedGroup(click.Group):
     """A group whose help lists its commands in the order they were written in."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first word names, or what was perhaps meant by it."""
+        """The command that the first word names; for a misspelled one an error with the nearest name."""
         typed = args[0]
         try:
             return super().resolve_command(ctx, args)
@@ -78,14 +78,14 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"No such command {typed!r}. Did you mean {near[0]!r}?", ctx) from None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the words apart."""
+        """Parse the arguments."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             name = error.option_name
-            if name not in AFTER_THE_COMMAND:
+            if name not in COMMAND_OPTIONS:
                 raise
-            raise click.UsageError(f"{name} stands after the command: zae-limiter COMMAND … {name}", ctx) from None
+            raise click.UsageError(f"{name} comes after the command: zae-limiter COMMAND … {name}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands, by what they are for."""
@@ -111,6 +111,6 @@ Examples:
 def cli() -> None:
     """An exact rate limiter for LLM and API platforms.
 
-    The store is named by --url or ZAEL_URL; without either it is a SQLite file in your data folder, the same that
-    the library uses. Options stand after the command.
+    The store is named by --url or ZAEL_URL; without either it is a SQLite file in your data folder, the same that the
+    library uses. Options come after the command.
     """

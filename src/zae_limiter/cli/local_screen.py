@@ -1,4 +1,4 @@
-"""The local cloud in words, and a sign of life while it comes up."""
+"""The local cloud in words, and progress while it starts."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from zae_limiter.infra.local_cloud import Status, Up
+from zae_limiter.infra.local_cloud import Status, UpResult
 from zae_limiter.infra.stack_events import StackEvent
 
 
 @contextmanager
 def local_screen(words: str) -> Iterator[Callable[[Any], None]]:
-    """Who to tell what happens; on a terminal it is shown in one line, elsewhere not at all."""
+    """A listener for events: on a terminal they are shown in one line, elsewhere not at all."""
     if not sys.stderr.isatty():
-        yield lambda news: None
+        yield lambda event: None
         return
     from rich.console import Console
 
     with Console(stderr=True, highlight=False, markup=False).status(words) as line:
 
-        def told(news: Any) -> None:
-            if isinstance(news, StackEvent):
-                line.update(f"{words}: {news.resource}")
+        def told(event: Any) -> None:
+            if isinstance(event, StackEvent):
+                line.update(f"{words}: {event.resource}")
 
         yield told
 
 
-def up_in_words(up: Up) -> str:
+def up_in_words(up: UpResult) -> str:
     """What runs, and how to use it."""
-    how = "runs" if up.started else "ran already"
+    how = "runs" if up.started else "was already running"
     return (
         f"{up.name} is up. The local cloud {how} at {up.running.endpoint_url}, region {up.running.region}\n"
         "\n"

@@ -5,6 +5,7 @@ They stand after the command, never before it, so that there is one place to loo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from zae_limiter import ValidationError
 from zae_limiter.cli.session import Session
-from zae_limiter.exceptions import ValidationError
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_principal
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from zae_limiter.models.limit import Limit
+    from zae_limiter import Limit
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -30,14 +31,14 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help=words)(command)
 
 
-def answering(command: Callable[..., None]) -> Callable[..., None]:
+def without_store(command: Callable[..., None]) -> Callable[..., None]:
     """``--json``, and a :class:`Session` to answer with; nothing else, because there is no store to name."""
 
     @json_option
     @click.pass_context
     @wraps(command)
     def with_session(context: click.Context, /, *args: Any, as_json: bool, **kwargs: Any) -> None:
-        session = Session(None, DEFAULT_NAMESPACE, as_json=as_json, surroundings=context.find_root().obj)
+        session = Session(None, DEFAULT_NAMESPACE, as_json=as_json, dependencies=context.find_root().obj)
         command(session, *args, **kwargs)
 
     return with_session
@@ -69,7 +70,7 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
     def with_session(
         context: click.Context, /, *args: Any, url: str | None, namespace: str, as_json: bool, **kwargs: Any
     ) -> None:
-        session = Session(url, namespace, as_json=as_json, surroundings=context.find_root().obj)
+        session = Session(url, namespace, as_json=as_json, dependencies=context.find_root().obj)
         context.call_on_close(session.close)
         command(session, *args, **kwargs)
 
@@ -77,8 +78,8 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def wrong_usage() -> Iterator[None]:
-    """What cannot be read as it was typed is wrong usage, not an error of the store."""
+def as_usage_error() -> Iterator[None]:
+    """A ``ValidationError`` about an argument is wrong usage (exit code 2), not an error of the store."""
     try:
         yield
     except ValidationError as error:
@@ -105,7 +106,7 @@ def limits_option(command: Command) -> Command:
         multiple=True,
         required=True,
         metavar="NAME:RATE[/PERIOD][:BURST]",
-        help="A limit like rpm:100, tpm:10_000/min:15_000 or tpd:1_000_000/day; once for each.",
+        help="A limit like rpm:100, tpm:10_000/min:15_000 or tpd:1_000_000/day; repeatable.",
     )(command)
 
 
@@ -115,7 +116,7 @@ def propagate_option(command: Command) -> Command:
         "--propagate/--no-propagate",
         default=True,
         show_default=True,
-        help="Let live buckets follow at once, or when their clients next look.",
+        help="Update live buckets at once, or when their clients next read the limits.",
     )(command)
 
 
@@ -133,35 +134,35 @@ def principal_option(command: Command) -> Command:
 
 
 def yes_option(command: Command) -> Command:
-    """``--yes``: do not ask."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+    """``--yes``: no confirmation."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
-def stop_option(command: Command) -> Command:
-    """``--limit``: list so many and no more."""
+def list_limit_option(command: Command) -> Command:
+    """``--limit``: the largest number of items to list."""
     return click.option(
         "--limit",
         "most",
         type=click.IntRange(min=1),
         show_default="all of them",
         metavar="N",
-        help="List so many at most.",
+        help="List at most N.",
     )(command)
 
 
 def period_options(command: Command) -> Command:
-    """``--since`` and ``--until``: a stretch of time."""
+    """``--since`` and ``--until``: a period."""
     form = "2026-01-31, 2026-01-31T12:00 (UTC), or an age like 90min, 24hours, 7days."
     command = click.option("--until", metavar="TIME", help=f"Before: {form}")(command)
     return click.option("--since", metavar="TIME", help=f"From: {form}")(command)
 
 
-def stretch(session: Session, since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+def parse_period(session: Session, since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
     """The period that ``--since`` and ``--until`` ask for."""
-    from zae_limiter.cli.parsing.moments import parse_moment
+    from zae_limiter.cli.argument_parsers import parse_moment
 
     now = session.now_ms()
-    with wrong_usage():
+    with as_usage_error():
         return (
             None if since is None else parse_moment(since, now, "since"),
             None if until is None else parse_moment(until, now, "until"),
@@ -169,10 +170,19 @@ def stretch(session: Session, since: str | None, until: str | None) -> tuple[dat
 
 
 def login_name() -> str | None:
-    """The name of whoever types, if it can stand in an audit trail."""
+    """The login name of the operator, if it is a valid principal."""
     from getpass import getuser
 
     try:
         return check_principal(getuser())
     except (OSError, KeyError, ImportError, ValidationError):
         return None
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Continue if ``--yes`` was given or the answer is yes. Without a terminal to ask on it is wrong usage."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("this command asks for confirmation, and there is no terminal to ask on; add --yes")
+    click.confirm(question, abort=True, err=True)

@@ -1,4 +1,4 @@
-"""A roll-out as it happens, on stderr: on a terminal with what is under way below, elsewhere a line for each event."""
+"""The events of a roll-out on stderr: on a terminal with what is under way below them, elsewhere a line for each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import click
 
-from zae_limiter.cli.printing.paper import shown
+from zae_limiter.cli.output.console import shown
 from zae_limiter.infra.change_sets import Changes
-from zae_limiter.infra.rollouts import StepsTaken
+from zae_limiter.infra.rollouts import ProgressNote
 from zae_limiter.infra.stack_events import StackEvent
 
 Listener: TypeAlias = Callable[[Any], None]
@@ -19,7 +19,7 @@ Listener: TypeAlias = Callable[[Any], None]
 
 @contextmanager
 def rollout_screen(words: str) -> Iterator[Listener]:
-    """Who to tell what happens. Whoever interrupts is told that CloudFormation goes on."""
+    """A listener for events. After Ctrl-C a line says that CloudFormation continues."""
     try:
         if sys.stderr.isatty():
             with _live(words) as listener:
@@ -27,30 +27,30 @@ def rollout_screen(words: str) -> Iterator[Listener]:
         else:
             yield _line
     except KeyboardInterrupt:
-        click.echo("CloudFormation goes on by itself; run the same again to follow it", err=True)
+        click.echo("CloudFormation continues on its own; run the same command again to follow it", err=True)
         raise
 
 
-def in_words(news: Any) -> str:
-    """News in a line."""
-    match news:
+def event_in_words(event: Any) -> str:
+    """An event in one line."""
+    match event:
         case StackEvent():
-            reason = f"  {news.reason}" if news.reason else ""
-            return shown(f"{news.time:%H:%M:%S}  {news.state:<27} {news.resource}{reason}")
+            reason = f"  {event.reason}" if event.reason else ""
+            return shown(f"{event.time:%H:%M:%S}  {event.state:<27} {event.resource}{reason}")
         case Changes(changes=changes):
             return f"{len(changes)} of the stack's resources {'changes' if len(changes) == 1 else 'change'}"
-        case StepsTaken(words=words):
+        case ProgressNote(words=words):
             return words
-    return str(news)
+    return str(event)
 
 
-def _line(news: Any) -> None:
-    click.echo(in_words(news), err=True)
+def _line(event: Any) -> None:
+    click.echo(event_in_words(event), err=True)
 
 
 @contextmanager
 def _live(words: str) -> Iterator[Listener]:
-    """Events as lines, and below them what is under way and for how long."""
+    """Events as lines, and below them what CloudFormation is working on, and for how long."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.text import Text
@@ -61,19 +61,19 @@ def _live(words: str) -> Iterator[Listener]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(words)
 
-        def listen(news: Any) -> None:
-            progress.console.print(Text(in_words(news), style=_style(news)))
-            if isinstance(news, StackEvent) and not news.of_the_stack:
-                (under_way.add if news.state.endswith("_IN_PROGRESS") else under_way.discard)(news.resource)
+        def listen(event: Any) -> None:
+            progress.console.print(Text(event_in_words(event), style=_style(event)))
+            if isinstance(event, StackEvent) and not event.of_the_stack:
+                (under_way.add if event.state.endswith("_IN_PROGRESS") else under_way.discard)(event.resource)
                 waiting = ", ".join(sorted(under_way))
                 progress.update(task, description=f"{words}: {waiting}" if waiting else words)
 
         yield listen
 
 
-def _style(news: Any) -> str:
-    if not isinstance(news, StackEvent):
+def _style(event: Any) -> str:
+    if not isinstance(event, StackEvent):
         return "bold"
-    if news.failed or "ROLLBACK" in news.state:
+    if event.failed or "ROLLBACK" in event.state:
         return "red"
-    return "dim" if news.state.endswith("_IN_PROGRESS") else "green"
+    return "dim" if event.state.endswith("_IN_PROGRESS") else "green"

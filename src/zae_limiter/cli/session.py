@@ -1,7 +1,7 @@
-"""What a command works with: an open limiter, and the place where its answer goes.
+"""The session of a command: an open limiter, and where its answer goes.
 
-An answer has two forms. For people it is a picture, made only when somebody will look at it; for programs it is
-one JSON document (see ``schemas/documents.json``). Nothing heavy is loaded before a command needs it.
+An answer has two forms. For people it is a picture, drawn only if it is shown; for programs it is one JSON document
+(see ``schemas/documents.json``). Nothing heavy is imported before a command needs it.
 """
 
 from __future__ import annotations
@@ -13,75 +13,76 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
-from zae_limiter.cli.stepping import SteppingStore
+from zae_limiter.cli.output.progress import CountingStore
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.printing.paper import Paper
-    from zae_limiter.cli.printing.tables import Column, Row
-    from zae_limiter.limiter.sync_limiter import SyncRateLimiter
-    from zae_limiter.repository.sync_repository import SyncRepository
+    from zae_limiter import SyncRateLimiter, SyncRepository
+    from zae_limiter.cli.output.console import Output
+    from zae_limiter.cli.output.text_tables import Column, Row
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.running.clocks import Clock
     from zae_limiter.stores.protocol import Store
 
 Item = TypeVar("Item")
 
 DEADLINE_S = 10.0
-"""How long one request to the store may take: whoever types would rather wait than try again."""
+"""How long one request to the store may take: a person would rather wait than try again."""
+
+CONFIG_CACHE_S = 60.0
+"""How long limits are remembered, as in a program."""
 
 
-class Surroundings(NamedTuple):
-    """What a test may replace."""
+class Dependencies(NamedTuple):
+    """The store and the clock of a session; tests replace them."""
 
     open_store: Callable[[str | None], Store]
     clock: Clock
 
 
 class Session:
-    """One command at work."""
+    """What one command works with."""
 
     def __init__(
-        self, url: str | None, namespace: str, *, as_json: bool, surroundings: Surroundings | None = None
+        self, url: str | None, namespace: str, *, as_json: bool, dependencies: Dependencies | None = None
     ) -> None:
         self.url = url
         self.namespace = namespace
         self.as_json = as_json
-        self._surroundings = surroundings or machine()
+        self._dependencies = dependencies or default_dependencies()
 
     @cached_property
-    def store(self) -> SteppingStore:
+    def store(self) -> CountingStore:
         """The store itself."""
-        return SteppingStore(self._surroundings.open_store(self.url))
+        return CountingStore(self._dependencies.open_store(self.url))
 
     @cached_property
     def limiter(self) -> SyncRateLimiter:
         """The limiter of this namespace of the store. Opening creates no table."""
-        from zae_limiter.limiter.sync_limiter import SyncRateLimiter
-        from zae_limiter.repository.sync_repository import SyncRepository
+        from zae_limiter import SyncRateLimiter, SyncRepository
 
-        clock = self._surroundings.clock
+        clock = self._dependencies.clock
         return SyncRateLimiter(SyncRepository(self.store, namespace=self.namespace, clock=clock))
 
     @property
     def repository(self) -> SyncRepository:
-        """What only a repository does."""
+        """The repository of the limiter, for namespaces."""
         return self.limiter.repository
 
     @cached_property
-    def paper(self) -> Paper:
-        """What pictures are drawn on."""
-        from zae_limiter.cli.printing.paper import stdout
+    def output(self) -> Output:
+        """Standard output, as a console."""
+        from zae_limiter.cli.output.console import stdout
 
         return stdout()
 
     def now_ms(self) -> int:
         """The time, in milliseconds since the epoch."""
-        return self._surroundings.clock()
+        return self._dependencies.clock()
 
     def close(self) -> None:
-        """Let go of the store, if it was used."""
+        """Close the store, if it was opened."""
         if "store" in vars(self):
             self.store.close()
 
@@ -90,11 +91,11 @@ class Session:
     def answer(self, document: Mapping[str, Any], picture: Callable[[], RenderableType | str]) -> None:
         """The whole answer of a command."""
         if self.as_json:
-            from zae_limiter.cli.printing.documents import whole
+            from zae_limiter.cli.output.documents import whole
 
             click.echo(whole(document))
         else:
-            self.paper.show(picture())
+            self.output.show(picture())
 
     def say(self, document: Mapping[str, Any], words: str) -> None:
         """The answer of a command that has nothing to draw."""
@@ -112,50 +113,49 @@ class Session:
     ) -> None:
         """A list of any length, page by page as it comes."""
         if self.as_json:
-            from zae_limiter.cli.printing.documents import streamed
+            from zae_limiter.cli.output.documents import streamed
 
             for piece in streamed(name, (document(item) for page in pages for item in page), lambda: pages.more):
                 click.echo(piece, nl=False)
             return
-        from zae_limiter.cli.printing.tables import print_rows
+        from zae_limiter.cli.output.text_tables import print_rows
 
         drawn = ([row for item in page for row in rows(item)] for page in pages)
-        if not print_rows(self.paper, columns, drawn):
-            self.paper.show(nothing)
+        if not print_rows(self.output, columns, drawn):
+            self.output.show(nothing)
         if pages.more:
             note(f"stopped at {pages.seen:,}; there are more")
 
     @contextmanager
-    def patience(self, words: str) -> Iterator[None]:
+    def progress(self, words: str) -> Iterator[None]:
         """Show that work goes on, once it has gone on for a second."""
-        from zae_limiter.cli.printing.patience import patience
+        from zae_limiter.cli.output.progress import spinner
 
-        with patience(words, lambda: self.store.requests):
+        with spinner(words, lambda: self.store.requests):
             yield
 
 
-def machine() -> Surroundings:
+def default_dependencies() -> Dependencies:
     """The store that the URL names, and the machine's clock."""
     from zae_limiter.running.clocks import machine_clock
 
-    return Surroundings(_open_store, machine_clock)
+    return Dependencies(_open_store, machine_clock)
 
 
 def _open_store(url: str | None) -> Store:
-    """A store as an application would open it, with more patience."""
-    from zae_limiter.repository.core import DEFAULT_CONFIG_CACHE_TTL
+    """A store as an application would open it, with a longer deadline."""
     from zae_limiter.stores.open_store import open_store
 
-    return open_store(url, deadline=DEADLINE_S, config_cache_ttl=DEFAULT_CONFIG_CACHE_TTL, options={})
+    return open_store(url, deadline=DEADLINE_S, config_cache_ttl=CONFIG_CACHE_S, options={})
 
 
-def leave(code: int) -> NoReturn:
+def exit_with(code: int) -> NoReturn:
     """End the command with an exit code."""
     click.get_current_context().exit(code)
 
 
 def note(words: str) -> None:
-    """Something beside the answer, on stderr."""
-    from zae_limiter.cli.printing.paper import shown
+    """Print something beside the answer, to stderr."""
+    from zae_limiter.cli.output.console import shown
 
     click.echo(shown(words), err=True)

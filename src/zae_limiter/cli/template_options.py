@@ -76,7 +76,7 @@ TEMPLATE_OPTIONS: Final = (
         "--permission-boundary", "PermissionsBoundaryArn", "A policy that bounds every role made here.", str, ARN
     ),
 )
-"""In the order help lists them."""
+"""In the order in which help lists them."""
 
 
 def template_options(command: Command) -> Command:

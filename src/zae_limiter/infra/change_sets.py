@@ -1,7 +1,7 @@
-"""One roll-out: a change set is made, looked at, carried out and followed to its end.
+"""One roll-out: a change set is created, checked, executed and followed to its end.
 
-A change set that would change nothing is no error. One that would replace the table is never carried out: a new
-table is an empty one.
+A change set that would change nothing is no error. One that would replace the table is never executed: a new table is
+empty.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from zae_limiter.exceptions import StackOperationError, ValidationError
-from zae_limiter.infra.cloud import Ask, CloudRefused, Tell
+from zae_limiter.infra.cloud import AwsCall, CloudRefused, Notify
 from zae_limiter.infra.deployments import NO_SUCH_STACK, TABLE_KIND, Deployment, find
 from zae_limiter.infra.stack_events import RolloutFailed, StackEvent, causes_among, events_since
-from zae_limiter.infra.stack_states import HEALTHY, REVIEW, advice_for, rests
+from zae_limiter.infra.stack_states import HEALTHY, REVIEW, advice_for, is_idle
 from zae_limiter.infra.template import CAPABILITY
 from zae_limiter.running.plan import READ_TIMER, Pause, Plan
 
 NOTHING_TO_DO: Final = ("didn't contain changes", "No updates are to be performed")
-BEING_MADE: Final = ("CREATE_PENDING", "CREATE_IN_PROGRESS")
+PENDING_STATES: Final = ("CREATE_PENDING", "CREATE_IN_PROGRESS")
 
 FIRST_PAUSE_MS: Final = 200
 LONGEST_PAUSE_MS: Final = 3_000
-LONGER: Final = 1.4
-PATIENCE_MS: Final = 45 * 60_000
-"""How long a roll-out may take. CloudFormation itself goes on whoever waits."""
+PAUSE_GROWTH: Final = 1.4
+ROLLOUT_TIMEOUT_MS: Final = 45 * 60_000
+"""How long to wait for a roll-out. CloudFormation continues when nothing waits for it."""
 
 LARGEST_BODY: Final = 51_200
 """Bytes of a template that CloudFormation takes in a call."""
@@ -45,7 +45,7 @@ class Changes(NamedTuple):
     changes: tuple[Change, ...]
 
 
-class Wanted(NamedTuple):
+class StackSpec(NamedTuple):
     """How a stack should be."""
 
     name: str
@@ -74,53 +74,53 @@ def parameters_in(body: str) -> Plan[dict[str, str]]:
     """The names of a template's parameters with their defaults, as CloudFormation reads them."""
     if len(body.encode()) > LARGEST_BODY:
         raise StackOperationError(f"the template has more than the {LARGEST_BODY:,} bytes that CloudFormation takes")
-    summary = yield from Ask("cloudformation", "GetTemplateSummary", TemplateBody=body)
+    summary = yield from AwsCall("cloudformation", "GetTemplateSummary", TemplateBody=body)
     return {each["ParameterKey"]: each.get("DefaultValue", "") for each in summary.get("Parameters", ())}
 
 
-def prepare(wanted: Wanted, kind: str, run_id: str, **more: Any) -> Plan[Changes | None]:
+def create_change_set(spec: StackSpec, kind: str, run_id: str, **more: Any) -> Plan[Changes | None]:
     """Make the change set of a run, ``CREATE``, ``UPDATE`` or ``IMPORT``: what it would do, or nothing."""
-    tags = [{"Key": key, "Value": value} for key, value in wanted.tags.items()]
-    yield from Ask(
+    tags = [{"Key": key, "Value": value} for key, value in spec.tags.items()]
+    yield from AwsCall(
         "cloudformation",
         "CreateChangeSet",
-        StackName=wanted.name,
+        StackName=spec.name,
         ChangeSetName=run_id,
         ChangeSetType=kind,
-        TemplateBody=wanted.body,
-        Parameters=list(wanted.parameters),
+        TemplateBody=spec.body,
+        Parameters=list(spec.parameters),
         Capabilities=[CAPABILITY],
         ClientToken=run_id,
         **({"Tags": tags} if tags else {}),
         **more,
     )
-    described = yield from _until_made(wanted.name, run_id)
+    described = yield from _wait_until_created(spec.name, run_id)
     if described["Status"] == "FAILED":
-        reason = described.get("StatusReason") or "for no reason that it gives"
-        yield from drop(wanted.name, kind, run_id)
+        reason = described.get("StatusReason") or "it gives no reason"
+        yield from delete_change_set(spec.name, kind, run_id)
         if any(words in reason for words in NOTHING_TO_DO):
             return None
-        raise StackOperationError(f"CloudFormation made no change set for {wanted.name!r}: {reason}")
-    changes = yield from _changes(wanted.name, run_id, described)
+        raise StackOperationError(f"CloudFormation made no change set for {spec.name!r}: {reason}")
+    changes = yield from _changes(spec.name, run_id, described)
     if any(change.replaces and change.kind == TABLE_KIND for change in changes):
-        yield from drop(wanted.name, kind, run_id)
+        yield from delete_change_set(spec.name, kind, run_id)
         raise StackOperationError(
-            f"this would replace the table of {wanted.name!r} by an empty one, so nothing was changed"
+            f"this would replace the table of {spec.name!r} by an empty one, so nothing was changed"
         )
     return Changes(changes)
 
 
-def drop(name: str, kind: str, run_id: str) -> Plan[None]:
-    """Take a change set back; with the empty stack that came with it, if it was to create one."""
-    yield from Ask("cloudformation", "DeleteChangeSet", StackName=name, ChangeSetName=run_id)
+def delete_change_set(name: str, kind: str, run_id: str) -> Plan[None]:
+    """Delete a change set, and the empty stack that came with one that was to create a stack."""
+    yield from AwsCall("cloudformation", "DeleteChangeSet", StackName=name, ChangeSetName=run_id)
     if kind != "UPDATE":
-        yield from Ask("cloudformation", "DeleteStack", StackName=name)
+        yield from AwsCall("cloudformation", "DeleteStack", StackName=name)
 
 
-def carry_out(name: str, run_id: str) -> Plan[str]:
-    """Begin to carry a change set out; the id of the last event before."""
+def execute_change_set(name: str, run_id: str) -> Plan[str]:
+    """Start to execute a change set; returns the id of the last event before."""
     last = yield from newest_event(name)
-    yield from Ask(
+    yield from AwsCall(
         "cloudformation", "ExecuteChangeSet", StackName=name, ChangeSetName=run_id, ClientRequestToken=run_id
     )
     return last or ""
@@ -128,15 +128,16 @@ def carry_out(name: str, run_id: str) -> Plan[str]:
 
 def newest_event(name: str) -> Plan[str | None]:
     """The id of the last event of a stack so far."""
-    page = yield from Ask("cloudformation", "DescribeStackEvents", StackName=name)
+    page = yield from AwsCall("cloudformation", "DescribeStackEvents", StackName=name)
     events = page["StackEvents"]
     return str(events[0]["EventId"]) if events else None
 
 
 def follow(stack_id: str, last: str | None, *, own: bool = True) -> Plan[tuple[Deployment | None, list[StackEvent]]]:
-    """Tell every event after ``last`` until the stack rests: the stack then (``None``: it is gone), and the events.
+    """Report every event after ``last`` until the stack is idle: the stack then (``None``: it is gone), and the
+    events.
 
-    What we began ourselves (``own``) is over when its last event has been told: what CloudFormation says of the stack
+    An operation of our own (``own``) is over when its last event was reported: what CloudFormation says of the stack
     as a whole may be a moment old.
     """
     begun = yield from READ_TIMER
@@ -150,22 +151,22 @@ def follow(stack_id: str, last: str | None, *, own: bool = True) -> Plan[tuple[D
                 raise
             return None, seen
         for event in fresh:
-            yield from Tell(event)
+            yield from Notify(event)
         seen += fresh
         found = yield from find(stack_id)
-        if found is None or (rests(found.state) and (not own or any(map(_ends_it, seen)))):
+        if found is None or (is_idle(found.state) and (not own or any(map(_is_final, seen)))):
             return found, seen
-        if (yield from READ_TIMER) - begun > PATIENCE_MS:
+        if (yield from READ_TIMER) - begun > ROLLOUT_TIMEOUT_MS:
             raise StackOperationError(
-                f"{found.name} is still {found.state}; CloudFormation goes on, look later with: "
+                f"{found.name} is still {found.state}; CloudFormation continues; look later with: "
                 f"zae-limiter status --name {found.name}"
             )
         yield from Pause(round(pause))
-        pause = min(pause * LONGER, LONGEST_PAUSE_MS)
+        pause = min(pause * PAUSE_GROWTH, LONGEST_PAUSE_MS)
 
 
-def _ends_it(event: StackEvent) -> bool:
-    return event.of_the_stack and event.state != REVIEW and rests(event.state)
+def _is_final(event: StackEvent) -> bool:
+    return event.of_the_stack and event.state != REVIEW and is_idle(event.state)
 
 
 def check_success(name: str, found: Deployment | None, events: Sequence[StackEvent]) -> Deployment:
@@ -179,17 +180,17 @@ def check_success(name: str, found: Deployment | None, events: Sequence[StackEve
     raise RolloutFailed(name, state, causes_among(events), advice)
 
 
-def _until_made(name: str, run_id: str) -> Plan[Mapping[str, Any]]:
+def _wait_until_created(name: str, run_id: str) -> Plan[Mapping[str, Any]]:
     pause = float(FIRST_PAUSE_MS)
     begun = yield from READ_TIMER
     while True:
-        described = yield from Ask("cloudformation", "DescribeChangeSet", StackName=name, ChangeSetName=run_id)
-        if described["Status"] not in BEING_MADE:
+        described = yield from AwsCall("cloudformation", "DescribeChangeSet", StackName=name, ChangeSetName=run_id)
+        if described["Status"] not in PENDING_STATES:
             return described
-        if (yield from READ_TIMER) - begun > PATIENCE_MS:
+        if (yield from READ_TIMER) - begun > ROLLOUT_TIMEOUT_MS:
             raise StackOperationError(f"CloudFormation takes too long to look at the changes of {name!r}")
         yield from Pause(round(pause))
-        pause = min(pause * LONGER, LONGEST_PAUSE_MS)
+        pause = min(pause * PAUSE_GROWTH, LONGEST_PAUSE_MS)
 
 
 def _changes(name: str, run_id: str, page: Mapping[str, Any]) -> Plan[tuple[Change, ...]]:
@@ -201,7 +202,7 @@ def _changes(name: str, run_id: str, page: Mapping[str, Any]) -> Plan[tuple[Chan
         ]
         if not page.get("NextToken"):
             return tuple(found)
-        page = yield from Ask(
+        page = yield from AwsCall(
             "cloudformation", "DescribeChangeSet", StackName=name, ChangeSetName=run_id, NextToken=page["NextToken"]
         )
 

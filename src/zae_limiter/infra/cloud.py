@@ -1,8 +1,8 @@
 """AWS as plans of this package see it: one request per call, and two errors that say all a plan needs to know.
 
-A plan yields an :class:`Ask` and is sent the reply in botocore's form. It may raise :class:`CloudRefused` (the service
-answered no) or :class:`NoCloud` (nobody answered, or nobody knows who we are). :class:`Cloud` performs these requests
-with botocore, which is loaded with the first one and repeats what is worth repeating.
+A plan yields an :class:`AwsCall` and is sent the reply in botocore's form. The call may raise :class:`CloudRefused`
+(the service refused it) or :class:`CloudUnavailable` (there is no answer, no region or no credentials). :class:`Cloud`
+performs these calls with botocore, which is imported with the first one and retries what is worth retrying.
 """
 
 from __future__ import annotations
@@ -18,15 +18,9 @@ from zae_limiter.exceptions import RateLimiterUnavailable, StackOperationError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import client_arguments, client_methods, prepare_session
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
-from zae_limiter.stores.dynamodb.transport.settings import (
-    LOCAL_CREDENTIALS,
-    MissingExtra,
-    address_of,
-    is_local,
-    methods_of,
-    prepare,
-)
+from zae_limiter.stores.dynamodb.transport.settings import LOCAL_CREDENTIALS, MissingExtra, is_local
 
 Reply = TypeVar("Reply")
 Result = TypeVar("Result")
@@ -44,7 +38,7 @@ NO_IDENTITY: Final = frozenset(
 
 
 class CloudRefused(Exception):
-    """A service answered no."""
+    """A service refused a call."""
 
     def __init__(self, operation: str, code: str, message: str) -> None:
         self.operation = operation
@@ -57,11 +51,11 @@ class CloudRefused(Exception):
         return any(some in self.message for some in words)
 
 
-class NoCloud(Exception):
+class CloudUnavailable(Exception):
     """No answer: no network, no region, no credentials."""
 
 
-class Ask(Request[Mapping[str, Any]]):
+class AwsCall(Request[Mapping[str, Any]]):
     """One call of a service of AWS."""
 
     __slots__ = ("operation", "params", "service")
@@ -75,13 +69,13 @@ class Ask(Request[Mapping[str, Any]]):
         return f"Ask({self.service}.{self.operation}, {self.params})"
 
 
-class Tell(Request[None]):
-    """Something that whoever waits would like to know."""
+class Notify(Request[None]):
+    """An event for the listener of this plan."""
 
-    __slots__ = ("news",)
+    __slots__ = ("event",)
 
-    def __init__(self, news: Any) -> None:
-        self.news = news
+    def __init__(self, event: Any) -> None:
+        self.event = event
 
 
 class Account(NamedTuple):
@@ -107,20 +101,20 @@ class Cloud:
         self._session: Any = None
         self._clients: dict[str, tuple[Any, Mapping[str, Any]]] = {}
 
-    def run(self, plan: Plan[Result], listen: Callable[[Any], None] = lambda news: None) -> Result:
-        """The plan's result. What it tells goes to ``listen``. Raises the library's own errors."""
+    def run(self, plan: Plan[Result], listen: Callable[[Any], None] = lambda event: None) -> Result:
+        """The plan's result. Its events go to ``listen``. Raises the library's own errors."""
 
         def perform(request: Request[Reply], /) -> Reply:
-            if isinstance(request, Tell):
-                return cast("Reply", listen(request.news))
-            assert isinstance(request, Ask)
+            if isinstance(request, Notify):
+                return cast("Reply", listen(request.event))
+            assert isinstance(request, AwsCall)
             return cast("Reply", self.answer(request))
 
-        with translated():
+        with translated_errors():
             return SyncDriver(machine_clock, perform).run(plan)
 
-    def answer(self, request: Ask) -> Mapping[str, Any]:
-        """The reply of one call. Raises :class:`CloudRefused` and :class:`NoCloud`."""
+    def answer(self, request: AwsCall) -> Mapping[str, Any]:
+        """The reply of one call. Raises :class:`CloudRefused` and :class:`CloudUnavailable`."""
         methods = self._methods(request.service)
         from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
@@ -133,12 +127,12 @@ class Cloud:
         except ParamValidationError as error:
             raise CloudRefused(request.operation, type(error).__name__, str(error)) from error
         except (BotoCoreError, OSError, ValueError) as error:
-            raise NoCloud(str(error) or type(error).__name__) from error
+            raise CloudUnavailable(str(error) or type(error).__name__) from error
         return reply
 
     def target(self) -> Target:
         """The same region, endpoint and identity, for the store. Its region is never ``None``."""
-        with translated(), self._lock:
+        with translated_errors(), self._lock:
             credentials = self._account.credentials
             if credentials is None and self._account.profile is not None:
                 found = self._own_session().get_credentials()
@@ -157,7 +151,7 @@ class Cloud:
         with self._lock:
             if service not in self._clients:
                 client = self._make(service)
-                self._clients[service] = client, methods_of(client)
+                self._clients[service] = client, client_methods(client)
             return self._clients[service][1]
 
     def _make(self, service: str) -> Any:
@@ -175,12 +169,12 @@ class Cloud:
         try:
             return session.create_client(service, config=Config(**options), **self._address())
         except (BotoCoreError, ValueError) as error:
-            raise NoCloud(str(error)) from error
+            raise CloudUnavailable(str(error)) from error
 
     def _address(self) -> dict[str, Any]:
-        address = address_of(self._account.target, self._own_session())
+        address = client_arguments(self._account.target, self._own_session())
         if address["region_name"] is None:
-            raise NoCloud("no region is named")
+            raise CloudUnavailable("no region is named")
         return address
 
     def _own_session(self) -> Any:
@@ -192,17 +186,17 @@ class Cloud:
                 raise MissingExtra(error.name) from error
             try:
                 session = Session(profile=self._account.profile)
-                prepare(self._account.target, session)
+                prepare_session(self._account.target, session)
                 if is_local(self._account.target) and session.get_credentials() is None:
                     session.set_credentials(*LOCAL_CREDENTIALS)
             except (BotoCoreError, ValueError) as error:
-                raise NoCloud(str(error)) from error
+                raise CloudUnavailable(str(error)) from error
             self._session = session
         return self._session
 
 
 def check_installed() -> None:
-    """Refuse to begin what cannot be finished without botocore."""
+    """Raise before any work if botocore is missing."""
     try:
         import_module("botocore")
     except ImportError as error:
@@ -210,18 +204,18 @@ def check_installed() -> None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """The border: what plans know becomes what users know."""
+def translated_errors() -> Iterator[None]:
+    """Translate the errors of plans into those of the library."""
     try:
         yield
     except CloudRefused as refusal:
         raise StackOperationError(in_words(refusal)) from refusal
-    except NoCloud as silence:
+    except CloudUnavailable as silence:
         raise RateLimiterUnavailable(f"AWS did not answer: {silence}", hint=hint_for(silence)) from silence
 
 
 def in_words(refusal: CloudRefused) -> str:
-    """What a service refused, and whom to ask about it."""
+    """What a service refused, in one line."""
     if refusal.code in NO_ACCESS:
         return f"not allowed: {refusal.message}"
     if refusal.code in NO_IDENTITY:
@@ -229,7 +223,7 @@ def in_words(refusal: CloudRefused) -> str:
     return f"{refusal.operation} was refused: {refusal.message or refusal.code}"
 
 
-def hint_for(silence: NoCloud) -> str | None:
+def hint_for(silence: CloudUnavailable) -> str | None:
     """What may help."""
     words = str(silence).lower()
     if "region" in words:

@@ -1,9 +1,9 @@
-"""What a deployment costs, from what each thing it does was measured to take.
+"""What a deployment costs, from the measured request units of each operation.
 
 The request units below are measured on an engine that counts as DynamoDB does (``tests/infra/test_cost_figures.py``),
-for buckets of up to one kilobyte; there is one thing no engine tells: DynamoDB charges for a write whose condition
-failed, which is what a denial is. Prices are those of on-demand tables in us-east-1, in US dollars, and can be
-replaced. What is left to chance is said where it is: how load spreads over buckets, and how long the function takes.
+for buckets of up to one kilobyte. One thing no engine shows: DynamoDB charges for a write whose condition failed,
+which is what a denial is. Prices are those of on-demand tables in us-east-1, in US dollars, and can be replaced. Two
+figures are guesses, and marked as such: how load spreads over buckets, and how long the function takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import ceil, expm1
 from typing import Final, NamedTuple
 
 from zae_limiter.stores.windows import DAYS_KEPT
-from zae_limiter_aggregator.telling import METRICS
+from zae_limiter_aggregator.lambda_output import METRICS
 
 SECONDS_PER_MONTH: Final = 730 * 3_600
 HOURS_PER_MONTH: Final = 730
@@ -33,7 +33,7 @@ SETTLEMENT: Final = Units(writes=1)
 """Each leg of an acquire whose real cost is told, or that is given back."""
 
 DENIAL: Final = Units(writes=1)
-"""A denial that nobody remembers. Asked again too early by the same client, it is free."""
+"""A denial that the client does not remember. One that it remembers is repeated for free."""
 
 DENIAL_ABOVE: Final = Units(writes=3, reads=1)
 """A denial by an ancestor, of two legs: one was taken and given back, and all are read for the answer."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.cloud import Ask, CloudRefused
+from zae_limiter.infra.cloud import AwsCall, CloudRefused
 from zae_limiter.infra.stack_states import GONE, REVIEW
 from zae_limiter.infra.template import STACK_TAG, VERSION_TAG
 from zae_limiter.running.plan import Plan
@@ -72,28 +72,30 @@ class Resource(NamedTuple):
     state: str
 
 
-def deployment_of(told: Mapping[str, Any]) -> Deployment:
-    """A stack as CloudFormation tells it."""
-    updated: datetime | None = told.get("LastUpdatedTime")
+def deployment_of(description: Mapping[str, Any]) -> Deployment:
+    """A deployment from CloudFormation's description of its stack."""
+    updated: datetime | None = description.get("LastUpdatedTime")
     return Deployment(
-        name=told["StackName"],
-        stack_id=told["StackId"],
-        state=told["StackStatus"],
-        reason=told.get("StackStatusReason") or None,
-        created_at=told["CreationTime"].astimezone(UTC),
+        name=description["StackName"],
+        stack_id=description["StackId"],
+        state=description["StackStatus"],
+        reason=description.get("StackStatusReason") or None,
+        created_at=description["CreationTime"].astimezone(UTC),
         updated_at=updated.astimezone(UTC) if updated else None,
-        parameters={each["ParameterKey"]: each.get("ParameterValue", "") for each in told.get("Parameters", ())},
-        outputs={each["OutputKey"]: each.get("OutputValue", "") for each in told.get("Outputs", ())},
-        tags={each["Key"]: each["Value"] for each in told.get("Tags", ())},
-        protected=bool(told.get("EnableTerminationProtection")),
-        description=told.get("Description"),
+        parameters={
+            each["ParameterKey"]: each.get("ParameterValue", "") for each in description.get("Parameters", ())
+        },
+        outputs={each["OutputKey"]: each.get("OutputValue", "") for each in description.get("Outputs", ())},
+        tags={each["Key"]: each["Value"] for each in description.get("Tags", ())},
+        protected=bool(description.get("EnableTerminationProtection")),
+        description=description.get("Description"),
     )
 
 
 def find(name_or_id: str) -> Plan[Deployment | None]:
-    """The stack of a name or id, whosever it is. One that is gone is found by its id only."""
+    """The stack of a name or id, ours or not. A deleted one is found by its id only."""
     try:
-        reply = yield from Ask("cloudformation", "DescribeStacks", StackName=name_or_id)
+        reply = yield from AwsCall("cloudformation", "DescribeStacks", StackName=name_or_id)
     except CloudRefused as refusal:
         if refusal.says(NO_SUCH_STACK):
             return None
@@ -117,7 +119,7 @@ def find_all() -> Plan[list[Deployment]]:
     token: str | None = None
     while True:
         more = {} if token is None else {"NextToken": token}
-        page = yield from Ask("cloudformation", "DescribeStacks", **more)
+        page = yield from AwsCall("cloudformation", "DescribeStacks", **more)
         found += [each for each in map(deployment_of, page["Stacks"]) if each.is_ours and each.state != GONE]
         token = page.get("NextToken")
         if not token:
@@ -130,7 +132,7 @@ def resources_of(stack_id: str) -> Plan[list[Resource]]:
     token: str | None = None
     while True:
         more = {} if token is None else {"NextToken": token}
-        page = yield from Ask("cloudformation", "ListStackResources", StackName=stack_id, **more)
+        page = yield from AwsCall("cloudformation", "ListStackResources", StackName=stack_id, **more)
         found += [
             Resource(
                 each["LogicalResourceId"],

@@ -1,6 +1,7 @@
-"""How a deployment does: its stack, table, function, stream and alarms, each in a word and with a grade.
+"""The health of a deployment: its stack, table, function, stream and alarms, each in a word and with a grade.
 
-What may not be looked at is unknown, not broken: whoever looks may have fewer rights than whoever deployed.
+A part that may not be read is unknown, not broken: the operator who looks may have fewer rights than the one who
+deployed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.cloud import NO_ACCESS, Ask, CloudRefused
+from zae_limiter.infra.cloud import NO_ACCESS, AwsCall, CloudRefused
 from zae_limiter.infra.deployments import (
     ALARM_KIND,
     FUNCTION_KIND,
@@ -36,7 +37,7 @@ NOT_FOUND: Final = ("NotFound", "ResourceNotFoundException")
 
 
 class Grade(StrEnum):
-    """How well something is."""
+    """How well a part is."""
 
     FINE = "fine"
     WATCH = "watch"
@@ -68,8 +69,8 @@ class Health(NamedTuple):
         return next((grade for grade in (Grade.BROKEN, Grade.WATCH) if grade in grades), Grade.FINE)
 
 
-def examine(name: str) -> Plan[Health]:
-    """How a deployment does, now."""
+def check_health(name: str) -> Plan[Health]:
+    """The health of a deployment, now."""
     found = yield from find_ours(name)
     if found is None:
         raise StackOperationError(f"there is no deployment {name!r} in this region")
@@ -78,7 +79,7 @@ def examine(name: str) -> Plan[Health]:
     for kind, look in ((TABLE_KIND, table_part), (FUNCTION_KIND, function_part), (MAPPING_KIND, mapping_part)):
         for each in resources:
             if each.kind == kind and each.physical_id is not None:
-                parts.append((yield from _careful(each, look(each.physical_id))))
+                parts.append((yield from _or_unknown(each, look(each.physical_id))))
     if found.wants_function and not any(each.kind == FUNCTION_KIND for each in resources):
         advice = f"finish with: zae-limiter deploy --name {name}"
         parts.append(Part("function", name, "missing", Grade.WATCH, advice))
@@ -93,7 +94,7 @@ def examine(name: str) -> Plan[Health]:
 
 
 def stack_part(found: Deployment) -> Part:
-    """The stack as a whole. One whose last update was undone works, but is not what somebody wanted."""
+    """The stack as a whole. One whose last update was rolled back works, but is not as requested."""
     if found.state in HEALTHY:
         grade = Grade.FINE
     elif found.state.endswith(("ROLLBACK_COMPLETE", IN_PROGRESS)) and found.state != "ROLLBACK_COMPLETE":
@@ -105,12 +106,12 @@ def stack_part(found: Deployment) -> Part:
 
 def table_part(name: str) -> Plan[Part]:
     """The table, with all its indexes and its stream."""
-    reply = yield from Ask("dynamodb", "DescribeTable", TableName=name)
-    return judged_table(name, reply["Table"])
+    reply = yield from AwsCall("dynamodb", "DescribeTable", TableName=name)
+    return grade_table(name, reply["Table"])
 
 
-def judged_table(name: str, table: Mapping[str, Any]) -> Part:
-    """What a description of the table says about it."""
+def grade_table(name: str, table: Mapping[str, Any]) -> Part:
+    """The health of the table, from its description."""
     if table.get("Replicas"):
         return Part("table", name, table["TableStatus"], Grade.BROKEN, "has replicas, where no limit holds")
     indexes = [each for each in table.get("GlobalSecondaryIndexes", ()) if each.get("IndexStatus", ACTIVE) != ACTIVE]
@@ -126,12 +127,12 @@ def judged_table(name: str, table: Mapping[str, Any]) -> Part:
 
 def function_part(name: str) -> Plan[Part]:
     """The function that counts usage."""
-    told = yield from Ask("lambda", "GetFunctionConfiguration", FunctionName=name)
-    return judged_function(name, told)
+    told = yield from AwsCall("lambda", "GetFunctionConfiguration", FunctionName=name)
+    return grade_function(name, told)
 
 
-def judged_function(name: str, told: Mapping[str, Any]) -> Part:
-    """What its configuration says about the function."""
+def grade_function(name: str, told: Mapping[str, Any]) -> Part:
+    """The health of the function, from its configuration."""
     state = told.get("State", "Active")
     update = told.get("LastUpdateStatus", "Successful")
     if update == "Failed":
@@ -144,12 +145,12 @@ def judged_function(name: str, told: Mapping[str, Any]) -> Part:
 
 def mapping_part(uuid: str) -> Plan[Part]:
     """What brings the table's stream to the function."""
-    told = yield from Ask("lambda", "GetEventSourceMapping", UUID=uuid)
-    return judged_mapping(uuid, told)
+    told = yield from AwsCall("lambda", "GetEventSourceMapping", UUID=uuid)
+    return grade_mapping(uuid, told)
 
 
-def judged_mapping(uuid: str, told: Mapping[str, Any]) -> Part:
-    """What its description says about the mapping."""
+def grade_mapping(uuid: str, told: Mapping[str, Any]) -> Part:
+    """The health of the mapping, from its description."""
     state, result = told.get("State", ""), told.get("LastProcessingResult")
     if state != "Enabled":
         busy = state in ("Creating", "Enabling", "Updating")
@@ -166,15 +167,15 @@ def alarm_parts(resources: Sequence[Resource]) -> Plan[list[Part]]:
     for start in range(0, len(names), ALARMS_AT_ONCE):
         some = names[start : start + ALARMS_AT_ONCE]
         try:
-            reply = yield from Ask("cloudwatch", "DescribeAlarms", AlarmNames=some)
+            reply = yield from AwsCall("cloudwatch", "DescribeAlarms", AlarmNames=some)
         except CloudRefused as refusal:
             return [*parts, Part("alarms", f"{len(names)} alarms", "unknown", Grade.WATCH, refusal.message)]
-        parts += judged_alarms(some, reply.get("MetricAlarms", ()))
+        parts += grade_alarms(some, reply.get("MetricAlarms", ()))
     return parts
 
 
-def judged_alarms(names: Sequence[str], told: Iterable[Mapping[str, Any]]) -> list[Part]:
-    """What the descriptions of alarms say; an alarm that nobody describes was deleted by somebody."""
+def grade_alarms(names: Sequence[str], told: Iterable[Mapping[str, Any]]) -> list[Part]:
+    """The health of each alarm; one that CloudWatch does not describe was deleted outside of the stack."""
     grades = {"OK": Grade.FINE, "INSUFFICIENT_DATA": Grade.FINE}
     described = {each["AlarmName"]: each for each in told}
     parts = []
@@ -193,7 +194,7 @@ def lag_of(function: str) -> Plan[float | None]:
     """How far the function was behind the stream, in seconds, at worst in the last minutes."""
     now = at((yield from READ_CLOCK))
     try:
-        reply = yield from Ask(
+        reply = yield from AwsCall(
             "cloudwatch",
             "GetMetricStatistics",
             Namespace="AWS/Lambda",
@@ -210,8 +211,8 @@ def lag_of(function: str) -> Plan[float | None]:
     return max(ages) / 1_000 if ages else None
 
 
-def _careful(resource: Resource, look: Plan[Part]) -> Plan[Part]:
-    """A look that may be refused."""
+def _or_unknown(resource: Resource, look: Plan[Part]) -> Plan[Part]:
+    """A part, or an unknown one if reading it is refused."""
     what = {TABLE_KIND: "table", FUNCTION_KIND: "function", MAPPING_KIND: "stream"}[resource.kind]
     name = resource.physical_id or resource.name
     try:

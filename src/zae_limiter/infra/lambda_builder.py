@@ -2,9 +2,9 @@
 
 What is needed is found by reading the sources, from the handler on: every module of ours that an import names,
 wherever in a file it stands, except where only a type checker looks. A module that cannot be imported without
-third-party code is left out, and so is what only the asynchronous world needs: the function works in threads and has
-nothing installed. Docstrings stay behind, a quarter of the size; lines keep their numbers, so that a traceback leads
-to the source. The bytes depend on the sources and on the compressor alone: not on time, order, or who builds where.
+third-party code is left out, and so is what only asyncio needs: the function works in threads and has nothing
+installed. Docstrings stay behind, a quarter of the size; lines keep their numbers, so that a traceback leads to the
+source. The bytes depend on the sources and on the compressor alone: not on time, order, or who builds where.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HANDLER: Final = "zae_limiter_aggregator.handler.handler"
 
 OURS: Final = ("zae_limiter", "zae_limiter_aggregator")
 START: Final = "zae_limiter_aggregator.handler"
-NOT_THERE: Final = frozenset({"asyncio"})
+NEVER_RUN: Final = frozenset({"asyncio"})
 """Of the standard library, what the function never runs."""
 
 LARGEST: Final = 150 * 1024
@@ -81,7 +81,7 @@ def without_docstrings(source: bytes) -> bytes:
 def _cannot_run(target: str) -> bool:
     """Whether importing this needs something that the function does not have."""
     top = target.partition(".")[0]
-    return top not in OURS and (top in NOT_THERE or top not in sys.stdlib_module_names)
+    return top not in OURS and (top in NEVER_RUN or top not in sys.stdlib_module_names)
 
 
 def _source_of(name: str) -> Path | None:

@@ -19,7 +19,16 @@ from zae_limiter.infra.deployments import Deployment
 from zae_limiter.infra.local_data import check_data, check_discard, discard_data, rewind_streams
 from zae_limiter.infra.local_engine import Say, find_engine, install_engine
 from zae_limiter.infra.local_home import Home, Running, home
-from zae_limiter.infra.local_process import answers, any_free_port, is_free, is_ours, start, stop, tail, taken
+from zae_limiter.infra.local_process import (
+    answers,
+    any_free_port,
+    is_free,
+    is_same_process,
+    port_taken,
+    start,
+    stop,
+    tail,
+)
 from zae_limiter.infra.stacks import Listener, StackManager
 
 PORT = 4566
@@ -27,7 +36,7 @@ REGION = "us-east-1"
 SECONDS_BETWEEN_LOOKS = 0.2
 
 
-class Up(NamedTuple):
+class UpResult(NamedTuple):
     """A local cloud that runs, with a deployment in it."""
 
     running: Running
@@ -62,7 +71,7 @@ class LocalCloud:
         program: str | None = None,
         say: Say = lambda words: None,
         on_event: Listener | None = None,
-    ) -> Up:
+    ) -> UpResult:
         """Start it unless it runs, and deploy a stack into it.
 
         ``port`` 0 is any that is free. ``fresh`` throws away the data of last time. A ``data`` folder with data that
@@ -70,7 +79,7 @@ class LocalCloud:
         installed the first time, and ``say`` is told.
         """
         check_installed()
-        with self.home.alone():
+        with self.home.locked():
             running = self._live()
             started = running is None
             if running is None:
@@ -82,10 +91,10 @@ class LocalCloud:
                 )
             with StackManager(running.region, running.endpoint_url) as stacks:
                 deployed = stacks.deploy(name, on_event=on_event)
-        return Up(running, name, deployed.url, started)
+        return UpResult(running, name, deployed.url, started)
 
     def status(self) -> Status:
-        """How it does."""
+        """Whether it runs and answers, and what is deployed in it."""
         running = self._live()
         if running is None or not answers(running.port):
             return Status(running, False, ())
@@ -97,7 +106,7 @@ class LocalCloud:
 
         Data that is not a local cloud's is not discarded, and then nothing is ended either.
         """
-        with self.home.alone():
+        with self.home.locked():
             known = self.home.read()
             data = self.home.data if known is None else Path(known.data)
             if discard:
@@ -129,12 +138,12 @@ class LocalCloud:
 
     def _live(self) -> Running | None:
         running = self.home.read()
-        return running if running is not None and is_ours(running) else None
+        return running if running is not None and is_same_process(running) else None
 
     def _start(self, port: int | None, fresh: bool, data: Path | None, program: str | None, say: Say) -> Running:
         port = PORT if port is None else port or any_free_port()
         if not is_free(port):
-            raise taken(port)
+            raise port_taken(port)
         engine = find_engine(self.home, program)
         folder = (data or self.home.data).absolute()
         if fresh:
@@ -146,7 +155,7 @@ class LocalCloud:
         return start(self.home, engine.program, port, REGION, folder)
 
 
-def as_document(up: Up, log: Path) -> dict[str, Any]:
+def as_document(up: UpResult, log: Path) -> dict[str, Any]:
     """What runs and how to use it, for programs."""
     return {
         "name": up.name,

@@ -33,7 +33,7 @@ def claim_data(data: Path) -> None:
     Raises ``StackOperationError`` if it has files or folders of our names that are not ours. Other things in it stay.
     """
     check_data(data)
-    mark(data, _EXPLANATION)
+    write_marker(data, _EXPLANATION)
 
 
 def check_data(data: Path) -> None:
@@ -62,7 +62,7 @@ def is_marked(folder: Path) -> bool:
         return False
 
 
-def mark(folder: Path, explanation: str) -> None:
+def write_marker(folder: Path, explanation: str) -> None:
     """Make a folder, and say in it that what comes is ours."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not is_marked(folder):

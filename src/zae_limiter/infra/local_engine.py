@@ -1,7 +1,7 @@
 """MiniStack, the AWS of the local cloud: found, or installed into a virtual environment of its own.
 
 It cannot live in the environment of your program, because it pins libraries that your program may have in other
-versions. The installation is done when its stamp is written; one that was cut short is thrown away and done again.
+versions. The installation is done when its stamp is written; one that was interrupted is deleted and repeated.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.local_data import delete, is_marked, mark
+from zae_limiter.infra.local_data import delete, is_marked, write_marker
 from zae_limiter.infra.local_home import HOME_VARIABLE, Home
 
 REQUIREMENT = "ministack>=1.5.33,<1.6"
 PROGRAM_VARIABLE = "ZAEL_MINISTACK"
-"""Names a ``ministack`` command that is there already."""
+"""Names an installed ``ministack`` command."""
 
 INSTALL_SECONDS = 600.0
 LINES_SHOWN = 5
@@ -61,7 +61,7 @@ def install_engine(home: Home, say: Say, run: Run | None = None) -> None:
         )
     if home.engine.exists():
         delete(home.folder, (home.engine.name,))
-    mark(home.engine, "zae-limiter installs MiniStack here, and deletes it to install it again.\n")
+    write_marker(home.engine, "zae-limiter installs MiniStack here, and deletes it to install it again.\n")
     run([sys.executable, "-m", "venv", str(home.engine)])
     python = str(home.engine / "bin" / "python")
     run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", REQUIREMENT])

@@ -1,8 +1,7 @@
-"""Where the local cloud lives on this machine, and what is known about the one that runs.
+"""The folder of the local cloud on this machine, and the state file of the one that runs.
 
 Everything is in one folder: MiniStack in a virtual environment of its own, its data, its log, and a state file that
-names the process. Whoever starts or ends something holds the folder's lock meanwhile, so two that do it at once come
-one after the other.
+names the process. A command that starts or ends it holds the lock of the folder meanwhile, so two commands take turns.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ HOME_VARIABLE = "ZAEL_LOCAL_HOME"
 """Names another folder; tests use it, so that nothing of yours is touched."""
 
 LOCK_SECONDS = 900.0
-"""How long to wait for somebody who may be installing."""
+"""How long to wait for another command, which may be installing."""
 
 
 class Running(NamedTuple):
@@ -70,8 +69,8 @@ class Home:
         self._state.unlink(missing_ok=True)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the lock of the folder. Raises ``StackOperationError`` if somebody else does not let go of it."""
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the folder. Raises ``StackOperationError`` if another process does not release it."""
         try:
             import fcntl
         except ImportError:
@@ -90,7 +89,7 @@ class Home:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 if time.monotonic() > give_up_at:
-                    raise StackOperationError(f"another zae-limiter local is still at work in {self.folder}")
+                    raise StackOperationError(f"another zae-limiter local command is still running in {self.folder}")
                 time.sleep(0.05)
             yield
         finally:

@@ -1,4 +1,4 @@
-"""A server in the background: started so that it outlives us, waited for, ended only if it is the one we started."""
+"""MiniStack in the background: started so that it outlives the command, and ended only if it is the one we started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 HEALTH = "/_ministack/health"
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-"""It writes its data down before it ends."""
+"""It writes its data to disk before it ends."""
 
 LINES_SHOWN = 15
 
@@ -34,10 +34,10 @@ started = subprocess.Popen(
 print(started.pid, flush=True)
 import os; os._exit(0)
 """
-"""Starts the server and ends, so that the server belongs to nobody who might end before it."""
+"""Starts the server and ends, so that the server is no child of the command."""
 
 
-def birth_of(pid: int) -> str | None:
+def start_time_of(pid: int) -> str | None:
     """When a process began, as the system tells it; nothing if there is none, or it has ended."""
     if sys.platform == "linux":
         try:
@@ -51,13 +51,13 @@ def birth_of(pid: int) -> str | None:
     return None if not began or state.startswith("Z") else began.strip()
 
 
-def is_ours(running: Running) -> bool:
+def is_same_process(running: Running) -> bool:
     """Whether the process that a state file names is still that process."""
-    return birth_of(running.pid) == running.birth
+    return start_time_of(running.pid) == running.birth
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on a port of this machine."""
+    """Whether a port of this machine is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -69,7 +69,7 @@ def is_free(port: int) -> bool:
 
 
 def any_free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -77,7 +77,7 @@ def any_free_port() -> int:
 
 
 def environment(home: Home, port: int, region: str, data: Path) -> Mapping[str, str]:
-    """What MiniStack is told: loopback only, no Docker, no other listeners, data in its folder."""
+    """The environment of MiniStack: loopback only, no Docker, no other listeners, data in its folder."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home.scratch),
@@ -115,7 +115,7 @@ def start(home: Home, program: Path, port: int, region: str, data: Path) -> Runn
         last = launched.stderr.strip().rpartition("\n")[2]
         raise StackOperationError(f"MiniStack could not be started: {last}")
     pid = int(launched.stdout)
-    running = Running(pid, birth_of(pid) or "ended", port, region, str(data))
+    running = Running(pid, start_time_of(pid) or "ended", port, region, str(data))
     home.write(running)
     try:
         _wait_until_it_answers(home, running)
@@ -128,10 +128,10 @@ def start(home: Home, program: Path, port: int, region: str, data: Path) -> Runn
 def _wait_until_it_answers(home: Home, running: Running) -> None:
     give_up_at = time.monotonic() + START_SECONDS
     while time.monotonic() < give_up_at:
-        if not is_ours(running):
+        if not is_same_process(running):
             printed = tail(home.log, LINES_SHOWN)
             if "in use" in printed:
-                raise taken(running.port)
+                raise port_taken(running.port)
             raise StackOperationError(f"MiniStack ended at once. It printed:\n{printed}")
         if answers(running.port):
             return
@@ -139,8 +139,8 @@ def _wait_until_it_answers(home: Home, running: Running) -> None:
     raise StackOperationError(f"MiniStack does not answer. It printed:\n{tail(home.log, LINES_SHOWN)}")
 
 
-def taken(port: int) -> StackOperationError:
-    """The port belongs to somebody else."""
+def port_taken(port: int) -> StackOperationError:
+    """The error for a port that another program listens on."""
     return StackOperationError(
         f"port {port} of this machine is taken by another program; choose another with --port, or any with --port 0"
     )
@@ -159,16 +159,18 @@ def answers(port: int) -> bool:
 
 
 def stop(home: Home, running: Running) -> None:
-    """End it, gently and then by force, if it is still the process it was."""
+    """End it, first with SIGTERM and then with SIGKILL, if it is still the same process."""
     for how, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
-        if is_ours(running):
+        if is_same_process(running):
             with suppress(ProcessLookupError):
                 os.kill(running.pid, how)
         give_up_at = time.monotonic() + seconds
-        while is_ours(running) and time.monotonic() < give_up_at:
+        while is_same_process(running) and time.monotonic() < give_up_at:
             time.sleep(0.02)
-    if is_ours(running):
-        raise StackOperationError(f"process {running.pid} does not end")
+    if is_same_process(running):
+        raise StackOperationError(
+            f"MiniStack, process {running.pid}, does not end; end it by hand: kill -9 {running.pid}"
+        )
     home.forget()
 
 

@@ -2,7 +2,7 @@
 
 ============ ===================================================================================================
 ``acquire``  what a program needs that limits its own calls: it reads limits and writes buckets, nothing else
-``read``     what somebody needs who looks: everything is read, nothing is written
+``read``     what a dashboard needs: everything is read, nothing is written
 ``full``     what an operator needs: all that the library does, except to make, migrate, follow or remove a table
 ============ ===================================================================================================
 
@@ -10,9 +10,9 @@ A namespace is told by ``dynamodb:LeadingKeys``: every partition key, of the tab
 namespace's id and a slash. A policy for one namespace lets the registry be read by key, because a client has to learn
 there which id its namespace has, but neither listed nor written.
 
-The template makes both kinds. Which namespace its policies of the second kind are about is a tag of whoever uses
-them, :data:`NAMESPACE_TAG`, whose value is the namespace's id: one policy then serves any number of them. Here the
-same documents can be had with an id written into them.
+The template makes both kinds. Which namespace its policies of the second kind are about is a tag of the principal that
+uses them, :data:`NAMESPACE_TAG`, whose value is the namespace's id: one policy then serves any number of them. Here
+the same documents can be had with an id written into them.
 
 The tests perform every public operation against a real table, note what IAM would be asked, and compare: nothing may
 be missing from a policy, and nothing may be in it that was not asked for.
@@ -116,8 +116,8 @@ def _allow(
     *,
     tagged: bool = False,
 ) -> Statement:
-    """A statement; ``keys`` are all that a request may name. A ``tagged`` one is not for whoever has the registry's
-    id in the tag."""
+    """A statement; ``keys`` are all that a request may name. A ``tagged`` one excludes principals that have the
+    registry's id in their tag."""
     statement: Statement = {
         "Sid": sid,
         "Effect": "Allow",
@@ -132,7 +132,7 @@ def _allow(
 
 
 def _describe(table_arn: str) -> Statement:
-    """How a client finds out whether anybody is there, when nobody has answered for a while."""
+    """How a client finds out whether the table answers again, after it did not for a while."""
     return _allow("FindTheTable", ["dynamodb:DescribeTable"], [table_arn])
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from zae_limiter.exceptions import StackOperationError
-from zae_limiter.infra.cloud import Ask
+from zae_limiter.infra.cloud import AwsCall
 from zae_limiter.running.plan import Plan
 
 STACK_KIND: Final = "AWS::CloudFormation::Stack"
@@ -57,16 +57,16 @@ class RolloutFailed(StackOperationError):
         return "; ".join([*words, self.advice] if self.advice else words)
 
 
-def event_of(told: Mapping[str, Any]) -> StackEvent:
+def event_of(description: Mapping[str, Any]) -> StackEvent:
     """An event as CloudFormation tells it."""
     return StackEvent(
-        event_id=told["EventId"],
-        time=told["Timestamp"].astimezone(UTC),
-        resource=told.get("LogicalResourceId", ""),
-        kind=told.get("ResourceType", ""),
-        state=told.get("ResourceStatus", ""),
-        reason=told.get("ResourceStatusReason") or None,
-        physical_id=told.get("PhysicalResourceId") or None,
+        event_id=description["EventId"],
+        time=description["Timestamp"].astimezone(UTC),
+        resource=description.get("LogicalResourceId", ""),
+        kind=description.get("ResourceType", ""),
+        state=description.get("ResourceStatus", ""),
+        reason=description.get("ResourceStatusReason") or None,
+        physical_id=description.get("PhysicalResourceId") or None,
     )
 
 
@@ -76,7 +76,7 @@ def events_since(stack_id: str, last: str | None) -> Plan[list[StackEvent]]:
     token: str | None = None
     while True:
         more = {} if token is None else {"NextToken": token}
-        page = yield from Ask("cloudformation", "DescribeStackEvents", StackName=stack_id, **more)
+        page = yield from AwsCall("cloudformation", "DescribeStackEvents", StackName=stack_id, **more)
         for event in map(event_of, page["StackEvents"]):
             if event.event_id == last:
                 return found[::-1]

@@ -1,8 +1,8 @@
 """What may be done with a stack in each of its states: the policy of deploying and deleting, as a table.
 
-CloudFormation does one thing at a time with a stack, and a client may die at any moment of it. So whoever comes next
-begins by looking at the state: what is under way is waited for, the remains of a creation that failed are removed,
-an update that could not be undone is undone first, and what needs a person's eyes is refused with the reason.
+CloudFormation does one operation at a time on a stack, and a client may die at any moment of it. So the next client
+starts from the state: an operation under way is waited for, the remains of a failed creation are removed, a failed
+rollback of an update is finished first, and what a person has to look at is refused with the reason.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Step(Enum):
 
     CREATE = "create it"
     UPDATE = "update it"
-    WAIT = "wait until it rests"
+    WAIT = "wait until CloudFormation is done"
     CLEAR = "remove the remains of a creation that failed, then create it"
-    MEND = "finish undoing an update, then update it"
+    MEND = "finish rolling back an update, then update it"
     REFUSE = "leave it to a person"
 
 
@@ -49,7 +49,7 @@ ADVICE: Final = {
     "ROLLBACK_FAILED": "its creation failed and could not be undone, perhaps because its table is protected; remove "
     "what is left with: zae-limiter delete --name {name} --lift-protection, then deploy again",
     "DELETE_FAILED": "it is half deleted; finish that with: zae-limiter delete --name {name}",
-    "IMPORT_ROLLBACK_FAILED": "an import failed and could not be undone; mend it in the console of CloudFormation",
+    "IMPORT_ROLLBACK_FAILED": "an import failed and could not be undone; repair it in the console of CloudFormation",
 }
 
 HEALTHY: Final = frozenset({"CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE"})
@@ -65,7 +65,7 @@ def step_from(state: str | None) -> Step:
     return Step.WAIT if state.endswith(IN_PROGRESS) else Step.REFUSE
 
 
-def rests(state: str) -> bool:
+def is_idle(state: str) -> bool:
     """Whether nothing is under way."""
     return state == REVIEW or not state.endswith(IN_PROGRESS)
 

@@ -18,15 +18,15 @@ from uuid import uuid4
 from zae_limiter.exceptions import StackOperationError, ValidationError
 from zae_limiter.infra.change_sets import Change
 from zae_limiter.infra.cloud import Account, Cloud
+from zae_limiter.infra.compatibility import Compatibility, LayoutReader, function_code_of
 from zae_limiter.infra.deployments import TABLE_PARAMETER, Deployment, find_all, find_ours
-from zae_limiter.infra.health import Health, examine
+from zae_limiter.infra.health import Health, check_health
 from zae_limiter.infra.lambda_builder import build_lambda_package
-from zae_limiter.infra.removals import Removal, Removed, delete
-from zae_limiter.infra.rollouts import Order, Rollout, deploy, preview
-from zae_limiter.infra.standing import LayoutOf, Standing, code_of
+from zae_limiter.infra.removals import Removal, RemovalResult, delete
+from zae_limiter.infra.rollouts import DeployRequest, Rollout, deploy, preview
 from zae_limiter.infra.template import template_text
-from zae_limiter.migrations.running import migrate_store
-from zae_limiter.migrations.working import Told
+from zae_limiter.migrations import migrate_store
+from zae_limiter.migrations.table_migration import OnProgress
 from zae_limiter.naming import check_stack_name
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
@@ -35,7 +35,7 @@ from zae_limiter.stores.dynamodb.transport.protocol import Credentials
 from zae_limiter.stores.open_store import SHORTEST_TABLE_NAME
 
 Listener = Callable[[Any], None]
-"""Is told what happens while somebody waits: ``StackEvent``, ``Changes`` and ``StepsTaken``."""
+"""Called with every event of an operation: ``StackEvent``, ``Changes`` and ``ProgressNote``."""
 
 DEADLINE_S = 20.0
 """How long one request to the table may take."""
@@ -47,7 +47,7 @@ def own_package() -> bytes:
     return build_lambda_package()
 
 
-class Deployed(NamedTuple):
+class DeployResult(NamedTuple):
     """A deployment after ``deploy``."""
 
     deployment: Deployment
@@ -55,7 +55,7 @@ class Deployed(NamedTuple):
     """What to open a limiter with."""
     changed: bool
     complete: bool
-    """Whether everything is there; not, if nobody waited for it."""
+    """Whether everything is there; ``False`` if CloudFormation was not waited for."""
 
 
 class StackManager:
@@ -89,7 +89,7 @@ class StackManager:
         *,
         wait: bool = True,
         adopt_table: bool = False,
-    ) -> Deployed:
+    ) -> DeployResult:
         """Create a deployment or update it: stack, code, and the table's own records.
 
         ``parameters`` are those of the template. What is not named stays as it is; the first time, it is what the
@@ -99,40 +99,42 @@ class StackManager:
         done = self._roll_out(name, parameters, tags, on_event, wait=wait, adopt=adopt_table)
         if done.complete:
             self._set_up(done.stack.table)
-        return Deployed(done.stack, self.url(done.stack.table), done.changed, done.complete)
+        return DeployResult(done.stack, self.url(done.stack.table), done.changed, done.complete)
 
-    def upgrade(self, name: str, on_event: Listener | None = None, told: Told | None = None) -> Deployed:
+    def upgrade(
+        self, name: str, on_event: Listener | None = None, on_progress: OnProgress | None = None
+    ) -> DeployResult:
         """Bring a deployment to this version: template, code, and the layout of the table.
 
         Its parameters stay. Clients of an older layout have to be stopped before. It may be ended and run again at any
-        time. ``told`` is told the ``Progress`` of a migration.
+        time. ``on_progress`` is called with the ``Progress`` of a migration.
         """
         done = self.upgrade_stack(name, on_event)
-        migrated = self.upgrade_table(done.deployment.table, told)
+        migrated = self.upgrade_table(done.deployment.table, on_progress)
         return done._replace(changed=done.changed or migrated)
 
-    def upgrade_stack(self, name: str, on_event: Listener | None = None) -> Deployed:
+    def upgrade_stack(self, name: str, on_event: Listener | None = None) -> DeployResult:
         """The first half of an upgrade: template and code."""
         if self.describe(name) is None:
             raise StackOperationError(f"there is no deployment {name!r} in this region")
         done = self._roll_out(name, None, None, on_event, wait=True)
-        return Deployed(done.stack, self.url(done.stack.table), done.changed, done.complete)
+        return DeployResult(done.stack, self.url(done.stack.table), done.changed, done.complete)
 
-    def upgrade_table(self, table: str, told: Told | None = None) -> bool:
+    def upgrade_table(self, table: str, on_progress: OnProgress | None = None) -> bool:
         """The second half: the layout of the table; whether it was another one."""
         with self._store(table) as store:
-            migrated = migrate_store(store, told=told)
+            migrated = migrate_store(store, on_progress=on_progress)
         self._set_up(table)
         return bool(migrated.done)
 
-    def standing(self, name: str) -> Standing:
-        """How a deployment stands to this version of the library."""
+    def compatibility(self, name: str) -> Compatibility:
+        """A deployment compared with this version of the library."""
         found = self.describe(name)
         if found is None:
             raise StackOperationError(f"there is no deployment {name!r} in this region")
         with self._store(found.table) as store:
-            layout = SyncDriver(machine_clock, store.perform).run(LayoutOf(store.client).read())
-        return Standing(found, layout, code_of(found, self._build))
+            layout = SyncDriver(machine_clock, store.perform).run(LayoutReader(store.client).read())
+        return Compatibility(found, layout, function_code_of(found, self._build))
 
     def preview(
         self, name: str, parameters: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None
@@ -149,14 +151,14 @@ class StackManager:
         delete_archive: bool = False,
         lift_protection: bool = False,
         on_event: Listener | None = None,
-    ) -> Removed:
+    ) -> RemovalResult:
         """Delete a deployment and everything in its table, unless the table is to be kept. If there is none: nothing.
 
         A bucket with archived audit events is refused, unless it is said what becomes of it; so is a table that is
         protected from deletion, unless with ``lift_protection``.
         """
         removal = Removal(check_stack_name(name), _run_id(), keep_table, keep_archive, delete_archive, lift_protection)
-        return self._cloud.run(delete(removal), on_event or _nobody)
+        return self._cloud.run(delete(removal), on_event or _ignore)
 
     def describe(self, name: str) -> Deployment | None:
         """A deployment, or nothing."""
@@ -167,8 +169,8 @@ class StackManager:
         return self._cloud.run(find_all())
 
     def health(self, name: str) -> Health:
-        """How a deployment does."""
-        return self._cloud.run(examine(check_stack_name(name)))
+        """The health of a deployment."""
+        return self._cloud.run(check_health(check_stack_name(name)))
 
     def url(self, table: str) -> str:
         """What a limiter on the table of a deployment is opened with, here."""
@@ -190,11 +192,11 @@ class StackManager:
 
     def _order(
         self, name: str, parameters: Mapping[str, str] | None, tags: Mapping[str, str] | None, *, wait: bool
-    ) -> Order:
+    ) -> DeployRequest:
         check_stack_name(name)
         if len(name) < SHORTEST_TABLE_NAME and not (parameters or {}).get(TABLE_PARAMETER):
             raise ValidationError("name", name, "names a table, which has at least three characters")
-        return Order(name, self._template(), self._build, parameters or {}, tags or {}, _run_id(), wait)
+        return DeployRequest(name, self._template(), self._build, parameters or {}, tags or {}, _run_id(), wait)
 
     def _roll_out(
         self,
@@ -207,7 +209,7 @@ class StackManager:
         adopt: bool = False,
     ) -> Rollout:
         order = self._order(name, parameters, tags, wait=wait)._replace(adopt=adopt)
-        return self._cloud.run(deploy(order), on_event or _nobody)
+        return self._cloud.run(deploy(order), on_event or _ignore)
 
     def _set_up(self, table: str) -> None:
         """The records that every table begins with: its version, and the namespace ``default``."""
@@ -227,5 +229,5 @@ def _run_id() -> str:
     return uuid4().hex[:16]
 
 
-def _nobody(news: Any) -> None:
+def _ignore(event: Any) -> None:
     pass

@@ -1,4 +1,4 @@
-"""The CloudFormation template of a deployment, and what whoever deploys it has to know.
+"""The CloudFormation template of a deployment, and how to deploy it.
 
 ``cfn_template.yaml`` beside this file is the template. Its parameters describe themselves; all of them have defaults,
 so that a stack can be made with none given. It makes IAM resources with names, so CloudFormation wants the capability
@@ -22,7 +22,7 @@ Without the function (``EnableAggregator=false``) there is no bucket either, and
 (``CreateIam=false``) the function needs ``AggregatorRoleArn``; a rule of the template says so.
 
 **How a deployment is found.** Stack and resources carry the tags of :func:`stack_tags`; the template puts
-:data:`STACK_TAG` on what it makes, and whoever makes the stack puts all of them on the stack.
+:data:`STACK_TAG` on what it makes, and the deploying client puts all of them on the stack.
 
 **Deleting.** A bucket that is not empty is not deleted by CloudFormation: empty it first, with all versions, if the
 archive may go. A table with ``DeletionProtection=true``, the default, is not deleted either, not even when the

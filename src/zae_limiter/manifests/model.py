@@ -3,11 +3,13 @@
 A *thing* is what is managed as a whole: the system's limits, a resource's, an entity, or an entity's limits for one
 resource. What a thing is like are its *settings*. What is wanted and what exists are both mappings of things to
 settings, which is why they can be compared.
+
+The hierarchy of a manifest may have cycles until it is checked, so the functions that walk it stop at them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -42,7 +44,7 @@ class Thing:
 
     @property
     def label(self) -> str:
-        """How people call it."""
+        """How messages name it."""
         if self.kind is not Kind.LIMITS:
             return str(self)
         every = self.resource == DEFAULT_RESOURCE
@@ -62,7 +64,7 @@ class Thing:
             case ["resource", resource]:
                 return resource_defaults(check_resource(resource))
             case ["entity", entity_id]:
-                return the_entity(check_entity_id(entity_id))
+                return entity_thing(check_entity_id(entity_id))
             case ["limits", entity_id, resource]:
                 return limits_of(check_entity_id(entity_id), check_config_resource(resource))
         raise ValidationError("thing", line, "must be system, resource NAME, entity ID or limits ID RESOURCE")
@@ -76,7 +78,7 @@ def resource_defaults(resource: str) -> Thing:
     return Thing(Kind.RESOURCE, resource=resource)
 
 
-def the_entity(entity_id: str) -> Thing:
+def entity_thing(entity_id: str) -> Thing:
     """An entity itself: its name, parent, cascade and metadata."""
     return Thing(Kind.ENTITY, entity_id)
 
@@ -161,5 +163,31 @@ class Manifest:
 
     @property
     def signature(self) -> str:
-        """How the audit trail calls it."""
+        """Its name in the audit trail."""
         return f"manifest:{self.name}"
+
+
+ParentOf: TypeAlias = Callable[[str], str | None]
+
+
+def walk_up(entity_id: str, parent_of: ParentOf, known: Container[str]) -> tuple[list[str], str | None]:
+    """An entity and its ancestors, up to one that is ``known``, or that was met before: a cycle.
+
+    The second is where it ended; ``None`` if that was a root.
+    """
+    way: dict[str, None] = {}
+    step: str | None = entity_id
+    while step is not None and step not in known and step not in way:
+        way[step] = None
+        step = parent_of(step)
+    return list(way), step
+
+
+def cycles(entity_ids: Iterable[str], parent_of: ParentOf) -> Iterator[tuple[str, list[str]]]:
+    """Every cycle above some entities, once: where it was entered, and its entities, the first again at the end."""
+    seen: set[str] = set()
+    for entity_id in entity_ids:
+        way, end = walk_up(entity_id, parent_of, seen)
+        if end is not None and end in way:
+            yield entity_id, [*way[way.index(end) :], end]
+        seen.update(way)

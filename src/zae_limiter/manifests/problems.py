@@ -14,7 +14,7 @@ MOST_SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Something that cannot be meant, and what would be right."""
+    """A mistake in a manifest, and what would be right."""
 
     place: Place
     message: str
@@ -41,7 +41,7 @@ class ManifestError(ZAELimiterError):
 
 
 def shown(value: str) -> str:
-    """A piece of somebody's text within a message: quoted, on one line, not too long."""
+    """A piece of foreign text within a message: quoted, on one line, not too long."""
     cut = value if len(value) <= MOST_SHOWN_CHARACTERS else value[: MOST_SHOWN_CHARACTERS - 1] + "…"
     return repr(cut) if cut.isprintable() else ascii(cut)
 

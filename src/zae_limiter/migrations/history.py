@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from zae_limiter.migrations.conversions import (
-    Bench,
+    MigrationContext,
     combine_limits,
+    convert_config,
+    convert_entity,
+    convert_usage,
     move_bucket,
-    renew_config,
-    renew_entity,
-    renew_usage,
 )
-from zae_limiter.migrations.old_places import Kind
+from zae_limiter.migrations.item_kinds import Kind
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import Item
 
-Conversion: TypeAlias = Callable[[Bench, Item], Plan[int]]
+Conversion: TypeAlias = Callable[[MigrationContext, Item], Plan[int]]
 """Converts what an item of a scanned page belongs to; how many items were converted by it."""
 
 
@@ -37,10 +37,10 @@ MIGRATIONS = (
         3,
         "buckets beside their entity → a partition of their own",
         {
-            Kind.OLD_ENTITY: renew_entity,
-            Kind.OLD_CONFIG: renew_config,
+            Kind.OLD_ENTITY: convert_entity,
+            Kind.OLD_CONFIG: convert_config,
             Kind.OLD_BUCKET: move_bucket,
-            Kind.OLD_USAGE: renew_usage,
+            Kind.OLD_USAGE: convert_usage,
         },
     ),
 )

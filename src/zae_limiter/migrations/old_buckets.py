@@ -4,7 +4,7 @@
 ceiling. From that moment on it grows at its rate, so it does not matter when the item is written, and a migration that
 was cut short and continued later gives the very same balances.
 
-**Two buckets of one place are joined**: somebody used the old layout after it was migrated, or the new one before.
+**Two buckets of one place are joined**: a client used the old layout after the migration, or the new one before.
 What both counted adds up, and what is missing in one of them to be full is missing in the joint one too. So counters
 and what is missing are the same before and after, whatever was joined; nothing is minted.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, force_consume, refill_bucket
-from zae_limiter.migrations.old_places import OldPlace, place_of
+from zae_limiter.migrations.item_kinds import OldPlace, place_of
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
@@ -27,12 +27,12 @@ from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, new_item
 from zae_limiter.stores.protocol import Leg
 
 UNRESOLVED = str(Versions(0, 0, 0, 0, 0))
-"""The config version of a bucket nobody resolved yet: any client's own is newer, so the first one rebases it."""
+"""The config version of a bucket whose limits are not resolved yet: that of any client is newer."""
 
 FIELDS = ("tk", "cp", "bx", "ra", "rp", "tc")
 
 MOST_AHEAD_MS = 86_400_000
-"""No clock was ever so far ahead of the others."""
+"""A refill further ahead than this is a broken item, not a wrong clock."""
 
 LONG_NAMES = {
     "tk": "tokens_milli",
@@ -222,15 +222,15 @@ def joined_item(bucket: OldBucket, existing: Item, at: int, *, write_id: str) ->
         else:
             attributes[f"b_{balance.name}_tk"] = force_consume(held, balance.missing(at), moment)
             attributes[f"b_{balance.name}_tc"] = held.tc + balance.tc
-    ring = (write_id, *image.recent_writers)[: len(RECENT_WRITERS)]
+    recent_writers = (write_id, *image.recent_writers)[: len(RECENT_WRITERS)]
     kept = {name: value for name, value in existing.items() if name not in ("ttl", FULL_BY)}
-    return {**kept, **encode_item(attributes | dict(zip(RECENT_WRITERS, ring, strict=False)))}
+    return {**kept, **encode_item(attributes | dict(zip(RECENT_WRITERS, recent_writers, strict=False)))}
 
 
 # What is the same before and after
 
 
-class Held(NamedTuple):
+class BucketSums(NamedTuple):
     """What a bucket holds, whatever its layout: its limits, what they counted, and what they lack to be full."""
 
     limits: int = 0
@@ -238,17 +238,17 @@ class Held(NamedTuple):
     missing: int = 0
 
 
-def held_by(balances: Iterable[OldBalance], at: int) -> Held:
+def sums_of(balances: Iterable[OldBalance], at: int) -> BucketSums:
     """What an old bucket holds."""
     known = list(balances)
-    return Held(len(known), sum(balance.tc for balance in known), sum(balance.missing(at) for balance in known))
+    return BucketSums(len(known), sum(balance.tc for balance in known), sum(balance.missing(at) for balance in known))
 
 
-def held_by_image(image: BucketSnapshot, at: int) -> Held:
+def sums_of_current(image: BucketSnapshot, at: int) -> BucketSums:
     """What a bucket of today holds."""
     moment = max(at, image.rf)
     balances = image.balances.values()
-    return Held(
+    return BucketSums(
         len(balances),
         sum(balance.tc for balance in balances),
         sum(balance.bx - refill_bucket(balance, moment) for balance in balances),

@@ -2,7 +2,8 @@
 
 Limits were stored in whole tokens and seconds; their order was not kept, so they come in the order of their names.
 Usage had sums per window; the hours become hours of today, in a life of their own that begins and ends there. Sums of
-days and months are made of hours now: the old ones are kept aside, under a key that nobody reads, until they expire.
+days and months are made of hours now: the old ones are kept aside, under a key that no client reads, until they
+expire.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.migrations.item_kinds import place_of
 from zae_limiter.migrations.old_buckets import Unreadable, where
-from zae_limiter.migrations.old_places import place_of
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
@@ -107,7 +108,7 @@ _ENTITY_FIELDS = frozenset({"name", "parent_id", "cascade", "metadata", "version
 def entity_item(item: Item, ns: str, *, orphan: bool) -> Item:
     """The same entity as it is stored today. Its children count themselves when they follow.
 
-    An ``orphan`` has no parent any more: today every parent exists, and nobody is an ancestor of itself.
+    An ``orphan`` has no parent any more: today every parent exists, and no entity is its own ancestor.
     """
     entity = old_entity(item)
     if orphan:

@@ -59,14 +59,14 @@ def _sqlite(url: SplitResult, settings: Settings) -> Store:
 
 def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     from zae_limiter.stores.dynamodb.store import DynamoStore
-    from zae_limiter.stores.dynamodb.transport.choosing import HOWS
+    from zae_limiter.stores.dynamodb.transport.protocol import TRANSPORT_KINDS
     from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
     table, target = _table_and_target(url)
     options = dict(settings.options)
     how = options.pop("transport", "own")
-    if how not in HOWS:
-        raise ValidationError("transport", how, f"must be one of {', '.join(HOWS)}")
+    if how not in TRANSPORT_KINDS:
+        raise ValidationError("transport", how, f"must be one of {', '.join(TRANSPORT_KINDS)}")
     coalesce = options.pop("coalesce", True)
     if not isinstance(coalesce, bool):
         raise ValidationError("coalesce", coalesce, "must be True or False")
@@ -87,9 +87,14 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
 
 def _table_and_target(url: SplitResult) -> tuple[str, Target]:
     """Which table a URL names, and where it is."""
-    from zae_limiter.stores.dynamodb.transport.places import REGION_SHAPE, StrangeEndpoint, is_region, place_at
     from zae_limiter.stores.dynamodb.transport.protocol import Target
-    from zae_limiter.stores.dynamodb.transport.settings import LOCAL_REGION
+    from zae_limiter.stores.dynamodb.transport.settings import (
+        LOCAL_REGION,
+        REGION_SHAPE,
+        InvalidEndpoint,
+        endpoint_at,
+        is_region,
+    )
 
     if url.path.strip("/") or url.fragment or "@" in url.netloc or ":" in url.netloc:
         raise ValidationError("url", url.geturl(), DYNAMODB_URL_SHAPE)
@@ -106,8 +111,8 @@ def _table_and_target(url: SplitResult) -> tuple[str, Target]:
         raise ValidationError("region", region, REGION_SHAPE)
     if endpoint is not None:
         try:
-            place_at(endpoint, region or LOCAL_REGION)
-        except StrangeEndpoint:
+            endpoint_at(endpoint, region or LOCAL_REGION)
+        except InvalidEndpoint:
             shown = re.sub("//.*@", "//…@", endpoint)  # what stands before an @ may be a password
             raise ValidationError("endpoint_url", shown, "must be like http://host:port or https://host") from None
     return table, Target(region, endpoint)

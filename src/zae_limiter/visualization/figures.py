@@ -14,7 +14,7 @@ from zae_limiter.visualization.series import Series
 from zae_limiter.visualization.terminal import EVERY, Style
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Told apart by everybody, on screens and in print (Okabe and Ito)."""
+"""Distinguishable also with colour blindness, on screens and in print (Okabe and Ito)."""
 
 BELOW_ZERO = "#b2182b"
 FAINT, INK = "#d0d4da", "#24292f"

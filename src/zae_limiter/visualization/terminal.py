@@ -30,7 +30,7 @@ EVERY = {WindowType.HOURLY: "hour", WindowType.DAILY: "day", WindowType.MONTHLY:
 
 
 class Role(StrEnum):
-    """What a mark is, for whoever gives it a colour."""
+    """What a mark is; the printing code gives it a colour."""
 
     NAME = "name"
     NOTE = "note"

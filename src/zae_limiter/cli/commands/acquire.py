@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter.cli.failures import EXIT_DENIED, complain
-from zae_limiter.cli.options import on_store, parse_limits, wrong_usage
-from zae_limiter.cli.session import Session, leave, note
+from zae_limiter.cli.error_messages import EXIT_DENIED, print_error
+from zae_limiter.cli.options import as_usage_error, on_store, parse_limits
+from zae_limiter.cli.session import Session, exit_with, note
 
 if TYPE_CHECKING:
-    from zae_limiter.lease.sync_lease import SyncLease
-    from zae_limiter.models.limit import Limit
+    from zae_limiter import Limit, SyncLease
 
 COMMAND = "zae_limiter.command"
 
 
 class WithCommand(click.Command):
-    """A command whose words after ``--`` are another command's."""
+    """A command line whose arguments after ``--`` are another command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the words after ``--`` aside."""
+        """Set the arguments after ``--`` aside."""
         if "--" in args:
             place = args.index("--")
             ctx.meta[COMMAND] = args[place + 1 :]
@@ -58,7 +57,7 @@ Examples:
     callback=parse_limits,
     multiple=True,
     metavar="NAME:RATE[/PERIOD][:BURST]",
-    help="Use this limit instead of the stored ones; once for each.",
+    help="Use this limit instead of the stored ones; repeatable.",
 )
 @click.option(
     "--on-unavailable",
@@ -81,19 +80,19 @@ def command(
     amounts: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Take tokens, all or none; exits 75 if one lacks.
+    """Take tokens, all or none; exits 75 if a limit lacks them.
 
     With a command after --, run it only if they are granted, and exit as it does. If it fails, the tokens are given
     back; if it is interrupted too. It may say what it really used by writing lines like tpm=420 to the file that
     $ZAEL_SETTLE names.
     """
-    from zae_limiter.cli.parsing.amounts import parse_amounts
-    from zae_limiter.exceptions import RateLimitExceeded
+    from zae_limiter import RateLimitExceeded
+    from zae_limiter.cli.argument_parsers import parse_amounts
 
-    with wrong_usage():
+    with as_usage_error():
         wanted = parse_amounts(amounts)
     if not wanted:
-        raise click.UsageError("say what to take: name=amount, like rpm=1")
+        raise click.UsageError("name at least one amount to take, like rpm=1")
     words: list[str] | None = click.get_current_context().meta.get(COMMAND)
     if words is not None and not words:
         raise click.UsageError("there is no command after --")
@@ -106,10 +105,10 @@ def command(
     except RateLimitExceeded as error:
         if not session.as_json:
             raise
-        from zae_limiter.cli.views.acquiring import denied_document
+        from zae_limiter.cli.views.grants import denied_document
 
         session.say(denied_document(entity_id, resource, error), "")
-        leave(EXIT_DENIED)
+        exit_with(EXIT_DENIED)
 
 
 def lease_for(
@@ -136,46 +135,46 @@ def lease_for(
 
 
 def take(session: Session, entity_id: str, resource: str, lease: SyncLease) -> None:
-    """Take, keep, and say what is left."""
-    from zae_limiter.cli.views.acquiring import granted_document, granted_picture
+    """Take the tokens and show what is left."""
+    from zae_limiter.cli.views.grants import granted_document, granted_picture
 
     with lease:
         pass
     if lease.degraded:
-        note("the store is unavailable: let through, uncounted")
+        note("the store is unavailable: granted without being counted")
     session.answer(
         granted_document(entity_id, resource, lease),
-        lambda: granted_picture(session.paper, lease.statuses),
+        lambda: granted_picture(session.output, lease.statuses),
     )
 
 
 def run_under(lease: SyncLease, words: list[str]) -> None:
     """Run a command while the lease is held, and end as it does."""
-    from zae_limiter.cli.errand import Errand, Failed
+    from zae_limiter.cli.leased_command import CommandFailed, LeasedCommand
 
-    errand = Errand(words)
-    with errand.signals():
+    command_run = LeasedCommand(words)
+    with command_run.signals():
         try:
             with lease:
-                _run_and_settle(lease, errand)
-        except Failed as failure:
+                _run_and_settle(lease, command_run)
+        except CommandFailed as failure:
             if failure.reason is not None:
-                complain(failure.reason)
-            leave(failure.code)
+                print_error(failure.reason)
+            exit_with(failure.code)
 
 
-def _run_and_settle(lease: SyncLease, errand: Any) -> None:
-    from zae_limiter.cli.errand import SETTLE_VARIABLE, settle_file, settled
-    from zae_limiter.exceptions import ZAELimiterError
+def _run_and_settle(lease: SyncLease, command_run: Any) -> None:
+    from zae_limiter import ZAELimiterError
+    from zae_limiter.cli.leased_command import SETTLE_VARIABLE, settle_file, settled_amounts
 
     if lease.degraded:
-        note("the store is unavailable: running uncounted")
+        note("the store is unavailable: running without being counted")
     with settle_file() as path:
         try:
-            errand.run({SETTLE_VARIABLE: str(path)})
+            command_run.run({SETTLE_VARIABLE: str(path)})
         finally:
             try:
-                used = settled(path)
+                used = settled_amounts(path)
                 if used:
                     lease.settle(**used)
             except ZAELimiterError as error:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
-from typing import NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from zae_limiter.cli.archives import archive_option, opened
+from zae_limiter.cli.audit_archive import archive_at, archive_option
 from zae_limiter.cli.options import on_store
 from zae_limiter.cli.session import Session, note
+
+if TYPE_CHECKING:
+    from zae_limiter.cli.aggregation_screen import AggregationScreen
+    from zae_limiter_aggregator.aggregation import StoreAggregator
 
 
 @click.command(
@@ -22,14 +27,14 @@ Examples:
   zae-limiter aggregate --url dynamodb://limits --archive s3://my-archive
 """,
 )
-@click.option("--once", is_flag=True, help="End when everything that is there is counted.")
+@click.option("--once", is_flag=True, help="End when everything in the stream is counted.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.05, max=3_600),
     default=1,
     show_default=True,
     metavar="SECONDS",
-    help="Between one look at the stream and the next.",
+    help="Pause between two reads of the stream.",
 )
 @archive_option("Keep audit events there when they expire: a folder, or s3://BUCKET.")
 @on_store
@@ -40,50 +45,52 @@ def command(session: Session, once: bool, interval: float, archive_url: str | No
     be ended at any time, and run several times at once: nothing is lost, and nothing counted twice. Needed where the
     aggregator's Lambda is not deployed; embedded stores count by themselves.
     """
-    from zae_limiter.cli.aggregating import ended_by_sigterm, screen_for
-    from zae_limiter.exceptions import RateLimiterUnavailable
-    from zae_limiter.running.clocks import machine_clock
-    from zae_limiter.running.sync_driver import SyncDriver
-    from zae_limiter.stores.dynamodb.errors import table_client_of
-    from zae_limiter_aggregator.aggregating import Aggregation
-    from zae_limiter_aggregator.archives import with_archive
+    from zae_limiter.cli.aggregation_screen import aggregation_screen, sigterm_as_interrupt
+    from zae_limiter_aggregator.aggregation import StoreAggregator, needs_aggregator
 
-    store = session.store
-    asking = table_client_of(store)
-    if asking is None:
-        counts_by_itself()
-    archive = None if archive_url is None else opened(archive_url)
-    perform = store.perform if archive is None else with_archive(store.perform, archive)
-    driver = SyncDriver(machine_clock, perform)
+    if not needs_aggregator(session.store):
+        raise click.UsageError(
+            "this store counts usage by itself, with every acquire; only dynamodb:// tables need an aggregator"
+        )
+    archive = None if archive_url is None else archive_at(archive_url)
+    with sigterm_as_interrupt():
+        with aggregation_screen(session, once=once) as screen:
+            aggregator = StoreAggregator(session.store, archive=archive, on_page=screen.page, sharing=not once)
+            with checkpoints_written(aggregator):
+                aggregator.begin()
+                if once:
+                    aggregator.count_available()
+                    screen.caught_up(aggregator.tally)
+                else:
+                    count_forever(aggregator, screen, interval)
+        screen.end(aggregator.tally)
+
+
+def count_forever(aggregator: StoreAggregator, screen: AggregationScreen, interval: float) -> NoReturn:
+    """Count what is in the stream every ``interval`` seconds. A table that does not answer is tried again."""
+    from zae_limiter import RateLimiterUnavailable
+
     pause = threading.Event()
-    with ended_by_sigterm():
-        with screen_for(session, once=once) as screen:
-            aggregation = Aggregation(asking, told=screen.page, archiving=archive is not None, sharing=not once)
-            try:
-                driver.run(aggregation.begin())
-                while True:
-                    try:
-                        driver.run(aggregation.go_on())
-                        screen.caught_up(aggregation.tally)
-                    except RateLimiterUnavailable as error:
-                        if once:
-                            raise
-                        note(f"trying again: {error}")
-                    if once:
-                        break
-                    pause.wait(interval)
-            except KeyboardInterrupt:
-                note("ending")
-            except RateLimiterUnavailable:
-                with suppress(RateLimiterUnavailable):
-                    driver.run(aggregation.end())
-                raise
-            driver.run(aggregation.end())
-        screen.end(aggregation.tally)
+    while True:
+        try:
+            aggregator.count_available()
+            screen.caught_up(aggregator.tally)
+        except RateLimiterUnavailable as error:
+            note(f"trying again: {error}")
+        pause.wait(interval)
 
 
-def counts_by_itself() -> NoReturn:
-    """What to tell whoever means another store."""
-    raise click.UsageError(
-        "this store counts usage by itself, with every acquire; only dynamodb:// tables need an aggregator"
-    )
+@contextmanager
+def checkpoints_written(aggregator: StoreAggregator) -> Iterator[None]:
+    """Write the checkpoints at the end: after Ctrl-C too, and if possible after the table stopped answering."""
+    from zae_limiter import RateLimiterUnavailable
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        note("ending")
+    except RateLimiterUnavailable:
+        with suppress(RateLimiterUnavailable):
+            aggregator.end()
+        raise
+    aggregator.end()

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.archives import archive_option
-from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, period_options, stop_option, stretch, wrong_usage
+from zae_limiter.cli.audit_archive import archive_option
+from zae_limiter.cli.group import OrderedGroup
+from zae_limiter.cli.options import as_usage_error, list_limit_option, on_store, parse_period, period_options
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.models.reports import AuditEvent, Page
+    from zae_limiter import AuditEvent, Page
 
 
 @click.group(
     "audit",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Example:
   zae-limiter audit list --since 7days
@@ -40,12 +40,12 @@ Examples:
 @click.option(
     "--subject",
     metavar="SUBJECT",
-    help="Changes of one: an entity, $SYSTEM, $NAMESPACE or $RESOURCE:name.",
+    help="Only changes of this one: an entity, $SYSTEM, $NAMESPACE or $RESOURCE:name.",
 )
-@click.option("--archived", is_flag=True, help="Those too that have left the table for the archive.")
+@click.option("--archived", is_flag=True, help="Also list changes that have moved to the archive.")
 @archive_option("Where the archive is: a folder, or s3://BUCKET.")
 @period_options
-@stop_option
+@list_limit_option
 @on_store
 def list_events(
     session: Session,
@@ -57,19 +57,19 @@ def list_events(
     most: int | None,
 ) -> None:
     """List changes, newest first."""
-    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.cli.views.audit import COLUMNS, event_document, event_rows
 
-    start, end = stretch(session, since, until)
+    start, end = parse_period(session, since, until)
 
     def fetch(size: int, cursor: str | None) -> Page[AuditEvent]:
         return session.limiter.get_audit_events(subject, start_time=start, end_time=end, limit=size, cursor=cursor)
 
     pages: Pages[AuditEvent]
     if archived:
-        from zae_limiter.cli.archives import MergedPages, archived_of
+        from zae_limiter.cli.audit_archive import MergedPages, archived_events
 
-        pages = MergedPages(Pages(fetch), archived_of(session, archive_url, subject, start, end), most)
+        pages = MergedPages(Pages(fetch), archived_events(session, archive_url, subject, start, end), most)
     else:
         pages = Pages(fetch, most)
     session.list("events", pages, event_document, COLUMNS, event_rows, nothing="nothing was changed")
@@ -89,7 +89,7 @@ def show(session: Session, event_id: str) -> None:
 
     EVENT is its id as listed. If several changes were made in the same millisecond, all of them are shown.
     """
-    from zae_limiter.cli.printing.paper import spaced
+    from zae_limiter.cli.output.console import spaced
     from zae_limiter.cli.views.audit import event_document, event_picture
 
     events = find(session, event_id)
@@ -102,12 +102,12 @@ def show(session: Session, event_id: str) -> None:
 
 
 def find(session: Session, event_id: str) -> list[AuditEvent]:
-    """The events of an id or of the beginning of one, which says the moment they happened at."""
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.parsing.event_ids import moment_typed
+    """The events of an id or of the beginning of one, which tells when they happened."""
+    from zae_limiter.cli.argument_parsers import parse_event_id
+    from zae_limiter.cli.pages import Pages
 
-    with wrong_usage():
-        start = moment_typed(event_id)
+    with as_usage_error():
+        start = parse_event_id(event_id)
     pages = Pages(
         lambda size, cursor: session.limiter.get_audit_events(
             start_time=start, end_time=start + 1, limit=size, cursor=cursor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.failures import EXIT_DENIED
-from zae_limiter.cli.options import on_store, wrong_usage
-from zae_limiter.cli.session import Session, leave
+from zae_limiter.cli.error_messages import EXIT_DENIED
+from zae_limiter.cli.options import as_usage_error, on_store
+from zae_limiter.cli.session import Session, exit_with
 
 
 @click.command(
@@ -27,16 +27,16 @@ def command(session: Session, entity_id: str, resource: str, amounts: tuple[str,
 
     With amounts it also says when they would be granted, ancestors included, and exits 75 if that is not now.
     """
-    from zae_limiter.cli.parsing.amounts import parse_amounts
-    from zae_limiter.cli.views import acquiring
+    from zae_limiter.cli.argument_parsers import parse_amounts
+    from zae_limiter.cli.views import grants
 
-    with wrong_usage():
+    with as_usage_error():
         needed = parse_amounts(amounts)
     available = session.limiter.available(entity_id, resource)
     wait = session.limiter.time_until_available(entity_id, resource, needed) if needed else None
     session.answer(
-        acquiring.available_document(entity_id, resource, available, needed, wait),
-        lambda: acquiring.available_picture(session.paper, available, needed, wait),
+        grants.available_document(entity_id, resource, available, needed, wait),
+        lambda: grants.available_picture(session.output, available, needed, wait),
     )
     if wait:
-        leave(EXIT_DENIED)
+        exit_with(EXIT_DENIED)

@@ -1,4 +1,4 @@
-"""``zae-limiter cfn-template``: the template of a deployment, for those who deploy it their own way."""
+"""``zae-limiter cfn-template``: the template of a deployment, for other ways to deploy it."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.failures import EXIT_ERROR
-from zae_limiter.cli.on_cloud import CloudSession, name_option, on_cloud
-from zae_limiter.cli.session import leave
+from zae_limiter.cli.cloud_session import CloudSession, name_option, on_cloud
+from zae_limiter.cli.error_messages import EXIT_ERROR
+from zae_limiter.cli.session import exit_with
 
 
 @click.command(
@@ -24,9 +24,9 @@ def command(session: CloudSession, name: str) -> None:
 
     Exits with 1 if something is to be done.
     """
-    from zae_limiter.cli.views.standing import standing_document, standing_picture
+    from zae_limiter.cli.views.deployments import compatibility_document, compatibility_picture
 
-    standing = session.stacks.standing(name)
-    session.answer(standing_document(standing), lambda: standing_picture(session.paper, standing))
-    if standing.advice:
-        leave(EXIT_ERROR)
+    compatibility = session.stacks.compatibility(name)
+    session.answer(compatibility_document(compatibility), lambda: compatibility_picture(session.output, compatibility))
+    if compatibility.advice:
+        exit_with(EXIT_ERROR)

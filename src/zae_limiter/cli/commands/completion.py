@@ -1,4 +1,4 @@
-"""``zae-limiter completion``: the script that teaches a shell our words."""
+"""``zae-limiter completion``: the completion script of a shell."""
 
 from __future__ import annotations
 

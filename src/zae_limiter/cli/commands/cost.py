@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from zae_limiter.cli.options import answering
-from zae_limiter.cli.parsing.pairs import parse_pairs
+from zae_limiter.cli.argument_parsers import parse_pairs
+from zae_limiter.cli.options import without_store
 from zae_limiter.cli.session import Session
 
 PART = click.FloatRange(0, 1)
@@ -26,8 +26,8 @@ Examples:
     "--rate", type=click.FloatRange(0, 10**7), required=True, metavar="N", help="Acquires per second, on average."
 )
 @click.option("--legs", type=click.IntRange(1, 20), default=1, show_default=True, help="Entities each takes from.")
-@click.option("--settled", type=PART, default=1.0, show_default=True, help="Which part of the grants is settled.")
-@click.option("--denied", type=PART, default=0.0, show_default=True, help="Which part of the acquires is denied.")
+@click.option("--settled", type=PART, default=1.0, show_default=True, help="Share of the grants that are settled.")
+@click.option("--denied", type=PART, default=0.0, show_default=True, help="Share of the acquires that are denied.")
 @click.option(
     "--buckets",
     type=click.IntRange(1, 10**9),
@@ -55,14 +55,14 @@ Examples:
     metavar="NAME=USD",
     help="A price of your region or contract; --json lists their names.",
 )
-@answering
+@without_store
 def command(session: Session, prices: dict[str, str], **load: Any) -> None:
     """Compute what a load on DynamoDB costs in a month.
 
     Request units are measured, prices are those of us-east-1 unless given, and how load spreads over buckets is a
     guess. Nothing is asked over the network.
     """
-    from zae_limiter.cli.views.costs import bill_document, bill_picture, load_of, prices_of
+    from zae_limiter.cli.views.monthly_bill import bill_document, bill_picture, load_of, prices_of
 
     asked, price = load_of(load), prices_of(prices)
-    session.answer(bill_document(asked, price), lambda: bill_picture(session.paper, asked, price))
+    session.answer(bill_document(asked, price), lambda: bill_picture(session.output, asked, price))

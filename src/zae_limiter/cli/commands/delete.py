@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.on_cloud import CloudSession, name_option, on_cloud
-from zae_limiter.cli.options import yes_option
+from zae_limiter.cli.cloud_session import CloudSession, name_option, on_cloud
+from zae_limiter.cli.options import confirm, yes_option
 
 
 @click.command(
@@ -36,9 +35,9 @@ def command(
 ) -> None:
     """Delete a deployment, and everything in its table.
 
-    It is refused while the table is protected, as it is unless you deployed it otherwise: --lift-protection deletes it
-    all the same. So it is while the bucket holds archived audit events and you did not say what becomes of them.
-    Deleting what is not there is fine; one that was interrupted is repeated.
+    Refused while the table is protected from deletion, which is the default: --lift-protection deletes it anyway. Also
+    refused while the bucket holds archived audit events, unless --keep-archive or --delete-archive is given. Deleting
+    what does not exist is no error; an interrupted deletion can be repeated.
     """
     from zae_limiter.cli.rollout_screen import rollout_screen
 

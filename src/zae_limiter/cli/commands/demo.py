@@ -41,7 +41,7 @@ def command(seconds: float, seed: int, url: str | None, workers: int) -> None:
     LLM callers take from all three levels at once, settle the real cost afterwards, fail, wait in line and are
     denied. Ctrl-C ends it early, with the summary. Exits 1 if a single limit was exceeded or miscounted.
     """
-    from zae_limiter.cli.demo.show import Settings, run
+    from zae_limiter.cli.demo.run import Settings, run
 
     if not run(Settings(url=url, seconds=seconds, seed=seed, workers=workers)):
         raise SystemExit(1)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from zae_limiter.cli.on_cloud import CloudSession, name_option, on_cloud
-from zae_limiter.cli.parsing.pairs import parse_pairs
+from zae_limiter.cli.argument_parsers import parse_pairs
+from zae_limiter.cli.cloud_session import CloudSession, name_option, on_cloud
 from zae_limiter.cli.template_options import template_options, template_parameters
 
 
@@ -30,14 +30,14 @@ Examples:
     multiple=True,
     callback=parse_pairs,
     metavar="KEY=VALUE",
-    help="Any parameter of the template, by its own name; once for each.",
+    help="Any parameter of the template, by its own name; repeatable.",
 )
 @click.option(
     "--tag", "tags", multiple=True, callback=parse_pairs, metavar="KEY=VALUE", help="A tag for everything; repeatable."
 )
-@click.option("--adopt-table", is_flag=True, help="Make the stack around a table of this name that is there already.")
+@click.option("--adopt-table", is_flag=True, help="Make the stack around an existing table of this name.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Follow it to the end, or only begin.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Follow it to the end, or only start it.")
 @on_cloud
 def command(
     session: CloudSession,
@@ -53,9 +53,8 @@ def command(
 ) -> None:
     """Make or change a deployment on AWS, with one command.
 
-    Table, function, archive, alarms and policies. What is not named stays as it is; a new deployment has what the
-    template says. Deploying again changes only what
-    differs, and continues what was interrupted.
+    Table, function, archive, alarms and policies. What is not named stays as it is; a new deployment has the defaults
+    of the template. Deploying again changes only what differs, and continues what was interrupted.
     """
     from zae_limiter.cli.rollout_screen import rollout_screen
     from zae_limiter.cli.views.deployments import changes_document, changes_picture, deployment_document
@@ -63,7 +62,7 @@ def command(
     parameters = template_parameters(name, given, role_name_format, policy_name_format, more)
     if dry_run:
         changes = session.stacks.preview(name, parameters, tags)
-        session.answer(changes_document(name, changes), lambda: changes_picture(session.paper, name, changes))
+        session.answer(changes_document(name, changes), lambda: changes_picture(session.output, name, changes))
         return
     with rollout_screen(f"deploying {name}") as listener:
         done = session.stacks.deploy(name, parameters, tags, listener, wait=wait, adopt_table=adopt_table)
@@ -74,9 +73,9 @@ def command(
         "complete": done.complete,
     }
     if not done.complete:
-        words = f"{name} is on its way; deploy again to follow it to the end"
+        words = f"{name} is being deployed; deploy again to follow it to the end"
     elif done.changed:
         words = f"{name} is deployed: {done.url}"
     else:
-        words = f"{name} was deployed like this already, nothing changed: {done.url}"
+        words = f"{name} is up to date, nothing changed: {done.url}"
     session.say(document, words)

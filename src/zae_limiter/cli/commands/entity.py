@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter.cli.asking import confirm
 from zae_limiter.cli.commands.entity_limits import delete_limits, get_limits, set_limits
-from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, principal_option, stop_option, wrong_usage, yes_option
+from zae_limiter.cli.group import OrderedGroup
+from zae_limiter.cli.options import as_usage_error, confirm, list_limit_option, on_store, principal_option, yes_option
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.models.entity import Entity
+    from zae_limiter import Entity
 
 
 @click.group(
     "entity",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Examples:
   zae-limiter entity create key-1 --parent acme --cascade
@@ -38,10 +37,10 @@ Examples:
 """,
 )
 @click.argument("entity_id", metavar="ENTITY")
-@click.option("--name", metavar="TEXT", help="What people call it.")
-@click.option("--parent", metavar="ENTITY", help="Who is above it.")
+@click.option("--name", metavar="TEXT", help="A display name.")
+@click.option("--parent", metavar="ENTITY", help="The entity above it.")
 @click.option("--cascade/--no-cascade", default=False, show_default=True, help="Also take from the parent.")
-@click.option("--meta", "notes", multiple=True, metavar="KEY=VALUE", help="A note on it; once for each.")
+@click.option("--meta", "notes", multiple=True, metavar="KEY=VALUE", help="An entry of its metadata; repeatable.")
 @principal_option
 @on_store
 def create(
@@ -55,12 +54,12 @@ def create(
 ) -> None:
     """Create an entity.
 
-    Entities need not be created to be limited: this gives one a parent, a name, notes.
+    Entities need not be created to be limited: this gives one a parent, a name, metadata.
     """
-    from zae_limiter.cli.parsing.pairs import parse_notes
+    from zae_limiter.cli.argument_parsers import parse_notes
     from zae_limiter.cli.views.entities import entity_document
 
-    with wrong_usage():
+    with as_usage_error():
         metadata = parse_notes(notes)
     entity = session.limiter.create_entity(
         entity_id,
@@ -83,7 +82,7 @@ Example:
 @click.argument("entity_id", metavar="ENTITY")
 @on_store
 def show(session: Session, entity_id: str) -> None:
-    """Show an entity, who is above it, and its limits."""
+    """Show an entity, its ancestors, and its limits."""
     from zae_limiter.cli.views.entities import entity_picture, shown_entity_document
 
     limiter = session.limiter
@@ -96,7 +95,7 @@ def show(session: Session, entity_id: str) -> None:
     limits = limiter.get_limits(entity_id)
     session.answer(
         shown_entity_document(entity, ancestors, limits),
-        lambda: entity_picture(session.paper, entity, ancestors, limits),
+        lambda: entity_picture(session.output, entity, ancestors, limits),
     )
 
 
@@ -110,14 +109,20 @@ Examples:
 """,
 )
 @click.argument("entity_id", metavar="ENTITY")
-@click.option("--name", metavar="TEXT", help="What people call it.")
-@click.option("--no-name", is_flag=True, help="It has no name any more.")
-@click.option("--parent", metavar="ENTITY", help="Who is above it.")
-@click.option("--no-parent", is_flag=True, help="Nobody is above it any more.")
+@click.option("--name", metavar="TEXT", help="A display name.")
+@click.option("--no-name", is_flag=True, help="Remove its name.")
+@click.option("--parent", metavar="ENTITY", help="The entity above it.")
+@click.option("--no-parent", is_flag=True, help="Remove its parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Also take from the parent, or not.")
-@click.option("--meta", "notes", multiple=True, metavar="KEY=VALUE", help="Add or replace a note; once for each.")
-@click.option("--remove-meta", "removed", multiple=True, metavar="KEY", help="Remove a note; once for each.")
-@click.option("--expected-version", type=click.IntRange(min=1), metavar="N", help="Refuse if it is at another one.")
+@click.option(
+    "--meta", "notes", multiple=True, metavar="KEY=VALUE", help="Add or replace an entry of its metadata; repeatable."
+)
+@click.option(
+    "--remove-meta", "removed", multiple=True, metavar="KEY", help="Remove an entry of its metadata; repeatable."
+)
+@click.option(
+    "--expected-version", type=click.IntRange(min=1), metavar="N", help="Refuse unless it is at this version."
+)
 @principal_option
 @on_store
 def update(
@@ -134,7 +139,7 @@ def update(
     principal: str | None,
 ) -> None:
     """Change an entity; what is not named stays as it is."""
-    from zae_limiter.cli.parsing.pairs import parse_notes
+    from zae_limiter.cli.argument_parsers import parse_notes
     from zae_limiter.cli.views.entities import entity_document
 
     if (name is not None and no_name) or (parent is not None and no_parent):
@@ -146,7 +151,7 @@ def update(
         changes["parent_id"] = parent
     if cascade is not None:
         changes["cascade"] = cascade
-    with wrong_usage():
+    with as_usage_error():
         added = parse_notes(notes)
     if added or removed:
         before = session.limiter.get_entity(entity_id)
@@ -173,11 +178,11 @@ Examples:
 )
 @click.option("--with-limits", is_flag=True, help="Only those that have limits of their own, with these.")
 @click.option("--resource", metavar="RESOURCE", help="With --with-limits: limits for this resource.")
-@stop_option
+@list_limit_option
 @on_store
 def list_entities(session: Session, with_limits: bool, resource: str | None, most: int | None) -> None:
     """List the entities that were created, by id."""
-    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.cli.views.entities import COLUMNS, entity_document, entity_rows
 
     if with_limits:
@@ -197,8 +202,8 @@ def list_entities(session: Session, with_limits: bool, resource: str | None, mos
 
 def list_with_limits(session: Session, resource: str | None, most: int | None) -> None:
     """The entities that have limits of their own."""
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.printing.tables import Column, Row
+    from zae_limiter.cli.output.text_tables import Column, Row
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.cli.views.limits import COLUMNS, entity_limits_document, limit_row
     from zae_limiter.naming import DEFAULT_RESOURCE
 
@@ -230,13 +235,13 @@ Examples:
 @click.argument("entity_id", metavar="[ENTITY]", required=False)
 @on_store
 def tree(session: Session, entity_id: str | None) -> None:
-    """Draw who is below whom: everybody, or those below one.
+    """Draw the hierarchy: all entities, or those below one.
 
-    An arrow marks who also takes from its parent.
+    An arrow marks entities that also take from their parent.
     """
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.printing.documents import streamed
-    from zae_limiter.cli.views.tree import branch, forest, node_document, walk
+    from zae_limiter.cli.output.documents import streamed
+    from zae_limiter.cli.pages import Pages
+    from zae_limiter.cli.views.entity_tree import branch, forest, node_document, walk
 
     limiter = session.limiter
 
@@ -246,7 +251,7 @@ def tree(session: Session, entity_id: str | None) -> None:
     if entity_id is not None:
         nodes = walk([limiter.get_entity(entity_id)], children)
     else:
-        with session.patience("reading the entities"):
+        with session.progress("reading the entities"):
             nodes = forest(Pages(lambda size, cursor: limiter.list_entities(limit=size, cursor=cursor)).items())
     if session.as_json:
         for piece in streamed("entities", map(node_document, nodes), lambda: False):
@@ -254,10 +259,10 @@ def tree(session: Session, entity_id: str | None) -> None:
         return
     drawn = False
     for node in nodes:
-        session.paper.show(branch(node))
+        session.output.show(branch(node))
         drawn = True
     if not drawn:
-        session.paper.show("no entities were created in this namespace")
+        session.output.show("no entities were created in this namespace")
 
 
 @command.command(
@@ -278,7 +283,7 @@ def delete(session: Session, entity_id: str, yes: bool, principal: str | None) -
     Its usage and audit trail stay until they expire. An entity that has children is refused.
     """
     confirm(f"Delete {entity_id}, its buckets and its limits?", yes)
-    with session.patience(f"deleting {entity_id}"):
+    with session.progress(f"deleting {entity_id}"):
         session.limiter.delete_entity(entity_id, principal=principal)
     session.say({"entity_id": entity_id, "deleted": True}, f"deleted {entity_id}")
 

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.options import limits_option, on_store, principal_option, propagate_option, yes_option
+from zae_limiter.cli.options import confirm, limits_option, on_store, principal_option, propagate_option, yes_option
 from zae_limiter.cli.session import Session
 from zae_limiter.naming import DEFAULT_RESOURCE
 
 if TYPE_CHECKING:
-    from zae_limiter.models.limit import Limit
+    from zae_limiter import Limit
 
 resource_option = click.option(
     "--resource",
@@ -50,7 +49,7 @@ def set_limits(
     They replace all limits of the levels below. Live buckets follow: a lower burst clamps, a higher one mints
     nothing.
     """
-    with session.patience(f"setting the limits of {entity_id}"):
+    with session.progress(f"setting the limits of {entity_id}"):
         session.limiter.set_limits(entity_id, limits, resource=resource, principal=principal, propagate=propagate)
     show(session, entity_id, resource)
 
@@ -89,7 +88,7 @@ def delete_limits(
 ) -> None:
     """Remove an entity's own limits: the next level holds again."""
     confirm(f"Remove the limits of {entity_id} {meant_for(resource)}?", yes)
-    with session.patience(f"removing the limits of {entity_id}"):
+    with session.progress(f"removing the limits of {entity_id}"):
         session.limiter.delete_limits(entity_id, resource=resource, principal=principal, propagate=propagate)
     session.say(
         {"entity_id": entity_id, "resource": resource, "limits": []},
@@ -108,7 +107,7 @@ def show(session: Session, entity_id: str, resource: str) -> None:
     session.answer(
         entity_limits_document(entity_id, resource, limits),
         lambda: (
-            Group(Text.assemble((entity_id, "bold"), f" {on(resource)}"), limits_table(session.paper, limits))
+            Group(Text.assemble((entity_id, "bold"), f" {on(resource)}"), limits_table(session.output, limits))
             if limits
             else f"{entity_id} has no limits of its own {meant_for(resource)}"
         ),

@@ -10,12 +10,11 @@ from zae_limiter.cli.options import on_store
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.cli.views.explaining import Explanation, Leg
-    from zae_limiter.limiter.sync_limiter import SyncRateLimiter
-    from zae_limiter.models.limit import Limit
+    from zae_limiter import Limit, SyncRateLimiter
+    from zae_limiter.cli.views.explanation import Explanation, Leg
 
 MOST_LEGS = 1_000
-"""Where the walk up a hierarchy that changes underneath ends at the latest."""
+"""Where the walk up the hierarchy ends, even if it changes on the way."""
 
 
 @click.command(
@@ -32,20 +31,20 @@ Examples:
 def command(session: Session, entity_id: str, resource: str) -> None:
     """Say which limits an entity has on a resource, and why.
 
-    All four levels with what each says and which one wins, then everybody that an acquire takes from by cascade,
+    All four levels with what each says and which one wins, then every entity that an acquire takes from by cascade,
     with the limits that hold there.
     """
-    from zae_limiter.cli.views.explaining import explanation_document, explanation_picture
+    from zae_limiter.cli.views.explanation import explanation_document, explanation_picture
 
-    with session.patience(f"explaining {entity_id}"):
+    with session.progress(f"explaining {entity_id}"):
         explanation = explain(session.limiter, entity_id, resource)
-    session.answer(explanation_document(explanation), lambda: explanation_picture(session.paper, explanation))
+    session.answer(explanation_document(explanation), lambda: explanation_picture(session.output, explanation))
 
 
 def explain(limiter: SyncRateLimiter, entity_id: str, resource: str) -> Explanation:
-    """Read what decides over an acquire."""
-    from zae_limiter.cli.views.explaining import Explanation
-    from zae_limiter.exceptions import EntityNotFoundError
+    """Read what decides an acquire."""
+    from zae_limiter import EntityNotFoundError
+    from zae_limiter.cli.views.explanation import Explanation
 
     system, on_unavailable = limiter.get_system_defaults()
     legs: list[Leg] = []
@@ -67,7 +66,7 @@ def explain(limiter: SyncRateLimiter, entity_id: str, resource: str) -> Explanat
 
 
 def _leg(limiter: SyncRateLimiter, entity_id: str, resource: str, system: list[Limit]) -> Leg:
-    from zae_limiter.cli.views.explaining import Leg, Level
+    from zae_limiter.cli.views.explanation import Leg, Level
 
     return Leg(
         entity_id,

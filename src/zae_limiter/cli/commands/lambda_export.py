@@ -1,4 +1,4 @@
-"""``zae-limiter lambda-export``: the function's package, for those who deploy it their own way."""
+"""``zae-limiter lambda-export``: the function's package, for other ways to deploy it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def command(output: str) -> None:
     from zae_limiter.infra.template import code_key
 
     if output == "-" and sys.stdout.isatty():
-        raise click.UsageError("a zip is nothing to show on a terminal; name a file with --output")
+        raise click.UsageError("a zip cannot be shown on a terminal; name a file with --output")
     package = build_lambda_package()
     try:
         with click.open_file(output, "wb") as file:

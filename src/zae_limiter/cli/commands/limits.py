@@ -1,26 +1,23 @@
-"""``zae-limiter limits``: what a namespace should be like, in a file. The work itself is in ``manifests``."""
+"""``zae-limiter limits``: the desired state of a namespace, in a file. The work itself is in ``manifests``."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.failures import EXIT_ERROR
-from zae_limiter.cli.options import on_store, principal_option, yes_option
-from zae_limiter.cli.session import Session, leave, note
+from zae_limiter.cli.error_messages import EXIT_ERROR
+from zae_limiter.cli.options import confirm, on_store, principal_option, yes_option
+from zae_limiter.cli.output.progress import progress_bar
+from zae_limiter.cli.session import Session, exit_with, note
 
 if TYPE_CHECKING:
-    from zae_limiter.manifests.applying import Outcome
+    from zae_limiter.manifests.apply import Outcome
+    from zae_limiter.manifests.change_plan import ChangePlan
     from zae_limiter.manifests.model import Manifest
-    from zae_limiter.manifests.planning import Blueprint
 
 EXIT_CHANGES = 3
 """What ``--exit-code`` tells the shell when something would change, or has drifted."""
@@ -40,7 +37,7 @@ Examples:
 """,
 )
 def command() -> None:
-    """Limits as code: what a namespace should be like, in a file.
+    """Limits as code: the desired state of a namespace, in a file.
 
     A manifest manages what it names. What it named before and names no longer is deleted; nothing else is touched.
     """
@@ -53,7 +50,7 @@ def file_option(command: Command) -> Command:
 
 
 def exit_code_option(command: Command) -> Command:
-    """``--exit-code``: let the shell know."""
+    """``--exit-code``: an exit code of its own for changes."""
     words = f"Exit with {EXIT_CHANGES} if there is something to change."
     return click.option("--exit-code", "tell_shell", is_flag=True, help=words)(command)
 
@@ -85,12 +82,12 @@ def show_plan(session: Session, path: str, take_over: bool, keep_removed: bool, 
 
     Exits with 1 if there are conflicts, which apply would refuse.
     """
-    blueprint = planned(session, path, take_over=take_over, keep_removed=keep_removed)
-    show_blueprint(session, blueprint)
-    if blueprint.conflicts:
-        leave(EXIT_ERROR)
-    if tell_shell and blueprint.changes:
-        leave(EXIT_CHANGES)
+    change_plan = planned(session, path, take_over=take_over, keep_removed=keep_removed)
+    show_change_plan(session, change_plan)
+    if change_plan.conflicts:
+        exit_with(EXIT_ERROR)
+    if tell_shell and change_plan.changes:
+        exit_with(EXIT_CHANGES)
 
 
 @command.command(
@@ -114,31 +111,31 @@ def apply_plan(
     Shows the plan and asks first. If it stops half-way, running it again finishes it. The audit trail has each
     change under manifest:NAME:PRINCIPAL.
     """
-    from zae_limiter.manifests.applying import apply
+    from zae_limiter.manifests.apply import apply
 
     if path == "-" and not yes:
-        raise click.UsageError("with the manifest on stdin there is nobody to ask; add --yes")
-    blueprint = planned(session, path, take_over=take_over, keep_removed=keep_removed)
-    if blueprint.conflicts or not session.as_json:
-        show_blueprint(session, blueprint)
-    if blueprint.conflicts:
-        leave(EXIT_ERROR)
-    if not blueprint.is_done:
+        raise click.UsageError("with the manifest on stdin there is no input for an answer; add --yes")
+    change_plan = planned(session, path, take_over=take_over, keep_removed=keep_removed)
+    if change_plan.conflicts or not session.as_json:
+        show_change_plan(session, change_plan)
+    if change_plan.conflicts:
+        exit_with(EXIT_ERROR)
+    if not change_plan.is_done:
         confirm(f"Apply this to namespace {session.namespace}?", yes)
     done = 0
     try:
-        with progress("applying") as tell:
+        with progress_bar("applying") as on_progress:
 
             def count(finished: int, total: int) -> None:
                 nonlocal done
                 done = finished
-                tell(finished, total)
+                on_progress(finished, total)
 
-            outcome = apply(session.repository, blueprint, principal=principal, tell=count)
+            outcome = apply(session.repository, change_plan, principal=principal, on_progress=count)
     except KeyboardInterrupt:
-        note(f"interrupted after {done} of {len(blueprint.changes)} changes; run it again to finish")
+        note(f"interrupted after {done} of {len(change_plan.changes)} changes; run it again to finish")
         raise
-    show_outcome(session, blueprint, outcome)
+    show_outcome(session, change_plan, outcome)
 
 
 @command.command(
@@ -155,12 +152,12 @@ Examples:
 @on_store
 def show_drift(session: Session, path: str, everything: bool, tell_shell: bool) -> None:
     """Show what is not as the manifest says, and who changed it."""
-    from zae_limiter.cli.views.manifests import drift_picture
-    from zae_limiter.manifests.drifting import drift
+    from zae_limiter.cli.views.manifest_plans import drift_picture
+    from zae_limiter.manifests.drift import drift
 
     manifest = read(session, path)
-    with progress("looking") as tell:
-        found = drift(session.repository, manifest, everything=everything, tell=tell)
+    with progress_bar("looking") as on_progress:
+        found = drift(session.repository, manifest, everything=everything, on_progress=on_progress)
     document = {
         "manifest": manifest.name,
         "namespace": session.namespace,
@@ -168,7 +165,7 @@ def show_drift(session: Session, path: str, everything: bool, tell_shell: bool) 
     }
     session.answer(document, lambda: drift_picture(manifest, found))
     if tell_shell and found:
-        leave(EXIT_CHANGES)
+        exit_with(EXIT_CHANGES)
 
 
 @command.command(
@@ -194,7 +191,7 @@ Examples:
     "resources",
     multiple=True,
     metavar="NAME",
-    help="Look for entities' own limits on this resource too; once for each.",
+    help="Look for entities' own limits on this resource too; repeatable.",
 )
 @yes_option
 @on_store
@@ -204,15 +201,15 @@ def export(session: Session, path: str, name: str, resources: tuple[str, ...], y
     Limits of entities are looked for on every resource that has defaults, that a manifest names or that the audit
     trail mentions; --resource adds others.
     """
-    from zae_limiter.manifests.exporting import as_document, write_manifest
-    from zae_limiter.manifests.observing import take_inventory
-    from zae_limiter.manifests.reading import check_manifest_name
+    from zae_limiter.manifests.export import as_document, write_manifest
+    from zae_limiter.manifests.inventory import take_inventory
+    from zae_limiter.manifests.parser import check_manifest_name
     from zae_limiter.naming import check_config_resource
 
     check_manifest_name(name)
     for resource in resources:
         check_config_resource(resource)
-    with session.patience("looking"):
+    with session.progress("looking"):
         found = take_inventory(session.repository, resources)
     if path == "-" and session.as_json:
         session.say(as_document(name, found), "")
@@ -224,7 +221,7 @@ def export(session: Session, path: str, name: str, resources: tuple[str, ...], y
     if Path(path).exists():
         confirm(f"Replace {path}?", yes)
     Path(path).write_text(text, encoding="utf-8")
-    session.say({"file": path, "things": len(found)}, f"{path}: {len(found)} things")
+    session.say({"file": path, "things": len(found)}, f"wrote {path}: {len(found)} things")
 
 
 @command.command(
@@ -246,9 +243,9 @@ def show_schema() -> None:
 
 def read(session: Session, path: str) -> Manifest:
     """The manifest of a command. What is wrong with it is told line by line, and ends the command."""
-    from zae_limiter.manifests.nodes import MOST_BYTES
+    from zae_limiter.manifests.parser import read_manifest
     from zae_limiter.manifests.problems import ManifestError
-    from zae_limiter.manifests.reading import read_manifest
+    from zae_limiter.manifests.yaml_nodes import MOST_BYTES
 
     try:
         with click.open_file(path, "rb") as file:
@@ -262,7 +259,7 @@ def read(session: Session, path: str) -> Manifest:
         left = len(error.lines) - MOST_PROBLEMS_SHOWN
         if left > 0:
             note(f"… and {left} more")
-        leave(EXIT_ERROR)
+        exit_with(EXIT_ERROR)
     given = click.get_current_context().get_parameter_source("namespace") is not ParameterSource.DEFAULT
     if manifest.namespace is not None and given and session.namespace != manifest.namespace:
         raise click.UsageError(f"{path} is for namespace {manifest.namespace!r}, not {session.namespace!r}")
@@ -270,71 +267,44 @@ def read(session: Session, path: str) -> Manifest:
     return manifest
 
 
-def planned(session: Session, path: str, *, take_over: bool, keep_removed: bool) -> Blueprint:
+def planned(session: Session, path: str, *, take_over: bool, keep_removed: bool) -> ChangePlan:
     """What the manifest of a command takes."""
-    from zae_limiter.manifests.observing import observe
-    from zae_limiter.manifests.planning import plan
+    from zae_limiter.manifests.change_plan import plan_changes
+    from zae_limiter.manifests.inventory import read_situation
 
     manifest = read(session, path)
-    with progress("looking") as tell:
-        situation = observe(session.repository, manifest, tell)
-    return plan(manifest, situation, take_over=take_over, keep_removed=keep_removed)
-
-
-@contextmanager
-def progress(words: str) -> Iterator[Callable[[int, int], None]]:
-    """Something to tell how far it is; on a terminal a bar shows it, once it has taken a second."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from zae_limiter.cli.printing.patience import SECONDS_BEFORE_A_SIGN
-
-    columns = TextColumn(words), BarColumn(), MofNCompleteColumn()
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(words)
-    shown_from = monotonic() + SECONDS_BEFORE_A_SIGN
-
-    def tell(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total)
-        if monotonic() >= shown_from:
-            bar.start()
-
-    try:
-        yield tell
-    finally:
-        bar.stop()
+    with progress_bar("looking") as on_progress:
+        situation = read_situation(session.repository, manifest, on_progress)
+    return plan_changes(manifest, situation, take_over=take_over, keep_removed=keep_removed)
 
 
 # Answers
 
 
-def show_blueprint(session: Session, blueprint: Blueprint) -> None:
+def show_change_plan(session: Session, change_plan: ChangePlan) -> None:
     """A plan."""
-    from zae_limiter.cli.views.manifests import blueprint_picture
-    from zae_limiter.manifests.describing import blueprint_as_dict
+    from zae_limiter.cli.views.manifest_plans import change_plan_picture
+    from zae_limiter.manifests.description import change_plan_as_dict
 
-    document = {"namespace": session.namespace, **blueprint_as_dict(blueprint)}
-    session.answer(document, lambda: blueprint_picture(blueprint))
+    document = {"namespace": session.namespace, **change_plan_as_dict(change_plan)}
+    session.answer(document, lambda: change_plan_picture(change_plan))
 
 
-def show_outcome(session: Session, blueprint: Blueprint, outcome: Outcome) -> None:
+def show_outcome(session: Session, change_plan: ChangePlan, outcome: Outcome) -> None:
     """What was applied. What stopped it ends the command with its own code."""
-    from zae_limiter.cli.failures import report
-    from zae_limiter.cli.views.words import plural
-    from zae_limiter.manifests.describing import MARKS, outcome_as_dict
+    from zae_limiter.cli.error_messages import report
+    from zae_limiter.cli.views.formats import plural
+    from zae_limiter.manifests.description import MARKS, outcome_as_dict
 
     if session.as_json:
-        session.say({"namespace": session.namespace, **outcome_as_dict(blueprint, outcome)}, "")
-    elif outcome.error is None and not blueprint.is_done:
+        session.say({"namespace": session.namespace, **outcome_as_dict(change_plan, outcome)}, "")
+    elif outcome.error is None and not change_plan.is_done:
         done = f"Applied {plural(len(outcome.done), 'change')}." if outcome.done else "Recorded what is managed."
-        session.paper.show(done)
+        session.output.show(done)
     if outcome.error is None:
         return
     code = report(outcome.error)
     note(f"{plural(len(outcome.done), 'change')} done, {len(outcome.remaining)} left; run it again to finish:")
     for change in outcome.remaining:
         note(f"{MARKS[change.action]} {change.thing.label}")
-    leave(code)
+    exit_with(code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.on_cloud import CloudSession, on_cloud
+from zae_limiter.cli.cloud_session import CloudSession, on_cloud
 
 
 @click.command(
@@ -23,5 +23,5 @@ def command(session: CloudSession) -> None:
     found = session.stacks.list()
     session.answer(
         {"deployments": [deployment_document(each) for each in found]},
-        lambda: deployments_picture(session.paper, found),
+        lambda: deployments_picture(session.output, found),
     )

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import answering, wrong_usage
-from zae_limiter.cli.session import Session, leave, note
+from zae_limiter.cli.group import OrderedGroup
+from zae_limiter.cli.options import as_usage_error, without_store
+from zae_limiter.cli.session import Session, exit_with, note
 from zae_limiter.naming import check_stack_name
 
 
 @click.group(
     "local",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Examples:
   zae-limiter local up --name my-app
@@ -45,7 +45,10 @@ Examples:
     help="Where it answers, on this machine only; 0 for any that is free.",
 )
 @click.option(
-    "--keep/--fresh", default=True, show_default=True, help="Go on with the data of last time, or throw it away first."
+    "--keep/--fresh",
+    default=True,
+    show_default=True,
+    help="Continue with the data of the last run, or discard it first.",
 )
 @click.option(
     "--data-dir",
@@ -59,9 +62,9 @@ Examples:
     envvar="ZAEL_MINISTACK",
     show_envvar=True,
     metavar="PROGRAM",
-    help="A ministack command that is there already, instead of installing one.",
+    help="An installed ministack command to use, instead of installing one.",
 )
-@answering
+@without_store
 def up(
     session: Session, name: str, port: int | None, keep: bool, data_dir: Path | None, ministack: str | None
 ) -> None:
@@ -73,7 +76,7 @@ def up(
     from zae_limiter.cli.local_screen import local_screen, up_in_words
     from zae_limiter.infra.local_cloud import LocalCloud, as_document
 
-    with wrong_usage():
+    with as_usage_error():
         check_stack_name(name)
     cloud = LocalCloud()
     with local_screen(f"bringing {name} up") as on_event:
@@ -89,13 +92,13 @@ Examples:
   zae-limiter local status --json | jq -r '.deployments[0].url'
 """,
 )
-@answering
+@without_store
 def status(session: Session) -> None:
     """Whether it runs, where, and what is in it.
 
     Exits with 1 if it does not run, or does not answer.
     """
-    from zae_limiter.cli.failures import EXIT_ERROR
+    from zae_limiter.cli.error_messages import EXIT_ERROR
     from zae_limiter.cli.local_screen import status_document, status_in_words
     from zae_limiter.infra.local_cloud import LocalCloud
 
@@ -103,7 +106,7 @@ def status(session: Session) -> None:
     found = cloud.status()
     session.say(status_document(found, cloud.home.log), status_in_words(found, cloud.home.log))
     if not found.healthy:
-        leave(EXIT_ERROR)
+        exit_with(EXIT_ERROR)
 
 
 @command.command(
@@ -114,7 +117,7 @@ Examples:
   zae-limiter local logs -f
 """,
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C, or until it ends.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until Ctrl-C, or until it ends.")
 @click.option(
     "--lines", type=click.IntRange(min=0), default=100, show_default=True, metavar="N", help="Show the last N lines."
 )
@@ -124,7 +127,7 @@ def logs(follow: bool, lines: int) -> None:
 
     cloud = LocalCloud()
     if not cloud.home.log.exists():
-        note("there was no local cloud yet; start one: zae-limiter local up")
+        note("there is no local cloud yet; start one: zae-limiter local up")
         return
     shown = cloud.log(lines)
     if shown:
@@ -142,14 +145,14 @@ Examples:
   zae-limiter local down --discard    # and forget everything in it
 """,
 )
-@click.option("--discard", is_flag=True, help="Throw its data away; otherwise the next one goes on with it.")
-@answering
+@click.option("--discard", is_flag=True, help="Delete its data; otherwise the next one continues with it.")
+@without_store
 def down(session: Session, discard: bool) -> None:
-    """End it. Its data stays for the next time."""
+    """Stop it. Its data stays for the next time."""
     from zae_limiter.infra.local_cloud import LocalCloud
 
     ended = LocalCloud().down(discard=discard)
-    words = "no local cloud was running" if ended is None else "the local cloud is ended"
+    words = "no local cloud was running" if ended is None else "the local cloud is stopped"
     session.say(
         {"ended": ended is not None, "pid": None if ended is None else ended.pid, "discarded": discard},
         f"{words}; its data is gone" if discard else words,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.options import on_store, yes_option
+from zae_limiter.cli.options import confirm, on_store, yes_option
 from zae_limiter.cli.session import Session
 
 
@@ -30,19 +29,18 @@ def command(session: Session, dry_run: bool, from_layout: int | None, yes: bool)
     """Bring a DynamoDB table of an older layout to this one.
 
     Buckets keep their balances and counters; entities, limits and usage come along. Stop all clients of the table
-    first. It may be ended at any time: run again, it continues. Everything is counted before and compared
-    afterwards, and only if it adds up is the table used.
+    first. It may be ended at any time: the next run continues. Everything is counted before and compared afterwards,
+    and only if it adds up is the table used.
     """
-    from zae_limiter.cli.migrating import migration_document, migration_screen, report_in_words
-    from zae_limiter.migrations.running import migrate_store
-    from zae_limiter.stores.dynamodb.errors import table_client_of
+    from zae_limiter.cli.migration_screen import migration_document, migration_screen, report_in_words
+    from zae_limiter.migrations import is_migratable, migrate_store
 
-    if table_client_of(session.store) is None:
-        raise click.UsageError("only dynamodb:// tables are migrated; other stores see to it themselves")
+    if not is_migratable(session.store):
+        raise click.UsageError("only dynamodb:// tables are migrated; other stores migrate themselves")
     if not dry_run:
-        confirm("Migrate this table? All its clients have to be stopped by now.", yes)
-    with migration_screen() as told:
+        confirm("Migrate this table? All its clients must be stopped.", yes)
+    with migration_screen() as on_progress:
         report = migrate_store(
-            session.store, dry_run=dry_run, told=told, clock=session.now_ms, from_layout=from_layout
+            session.store, dry_run=dry_run, on_progress=on_progress, clock=session.now_ms, from_layout=from_layout
         )
     session.say(migration_document(report, dry_run=dry_run), report_in_words(report, dry_run=dry_run))

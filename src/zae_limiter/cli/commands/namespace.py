@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, principal_option, stop_option, yes_option
+from zae_limiter.cli.group import OrderedGroup
+from zae_limiter.cli.options import confirm, list_limit_option, on_store, principal_option, yes_option
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.models.reports import NamespaceInfo
+    from zae_limiter import NamespaceInfo
 
 
 @click.group(
     "namespace",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Examples:
   zae-limiter namespace register staging
@@ -50,18 +49,18 @@ Example:
   zae-limiter namespace list
 """,
 )
-@stop_option
+@list_limit_option
 @on_store
 def list_namespaces(session: Session, most: int | None) -> None:
     """List all namespaces by name, deleted ones too."""
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.views.namespaces import COLUMNS, namespace_document, namespace_rows
+    from zae_limiter.cli.pages import Pages
+    from zae_limiter.cli.views.entities import NAMESPACE_COLUMNS, namespace_document, namespace_rows
 
     session.list(
         "namespaces",
         Pages(lambda size, cursor: session.repository.list_namespaces(limit=size, cursor=cursor), most),
         namespace_document,
-        COLUMNS,
+        NAMESPACE_COLUMNS,
         namespace_rows,
         nothing="no namespaces are registered",
     )
@@ -95,7 +94,7 @@ Example:
 def delete(session: Session, name: str, yes: bool, principal: str | None) -> None:
     """Refuse every use of a namespace from now on. Its data stays; recover undoes it."""
     confirm(f"Refuse every use of namespace {name} from now on?", yes)
-    with session.patience(f"deleting {name}"):
+    with session.progress(f"deleting {name}"):
         session.repository.delete_namespace(name, principal=principal)
     session.say({"name": name, "deleted": True}, f"deleted {name}; its data stays until it is purged")
 
@@ -130,17 +129,17 @@ def purge(session: Session, name: str, yes: bool) -> None:
 
     On a terminal it shows how it goes on. If it is interrupted, repeat it.
     """
-    from zae_limiter.cli.views.words import plural
+    from zae_limiter.cli.views.formats import plural
 
     confirm(f"Remove namespace {name} and everything in it, for good?", yes)
-    with session.patience(f"purging {name}"):
+    with session.progress(f"purging {name}"):
         removed = session.repository.purge_namespace(name)
     session.say({"name": name, "removed": removed}, f"purged {name}: {plural(removed, 'thing')} removed")
 
 
 def show_one(session: Session, info: NamespaceInfo) -> None:
     """One namespace."""
-    from zae_limiter.cli.printing.tables import table
-    from zae_limiter.cli.views.namespaces import COLUMNS, namespace_document, namespace_rows
+    from zae_limiter.cli.output.text_tables import table
+    from zae_limiter.cli.views.entities import NAMESPACE_COLUMNS, namespace_document, namespace_rows
 
-    session.answer(namespace_document(info), lambda: table(session.paper, COLUMNS, namespace_rows(info)))
+    session.answer(namespace_document(info), lambda: table(session.output, NAMESPACE_COLUMNS, namespace_rows(info)))

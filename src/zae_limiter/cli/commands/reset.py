@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.options import on_store, principal_option, yes_option
+from zae_limiter.cli.options import confirm, on_store, principal_option, yes_option
 from zae_limiter.cli.session import Session
 
 
@@ -27,7 +26,7 @@ def command(session: Session, entity_id: str, resource: str | None, yes: bool, p
 
     Levels and debts of the moment are lost; what was used stays counted. The audit trail says who did it.
     """
-    from zae_limiter.cli.views.words import plural
+    from zae_limiter.cli.views.formats import plural
 
     where = f"on {resource}" if resource else "on every resource"
     confirm(f"Fill the buckets of {entity_id} {where} again?", yes)

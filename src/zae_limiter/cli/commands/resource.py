@@ -6,34 +6,36 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.group import InOrder
+from zae_limiter.cli.group import OrderedGroup
 from zae_limiter.cli.options import (
+    confirm,
     limits_option,
+    list_limit_option,
     on_store,
     principal_option,
     propagate_option,
-    stop_option,
     yes_option,
 )
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.cli.printing.tables import Row
-    from zae_limiter.models.limit import Limit
-    from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
+    from zae_limiter import EntityCapacity, Limit, ResourceCapacity
+    from zae_limiter.cli.output.text_tables import Row
+
+LARGEST_PAGE = 1_000
+"""As many buckets as one call returns at most: a sum needs all of them."""
 
 
 @click.group(
     "resource",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Example:
   zae-limiter resource list
 """,
 )
 def command() -> None:
-    """The limits of a resource, for all without own ones."""
+    """The limits of a resource, for entities without their own."""
 
 
 @command.command(
@@ -53,7 +55,7 @@ def set_defaults(
     session: Session, resource: str, limits: tuple[Limit, ...], propagate: bool, principal: str | None
 ) -> None:
     """Replace the limits of a resource."""
-    with session.patience(f"setting the limits of {resource}"):
+    with session.progress(f"setting the limits of {resource}"):
         session.limiter.set_resource_defaults(resource, limits, principal=principal, propagate=propagate)
     show(session, resource)
 
@@ -80,12 +82,12 @@ Examples:
   zae-limiter resource list --limit 20 --json
 """,
 )
-@stop_option
+@list_limit_option
 @on_store
 def list_resources(session: Session, most: int | None) -> None:
     """List the resources that have limits, with these."""
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.cli.printing.tables import Column
+    from zae_limiter.cli.output.text_tables import Column
+    from zae_limiter.cli.pages import Pages
     from zae_limiter.cli.views.limits import COLUMNS, limit_row, resource_limits_document
 
     limiter = session.limiter
@@ -119,7 +121,7 @@ Example:
 def delete_defaults(session: Session, resource: str, yes: bool, propagate: bool, principal: str | None) -> None:
     """Remove the limits of a resource: the system's hold again."""
     confirm(f"Remove the limits of {resource}?", yes)
-    with session.patience(f"removing the limits of {resource}"):
+    with session.progress(f"removing the limits of {resource}"):
         session.limiter.delete_resource_defaults(resource, principal=principal, propagate=propagate)
     session.say({"resource": resource, "limits": []}, f"{resource} has no limits of its own now")
 
@@ -134,14 +136,14 @@ Examples:
 )
 @click.argument("resource")
 @click.argument("limit_names", metavar="[LIMIT]...", nargs=-1)
-@stop_option
+@list_limit_option
 @on_store
 def capacity(session: Session, resource: str, limit_names: tuple[str, ...], most: int | None) -> None:
     """Show what the live buckets of a resource hold together.
 
     And what each of them holds. Without LIMIT: every limit that the resource, or else the system, has.
     """
-    from zae_limiter.cli.printing.paper import spaced
+    from zae_limiter.cli.output.console import spaced
     from zae_limiter.cli.views.capacity import capacity_document, capacity_picture
 
     limiter = session.limiter
@@ -149,11 +151,11 @@ def capacity(session: Session, resource: str, limit_names: tuple[str, ...], most
     names = names or [limit.name for limit in limiter.get_system_defaults()[0]]
     if not names:
         raise click.UsageError(f"neither {resource} nor the system has limits; name the one you mean")
-    with session.patience(f"adding up {resource}"):
+    with session.progress(f"adding up {resource}"):
         found = [_capacity(session, resource, name, most) for name in names]
     session.answer(
         {"resource": resource, "limits": [capacity_document(*one) for one in found]},
-        lambda: spaced([capacity_picture(session.paper, total, entities) for total, entities, _ in found]),
+        lambda: spaced([capacity_picture(session.output, total, entities) for total, entities, _ in found]),
     )
 
 
@@ -161,9 +163,8 @@ def _capacity(
     session: Session, resource: str, name: str, most: int | None
 ) -> tuple[ResourceCapacity, list[EntityCapacity], bool]:
     """The sums, the buckets behind them, and whether there are more of these."""
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.models.reports import Page
-    from zae_limiter.repository.arguments import MAX_PAGE
+    from zae_limiter import Page
+    from zae_limiter.cli.pages import Pages
 
     found: list[ResourceCapacity] = []
 
@@ -171,7 +172,7 @@ def _capacity(
         found.append(session.limiter.get_resource_capacity(resource, name, limit=size, cursor=cursor))
         return found[-1].entities
 
-    pages = Pages(fetch, most, page=MAX_PAGE)
+    pages = Pages(fetch, most, page=LARGEST_PAGE)
     entities = list(pages.items())
     return found[0], entities, pages.more
 
@@ -187,7 +188,7 @@ def show(session: Session, resource: str) -> None:
     session.answer(
         resource_limits_document(resource, limits),
         lambda: (
-            Group(Text.assemble(("everybody on ", ""), (resource, "bold")), limits_table(session.paper, limits))
+            Group(Text.assemble(("all entities on ", ""), (resource, "bold")), limits_table(session.output, limits))
             if limits
             else f"{resource} has no limits of its own"
         ),

@@ -1,13 +1,13 @@
-"""``zae-limiter status``: the live buckets of an entity, or how a deployment does."""
+"""``zae-limiter status``: the live buckets of an entity, or the health of a deployment."""
 
 from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.failures import EXIT_ERROR
-from zae_limiter.cli.on_cloud import CloudSession, check_name, place_options
+from zae_limiter.cli.cloud_session import CloudSession, check_name, region_options
+from zae_limiter.cli.error_messages import EXIT_ERROR
 from zae_limiter.cli.options import on_store
-from zae_limiter.cli.session import Session, leave
+from zae_limiter.cli.session import Session, exit_with
 
 
 @click.command(
@@ -22,8 +22,10 @@ Examples:
 )
 @click.argument("entity_id", metavar="ENTITY", required=False)
 @click.argument("resource", required=False)
-@click.option("--name", callback=check_name, metavar="STACK", help="How this deployment does, instead of an entity.")
-@place_options
+@click.option(
+    "--name", callback=check_name, metavar="STACK", help="The health of this deployment, instead of an entity."
+)
+@region_options
 @on_store
 @click.pass_context
 def command(
@@ -36,7 +38,7 @@ def command(
     endpoint_url: str | None,
     profile: str | None,
 ) -> None:
-    """Show an entity's buckets as bars, or how a deployment does.
+    """Show an entity's buckets as bars, or a deployment's health.
 
     Debt is red and grows from the right. A bucket lives from its first acquire until some time after it is full.
     With --name: stack, table, function, stream and alarms of a deployment; exits with 1 if one of them is broken.
@@ -45,7 +47,7 @@ def command(
         raise click.UsageError("name an ENTITY, or a deployment with --name")
     if name is not None:
         cloud = CloudSession(
-            region, endpoint_url, profile, as_json=session.as_json, surroundings=context.find_root().obj
+            region, endpoint_url, profile, as_json=session.as_json, dependencies=context.find_root().obj
         )
         context.call_on_close(cloud.close)
         show_deployment(cloud, name)
@@ -54,16 +56,16 @@ def command(
 
     assert entity_id is not None
     status = session.limiter.get_status(entity_id, resource)
-    session.answer(status_document(status), lambda: status_picture([status], session.paper.width))
+    session.answer(status_document(status), lambda: status_picture([status], session.output.width))
 
 
 def show_deployment(cloud: CloudSession, name: str) -> None:
-    """How a deployment does."""
+    """The health of a deployment."""
     from zae_limiter.cli.views.deployments import health_document, health_picture
     from zae_limiter.infra.health import Grade
 
     health = cloud.stacks.health(name)
     url = cloud.stacks.url(health.deployment.table)
-    cloud.answer(health_document(health, url), lambda: health_picture(cloud.paper, health, url))
+    cloud.answer(health_document(health, url), lambda: health_picture(cloud.output, health, url))
     if health.grade is Grade.BROKEN:
-        leave(EXIT_ERROR)
+        exit_with(EXIT_ERROR)

@@ -1,4 +1,4 @@
-"""``zae-limiter system``: the limits of everybody who has no nearer ones."""
+"""``zae-limiter system``: the limits of entities and resources that have none of their own."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.asking import confirm
-from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import limits_option, on_store, principal_option, propagate_option, yes_option
+from zae_limiter.cli.group import OrderedGroup
+from zae_limiter.cli.options import confirm, limits_option, on_store, principal_option, propagate_option, yes_option
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
-    from zae_limiter.models.limit import Limit
+    from zae_limiter import Limit
 
 
 @click.group(
     "system",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Example:
   zae-limiter system get-defaults
 """,
 )
 def command() -> None:
-    """The limits of everybody who has no nearer ones."""
+    """The limits that hold where no nearer level has any."""
 
 
 @command.command(
@@ -53,7 +52,7 @@ def set_defaults(
     principal: str | None,
 ) -> None:
     """Replace the limits of the system."""
-    with session.patience("setting the limits of the system"):
+    with session.progress("setting the limits of the system"):
         session.limiter.set_system_defaults(
             limits, on_unavailable=on_unavailable, principal=principal, propagate=propagate
         )
@@ -89,7 +88,7 @@ Example:
 def delete_defaults(session: Session, yes: bool, propagate: bool, principal: str | None) -> None:
     """Remove the limits and the policy of the system."""
     confirm("Remove the limits of the system?", yes)
-    with session.patience("removing the limits of the system"):
+    with session.progress("removing the limits of the system"):
         session.limiter.delete_system_defaults(principal=principal, propagate=propagate)
     session.say({"limits": [], "on_unavailable": None}, "the system has no limits now")
 
@@ -106,9 +105,9 @@ def show(session: Session) -> None:
         system_limits_document(limits, policy),
         lambda: (
             Group(
-                Text.assemble(("everybody on everything", "bold")),
-                limits_table(session.paper, limits),
-                Text(f"while the store is unavailable: {policy or 'block, as nothing was set'}", style="dim"),
+                Text.assemble(("all entities on all resources", "bold")),
+                limits_table(session.output, limits),
+                Text(f"while the store is unavailable: {policy or 'block (the default)'}", style="dim"),
             )
             if limits
             else "the system has no limits"

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zae_limiter.cli.group import InOrder
-from zae_limiter.cli.options import on_store, period_options, stop_option, stretch
-from zae_limiter.cli.session import Session, leave
-from zae_limiter.cli.uncounted import hint_at_aggregator
+from zae_limiter import ZAELimiterError
+from zae_limiter.cli.group import OrderedGroup
+from zae_limiter.cli.options import list_limit_option, on_store, parse_period, period_options
+from zae_limiter.cli.session import Session, exit_with, note
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from zae_limiter.cli.paging import Pages
-    from zae_limiter.models.reports import UsageSnapshot
+    from zae_limiter import UsageSnapshot
+    from zae_limiter.cli.pages import Pages
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 WINDOWS = ("hourly", "daily", "monthly")
 
 
-def whose_options(command: Command) -> Command:
+def subject_options(command: Command) -> Command:
     """``--entity`` and ``--resource``: at least one of them."""
     command = click.option("--resource", metavar="RESOURCE", help="On this resource.")(command)
     return click.option("--entity", "entity_id", metavar="ENTITY", help="Of this entity.")(command)
@@ -32,7 +32,7 @@ def whose_options(command: Command) -> Command:
 
 @click.group(
     "usage",
-    cls=InOrder,
+    cls=OrderedGroup,
     epilog="""\b
 Examples:
   zae-limiter usage plot --entity key-1 --since 24hours
@@ -52,10 +52,10 @@ Examples:
   zae-limiter usage list --resource gpt-4 --window monthly --json
 """,
 )
-@whose_options
+@subject_options
 @click.option("--window", type=click.Choice(WINDOWS), show_default="all three", help="Windows of one length.")
 @period_options
-@stop_option
+@list_limit_option
 @on_store
 def list_windows(
     session: Session,
@@ -69,8 +69,8 @@ def list_windows(
     """List usage windows: what was taken, by how many grants."""
     from zae_limiter.cli.views.usage import COLUMNS, snapshot_document, snapshot_rows
 
-    check_whose(entity_id, resource)
-    pages = windows_between(session, entity_id, resource, window, stretch(session, since, until), most)
+    check_subject(entity_id, resource)
+    pages = windows_between(session, entity_id, resource, window, parse_period(session, since, until), most)
     session.list("snapshots", pages, snapshot_document, COLUMNS, snapshot_rows, nothing="no usage in this period")
     if not pages.seen:
         hint_at_aggregator(session, entity_id, resource)
@@ -84,7 +84,7 @@ Examples:
   zae-limiter usage summary --resource gpt-4 --window daily --since 2026-01-01
 """,
 )
-@whose_options
+@subject_options
 @click.option("--window", type=click.Choice(WINDOWS), default="hourly", show_default=True, help="Averages per window.")
 @period_options
 @on_store
@@ -97,17 +97,17 @@ def summary(
     until: str | None,
 ) -> None:
     """Add usage up: totals, and averages per window."""
+    from zae_limiter import WindowType
     from zae_limiter.cli.views.usage import summary_document, summary_picture
-    from zae_limiter.models.choices import WindowType
 
-    check_whose(entity_id, resource)
-    start, end = stretch(session, since, until)
+    check_subject(entity_id, resource)
+    start, end = parse_period(session, since, until)
     kind = WindowType(window)
-    with session.patience("adding up"):
+    with session.progress("adding up"):
         found = session.limiter.get_usage_summary(entity_id, resource, kind, start, end)
     session.answer(
         summary_document(entity_id, resource, kind, found),
-        lambda: summary_picture(session.paper, whose(entity_id, resource), kind, found),
+        lambda: summary_picture(session.output, subject_in_words(entity_id, resource), kind, found),
     )
     if not found.snapshot_count:
         hint_at_aggregator(session, entity_id, resource)
@@ -122,9 +122,9 @@ Examples:
   zae-limiter usage plot --entity key-1 --limit-name tpm --png usage.png
 """,
 )
-@whose_options
+@subject_options
 @click.option("--window", type=click.Choice(WINDOWS), default="hourly", show_default=True, help="One bar for each.")
-@click.option("--limit-name", "names", multiple=True, metavar="NAME", help="Only this limit; once for each.")
+@click.option("--limit-name", "names", multiple=True, metavar="NAME", help="Only this limit; repeatable.")
 @click.option("--style", type=click.Choice(["bars", "lines"]), default="bars", show_default=True, help="What to draw.")
 @click.option("--height", type=click.IntRange(2, 50), default=8, show_default=True, help="Rows of each plot.")
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Write a figure instead.")
@@ -148,17 +148,17 @@ def plot(
 
     On the terminal, or with --png and --svg as a figure for reports (pip install 'zae-limiter[plots]').
     """
+    from zae_limiter import WindowType
     from zae_limiter.cli.views.plots import plots_picture, series_document
-    from zae_limiter.models.choices import WindowType
     from zae_limiter.visualization.series import series_of
     from zae_limiter.visualization.terminal import Style
 
-    check_whose(entity_id, resource)
+    check_subject(entity_id, resource)
     kind = WindowType(window)
-    pages = windows_between(session, entity_id, resource, window, stretch(session, since, until), None)
-    with session.patience("reading usage"):
+    pages = windows_between(session, entity_id, resource, window, parse_period(session, since, until), None)
+    with session.progress("reading usage"):
         series = series_of(pages.items(), kind, names or None)
-    title = whose(entity_id, resource)
+    title = subject_in_words(entity_id, resource)
     figures = [(path, form) for path, form in ((png, "png"), (svg, "svg")) if path is not None]
     if figures and series:
         from zae_limiter.visualization.figures import save
@@ -170,9 +170,9 @@ def plot(
                 raise click.FileError(str(path), error.strerror or str(error)) from error
     document = series_document(entity_id, resource, kind, series)
     if figures and series and not session.as_json:
-        session.paper.show("\n".join(f"wrote {path}" for path, _ in figures))
+        session.output.show("\n".join(f"wrote {path}" for path, _ in figures))
     else:
-        session.answer(document, lambda: plots_picture(title, series, Style(style), session.paper.width, height))
+        session.answer(document, lambda: plots_picture(title, series, Style(style), session.output.width, height))
     if not pages.seen:
         hint_at_aggregator(session, entity_id, resource)
 
@@ -194,27 +194,27 @@ def verify(session: Session, entity_id: str, resource: str | None) -> None:
     Every hour must begin where the one before ended, and the last must end where the bucket is. Exits with 1 if that
     is not so, and says where.
     """
-    from zae_limiter.cli.failures import EXIT_ERROR
-    from zae_limiter.cli.views.verifying import proof_document, proof_picture
+    from zae_limiter.cli.error_messages import EXIT_ERROR
+    from zae_limiter.cli.views.usage_proof import proof_document, proof_picture
 
-    with session.patience("comparing"):
+    with session.progress("comparing"):
         proof = session.limiter.verify_usage(entity_id, resource)
-    session.answer(proof_document(proof), lambda: proof_picture(session.paper, proof))
+    session.answer(proof_document(proof), lambda: proof_picture(session.output, proof))
     if not proof.holds:
-        leave(EXIT_ERROR)
+        exit_with(EXIT_ERROR)
 
 
-def check_whose(entity_id: str | None, resource: str | None) -> None:
-    """Somebody must be meant."""
+def check_subject(entity_id: str | None, resource: str | None) -> None:
+    """At least one of the two must be named."""
     if entity_id is None and resource is None:
-        raise click.UsageError("say whose usage: --entity, --resource, or both")
+        raise click.UsageError("name --entity, --resource, or both")
 
 
-def whose(entity_id: str | None, resource: str | None) -> str:
-    """Whose usage, in words."""
+def subject_in_words(entity_id: str | None, resource: str | None) -> str:
+    """Whose usage is meant, in words."""
     if resource is None:
-        return f"{entity_id} on everything"
-    return f"{entity_id or 'everybody'} on {resource}"
+        return f"{entity_id} on all resources"
+    return f"{entity_id or 'all entities'} on {resource}"
 
 
 def windows_between(
@@ -226,7 +226,7 @@ def windows_between(
     most: int | None,
 ) -> Pages[UsageSnapshot]:
     """The windows that begin in a period."""
-    from zae_limiter.cli.paging import Pages
+    from zae_limiter.cli.pages import Pages
 
     start, end = period
     return Pages(
@@ -235,3 +235,28 @@ def windows_between(
         ),
         most,
     )
+
+
+AGGREGATOR_HINT = "an aggregator counts it: the stack's Lambda, or 'zae-limiter aggregate'"
+
+
+def hint_at_aggregator(session: Session, entity_id: str | None, resource: str | None) -> None:
+    """After no usage was found, tell a person that an aggregator has to count it, if none has.
+
+    The buckets of an entity tell whether something is not counted yet; of a resource that is not known. If the buckets
+    cannot be read there is no hint: the command has answered already.
+    """
+    from zae_limiter_aggregator.aggregation import needs_aggregator
+
+    if session.as_json or not needs_aggregator(session.store):
+        return
+    if entity_id is None:
+        note(f"usage of a DynamoDB table is counted later than it is taken; {AGGREGATOR_HINT}")
+        return
+    try:
+        with session.progress("comparing"):
+            proof = session.limiter.verify_usage(entity_id, resource)
+    except ZAELimiterError:
+        return
+    if any(chain.behind for chain in proof.chains):
+        note(f"{entity_id} has used something that is not counted yet; {AGGREGATOR_HINT}")

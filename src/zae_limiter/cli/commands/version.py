@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.on_cloud import CloudSession, check_name, on_cloud
+from zae_limiter.cli.cloud_session import CloudSession, check_name, on_cloud
 from zae_limiter.version import __version__
 
 
@@ -23,9 +23,11 @@ def command(session: CloudSession, name: str | None) -> None:
     if name is None:
         click.echo(f'{{"version": "{__version__}"}}' if session.as_json else f"zae-limiter {__version__}")
         return
-    from zae_limiter.cli.views.standing import standing_document
+    from zae_limiter.cli.views.deployments import compatibility_document
 
-    standing = session.stacks.standing(name)
-    there = standing.deployment.version or "an unknown version"
-    words = f"zae-limiter {__version__}\n{name} {there}, layout {standing.layout}, code {standing.code.value}"
-    session.say({"version": __version__, "deployment": standing_document(standing)}, words)
+    compatibility = session.stacks.compatibility(name)
+    there = compatibility.deployment.version or "an unknown version"
+    words = (
+        f"zae-limiter {__version__}\n{name} {there}, layout {compatibility.layout}, code {compatibility.code.value}"
+    )
+    session.say({"version": __version__, "deployment": compatibility_document(compatibility)}, words)

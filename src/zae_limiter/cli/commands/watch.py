@@ -27,28 +27,28 @@ Examples:
     default=1,
     show_default=True,
     metavar="SECONDS",
-    help="Between one look and the next.",
+    help="Pause between two readings.",
 )
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many looks.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N readings.")
 @on_store
 def command(
     session: Session, entity_ids: tuple[str, ...], resource: str | None, interval: float, count: int | None
 ) -> None:
     """Watch the buckets of entities, live. Ctrl-C ends it.
 
-    Without a terminal it prints a line per bucket and look; with --json, a document per line and look.
+    Without a terminal it prints a line per bucket and reading; with --json, one document per line.
     """
-    from zae_limiter.cli.watching import screen_for
+    from zae_limiter.cli.watch_screen import watch_screen
 
-    looks = 0
+    readings = 0
     pause = threading.Event()
     try:
-        with screen_for(session, interval) as show:
-            while looks != count:
-                if looks:
+        with watch_screen(session, interval) as show:
+            while readings != count:
+                if readings:
                     pause.wait(interval)
                 now = session.now_ms()
                 show([session.limiter.get_status(entity_id, resource) for entity_id in entity_ids], now)
-                looks += 1
+                readings += 1
     except KeyboardInterrupt:
         return

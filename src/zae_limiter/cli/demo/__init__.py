@@ -1,6 +1,6 @@
-"""The demo: a small world of callers, shown live, with a proof at the end.
+"""The demo: simulated callers of a small organisation, shown live, with a proof at the end.
 
-``world`` is who is limited and ``habits`` how they call; ``callers`` make the calls and note them in a
-``tally``; ``workers`` spread them over tasks or processes; ``show`` is the whole evening, ``screen`` what is seen
-meanwhile, ``proof`` and ``summary`` what remains.
+``scenario`` has the entities and their limits, ``call_profiles`` how each key calls; ``callers`` make the calls and
+count them in a ``tally``; ``workers`` spread them over tasks or processes; ``run`` is the whole demo, ``screen`` its
+live picture, ``proof`` and ``summary`` its result.
 """

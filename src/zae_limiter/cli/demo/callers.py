@@ -1,4 +1,4 @@
-"""The callers at work. This is the code an application would have around its own LLM calls."""
+"""The simulated callers. An application has the same code around its own LLM calls."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Iterable
 from random import Random
 
-from zae_limiter.cli.demo.habits import Call, Caller, next_call
+from zae_limiter import RateLimiter, RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter.cli.demo.call_profiles import Call, Caller, next_call
+from zae_limiter.cli.demo.scenario import RESOURCE_OF, BucketId
 from zae_limiter.cli.demo.tally import Ending, Tally
-from zae_limiter.cli.demo.world import RESOURCE_OF, BucketId
-from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded
-from zae_limiter.limiter.limiter import RateLimiter
 
 
 class ProviderFailed(Exception):
@@ -43,9 +42,9 @@ async def place_call(limiter: RateLimiter, bucket: BucketId, call: Call, tally: 
 async def keep_calling(limiter: RateLimiter, caller: Caller, tally: Tally) -> None:
     """Call, pause, call again, until cancelled."""
     rng = Random(caller.seed)
-    bucket = BucketId(caller.habit.key, RESOURCE_OF[caller.habit.key])
+    bucket = BucketId(caller.profile.key, RESOURCE_OF[caller.profile.key])
     while True:
-        call = next_call(caller.habit, rng)
+        call = next_call(caller.profile, rng)
         await asyncio.sleep(call.pause)
         ending = Ending.CUT_SHORT
         try:
@@ -55,7 +54,7 @@ async def keep_calling(limiter: RateLimiter, caller: Caller, tally: Tally) -> No
 
 
 async def run_callers(limiter: RateLimiter, callers: Iterable[Caller], tally: Tally, stop: asyncio.Event) -> None:
-    """Let everybody call until ``stop``. Calls under way are cancelled then, so their leases roll back."""
+    """Run all callers until ``stop``. Calls under way are cancelled then, so their leases roll back."""
     calling = [asyncio.create_task(keep_calling(limiter, caller, tally)) for caller in callers]
     stopping = asyncio.create_task(stop.wait())
     try:

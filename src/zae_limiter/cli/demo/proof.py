@@ -1,4 +1,4 @@
-"""The proof that every limit held, as arithmetic over two sets of books. Pure.
+"""The proof that every limit held, from two independent counts. Pure.
 
 A bucket starts with its burst, and refill is all that is ever added. Tokens are taken at a grant, which needs
 them to be there; afterwards some come back (a call failed, or cost less than estimated) and some are settled on
@@ -11,8 +11,8 @@ limit of every bucket, the parents' included:
 3. ``used + left <= burst + refill``: nothing was minted. ``left`` is the level, negative in debt. What is missing
    to equality ran over the brim of a full bucket.
 
-``granted`` and ``over`` come from the callers' own books (``tally``), ``used`` and ``left`` from the store, and
-``burst + refill`` from the limit and the time, so neither side is asked to vouch for itself.
+``granted`` and ``over`` come from the callers' own count (``tally``), ``used`` and ``left`` from the store, and
+``burst + refill`` from the limit and the time, so neither side vouches for itself.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from zae_limiter import Limit
+from zae_limiter.cli.demo.scenario import BucketId, Reading
 from zae_limiter.cli.demo.tally import Tally
-from zae_limiter.cli.demo.world import BucketId, Reading
-from zae_limiter.models.limit import Limit
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One limit of one bucket at the end of the show, in whole tokens."""
+    """One limit of one bucket at the end of the demo, in whole tokens."""
 
     bucket: BucketId
     limit: Limit

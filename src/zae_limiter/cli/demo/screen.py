@@ -1,4 +1,4 @@
-"""What is seen while the callers call: one line per bucket, both limits as bars, and the time.
+"""The live picture: one line per bucket, both limits as bars, and the time.
 
 :func:`frame` is a pure function of a :class:`Moment` and a width. At 80 columns it takes 19 lines, so that it
 fits the smallest common terminal; wider ones get longer bars.
@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from zae_limiter.cli.demo.scenario import Reading
 from zae_limiter.cli.demo.tally import Ending, Tally
-from zae_limiter.cli.demo.world import Reading
-from zae_limiter.cli.printing.bars import DEBT, bar, count, level_bar, level_number
+from zae_limiter.cli.output.bars import DEBT, bar, count, level_bar, level_number
 
 FIXED_COLUMNS = 55
 """What a line takes beside its two bars: the tree, the numbers, the gaps."""
@@ -38,7 +38,7 @@ class Moment:
 
 @contextmanager
 def screen(console: Console) -> Iterator[Callable[[Moment], None] | None]:
-    """How to show a moment in place of the one before; ``None`` where nobody watches. The last one stays."""
+    """A function that shows a moment in place of the one before; ``None`` without a terminal. The last one stays."""
     if not console.is_interactive:
         yield None
         return

@@ -1,4 +1,4 @@
-"""What remains when the show is over: how it went, what the store says was used, and the proof.
+"""The summary of a demo: what happened, what the store says was used, and the proof.
 
 Pure functions from what happened to something printable.
 """
@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from zae_limiter.cli.demo.proof import CLAIMS, Account
+from zae_limiter.cli.demo.scenario import BucketId
 from zae_limiter.cli.demo.tally import Ending, Tally
-from zae_limiter.cli.demo.world import BucketId
-from zae_limiter.cli.printing.bars import DEBT, count, level_number, usage_bar
-from zae_limiter.cli.printing.tables import ruled
+from zae_limiter.cli.output.bars import DEBT, count, level_number, usage_bar
+from zae_limiter.cli.output.text_tables import ruled
 
 SUMMARY_COLUMNS = 80
 """What every line of it fits in."""

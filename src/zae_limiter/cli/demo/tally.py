@@ -1,6 +1,6 @@
-"""The callers' own books: what they were told, counted by themselves, independently of the store.
+"""What the callers counted themselves, independently of the store.
 
-For each lease the books split what was finally paid into two parts::
+For each lease it splits what was finally paid into two parts::
 
     granted = min(asked, paid)         what was taken at the grant and not given back
     over    = max(paid - asked, 0)     what was settled beyond that, possibly into debt
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from zae_limiter.cli.demo.world import BucketId
-from zae_limiter.exceptions import RateLimitExceeded
+from zae_limiter import RateLimitExceeded
+from zae_limiter.cli.demo.scenario import BucketId
 
 
 class Ending(StrEnum):
@@ -26,7 +26,7 @@ class Ending(StrEnum):
     FAILED = "failed"
     """It was admitted, then the provider failed; the tokens went back."""
     CUT_SHORT = "cut short"
-    """The show ended while it was under way or in line."""
+    """The demo ended while the call was under way or waiting in line."""
     DENIED = "denied"
     UNAVAILABLE = "unavailable"
 
@@ -40,19 +40,19 @@ class Tally:
     granted: Counter[tuple[BucketId, str]] = field(default_factory=Counter)
     over: Counter[tuple[BucketId, str]] = field(default_factory=Counter)
     refusals: Counter[BucketId] = field(default_factory=Counter)
-    """How often each bucket, ancestors included, was one of those that lacked."""
+    """How often each bucket, ancestors included, was one of those that did not have enough."""
     unresolved: int = 0
     """Settlements that could not be written, or not be proven written."""
 
     def note_paid(self, bucket: BucketId, asked: Mapping[str, int], paid: Mapping[str, int]) -> None:
-        """Book what a lease cost in the end."""
+        """Count what a lease cost in the end."""
         for name, amount in paid.items():
             taken = min(asked.get(name, 0), amount)
             self.granted[bucket, name] += taken
             self.over[bucket, name] += amount - taken
 
     def note_refusal(self, refusal: RateLimitExceeded) -> None:
-        """Book who lacked."""
+        """Count the buckets that did not have enough."""
         self.refusals.update({BucketId(status.entity_id, status.resource) for status in refusal.violations})
 
     def ended(self, ending: Ending, bucket: BucketId | None = None) -> int:

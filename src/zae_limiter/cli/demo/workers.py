@@ -24,22 +24,21 @@ from typing import Any, Protocol
 
 import click
 
+from zae_limiter import RateLimiter, ZAELimiterError
+from zae_limiter.cli.demo.call_profiles import Caller
 from zae_limiter.cli.demo.callers import run_callers
-from zae_limiter.cli.demo.habits import Caller
 from zae_limiter.cli.demo.tally import Tally, added_up
-from zae_limiter.exceptions import ZAELimiterError
-from zae_limiter.limiter.limiter import RateLimiter
 
 READY, GO, STOP = "ready", "go", "stop"
 
 REPORT_SECONDS = 0.1
-"""How often a worker process says how it is doing."""
+"""How often a worker process reports its tally."""
 
 LISTEN_SECONDS = 0.02
 """How often either end looks into the pipe when it has nothing else to do."""
 
-FAREWELL_SECONDS = 5.0
-"""How long a worker may take to go once its pipe is closed."""
+EXIT_SECONDS = 5.0
+"""How long a worker process may take to end once its pipe is closed."""
 
 
 class Workers(Protocol):
@@ -100,14 +99,14 @@ class TaskWorkers:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A worker's last word."""
+    """The last message of a worker."""
 
     tally: Tally
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What a worker died of."""
+    """The last message of a worker that failed."""
 
     error: ZAELimiterError
 
@@ -116,7 +115,7 @@ class ProcessWorkers:
     """Processes, each with a limiter of its own."""
 
     def __init__(self, url: str, namespace: str, groups: list[list[Caller]]) -> None:
-        self._errand = (url, namespace)
+        self._destination = (url, namespace)
         self._groups = groups
         self._processes: list[SpawnProcess] = []
         self._pipes: list[Connection[Any, Any]] = []
@@ -131,7 +130,7 @@ class ProcessWorkers:
             for number, group in enumerate(self._groups, 1):
                 ours, theirs = spawn.Pipe()
                 process = spawn.Process(
-                    target=work, args=(theirs, *self._errand, group), name=f"demo worker {number}", daemon=True
+                    target=work, args=(theirs, *self._destination, group), name=f"demo worker {number}", daemon=True
                 )
                 process.start()
                 theirs.close()  # so that the pipe ends when the worker does
@@ -155,15 +154,15 @@ class ProcessWorkers:
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
-            process.join(FAREWELL_SECONDS)
+            process.join(EXIT_SECONDS)
             if process.is_alive():
                 process.terminate()
                 process.join()
 
     def _tell_all(self, word: str) -> None:
         for pipe in self._pipes:
-            with suppress(BrokenPipeError):  # its own last word, or the lack of one, says why
-                say(pipe, word)
+            with suppress(BrokenPipeError):  # its last message, or the lack of one, says why
+                send(pipe, word)
 
     async def _until_all_are_in(self, those: set[int]) -> None:
         while len(those) < len(self._pipes):
@@ -189,39 +188,39 @@ class ProcessWorkers:
             return self._pipes[number].recv()
         except (EOFError, ConnectionResetError):
             process = self._processes[number]
-            process.join(FAREWELL_SECONDS)
+            process.join(EXIT_SECONDS)
             raise click.ClickException(f"{process.name} ended with code {process.exitcode}") from None
 
 
-def say(pipe: Connection[Any, Any], word: object) -> None:
+def send(pipe: Connection[Any, Any], word: object) -> None:
     """What ``pipe.send`` does, which on some Pythons crashes if the other end is gone."""
     pipe.send_bytes(pickle.dumps(word))
 
 
 def work(pipe: Connection[Any, Any], url: str, namespace: str, callers: list[Caller]) -> None:
     """The life of a worker process."""
-    # A parent that is gone leaves nobody to tell.
+    # If the parent process is gone, there is no pipe to report to.
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
             asyncio.run(_work(pipe, url, namespace, callers))
         except ZAELimiterError as error:
-            say(pipe, Failed(error))
+            send(pipe, Failed(error))
 
 
 async def _work(pipe: Connection[Any, Any], url: str, namespace: str, callers: list[Caller]) -> None:
     tally = Tally()
     stop = asyncio.Event()
     async with await RateLimiter.open(url, namespace=namespace) as limiter:
-        say(pipe, READY)
+        send(pipe, READY)
         pipe.recv()
         calling = asyncio.create_task(run_callers(limiter, callers, tally, stop))
         while not calling.done() and not pipe.poll():
-            say(pipe, tally)
+            send(pipe, tally)
             await asyncio.sleep(REPORT_SECONDS)
         stop.set()
         await calling
         tally.unresolved = limiter.repository.unresolved
-    say(pipe, Done(tally))
+    send(pipe, Done(tally))
 
 
 @contextmanager

@@ -9,11 +9,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.printing.paper import shown
-from zae_limiter.cli.printing.tables import Column, Row
-from zae_limiter.cli.views.words import NOTHING, iso, limits_in_words, moment
-from zae_limiter.models.limit import Limit
-from zae_limiter.models.reports import AuditEvent
+from zae_limiter import AuditEvent, Limit
+from zae_limiter.cli.output.console import shown
+from zae_limiter.cli.output.text_tables import Column, Row
+from zae_limiter.cli.views.formats import NOTHING, iso, limits_in_words, moment
 from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT
 
 COLUMNS = (

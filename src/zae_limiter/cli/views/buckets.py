@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zae_limiter.cli.printing.bars import level_bar, level_number
-from zae_limiter.cli.views.words import NOTHING, duration
-from zae_limiter.models.status import BucketStatus, EntityStatus, LimitLevel
+from zae_limiter import BucketStatus, EntityStatus, LimitLevel
+from zae_limiter.cli.output.bars import level_bar, level_number
+from zae_limiter.cli.views.formats import NOTHING, duration
 
 NO_BUCKETS = "no live buckets: one lives from its first acquire until it is full again"
 
@@ -21,7 +21,7 @@ HEADINGS = ("resource", "limit", "left", "burst", "full in")
 
 
 class LevelOf(NamedTuple):
-    """Which level: of whom, on what, by which limit."""
+    """Which level: entity, resource and limit."""
 
     entity_id: str
     resource: str

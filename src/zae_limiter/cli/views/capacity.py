@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.printing.bars import level_bar, level_number
-from zae_limiter.cli.printing.paper import Paper
-from zae_limiter.cli.printing.tables import Column, Row, table
-from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
+from zae_limiter import EntityCapacity, ResourceCapacity
+from zae_limiter.cli.output.bars import level_bar, level_number
+from zae_limiter.cli.output.console import Output
+from zae_limiter.cli.output.text_tables import Column, Row, table
 
 COLUMNS = (
     Column("entity"),
@@ -43,14 +43,14 @@ def capacity_document(capacity: ResourceCapacity, entities: Sequence[EntityCapac
     }
 
 
-def capacity_picture(paper: Paper, capacity: ResourceCapacity, entities: Sequence[EntityCapacity]) -> RenderableType:
+def capacity_picture(output: Output, capacity: ResourceCapacity, entities: Sequence[EntityCapacity]) -> RenderableType:
     """One limit of a resource for people: the sum of all buckets, then each."""
     title = Text.assemble((capacity.limit_name, "bold"), f" on {capacity.resource}")
     if not capacity.total_capacity:
         return Group(title, Text("no live buckets", style="dim"))
     total = _row("all buckets", capacity.total_available, capacity.total_capacity, capacity.utilization_pct)
     rows = [_row(e.entity_id, e.available, e.capacity, e.utilization_pct) for e in entities]
-    return Group(title, table(paper, COLUMNS, [total, *rows]))
+    return Group(title, table(output, COLUMNS, [total, *rows]))
 
 
 def _row(name: str, available: int, capacity: int, used: float) -> Row:

@@ -1,4 +1,4 @@
-"""Entities: one with its ancestors and limits, and a list of them."""
+"""Namespaces and entities: one with its ancestors and limits, and lists of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.printing.paper import Paper, shown
-from zae_limiter.cli.printing.tables import Column, Row
+from zae_limiter import Entity, Limit, NamespaceInfo
+from zae_limiter.cli.output.console import Output, shown
+from zae_limiter.cli.output.text_tables import Column, Row
+from zae_limiter.cli.views.formats import NOTHING, iso, moment
 from zae_limiter.cli.views.limits import limits_table
-from zae_limiter.cli.views.words import NOTHING, iso, moment
-from zae_limiter.models.entity import Entity
-from zae_limiter.models.limit import Limit
 
 COLUMNS = (
     Column("entity"),
@@ -60,7 +59,9 @@ def shown_entity_document(entity: Entity, ancestors: Sequence[str], limits: Sequ
     }
 
 
-def entity_picture(paper: Paper, entity: Entity, ancestors: Sequence[str], limits: Sequence[Limit]) -> RenderableType:
+def entity_picture(
+    output: Output, entity: Entity, ancestors: Sequence[str], limits: Sequence[Limit]
+) -> RenderableType:
     """An entity for people."""
     notes = [f"{key} = {value}" for key, value in sorted(entity.metadata.items())]
     lines: list[RenderableType] = [
@@ -74,9 +75,27 @@ def entity_picture(paper: Paper, entity: Entity, ancestors: Sequence[str], limit
         *(_field("" if place else "metadata", note) for place, note in enumerate(notes)),
     ]
     if limits:
-        lines += [Text(), Text("Own limits, for every resource without own ones"), limits_table(paper, limits)]
+        lines += [Text(), Text("Own limits, for every resource without own ones"), limits_table(output, limits)]
     return Group(*lines)
 
 
 def _field(label: str, value: str) -> Text:
     return Text.assemble((f"{label:{LABEL}}", "dim"), shown(value))
+
+
+NAMESPACE_COLUMNS = (Column("namespace"), Column("created (UTC)", rigid=True), Column("deleted (UTC)", rigid=True))
+
+
+def namespace_document(info: NamespaceInfo) -> dict[str, Any]:
+    """A namespace for programs."""
+    return {
+        "name": info.name,
+        "id": info.id,
+        "created_at": iso(info.created_at),
+        "deleted_at": iso(info.deleted_at),
+    }
+
+
+def namespace_rows(info: NamespaceInfo) -> list[Row]:
+    """A namespace in a list."""
+    return [(info.name, moment(info.created_at), moment(info.deleted_at))]

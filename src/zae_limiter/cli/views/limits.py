@@ -7,21 +7,20 @@ from typing import Any
 
 from rich.table import Table
 
-from zae_limiter.cli.printing.paper import Paper
-from zae_limiter.cli.printing.tables import Column, Row, table
-from zae_limiter.cli.views.words import rate
-from zae_limiter.models.choices import OnUnavailable
-from zae_limiter.models.limit import Limit
+from zae_limiter import Limit, OnUnavailable
+from zae_limiter.cli.output.console import Output
+from zae_limiter.cli.output.text_tables import Column, Row, table
+from zae_limiter.cli.views.formats import rate
 
 COLUMNS = (Column("limit"), Column("rate", numbers=True), Column("burst", numbers=True))
 CAPACITY = Column("capacity", numbers=True)
 
 
-def limits_table(paper: Paper, limits: Sequence[Limit]) -> Table:
+def limits_table(output: Output, limits: Sequence[Limit]) -> Table:
     """A line for each. The capacity is shown only if one has another than its refill."""
     if all(limit.capacity == limit.refill_amount for limit in limits):
-        return table(paper, COLUMNS, [limit_row(limit) for limit in limits])
-    return table(paper, (*COLUMNS, CAPACITY), [(*limit_row(limit), f"{limit.capacity:,}") for limit in limits])
+        return table(output, COLUMNS, [limit_row(limit) for limit in limits])
+    return table(output, (*COLUMNS, CAPACITY), [(*limit_row(limit), f"{limit.capacity:,}") for limit in limits])
 
 
 def limit_row(limit: Limit) -> Row:

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.views.words import iso
-from zae_limiter.models.choices import WindowType
+from zae_limiter import WindowType
+from zae_limiter.cli.views.formats import iso
 from zae_limiter.visualization.series import Series
 from zae_limiter.visualization.terminal import Line, Role, Style, plot
 

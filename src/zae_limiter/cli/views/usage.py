@@ -8,12 +8,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter.cli.printing.bars import level_number
-from zae_limiter.cli.printing.paper import Paper
-from zae_limiter.cli.printing.tables import Column, Row, table
-from zae_limiter.cli.views.words import NOTHING, iso, moment, plural
-from zae_limiter.models.choices import WindowType
-from zae_limiter.models.reports import UsageSnapshot, UsageSummary
+from zae_limiter import UsageSnapshot, UsageSummary, WindowType
+from zae_limiter.cli.output.bars import level_number
+from zae_limiter.cli.output.console import Output
+from zae_limiter.cli.output.text_tables import Column, Row, table
+from zae_limiter.cli.views.formats import NOTHING, iso, moment, plural
 
 COLUMNS = (
     Column("entity"),
@@ -77,19 +76,19 @@ def summary_document(
     }
 
 
-def summary_picture(paper: Paper, title: str, window_type: WindowType, summary: UsageSummary) -> RenderableType:
+def summary_picture(output: Output, title: str, window_type: WindowType, summary: UsageSummary) -> RenderableType:
     """Windows added up, for people."""
     if not summary.snapshot_count:
         return Text(f"{title}: no usage in this period", style="dim")
     count = plural(summary.snapshot_count, f"{window_type} window")
-    stretch = f"{count}, from {moment(summary.min_window_start)} to {moment(summary.max_window_start)} UTC"
+    period = f"{count}, from {moment(summary.min_window_start)} to {moment(summary.max_window_start)} UTC"
     rows = [
         (name, level_number(total), f"{summary.average[name]:,.1f}") for name, total in sorted(summary.total.items())
     ]
     columns = (Column("limit"), Column("total", numbers=True), Column("per window", numbers=True))
     return Group(
         Text.assemble((title, "bold"), f": {plural(summary.total_events, 'grant')}"),
-        Text(stretch, style="dim"),
+        Text(period, style="dim"),
         Text(),
-        table(paper, columns, rows),
+        table(output, columns, rows),
     )

@@ -1,0 +1,92 @@
+"""What a failed command tells the shell: one line on stderr, and an exit code that scripts can act on.
+
+0 is fine, 1 an error, 2 wrong usage (click's own), 69 an unavailable store (``EX_UNAVAILABLE``), 75 a denial
+(``EX_TEMPFAIL``: try again later) and 130 an interrupt. The library's errors advise in terms of its methods; here
+the advice is a command.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from zae_limiter import (
+    EntityExistsError,
+    EntityNotFoundError,
+    NamespaceNotFoundError,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    ValidationError,
+    ZAELimiterError,
+)
+
+EXIT_ERROR = 1
+EXIT_UNAVAILABLE = 69
+EXIT_DENIED = 75
+EXIT_INTERRUPTED = 130
+
+EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
+    (RateLimiterUnavailable, EXIT_UNAVAILABLE),
+    (RateLimitExceeded, EXIT_DENIED),
+    (ZAELimiterError, EXIT_ERROR),
+)
+"""The first kind that fits gives the code."""
+
+
+ARGUMENT_NAMES = {"entity_id": "entity", "parent_id": "parent", "consume": "amount", "event_id": "event"}
+"""The command line's words for arguments that the library names otherwise."""
+
+
+CLI_ADVICE = {
+    "deploy it, or open it once with create=True": "make it with: zae-limiter deploy --name STACK",
+    "; trying again in the background": "",
+}
+"""Advice of the library's errors for programs, and the same for a person at a terminal."""
+
+
+def exit_code(error: ZAELimiterError) -> int:
+    """The exit code for an error."""
+    return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+
+
+def message_for(error: ZAELimiterError) -> str:
+    """One line: what went wrong, and which command may help."""
+    match error:
+        case EntityNotFoundError(entity_id=name):
+            words = f"no entity {name!r} in this namespace; create it with: zae-limiter entity create {name}"
+        case EntityExistsError(entity_id=name):
+            words = f"entity {name!r} exists already; change it with: zae-limiter entity update {name}"
+        case NamespaceNotFoundError(namespace=name, deleted=True):
+            words = f"namespace {name!r} is deleted; bring it back with: zae-limiter namespace recover {name}"
+        case NamespaceNotFoundError(namespace=name):
+            words = f"no namespace {name!r}; register it with: zae-limiter namespace register {name}"
+        case ValidationError(field="limits", value=None, reason=reason):
+            words = reason.replace("limits= with the call", "-l with the command")
+        case ValidationError(field=field, value=value, reason=reason):
+            words = str(ValidationError(ARGUMENT_NAMES.get(field, field), value, reason))
+        case _:
+            words = str(error)
+    for advice, typed in CLI_ADVICE.items():
+        words = words.replace(advice, typed)
+    return " ".join(words.split())
+
+
+def print_error(words: str) -> None:
+    """Print one line to stderr; characters that would control the terminal are replaced."""
+    line = "".join(letter if letter.isprintable() else "�" for letter in " ".join(words.split()))
+    encoding = sys.stderr.encoding or "utf-8"
+    print("Error:", line.encode(encoding, "replace").decode(encoding), file=sys.stderr)
+
+
+def report(error: ZAELimiterError) -> int:
+    """Print what went wrong in one line; returns the exit code."""
+    print_error(message_for(error))
+    return exit_code(error)
+
+
+def interrupt_exit_code(error: BaseException) -> int:
+    """The exit code of an interrupted command: that of the signal, or 1 if a question was not answered."""
+    cause = error if isinstance(error, KeyboardInterrupt) else error.__cause__ or error.__context__
+    if not isinstance(cause, KeyboardInterrupt):
+        return EXIT_ERROR
+    code: int = getattr(cause, "exit_code", EXIT_INTERRUPTED)
+    return code
