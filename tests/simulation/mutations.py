@@ -234,8 +234,8 @@ def every_clock_is_believed(patch: pytest.MonkeyPatch) -> None:
     """Writes go by a clock that no reply has confirmed: before the first one, and after it was set."""
 
     def correction(self: CheckedClock, wall_ms: int, timer_ms: int) -> Correction:
-        heard = self._heard
-        return Correction(0 if heard is None else heard.error_ms, checked=True)
+        last = self._last
+        return Correction(0 if last is None else last.error_ms, checked=True)
 
     patch.setattr(CheckedClock, "correction", correction)
 
