@@ -64,7 +64,7 @@ def test_a_day_with_a_local_cloud(local: Type, local_environment: dict[str, str]
 
     ran = local("up")
     assert ran.out.splitlines() == [
-        f"my-app is up. The local cloud ran already at {found['endpoint_url']}, region us-east-1",
+        f"my-app is up. The local cloud was already running at {found['endpoint_url']}, region us-east-1",
         "",
         f"  export ZAEL_URL='{found['url']}'",
         "",
