@@ -9,7 +9,7 @@ from scripted_plans import Ended, Fate, Script, finish, steps
 from scripted_tables import LIMITS, RESOURCE, WANTED, Client, Table
 from test_plans_every_fault import HIGHER, hierarchy, warm
 
-from zae_limiter import Entity
+from zae_limiter import Entity, RateLimiterUnavailable
 from zae_limiter.bucket import MILLI
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer
@@ -184,6 +184,21 @@ def test_a_credit_is_given_once_or_not_at_all(fate: Fate, others: int) -> None:
     assert given or client.unresolved == 1
     if others < RECENT_WRITERS - 1:
         assert given, "the ring proves it"
+
+
+def test_a_settlement_that_may_have_been_done_says_so_when_its_time_is_over() -> None:
+    """Also if it was begun anew since, because the ring has moved on: its credit must not be given again."""
+    table = hierarchy(1)
+    client = warm(table)
+    fates = {0: Fate.UNHEARD} | dict.fromkeys(range(2, 200), Fate.THROTTLED)
+    script = Script(table, fates, meanwhile={1: lambda: others_write(table)})
+    ended = script.run(settling(client, rpd=1, tpd=-30), to_the_end=True)
+    assert script.effects["key", "tpd"] == -30 * MILLI
+    assert isinstance(ended.error, RateLimiterUnavailable)
+    assert ended.ambiguous
+    assert ended.error.remaining is not None
+    assert [dict(posting.deltas_milli) for posting in ended.error.remaining] == [{"rpd": MILLI}]
+    assert client.unresolved == 1
 
 
 def credit_beside(table: Table, drawer: Client, creditor: Client) -> Ended:

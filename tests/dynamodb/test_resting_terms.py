@@ -26,7 +26,7 @@ def terms(*limits: Limit) -> Terms:
     return Terms(Leg("key", "gpt", limits, "system_default"), "v1", None, False)
 
 
-def item(*, resting: bool, **other: str) -> dict[str, Any]:
+def item(*, retired: bool, **other: str) -> dict[str, Any]:
     """A bucket whose ``tpm`` is in force or rests."""
     made: dict[str, Any] = new_item(
         bucket_key("ns", "key", "gpt"),
@@ -39,7 +39,7 @@ def item(*, resting: bool, **other: str) -> dict[str, Any]:
         epoch_s=NOW // 1000,
         ttl_margin_s=60,
     )
-    if resting:
+    if retired:
         del made["b_tpm_cp"]
     return made | {name: {"N": number} for name, number in other.items()}
 
@@ -84,6 +84,16 @@ def test_a_write_to_a_bucket_under_new_terms_demands_that_the_same_limits_rest(r
         assert params["ExpressionAttributeValues"][demanded.split()[-1]] == {"S": rv}
     else:
         assert f"attribute_not_exists({place})" in conditions
+
+
+@pytest.mark.parametrize("wish", [Intent({}, rebase=True), Intent({}, fill=True, rebase=True)], ids=["rebase", "fill"])
+def test_whoever_moves_the_baseline_knows_of_every_limit_that_rests(wish: Intent) -> None:
+    """One may have come to rest since, within the millisecond: it would lose what accrued."""
+    image = snapshot_of(item(retired=False))
+    write = update(image, wish, now=NOW + 1, write_id="2", epoch_s=NOW // 1000, ttl_margin_s=60)
+    params = write.params("table", bucket_key("ns", "key", "gpt"))
+    place = next(place for place, name in params["ExpressionAttributeNames"].items() if name == "rv")
+    assert f"attribute_not_exists({place})" in params["ConditionExpression"].split(" AND ")
 
 
 @pytest.mark.parametrize("way", ["an item", "a reply"])

@@ -339,6 +339,39 @@ def test_a_debt_that_others_came_before_is_that_of_every_shard(stage: Stage, lim
     assert granted(stage) == 0
 
 
+def test_a_debt_of_a_limit_that_was_taken_away_is_that_of_every_shard(stage: Stage, limiter: SyncRateLimiter) -> None:
+    """It has ended, for it was full. It may come back, and its debt with it."""
+    with limiter.acquire("key", "gpt", {"rpm": 1}) as lease:
+        stage.client().set_system_defaults([RPM])
+        assert not [item for item in stage.items().values() if "b_tpm_tk" in item]
+        stage.clock.advance(1)
+        lease.adjust(tpm=6_400 + 800)
+    stage.client().set_system_defaults([RPM, TPM])
+    assert levels(limiter)[0]["tpm"] == -800
+    assert owed(stage) == [-200_000] * 4
+    assert granted(stage) == 0
+
+
+def test_a_debt_of_a_limit_that_arrives_meanwhile_is_that_of_every_shard(
+    stage: Stage, limiter: SyncRateLimiter
+) -> None:
+    """The shards do not have it when the debt is computed, and have it by the time it is written."""
+
+    def setter() -> Iterator[None]:
+        stage.client().set_system_defaults([RPM, TPM])
+        yield
+
+    with limiter.acquire("key", "gpt", {"rpm": 1}) as lease:
+        stage.client().set_system_defaults([RPM])
+        stage.clock.advance(1)
+        stage.opened[0].faster = setter()
+        lease.adjust(tpm=6_400 + 800)
+    assert next(stage.opened[0].faster, "over") == "over", "it was faster"
+    assert levels(limiter)[0]["tpm"] == -800
+    assert owed(stage) == [-200_000] * 4
+    assert granted(stage) == 0
+
+
 def test_what_comes_back_to_a_bucket_in_debt_comes_back_to_every_shard(stage: Stage, limiter: SyncRateLimiter) -> None:
     returning = limiter.acquire("key", "gpt", {"tpm": 1_000})
     returning.__enter__()

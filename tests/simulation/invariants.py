@@ -76,7 +76,10 @@ class Oracle:
         self._windows_of_all: dict[Owner, dict[str, WindowOfAll]] = {}
         self._latest: dict[Owner, int] = {}
         self._uneven: set[tuple[Owner, str]] = set()
-        """Limits of divided buckets whose terms changed, or were filled, shard by shard, while they were in debt."""
+        """Limits of divided buckets whose terms changed, or were filled, shard by shard, while they were in debt.
+
+        Not those that were new to a shard: what is owed of a limit is owed by shards too that do not have it yet.
+        """
         self._marks: dict[Place, set[str]] = {}
         self._names: set[str] = set()
         self._versions: dict[Place, int] = {}
@@ -281,9 +284,6 @@ class Oracle:
             was = before.limits.get(name)
             delta = held.tc - (before.counted(name, stamp(mark)) if was is None else was.tc)
             if was is None:
-                siblings = [self.references[shard] for shard in self.families.places(place)]
-                if any(name in one.terms and one.level(name, t) < 0 for one in siblings):
-                    self._uneven.add((owner_of(place), name))
                 reference.begin(name, held.terms, t, delta)
             else:
                 if (fills or was.terms != held.terms) and after.shards > 1 and reference.level(name, t) < 0:

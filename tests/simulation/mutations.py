@@ -137,7 +137,7 @@ def a_namespace_is_deleted_without_fences(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_shard_bears_its_debts_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(settle, "fits", lambda image, deltas, now: True)
+    patch.setattr(settle, "fits", lambda snapshot, deltas, owed, now: True)
     patch.setattr(settle, "Intent", lambda *deltas, **named: Intent(*deltas, **{**named, "held": False}))
 
 

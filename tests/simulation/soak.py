@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import time
@@ -12,6 +13,8 @@ from simulation.schedule import Schedule, Summary
 from simulation.trace import FailedSchedule
 
 TELL_EVERY_S = 30
+GARBAGE = 200_000
+"""After so many new objects the collector looks for cycles: a schedule leaves few, and every look costs time."""
 
 
 def replay(profile: str, seed: int) -> int:
@@ -28,6 +31,8 @@ def replay(profile: str, seed: int) -> int:
 def soak(minutes: float, seed: int | None, profiles: Sequence[str] | None) -> int:
     """Run schedules of every profile in turn until the time is over; 1 if any failed."""
     logging.getLogger("zae_limiter").setLevel(logging.CRITICAL)  # clocks that are wrong say so, each time
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
     first = random.SystemRandom().randrange(10**9) if seed is None else seed
     names = list(profiles or PROFILES)
     print(f"from seed {first}, {minutes} minutes, {', '.join(names)}", flush=True)

@@ -172,6 +172,16 @@ KEPT_SEEDS = [
     ("shards", 4026111686),
     # What was raised is filled from what it was, which takes longer than what was lowered: an imprecise oracle.
     ("given clocks", 2026111759),
+    # A limit that had ended on its shard was settled into a debt that the other shards knew nothing of.
+    ("shards up a tree", 3026111697),
+    # A debt was written to all shards but one, which did not have the limit yet.
+    ("shards", 2026112091),
+    # Nobody could tell whether a settlement was done, then time ran out: the error said that nothing was done.
+    ("operators", 4026111631),
+    # A limit came and went to rest within a millisecond: who knew nothing of it moved the baseline without it.
+    ("shards", 500086),
+    # More came back than a shard can hold: it was filled, although it was in debt with all others by then.
+    ("shards up a tree", 700025),
     # What was settled on a limit that rests, together with a draw, was taken for a grant of it.
     ("shards", 990000133),
     # A namespace was deleted, recovered and deleted again while an acquire was under way, which lifted the second

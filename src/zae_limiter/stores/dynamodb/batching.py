@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from zae_limiter.bucket import MILLI, share
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
@@ -33,7 +34,7 @@ from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.table_client import Deadline
-from zae_limiter.stores.dynamodb.write_forms import Intent
+from zae_limiter.stores.dynamodb.write_forms import Intent, coming_back
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
 
 
@@ -93,8 +94,8 @@ def _batch_on_shard(
         for name, balance in snapshot.balances.items()
     }
     deltas: dict[str, int] = {}
-    held = [write for write in settled if _is_held(write, left, deltas)]
-    active = {name: amount for name, amount in left.items() if name not in snapshot.retired}
+    held = [write for write in settled if _is_held(write, snapshot, left, deltas)]
+    active = {name: left[name] for name in snapshot.balances if name not in snapshot.retired}
     drawn = dict.fromkeys(active, 0)
     granted = [write for write in draws if _fits(write, active, drawn)]
     if not granted and not held:
@@ -115,8 +116,10 @@ def _batch_on_shard(
     return Batch(written, Intent(deltas, needed if granted else None, grants=grants, held=True, owed=owed))
 
 
-def _is_held(write: BucketWrite, left: dict[str, int], deltas: dict[str, int]) -> bool:
+def _is_held(write: BucketWrite, snapshot: BucketSnapshot, left: dict[str, int], deltas: dict[str, int]) -> bool:
     """Whether a shard that has so much ``left`` holds what is settled; if so it is settled."""
+    for limit in coming_back(snapshot, write.deltas, write.leg.limits):
+        left.setdefault(limit.name, share(limit.burst * MILLI, snapshot.shard, snapshot.shards))  # it is full
     if any(name in left and left[name] < max(delta, 0) for name, delta in write.deltas.items()):
         return False
     for name, delta in write.deltas.items():

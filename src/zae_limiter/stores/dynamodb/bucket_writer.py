@@ -55,6 +55,8 @@ class BucketWrite:
     """Its mark is that of a write for several callers, or to several shards: it is not written alone by that."""
     untold = False
     """Nobody can tell any more whether a lost try of it was done."""
+    maybe_done = False
+    """A lost try of it may have been done, and what is tried since is another write."""
     anchor: str | None = None
     """A mark that was in the ring before it can have been done."""
     tries = 0
@@ -115,7 +117,8 @@ class BucketWrite:
         self.write_id, self.inc, self.void_id = write_id, "", ""
 
     def let_credits_go(self) -> None:
-        """What could come back twice does not come back at all."""
+        """Nobody can tell whether a lost try was done: what could come back twice does not come back at all."""
+        self.maybe_done = True
         self.deltas = {name: delta for name, delta in self.deltas.items() if delta > 0}
         self.grants = max(self.grants, 0)
         self.done = not self.deltas and not self.grants

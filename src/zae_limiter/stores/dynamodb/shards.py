@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, share
 from zae_limiter.divided import Divided
+from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
 from zae_limiter.stores.dynamodb.config_versions import adopted
@@ -33,7 +34,7 @@ from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
-from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, demand_same_retired
+from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, coming_back, demand_same_retired
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, WRITE, load_attributes
 from zae_limiter.stores.protocol import Leg
 
@@ -153,10 +154,22 @@ class Placed(NamedTuple):
     in_debt: frozenset[str]
 
 
-def fits(snapshot: BucketSnapshot, deltas: Mapping[str, int], now: int) -> bool:
+def balances_for(
+    snapshot: BucketSnapshot, deltas: Mapping[str, int], owed: tuple[Limit, ...]
+) -> Mapping[str, Balance]:
+    """What a shard has, and of the limits that are ``owed`` those that it does not have but takes back: full."""
+    back = coming_back(snapshot, deltas, owed)
+    if not back:
+        return snapshot.balances
+    full = {limit.name: Balance(limit, snapshot.rf, shard=snapshot.shard, shards=snapshot.shards) for limit in back}
+    return {**snapshot.balances, **full}
+
+
+def fits(snapshot: BucketSnapshot, deltas: Mapping[str, int], owed: tuple[Limit, ...], now: int) -> bool:
     """Whether a shard can bear it alone: it holds what is taken, and has room for what comes back and no debt."""
+    balances = balances_for(snapshot, deltas, owed)
     for name, delta in deltas.items():
-        balance = snapshot.balances.get(name)
+        balance = balances.get(name)
         if balance is not None:
             level = balance.level(max(now, snapshot.rf))
             if level < max(delta, 0) or (delta < 0 and balance.bx - level < -delta):
@@ -164,15 +177,18 @@ def fits(snapshot: BucketSnapshot, deltas: Mapping[str, int], now: int) -> bool:
     return True
 
 
-def placed(home: Key, deltas: Mapping[str, int], family: Mapping[Key, BucketSnapshot], now: int) -> Placed:
-    """What each shard bears of what is owed at ``home``."""
+def placed(
+    home: Key, deltas: Mapping[str, int], owed: tuple[Limit, ...], family: Mapping[Key, BucketSnapshot], now: int
+) -> Placed:
+    """What each shard bears of what is owed at ``home``, of limits that it may not have any more."""
     in_debt = set()
     parts: dict[Key, dict[str, int]] = {home: {}}
+    balances = {key: balances_for(snapshot, deltas, owed) for key, snapshot in family.items()}
     for name, delta in deltas.items():
-        held = {key: snapshot.balances[name] for key, snapshot in family.items() if name in snapshot.balances}
+        held = {key: here[name] for key, here in balances.items() if name in here}
         levels = {key: balance.level(max(now, family[key].rf)) for key, balance in held.items()}
         if home not in levels:
-            parts[home][name] = delta  # its shard has no such limit, and will not count it
+            parts[home][name] = delta  # its shard has no room for such a limit, and will not count it
             continue
         whole = sum(levels.values())
         if min(whole, whole - delta) < 0:

@@ -8,7 +8,7 @@ takes one of two forms, told apart by a condition on ``tk``:
 ======================  ==============================  ===================================
                         below the ceiling               at the ceiling
 ======================  ==============================  ===================================
-condition               ``floor <= tk <= C - up``       ``tk > C - up``
+condition               ``floor <= tk <= C - up``       ``tk > C - up``, ``tk >= floor``
 effect                  ``ADD tk  shift + up - down``   ``SET tk = C + shift - down``
 ======================  ==============================  ===================================
 
@@ -21,7 +21,8 @@ shifts by ``a``; otherwise ``shift`` is 0. The ``floor`` is what makes it a *dra
 limits that are not named at least no debt), and for a *settlement* it only bounds how deep the debt can be, so that
 the expiry time written along cannot forgive any. A pure credit has no floor and leaves the expiry time alone. A shard
 of a divided bucket settles only what it holds, and gets nothing back while it is in debt (``held``): a debt is that of
-all shards, and is written to all of them at once, each ``exactly`` as it was seen.
+all shards, and is written to all of them at once, each ``exactly`` as it was seen. A limit that a shard has no longer,
+or not yet, is full there: it is settled as if it were there, and comes back to rest.
 
 **Guards.** Every write also demands the baseline, the config version and the number of shards it was computed for,
 and that its own mark is not among those of the last four writers: what is applied once is not applied twice.
@@ -111,7 +112,7 @@ def update(
     bucket's own write load is charged, and ``age_ms`` how old the image is, if anybody knows.
     """
     terms = intent.terms
-    back = _coming_back(snapshot, intent) if intent.owed and terms is None else ()
+    back = coming_back(snapshot, intent.deltas, intent.owed) if intent.owed and terms is None else ()
     late = max(snapshot.rf + bool(back) - now, 0)  # our clock is behind whoever set the baseline
     now += late
     write = Update()
@@ -128,7 +129,7 @@ def update(
     longest = 0
     kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
     departures = _Departures(write, snapshot, write_id) if terms else None
-    if terms or (snapshot.retired and (rebased or intent.fill)):
+    if rebased or intent.fill:
         demand_same_retired(write, snapshot)
     for name, balance in snapshot.balances.items():
         limit = kept.get(name)
@@ -161,6 +162,7 @@ def update(
         _write_version(write, snapshot, terms)
     elif back:
         longest = max(longest, _bring_back(write, back, intent, snapshot, write_id))
+    _demand_absence(write, intent, snapshot, back)
     if rebased and now != snapshot.rf:
         write.set("rf", now)
     _weigh(write, snapshot, now, load, rebased=rebased, age_ms=age_ms)
@@ -205,10 +207,13 @@ def _move(
         floor = intent.needed.get(balance.name, 0) - a
     elif intent.held and delta:
         floor = down - a
-    elif bounded:
+    above = ceiling - up  # may lie below the floor: what comes back may be more than the bucket holds
+    if floor is not None:
+        above = max(above, floor - 1)
+    if floor is None and bounded:
         floor = min(balance.tk, balance.bx - a) - balance.bx
     if guess > ceiling - up and (delta or rebased) and (floor is None or floor <= ceiling):
-        write.demand(tk, ">", ceiling - up)
+        write.demand(tk, ">", above)
         write.set(tk, ceiling + shift - down)
         least = ceiling + a - down
     else:
@@ -301,11 +306,11 @@ class _Departures:
             write.set("rv", self._write_id)
 
 
-def _coming_back(snapshot: BucketSnapshot, intent: Intent) -> tuple[Limit, ...]:
+def coming_back(snapshot: BucketSnapshot, deltas: Mapping[str, int], owed: tuple[Limit, ...]) -> tuple[Limit, ...]:
     """The limits that have ended and are settled after all, as far as there is room."""
-    if intent.deltas.keys() <= snapshot.balances.keys():
+    if deltas.keys() <= snapshot.balances.keys():
         return ()
-    missing = [limit for limit in intent.owed if intent.deltas.get(limit.name) and limit.name not in snapshot.balances]
+    missing = [limit for limit in owed if deltas.get(limit.name) and limit.name not in snapshot.balances]
     return tuple(missing[: max(MAX_RESTING - len(snapshot.retired), 0)])
 
 
@@ -319,6 +324,8 @@ def _bring_back(
         delta = intent.deltas[limit.name]
         burst = share(limit.burst * MILLI, snapshot.shard, snapshot.shards)
         write.demand_absent(f"b_{limit.name}_tk")
+        if intent.held and delta > burst and limit.name not in intent.exactly:
+            write.demand(f"b_{limit.name}_tk", ">=", delta)  # it does not hold that: refused
         write.set(f"b_{limit.name}_tk", burst - max(delta, 0))
         departures.begin(limit.name, delta)
         for field, value in terms_of(limit).items():
@@ -327,6 +334,13 @@ def _bring_back(
         longest = max(longest, _time_to_fill(limit, max(delta, 0), snapshot.shards))
     write.set("rv", write_id)
     return longest
+
+
+def _demand_absence(write: Update, intent: Intent, snapshot: BucketSnapshot, back: tuple[Limit, ...]) -> None:
+    """What must be as it was seen, and was not there, must not be there."""
+    if intent.exactly:
+        for name in sorted(intent.exactly.difference(snapshot.balances, (limit.name for limit in back))):
+            write.demand_absent(f"b_{name}_tk")
 
 
 def _add_limit(write: Update, limit: Limit, intent: Intent, snapshot: BucketSnapshot, departures: _Departures) -> int:
@@ -375,8 +389,7 @@ def brought_back(snapshot: BucketSnapshot, *, ahead: int, now: int, mark: str) -
     write.demand("shard_count", "=", snapshot.shards)
     write.push_write_id(mark, None)
     intent = Intent({}, rebase=True)
-    if snapshot.retired:
-        demand_same_retired(write, snapshot)
+    demand_same_retired(write, snapshot)
     for name, balance in snapshot.balances.items():
         _move(
             write,

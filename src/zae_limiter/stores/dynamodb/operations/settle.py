@@ -29,7 +29,7 @@ from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed, shared_out
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit
-from zae_limiter.stores.dynamodb.write_forms import Intent, Terms
+from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, coming_back
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
 
 
@@ -129,7 +129,8 @@ class SettlementWriter:
         that cannot be brought back yet, bears alone what is booked there: what it seems to owe is no debt of the
         others.
         """
-        if fits(snapshot, write.deltas, now) or is_far_ahead(snapshot, now):
+        owed = write.leg.limits
+        if fits(snapshot, write.deltas, owed, now) or is_far_ahead(snapshot, now):
             return []
         if write.doubtful:
             yield from self._make_sure(write, now, deadline)
@@ -138,13 +139,13 @@ class SettlementWriter:
         if not write.tries:
             family = {key: cached.snapshot for key in placed_by if (cached := self.cache.get(key)) is not None}
         known = write.key in family and len(family) == len(placed_by)
-        if not known or placed(write.key, write.deltas, family, now).in_debt:
+        if not known or placed(write.key, write.deltas, owed, family, now).in_debt:
             found = yield from self._look_at_all_shards(write.key, now, deadline)
             write.snapshot = found.get(write.key)
             if write.snapshot is None or is_far_ahead(write.snapshot, now):
                 return None  # it is gone, and the first speaks for it; or it is looked at again
             family = {key: one for key, one in found.items() if not is_far_ahead(one, now)}
-        parts, in_debt = placed(write.key, write.deltas, family, now)
+        parts, in_debt = placed(write.key, write.deltas, owed, family, now)
         if in_debt:
             yield from self._write_together(write, family, now, deadline)
             return None
@@ -181,14 +182,18 @@ class SettlementWriter:
         All are computed for one moment, and each must be as it was seen: so each owes its share, and all are out of
         debt at the same time.
         """
-        moment = max(now, *(snapshot.rf for snapshot in family.values()))
-        parts, in_debt = placed(write.key, write.deltas, family, moment)
+        owed = write.leg.limits
+        # The baseline of a shard that a limit comes back to must move.
+        moment = max(
+            now, *(snapshot.rf + bool(coming_back(snapshot, write.deltas, owed)) for snapshot in family.values())
+        )
+        parts, in_debt = placed(write.key, write.deltas, owed, family, moment)
         write.snapshot = family[write.key]
         write.begin_anew(self.write_ids.write_id(moment))
         write.set_anchor()
         updates = []
         for key, deltas in parts.items():
-            grants, owed = (write.grants, write.leg.limits) if key == write.key else (0, ())
+            grants = write.grants if key == write.key else 0
             intent = Intent(deltas, grants=grants, held=True, exactly=in_debt, owed=owed)
             updates.append(
                 {"Update": dict(self.writer.params(key, family[key], intent, moment, write.write_id, deadline))}
@@ -348,7 +353,7 @@ class Settlements:
                 error = unavailable(failure)
             else:
                 error = RateLimiterUnavailable(f"could not book: {failure}")
-            error.ambiguous = any(write.done or write.doubtful for write in writes)
+            error.ambiguous = any(write.done or write.doubtful or write.maybe_done for write in writes)
             self.writes.writer.unresolved += any(write.doubtful and not write.done for write in writes)
             if writes:
                 error.remaining = left_of(writes)
