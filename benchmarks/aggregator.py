@@ -30,8 +30,7 @@ from zae_limiter.running.plan import Request
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime, Refused, Together
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.transport.choosing import transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target, transports_for
 from zae_limiter_aggregator.processor import Processor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

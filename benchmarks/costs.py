@@ -36,8 +36,7 @@ from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_
 from zae_limiter.stores.dynamodb.requests import Call, Refused, Together
 from zae_limiter.stores.dynamodb.schema import bucket_key, shard_key
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.transport.choosing import transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target, transports_for
 from zae_limiter.testing import FakeClock
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

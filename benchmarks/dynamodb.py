@@ -32,8 +32,7 @@ from presenting import circumstances, show, write
 
 from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.transport.choosing import How, transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target, TransportKind, transports_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -46,7 +45,7 @@ LIMITS = [Limit.per_minute("rpm", 10**9), Limit.per_minute("tpm", 10**12)]
 AMOUNTS = {"rpm": 1, "tpm": 500}
 AT_ONCE = 32
 CPU = Goal(1 / 8, 1 / 4, at_most=True)
-NAMES: dict[How, str] = {"own": "own", "botocore": "botocore"}
+NAMES: dict[TransportKind, str] = {"own": "own", "botocore": "botocore"}
 SECONDS = 20.0
 
 ONE, MANY = Pace(rounds=15, seconds=0.04), Pace(rounds=7, seconds=0.2)
@@ -70,13 +69,13 @@ def shared_out(times: int) -> Iterator[Iterator[int]]:
 # Acquires
 
 
-def store(engine: Engine, how: How) -> DynamoStore:
+def store(engine: Engine, how: TransportKind) -> DynamoStore:
     target = Target(REGION, engine.endpoint_url, KEYS)
     made = transports_for(target, how)
     return DynamoStore(TABLE, target, deadline=SECONDS, transport=made.sync(), async_transport=made.asynchronous())
 
 
-def in_threads(opened: DynamoStore, how: How) -> tuple[Contender, Contender]:
+def in_threads(opened: DynamoStore, how: TransportKind) -> tuple[Contender, Contender]:
     """One thread, and 32."""
     limiter = SyncRateLimiter(SyncRepository(opened))
 
@@ -96,7 +95,7 @@ def in_threads(opened: DynamoStore, how: How) -> tuple[Contender, Contender]:
     )
 
 
-def in_tasks(opened: DynamoStore, how: How) -> tuple[Contender, Contender]:
+def in_tasks(opened: DynamoStore, how: TransportKind) -> tuple[Contender, Contender]:
     """One task, and 32."""
     limiter = RateLimiter(Repository(opened))
 
@@ -168,7 +167,7 @@ def recorded(engine: Engine) -> str:
     return json.dumps(dict(recorder.reply), separators=(",", ":"))  # as DynamoDB writes it
 
 
-def split_store(engine: Engine, url: str, how: How) -> DynamoStore:
+def split_store(engine: Engine, url: str, how: TransportKind) -> DynamoStore:
     target = Target(REGION, engine.endpoint_url, KEYS)
     writes, others = transports_for(Target(REGION, url, KEYS), how), transports_for(target, how)
     return DynamoStore(
@@ -231,7 +230,7 @@ def update() -> dict[str, Any]:
     }
 
 
-def single_calls(url: str, how: How) -> tuple[Contender, Contender]:
+def single_calls(url: str, how: TransportKind) -> tuple[Contender, Contender]:
     made = transports_for(Target(REGION, url, KEYS), how)
     sync, asynchronous = made.sync(), made.asynchronous()
     params = update()
@@ -270,7 +269,7 @@ def measure_calls(pace: Pace, tell: Callable[[str], None]) -> list[Finding]:
 STARTING = """
 import sys, time
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.transport.choosing import transports_for
+from zae_limiter.stores.dynamodb.transport.protocol import transports_for
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 
 url, how, world, what = sys.argv[1:]
@@ -305,7 +304,7 @@ COMPILED = tempfile.TemporaryDirectory(prefix="client-benchmark-")
 """Where starts find the modules that the first one, which is not counted, has compiled: as installed programs do."""
 
 
-def started(engine: Engine, how: How, world: str, what: str) -> str:
+def started(engine: Engine, how: TransportKind, world: str, what: str) -> str:
     """What a fresh interpreter tells after its first grant."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
     environment |= {"AWS_REGION": REGION, "AWS_ACCESS_KEY_ID": KEYS[0], "AWS_SECRET_ACCESS_KEY": KEYS[1]}

@@ -33,7 +33,7 @@ from presenting import OUT, circumstances
 
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.stores.dynamodb.bucket_cache import MAX_BUCKETS
-from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN
+from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sqlite"))
 
@@ -44,7 +44,7 @@ ENTITIES = {
     "SQLite": (100, 1_000, 10_000, 100_000, 1_000_000),
     "DynamoDB client": (100, 1_000, 10_000, 100_000, 1_000_000),
 }
-WARMED = {"SQLite": MAX_KNOWN, "DynamoDB client": MAX_BUCKETS}
+WARMED = {"SQLite": MAX_CACHED_ROWS, "DynamoDB client": MAX_BUCKETS}
 """So many entities a client has seen before it is measured: as many as it remembers, or all if there are fewer."""
 
 LIMITS = (1, 2, 3, 5, 10)
@@ -60,10 +60,10 @@ COPIED = {"buckets": "entity_id", "usage": "entity_id"}
 NOTE = (
     "CPU per acquire, as a ratio to the smallest size of the same round; the first column has the cost of that one.\n"
     "Entities are drawn at random from all there are, which is the worst a cache can meet; all have a bucket. The\n"
-    f"SQLite client knows the {MAX_KNOWN:,} rows that it wrote last, the DynamoDB client {MAX_BUCKETS:,} buckets: of "
-    "more entities they\nsee most as if for the first time, which costs a transaction that reads, or calls that look. "
-    "In memory it is the\nprocessor's caches that miss. *Processes* share one SQLite file: time on the wall per "
-    "acquire of all together."
+    f"SQLite client knows the {MAX_CACHED_ROWS:,} rows that it wrote last, the DynamoDB client {MAX_BUCKETS:,} "
+    "buckets: of more entities they\nsee most as if for the first time, which costs a transaction that reads, or "
+    "calls that look. In memory it is the\nprocessor's caches that miss. *Processes* share one SQLite file: time on "
+    "the wall per acquire of all together."
 )
 
 Open = Callable[[Sequence[Limit]], SyncRateLimiter]

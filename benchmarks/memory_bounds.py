@@ -19,7 +19,7 @@ from zae_limiter.stores.dynamodb.bucket_cache import MAX_BUCKETS, MAX_DIVIDED
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, USAGE_RETENTION_MS
 from zae_limiter.stores.memory.tables import MAX_USAGE_ROWS
-from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN
+from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS
 
 DAY_MS = 86_400_000
 LESS_USED, OLDER_HALF, ALL = "those not used of late go", "the oldest half goes", "all go"
@@ -29,8 +29,8 @@ APART = ("cli", "infra", "manifests", "migrations", "testing", "visualization", 
 TABLES = (
     ("memory: routes", MAX_ROUTES, "stores/embedded/routes.py", LESS_USED),
     ("SQLite: routes, per connection and namespace", MAX_ROUTES, "stores/embedded/routes.py", LESS_USED),
-    ("SQLite: shortcuts", MAX_ROUTES, "stores/sqlite/store.py", LESS_USED),
-    ("SQLite: rows as they were written last", MAX_KNOWN, "stores/sqlite/known_rows.py", LESS_USED),
+    ("SQLite: fast draws", MAX_ROUTES, "stores/sqlite/store.py", LESS_USED),
+    ("SQLite: rows as they were written last", MAX_CACHED_ROWS, "stores/sqlite/row_cache.py", LESS_USED),
     ("DynamoDB: resolved limits", MAX_ENTRIES, "config_cache.py", OLDER_HALF),
     ("DynamoDB: remembered buckets", MAX_BUCKETS, "stores/dynamodb/bucket_cache.py", OLDER_HALF),
     ("DynamoDB: shards of divided buckets", MAX_DIVIDED, "stores/dynamodb/bucket_cache.py", ALL),
@@ -46,7 +46,7 @@ DATA = (
         "stores/memory/tables.py",
         "each new bucket drops old ones",
     ),
-    ("memory: shortcuts", "one for each live bucket", "stores/memory/tables.py", "each goes with its bucket"),
+    ("memory: fast draws", "one for each live bucket", "stores/memory/tables.py", "each goes with its bucket"),
     (
         "memory: usage rows",
         f"an hour each, for {USAGE_RETENTION_MS // DAY_MS} days, {MAX_USAGE_ROWS:,} in a namespace",
@@ -55,7 +55,7 @@ DATA = (
     ),
     ("memory: names in order", "twice as many as there are, and a few", "stores/memory/tables.py", ""),
     ("DynamoDB: write queues", "writes in flight", "stores/dynamodb/write_queue.py", "each goes with its write"),
-    ("lines", "callers that wait", "repository/lines.py", "each goes with its caller"),
+    ("lines", "callers that wait", "repository/wait_queue.py", "each goes with its caller"),
     ("namespaces", "those that were opened", "stores/*/store.py", "they stay with the store"),
 )
 """What is bounded by something else than a number."""

@@ -46,7 +46,7 @@ def in_memory() -> dict[str, int]:
         limiter,
         {
             "memory: route of an entity and resource": lambda: space._tables.routes._known.clear(),
-            "memory: shortcut of a live bucket": lambda: space.shortcuts.clear(),
+            "memory: fast draw of a live bucket": lambda: space.fast_draws.clear(),
         },
     )
     found["memory: live bucket of two limits, with its usage row and places in lists"] = found.pop(REST)
@@ -59,9 +59,9 @@ def on_sqlite(path: Path) -> dict[str, int]:
     found = weighed(
         limiter,
         {
-            "SQLite client: row that it wrote last": lambda: space._used_last.known.clear(),
+            "SQLite client: row that it wrote last": lambda: space._used_last.row_cache.clear(),
             "SQLite client: route of an entity and resource": lambda: space._used_last.routes._known.clear(),
-            "SQLite client: shortcut of an entity and resource": lambda: space.shortcuts.clear(),
+            "SQLite client: fast draw of an entity and resource": lambda: space.fast_draws.clear(),
         },
     )
     found["SQLite client: everything else"] = found.pop(REST)

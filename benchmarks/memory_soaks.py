@@ -73,7 +73,7 @@ def of_memory(space: Any) -> Mapping[str, int]:
     tables = space._tables
     return {
         "buckets": len(tables._buckets),
-        "shortcuts": entries(space.shortcuts),
+        "fast draws": entries(space.fast_draws),
         "routes": entries(tables.routes._known),
         "usage rows": len(tables._oldest_usage),
         "names in lists": len(tables._bucket_keys._listed) + len(tables._usage_pairs._listed),
@@ -83,9 +83,9 @@ def of_memory(space: Any) -> Mapping[str, int]:
 def of_sqlite(space: Any) -> Mapping[str, int]:
     tables = space._used_last
     return {
-        "shortcuts": entries(space.shortcuts),
+        "fast draws": entries(space.fast_draws),
         "routes": entries(tables.routes._known),
-        "known rows": entries(tables.known),
+        "cached rows": entries(tables.row_cache),
     }
 
 

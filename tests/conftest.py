@@ -22,13 +22,12 @@ for size in ("COLUMNS", "LINES"):
 
 ONE_AFTER_THE_OTHER = (
     "tests/cli/test_demo_",
-    "tests/dynamodb/test_bad_days",
+    "tests/dynamodb/test_outages",
     "tests/dynamodb/test_crowds",
     "tests/dynamodb/test_hostile_server",
-    "tests/dynamodb/test_transport_silences",
-    "tests/dynamodb/test_wire_connections",
-    "tests/dynamodb/test_wire_credentials",
-    "tests/dynamodb/test_wire_pools",
+    "tests/dynamodb/transport/test_failures",
+    "tests/dynamodb/transport/test_connection_",
+    "tests/dynamodb/transport/test_credentials",
     "tests/integration/",
     "tests/sqlite/",
 )

@@ -114,14 +114,14 @@ class Balance:
         return min(tk + max(self.accrued(now) - self.at_rf, 0), self.bx)
 
     def least_full_by(self, t: int) -> int:
-        """The least ``tk`` that is full again by ``t``, if nobody takes."""
+        """The least ``tk`` that is full again by ``t``, if nothing is taken."""
         return self.at_rf + self.bx - self.accrued(t)
 
     def due(self, amount: int, now: int) -> int:
-        """When ``amount`` has accrued, if nobody takes or gives in between.
+        """When ``amount`` has accrued, if nothing is taken or given back in between.
 
-        It may lie above the ceiling, for whoever waits behind others: they will have taken theirs by then. What is
-        above the ceiling at ``now`` does not count.
+        It may lie above the ceiling, for a caller that waits behind others: they will have taken theirs by then. What
+        is above the ceiling at ``now`` does not count.
         """
         surplus = self.tk + self.since_rf(now) - self.level(now)
         return calculate_due(self, amount + surplus)
@@ -159,7 +159,7 @@ def calculate_available(balance: Balance, now: int) -> int:
 
 
 def calculate_due(balance: Balance, amount: int) -> int:
-    """The first millisecond at which ``amount`` has accrued, if nobody takes or gives in between."""
+    """The first millisecond at which ``amount`` has accrued, if nothing is taken or given back in between."""
     missing = balance.at_rf + amount - balance.tk
     shard, shards = balance.shard, balance.shards
     undivided = shards * (missing - 1) + shard + 1
@@ -197,7 +197,7 @@ def build_limit_status(
 ) -> LimitStatus:
     """How one limit meets a request of ``requested`` whole tokens.
 
-    ``reserved`` millitokens belong to those who wait in line: a request with an amount must leave them, so
+    ``reserved`` millitokens belong to callers in the wait queue: a request with an amount must leave them, so
     they are not available to it.
     """
     amount = requested * MILLI
@@ -217,8 +217,8 @@ class Bucket:
 
     ``balances`` is replaced as a whole when the limits change, never edited: holding on to the tuple and
     comparing it by identity tells whether what one knows about the bucket still holds. A limit that was
-    taken away rests in ``retired`` and goes on from there if it comes back, so that taking limits away and
-    adding them again mints nothing. It rests until a change finds it full: one that is full and one that was
+    removed is kept in ``retired`` and goes on from there if it comes back, so that removing limits and
+    adding them again mints nothing. It is kept until a change finds it full: one that is full and one that was
     never there are the same. ``hour`` is the usage window that is being counted, ``latest`` the latest moment it
     was written for, and ``carried`` has the counters of limits that ended in it, or with an earlier life of this
     bucket, so that they go on where they ended.
@@ -254,8 +254,8 @@ class Bucket:
     def adopt(self, limits: tuple[Limit, ...], now: int, *, bounded: bool = True) -> bool:
         """Make ``limits`` the terms of this bucket from ``now`` on. Returns whether that changed anything.
 
-        Limits that are taken away and are not full rest. If too many would, a ``ValidationError`` says so, and
-        nothing changes; without ``bounded`` they do.
+        Limits that are removed and are not full are retired. If too many would be, a ``ValidationError`` says so, and
+        nothing changes; without ``bounded`` they are.
         """
         if limits == self.limits:
             return False
@@ -294,7 +294,7 @@ class Bucket:
             self.rf = now
 
     def bring_back(self, limits: Iterable[Limit], deltas: Mapping[str, int]) -> None:
-        """Let those of ``limits`` rest again that have ended and that a lease still settles: they are full."""
+        """Retire those of ``limits`` again that have ended and that a lease still settles: they are full."""
         held = {balance.name for balance in self.balances}
         for limit in limits:
             if deltas.get(limit.name) and not (limit.name in held or limit.name in self.retired):
@@ -345,17 +345,18 @@ class Bucket:
         return changes
 
     def refill(self, now: int) -> None:
-        """Full again, the limits that rest too, as of ``now``: also for a clock that steps back."""
+        """Full again, the retired limits too, as of ``now``: also for a clock that steps back."""
         self.advance(now)
         for balance in (*self.balances, *self.retired.values()):
             balance.tk = balance.bx
+        self.balances = (*self.balances,)  # the baseline is now's, and the hour may not be: look at it again
 
     def counters(self) -> dict[str, int]:
         """What was ever taken, net, per limit, in millitokens."""
         return self.carried | {balance.name: balance.tc for balance in (*self.balances, *self.retired.values())}
 
     def full_at(self) -> int:
-        """The millisecond at which every limit is full if nobody asks any more."""
+        """The millisecond at which every limit is full if nothing more is taken."""
         full_at = max(self.rf, 0)
         for balance in (*self.balances, *self.retired.values()):
             due = calculate_due(balance, balance.bx)

@@ -67,7 +67,7 @@ class EntityExistsError(ZAELimiterError):
 
 
 class EntityChangedError(ZAELimiterError):
-    """``update_entity(expected_version=…)`` met another version: somebody changed the entity meanwhile."""
+    """``update_entity(expected_version=…)`` met another version: another client changed the entity meanwhile."""
 
     def __init__(self, entity_id: str, expected: int, found: int) -> None:
         self.entity_id = entity_id
@@ -167,7 +167,7 @@ class RateLimitExceeded(ZAELimiterError):
 
     @property
     def retry_after_seconds(self) -> float | None:
-        """Seconds until the same request would be granted if nobody else asks; ``None``: never. 0 if nothing lacks.
+        """Seconds until the same request would be granted if no other takes; ``None``: never. 0 if nothing lacks.
 
         Without statuses: until it is worth asking again.
         """

@@ -77,7 +77,7 @@ def check_entity_id(value: object, field: str = "entity_id") -> str:
 
 
 def check_principal(value: object, field: str = "principal") -> str | None:
-    """Who makes a change, for the audit trail; ``None`` when nobody says."""
+    """Who makes a change, for the audit trail; ``None`` when the caller does not say."""
     return None if value is None else _ENTITY.check(field, value)
 
 

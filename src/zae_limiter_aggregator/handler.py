@@ -23,14 +23,14 @@ from zae_limiter_aggregator.processor import Processor
 
 if TYPE_CHECKING:
     from zae_limiter.running.plan import Performer
-    from zae_limiter.stores.dynamodb.performer import AnsweringTable
+    from zae_limiter.stores.dynamodb.performer import RequestPerformer
     from zae_limiter_aggregator.archives import Archive
 
 TABLE_VARIABLE: Final = "ZAEL_TABLE"
 DEADLINE_S: Final = 10.0
 """How long one snapshot may take to be written, with all its tries."""
 
-_kept: dict[str, AnsweringTable] = {}
+_kept: dict[str, RequestPerformer] = {}
 _archives: dict[str, Archive] = {}
 
 
@@ -52,7 +52,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, list[dict[str, str
     return batch_response(processed)
 
 
-def performer_for(store: AnsweringTable) -> tuple[Performer, bool]:
+def performer_for(store: RequestPerformer) -> tuple[Performer, bool]:
     """Who does what is asked of the table, and of the archive if there is one; whether there is."""
     url = os.environ.get(ARCHIVE_VARIABLE)
     if not url:
@@ -63,12 +63,12 @@ def performer_for(store: AnsweringTable) -> tuple[Performer, bool]:
     return with_archive(store.perform, archive), True
 
 
-def open_table(table: str) -> AnsweringTable:
+def open_table(table: str) -> RequestPerformer:
     """The table as this environment reaches it, over our own transport.
 
     The rest of this package knows no transport, and a contract of imports keeps it so. Here the two come together,
     with the first batch.
     """
-    from zae_limiter.stores.dynamodb.performer import AnsweringTable
+    from zae_limiter.stores.dynamodb.performer import RequestPerformer
 
-    return AnsweringTable(table, deadline=DEADLINE_S)
+    return RequestPerformer(table, deadline=DEADLINE_S)

@@ -18,15 +18,21 @@ from xml.etree import ElementTree
 
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport.finding import found_at_once
-from zae_limiter.stores.dynamodb.transport.places import REGION_SHAPE, Place, StrangeEndpoint, is_region, place_at
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.settings import LOCAL_REGION
-from zae_limiter.stores.dynamodb.transport.signing import Asked, signed_headers
+from zae_limiter.stores.dynamodb.transport.settings import (
+    LOCAL_REGION,
+    REGION_SHAPE,
+    Endpoint,
+    InvalidEndpoint,
+    discovered_settings,
+    endpoint_at,
+    is_region,
+)
+from zae_limiter.stores.dynamodb.transport.signing import SignableRequest, signed_headers
 from zae_limiter_aggregator.archives import MOST_BYTES, ArchiveUnavailable, within_bounds
 
 if TYPE_CHECKING:
-    from zae_limiter.stores.dynamodb.transport.finding import Found
+    from zae_limiter.stores.dynamodb.transport.settings import ServiceSettings
 
 SERVICE: Final = "s3"
 SECONDS: Final = 20.0
@@ -42,15 +48,15 @@ ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 class _Bucket(NamedTuple):
     """Where a bucket is, and as whom it is asked."""
 
-    place: Place
+    place: Endpoint
     path: str
-    found: Found
+    found: ServiceSettings
 
 
-def _checked(url: str, region: str) -> Place:
+def _checked(url: str, region: str) -> Endpoint:
     try:
-        return place_at(url, region)
-    except StrangeEndpoint:
+        return endpoint_at(url, region)
+    except InvalidEndpoint:
         raise ValidationError("archive", url, "endpoint_url must be like http://host:port or https://host") from None
 
 
@@ -99,7 +105,7 @@ class S3Archive:
     @cached_property
     def _where(self) -> _Bucket:
         found = self._found()
-        region = found.place.region
+        region = found.endpoint.region
         named = None if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == "true" else _first(ENDPOINT_VARIABLES)
         url = self._endpoint_url or named
         if url:
@@ -110,16 +116,16 @@ class S3Archive:
             return _Bucket(_checked(f"https://{host}", region), f"/{self._bucket}", found)
         return _Bucket(_checked(f"https://{self._bucket}.{host}", region), "", found)
 
-    def _found(self) -> Found:
+    def _found(self) -> ServiceSettings:
         """Region and credentials, as they are found for DynamoDB."""
         target = Target(self._region, self._endpoint_url)
         try:
-            found = found_at_once(target, "dynamodb")
+            found = discovered_settings(target, "dynamodb")
             if found is not None:
                 return found
-            from zae_limiter.stores.dynamodb.transport.asking_botocore import found_by_botocore
+            from zae_limiter.stores.dynamodb.transport.botocore_fallback import settings_by_botocore
 
-            return found_by_botocore(target, "dynamodb")
+            return settings_by_botocore(target, "dynamodb")
         except ImportError:
             raise
         except Exception as error:
@@ -134,9 +140,9 @@ class S3Archive:
         if place.is_local:
             handlers.append(ProxyHandler({}))
         if place.is_secure:
-            from zae_limiter.stores.dynamodb.transport.trust import trusting
+            from zae_limiter.stores.dynamodb.transport.settings import tls_context
 
-            handlers.append(HTTPSHandler(context=trusting(found.ca_bundle)))
+            handlers.append(HTTPSHandler(context=tls_context(found.ca_bundle)))
         return build_opener(*handlers)
 
     def _ask(self, method: str, key: str, *, query: Mapping[str, str] | None = None, body: bytes = b"") -> bytes:
@@ -157,7 +163,7 @@ class S3Archive:
 
         place, path, found = self._where
         escaped = escaped_query(query)
-        asked = Asked(method, place.host_header, f"{path}/{quote(key)}", escaped, body)
+        asked = SignableRequest(method, place.host_header, f"{path}/{quote(key)}", escaped, body)
         try:
             credentials = found.source.fetch()
         except NoAnswer as error:

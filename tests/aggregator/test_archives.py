@@ -29,7 +29,7 @@ from engines.servers import HOST, Engine
 from zae_limiter.exceptions import ValidationError, ZAELimiterError
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials
-from zae_limiter.stores.dynamodb.transport.signing import Asked, BadCredentials, signed_headers
+from zae_limiter.stores.dynamodb.transport.signing import BadCredentials, SignableRequest, signed_headers
 from zae_limiter_aggregator import archives, s3_archive
 from zae_limiter_aggregator.archived_events import EventFilter, read_events
 from zae_limiter_aggregator.archives import MOST_BYTES, Archive, ArchiveUnavailable, FolderArchive, open_archive
@@ -280,7 +280,7 @@ def test_a_signature_equals_botocores(
     escaped = escaped_query(query)
     url = f"https://bucket.s3.eu-west-1.amazonaws.com{path}{'?' if escaped else ''}{escaped}"
     expected = signed_by_botocore(method, url, body, "eu-west-1", credentials, epoch_s)
-    asked = Asked(method, urlsplit(url).netloc, path, escaped, body)
+    asked = SignableRequest(method, urlsplit(url).netloc, path, escaped, body)
     ours = signed_headers(asked, "s3", "eu-west-1", credentials, epoch_s)
     assert ours["Authorization"] == expected["Authorization"]
     assert ours["x-amz-content-sha256"] == expected["X-Amz-Content-SHA256"]
@@ -288,7 +288,7 @@ def test_a_signature_equals_botocores(
 
 def test_credentials_that_no_header_can_carry_are_refused() -> None:
     with pytest.raises(BadCredentials):
-        signed_headers(Asked("GET", "host", "/", "", b""), "s3", "us-east-1", Credentials("A\n", "s"), 0)
+        signed_headers(SignableRequest("GET", "host", "/", "", b""), "s3", "us-east-1", Credentials("A\n", "s"), 0)
 
 
 # What an archive may hold

@@ -18,8 +18,8 @@ from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter_aggregator import handler as entry
 from zae_limiter_aggregator.lambda_output import METRICS, batch_response, log_lines

@@ -12,7 +12,7 @@ from zae_limiter import Limit, ValidationError
 from zae_limiter.cli.argument_parsers import parse_amounts, parse_event_id, parse_moment, parse_notes
 from zae_limiter.cli.views.formats import duration, limit_in_words
 from zae_limiter.manifests.limit_syntax import period_of
-from zae_limiter.stores.ulid import ulid
+from zae_limiter.stores.audit_events import ulid
 
 NOW = 1_767_225_600_000  # 2026-01-01
 

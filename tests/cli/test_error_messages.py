@@ -18,7 +18,7 @@ from zae_limiter import (
 )
 from zae_limiter.cli.error_messages import exit_code, interrupt_exit_code, message_for, report
 from zae_limiter.stores.dynamodb.errors import unavailable
-from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, NobodyThere, Refused
+from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, CircuitOpen, Refused
 
 LACKING = LimitStatus("key-1", "gpt-4", "rpm", Limit.per_minute("rpm", 1), 0, 1, True, 60.0, "system")
 
@@ -59,7 +59,7 @@ def test_an_error_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> N
             unavailable(Refused(TABLE_NOT_FOUND, "no")),
             "deploy --name STACK; check the name, the region and the endpoint",
         ),
-        (unavailable(NobodyThere("refused")), "did not answer: it has not answered for a while (refused)"),
+        (unavailable(CircuitOpen("refused")), "did not answer: it has not answered for a while (refused)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import botocore.session
 import pytest
-from transports import Ask, sync_asking, table_with_stream, target_of
 
 from engines.servers import Engine
+from support.transports import Ask, sync_asking, table_with_stream, target_of
 
 NUMBERS = count()
 

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any, TypeVar
 
-from transports import Ask, sync_asking, target_of
-
 from engines.servers import Engine
+from support.transports import Ask, sync_asking, target_of
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.dynamodb.attribute_values import decode_item, encode_item
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter

@@ -15,7 +15,7 @@ from scripted_plans import Script
 from simulation.model import Model
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import Balance, refill_bucket
-from zae_limiter.lease.base import LeaseBase
+from zae_limiter.lease.lease_base import LeaseBase
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of

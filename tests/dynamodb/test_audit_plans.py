@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 from driving import EPOCH_S, Space, World, asking_of, world_by
-from transports import Ask
 
 from engines.servers import Engine
+from support.transports import Ask
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit

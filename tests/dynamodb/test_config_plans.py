@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from driving import Space, World, asking_of, interleaved, lose_next_reply, meanwhile, world_by
-from transports import Ask
 
 from engines.servers import Engine
+from support.transports import Ask
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.operations import paging

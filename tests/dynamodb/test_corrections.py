@@ -13,7 +13,7 @@ from engines.servers import Engine
 from simulation.mutations import every_write_is_told_in_full
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository, ValidationError
 from zae_limiter.bucket import Balance
-from zae_limiter.lease import base as lease_base
+from zae_limiter.lease import lease_base
 from zae_limiter.lease.ledger import postings
 from zae_limiter.stores.dynamodb import write_forms
 from zae_limiter.stores.dynamodb.operations.acquire import AcquireLeg

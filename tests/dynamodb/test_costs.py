@@ -12,8 +12,8 @@ from dynamodb.counting import Counting
 from engines.servers import Engine
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
 from zae_limiter.testing import FakeClock
 
 RPM = Limit.per_minute("rpm", 100)

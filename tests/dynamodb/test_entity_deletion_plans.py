@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from driving import World, asking_of, lose_next_reply, meanwhile, world_by
 from entity_acts import change, create, delete, last_event, meta
-from transports import Ask
 
 from engines.servers import Engine
+from support.transports import Ask
 from zae_limiter.exceptions import (
     EntityExistsError,
     EntityNotFoundError,

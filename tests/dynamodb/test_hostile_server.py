@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from dynamodb.hostile_proxy import hostile
 from engines.servers import Engine
+from support.hostile_proxy import hostile
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter
 
 TABLES = count()

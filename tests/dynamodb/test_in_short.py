@@ -24,7 +24,7 @@ from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineT
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.store import DynamoSpace
 from zae_limiter.stores.dynamodb.table_client import TableClient
-from zae_limiter.stores.dynamodb.transport.wire import encoded
+from zae_limiter.stores.dynamodb.transport.service import encoded
 from zae_limiter.stores.dynamodb.write_forms import Intent, update
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE

@@ -16,7 +16,7 @@ from zae_limiter.bucket import MILLI, calculate_due
 from zae_limiter.running.clocks import machine_clock, machine_timer
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.bucket_cache import LONGEST_DENIAL_MS, SHORTEST_DENIAL_MS
-from zae_limiter.stores.dynamodb.performer import SILENCES_TO_OPEN
+from zae_limiter.stores.dynamodb.performer import FAILURES_TO_OPEN
 from zae_limiter.stores.dynamodb.requests import (
     READ_MACHINE_TIME,
     TRANSACTION_CANCELED,
@@ -176,7 +176,7 @@ def test_a_settlement_outlives_a_short_silence(caplog: pytest.LogCaptureFixture)
     with limiter.acquire("key", RESOURCE, {"tpd": 1}) as lease:
         lease.adjust(tpd=99)
         transport.before = be_silent
-        for _ in range(SILENCES_TO_OPEN):
+        for _ in range(FAILURES_TO_OPEN):
             with pytest.raises(NoAnswer):
                 store.perform(Call("GetItem", {}, 2**50))
         transport.before = lambda operation: None

@@ -16,7 +16,7 @@ from scripted_tables import DEADLINE_S, LIMITS, RESOURCE, WANTED, Client, Table
 
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.bucket import MILLI
-from zae_limiter.lease.base import LeaseBase
+from zae_limiter.lease.lease_base import LeaseBase
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.protocol import Grant, Leg, Posting, Scope
 

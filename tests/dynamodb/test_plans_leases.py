@@ -15,7 +15,7 @@ from test_plans_every_fault import hierarchy
 
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError
 from zae_limiter.bucket import MILLI
-from zae_limiter.lease.base import FLUSH_AFTER_MS, LeaseBase
+from zae_limiter.lease.lease_base import FLUSH_AFTER_MS, LeaseBase
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer
 
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 from driving import Store, World, asking_of, interleaved, lose_next_reply, meanwhile, world_by
-from transports import Ask
 
 from engines.servers import Engine
+from support.transports import Ask
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit

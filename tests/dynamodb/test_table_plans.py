@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from driving import Driver, Store, World, asking_of, interleaved, lose_next_reply, world_by
-from transports import Ask
 
 from engines.servers import Engine
+from support.transports import Ask
 from zae_limiter.exceptions import RateLimiterUnavailable, VersionError
 from zae_limiter.stores.dynamodb.namespace import LAYOUT, MINOR
 from zae_limiter.stores.dynamodb.operations.namespaces import key_schema, table_params

@@ -15,8 +15,8 @@ from recorded_calls import Question, Recording
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 
 SECONDS = 20.0
 LIMITS = [Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 10_000)]

@@ -19,8 +19,8 @@ from zae_limiter.infra.template import template_text
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
 from zae_limiter.testing import FakeClock
 from zae_limiter_aggregator.aggregation import Aggregation
 from zae_limiter_aggregator.lambda_output import METRICS

@@ -23,8 +23,8 @@ from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard
 from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.transport.over_sockets import SocketTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 from zae_limiter_aggregator import handler
 
 ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/my-app"

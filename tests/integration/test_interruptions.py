@@ -115,7 +115,7 @@ def test_cancelling_in_line_leaves_the_line_and_takes_nothing(cancels: int) -> N
         for task in waiting:
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert not limiter._core.lines
+        assert not limiter._core.wait_queue
         assert levels(memory, clock)[0] == FULL[0]
 
     asyncio.run(scenario())
@@ -252,7 +252,7 @@ def test_threads_waiting_in_line_are_all_served() -> None:
     hammer_all(wait, 6)
     assert len(served) == 60
     assert time.monotonic() - started >= (60 - 5) / 400
-    assert not limiter._core.lines
+    assert not limiter._core.wait_queue
 
 
 def hammer_all(work: Callable[[int], None], count: int) -> None:

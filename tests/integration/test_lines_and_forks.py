@@ -28,7 +28,7 @@ def waiting(limiter: SyncRateLimiter, amount: int) -> threading.Thread:
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     give_up = time.monotonic() + 10
-    while not limiter._core.lines:
+    while not limiter._core.wait_queue:
         assert time.monotonic() < give_up
         time.sleep(0.001)
     return thread
@@ -50,7 +50,7 @@ def test_two_limiters_on_one_store_share_their_lines() -> None:
 
 def test_limiters_on_different_stores_do_not_share_lines() -> None:
     one, other = sync_memory_limiter(LIMITS), sync_memory_limiter(LIMITS)
-    assert one._core.lines is not other._core.lines
+    assert one._core.wait_queue is not other._core.wait_queue
 
 
 def test_a_forked_child_has_nobody_in_line(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_forked_child_has_nobody_in_line(tmp_path: Path) -> None:
         status = 1
         try:
             with limiter.acquire("other", "gpt", {"rpm": 5}, timeout=5):
-                status = 0 if not limiter._core.lines else 2
+                status = 0 if not limiter._core.wait_queue else 2
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -57,7 +57,7 @@ def test_who_waits_in_a_closed_loop_reserves_nothing() -> None:
     left = Left(closed=True)
     left.clock.advance(2)
     left.ask()
-    assert not left.limiter._core.lines
+    assert not left.limiter._core.wait_queue
     left.end()
 
 
@@ -68,7 +68,7 @@ def test_who_waits_in_a_stopped_loop_reserves_nothing_after_its_time() -> None:
         left.ask()  # its loop may run again: until its time is over it is first
     left.clock.advance(9.5)
     left.ask()
-    assert not left.limiter._core.lines
+    assert not left.limiter._core.wait_queue
     left.end()
 
 
@@ -78,5 +78,5 @@ def test_a_stopped_loop_that_runs_again_finds_its_place_gone_and_is_denied_or_se
     left.ask()
     (result,) = left.loop.run_until_complete(asyncio.gather(left.task, return_exceptions=True))
     assert result is None or isinstance(result, RateLimitExceeded)
-    assert not left.limiter._core.lines
+    assert not left.limiter._core.wait_queue
     left.end()

@@ -9,8 +9,8 @@ from fractions import Fraction
 from itertools import count
 from typing import Any, NamedTuple
 
-from dynamodb.transports import Ask, sync_asking, target_of
 from engines.servers import Engine
+from support.transports import Ask, sync_asking, target_of
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.stores.dynamodb.attribute_values import decode_item, encode_item
 from zae_limiter.stores.dynamodb.operations.namespaces import table_params

@@ -423,8 +423,10 @@ class World:
         """Nothing is left to do at this moment: then the oldest waiter waits for tokens that are not there."""
         tickets = [
             ticket
-            for lines in {id(limiter._core.lines): limiter._core.lines for limiter in self._limiters}.values()
-            for line in lines.by_bucket.values()
+            for wait_queue in {
+                id(limiter._core.wait_queue): limiter._core.wait_queue for limiter in self._limiters
+            }.values()
+            for line in wait_queue.by_bucket.values()
             for ticket in line
         ]
         if not tickets:
@@ -445,7 +447,7 @@ class World:
         unresolved = sum(limiter.repository.unresolved for limiter in self._limiters)
         self.happened["unresolved"] += unresolved
         for limiter in self._limiters:
-            assert not limiter._core.lines, "no task waits any more"
+            assert not limiter._core.wait_queue, "no task waits any more"
         fresh = self._fresh()
         for entity in (*TREE, "org"):
             for bucket in fresh.get_status(entity).buckets:

@@ -31,8 +31,8 @@ from zae_limiter.stores.dynamodb.items import address
 from zae_limiter.stores.dynamodb.operations.namespaces import table_params
 from zae_limiter.stores.dynamodb.requests import Refused
 from zae_limiter.stores.dynamodb.schema import INDEXES, Key
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.transport.with_botocore import BotocoreTransport
 
 SEQUENCES = int(os.environ.get("ZAEL_MODEL_SEQUENCES", "20"))
 CALLS = 60

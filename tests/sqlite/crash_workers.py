@@ -24,7 +24,7 @@ from typing import Any
 
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter
 from zae_limiter.running.clocks import machine_clock
-from zae_limiter.stores.sqlite import upkeep
+from zae_limiter.stores.sqlite import maintenance
 from zae_limiter.testing.contract.harness import Dressed, finish
 
 CLOCK_SPEED = 3_600
@@ -174,7 +174,7 @@ class Worker:
             signal.setitimer(signal.ITIMER_PROF, self.chance.uniform(0.004, 0.04))
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "over", True))
         # What happens now and then in life shall happen all the time here.
-        upkeep.COMMITS_BETWEEN_LOOKS, upkeep.CHECKPOINT_AT_BYTES, upkeep.SWEEP_EVERY_S = 16, 2**18, 0.2
+        maintenance.COMMITS_BETWEEN_LOOKS, maintenance.CHECKPOINT_AT_BYTES, maintenance.SWEEP_EVERY_S = 16, 2**18, 0.2
         if self.chance.random() < 0.3:
             asyncio.run(self._run_tasks())
         else:

@@ -172,7 +172,7 @@ def test_the_loop_goes_on_while_a_checkpoint_waits_for_the_disk(
         store = limiter._core.store
         assert isinstance(store, SqliteStore)
         monkeypatch.setattr(Connections, "connect", lambda self: SlowDisk(connect(self)))
-        upkeep = threading.Thread(target=store._upkeep.run_now, args=(NEW_YEAR_2026_MS,))
+        upkeep = threading.Thread(target=store._maintenance.run_now, args=(NEW_YEAR_2026_MS,))
         async with Pulse() as pulse:
             upkeep.start()
             granted = 0
@@ -201,7 +201,7 @@ def test_a_full_log_is_moved_into_the_file_while_acquires_go_on(tmp_path: Path) 
             connection.executemany("INSERT INTO ballast VALUES (zeroblob(?))", [(10**6,)] * 20)
         before = path.stat().st_size
         async with Pulse() as pulse:
-            upkeep = asyncio.create_task(asyncio.to_thread(store._upkeep.run_now, NEW_YEAR_2026_MS))
+            upkeep = asyncio.create_task(asyncio.to_thread(store._maintenance.run_now, NEW_YEAR_2026_MS))
             while not upkeep.done():
                 async with limiter.acquire("key", "gpt", {"rpd": 0}):
                     await asyncio.sleep(0.001)

@@ -14,7 +14,7 @@ from together import PATIENCE_S
 
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.repository.sync_repository import SyncRepository
-from zae_limiter.stores.sqlite import upkeep
+from zae_limiter.stores.sqlite import maintenance
 from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.stores.windows import DAY_MS
 from zae_limiter.testing import FakeClock
@@ -36,7 +36,7 @@ class Aging:
             pass
 
     def sweep(self) -> None:
-        self.store._upkeep.run_now(self.clock())
+        self.store._maintenance.run_now(self.clock())
 
     def buckets(self) -> set[str]:
         return {entity_id for entity_id, _ in buckets_in(self.path)}
@@ -86,7 +86,7 @@ def test_a_bucket_that_comes_back_goes_on_counting_where_it_ended(aging: Aging) 
 def test_a_bucket_that_is_swept_and_back_within_the_hour_counts_everything_once(aging: Aging) -> None:
     aging.limiter.set_limits("key", [Limit.per_second("rpm", 10)])
     aging.take("key", 3)
-    aging.store._upkeep.run_now(aging.clock() + 2 * DAY_MS)  # as by a process whose clock is far ahead
+    aging.store._maintenance.run_now(aging.clock() + 2 * DAY_MS)  # as by a process whose clock is far ahead
     assert aging.buckets() == set()
     aging.take("key", 2)
     usage = aging.limiter.get_usage_summary("key", "gpt")
@@ -141,25 +141,25 @@ def test_acquires_go_on_while_thousands_of_buckets_are_removed(aging: Aging) -> 
 
 
 def test_expiry_and_checkpoints_come_by_themselves(aging: Aging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "SWEEP_EVERY_S", 0)
-    monkeypatch.setattr(upkeep, "CHECKPOINT_AT_BYTES", 2**16)
+    monkeypatch.setattr(maintenance, "SWEEP_EVERY_S", 0)
+    monkeypatch.setattr(maintenance, "CHECKPOINT_AT_BYTES", 2**16)
     for number in range(50):
         aging.take(f"old-{number}")
     aging.clock.advance(DAY)
     give_up = time.monotonic() + PATIENCE_S
     while aging.buckets() != {"key"}:
-        for _ in range(upkeep.COMMITS_BETWEEN_LOOKS):
+        for _ in range(maintenance.COMMITS_BETWEEN_LOOKS):
             aging.take("key", 0)
         assert time.monotonic() < give_up
     assert aging.rows("usage") == 51
 
 
 def test_the_log_starts_over_again_and_again(aging: Aging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "CHECKPOINT_AT_BYTES", 2**18)
+    monkeypatch.setattr(maintenance, "CHECKPOINT_AT_BYTES", 2**18)
     largest = 0
     for _ in range(40):
-        for _ in range(upkeep.COMMITS_BETWEEN_LOOKS):
+        for _ in range(maintenance.COMMITS_BETWEEN_LOOKS):
             aging.take("key", 0)
         largest = max(largest, os.stat(f"{aging.path}-wal").st_size)
-    written = 40 * upkeep.COMMITS_BETWEEN_LOOKS * 4096
+    written = 40 * maintenance.COMMITS_BETWEEN_LOOKS * 4096
     assert largest < written / 3

@@ -215,7 +215,7 @@ def test_those_who_wait_in_line_in_the_parent_do_not_stand_in_the_childs_way(lim
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    while not limiter._core.lines:
+    while not limiter._core.wait_queue:
         pass
     in_a_fork(lambda: limiter.acquire("key", "gpt", {"rpd": 1}).__enter__())
     waiting.join(PATIENCE_S)

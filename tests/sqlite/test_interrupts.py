@@ -14,7 +14,7 @@ from looking_inside import buckets_in, check_conservation
 
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.running.plan import Interrupted
-from zae_limiter.stores.sqlite import transactions, upkeep
+from zae_limiter.stores.sqlite import maintenance, transactions
 from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing import FakeClock
 
@@ -122,7 +122,7 @@ def test_an_interrupt_at_any_line_of_a_sweep_is_the_callers_and_loses_no_count(t
         with limiter.acquire("key", "gpt", {"rpm": TAKEN}):
             pass
         clock.advance(2 * 3_600)
-        further = interrupted_at(point, lambda: store._upkeep.run_now(clock()))
+        further = interrupted_at(point, lambda: store._maintenance.run_now(clock()))
         point += 1
     assert point > 50
     assert limiter.get_usage_summary("key", "gpt").total == {"rpm": point * TAKEN}
@@ -138,8 +138,8 @@ def test_an_interrupt_after_a_bite_was_committed_is_the_callers_too(
     def interrupted_late(*words: Any) -> None:
         raise Interrupted(KeyboardInterrupt(), reply=transactions.transact(*words))
 
-    monkeypatch.setattr(upkeep, "transact", interrupted_late)
+    monkeypatch.setattr(maintenance, "transact", interrupted_late)
     store = SqliteStore(f"{tmp_path}/limits.db")
     with pytest.raises(KeyboardInterrupt):
-        store._upkeep.run_now(1)
+        store._maintenance.run_now(1)
     store.close()

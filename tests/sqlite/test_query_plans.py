@@ -40,7 +40,7 @@ def statements(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             path = str(folder / f"{number}.db")
             play(case, "sync", lambda path=path: SqliteStore(path))  # type: ignore[misc]
             store = SqliteStore(path)
-            store._upkeep.run_now(NEW_YEAR_2026_MS + 400 * DAY_MS)
+            store._maintenance.run_now(NEW_YEAR_2026_MS + 400 * DAY_MS)
             store.close()
     return set(seen.values())
 

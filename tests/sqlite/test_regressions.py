@@ -119,7 +119,7 @@ def test_a_fork_while_upkeep_is_at_work_neither_waits_for_it_nor_loses_counts(tm
 
     def keep_up() -> None:
         while not over.is_set():
-            store._upkeep.run_now(int(time.time() * 1_000))
+            store._maintenance.run_now(int(time.time() * 1_000))
 
     upkeep = threading.Thread(target=keep_up)
     upkeep.start()
@@ -182,7 +182,7 @@ def test_giving_up_during_a_checkpoint_does_not_stop_the_loop(tmp_path: Path, mo
         store = limiter._core.store
         assert isinstance(store, SqliteStore)
         monkeypatch.setattr(Connections, "connect", lambda self: SlowDisk(connect(self)))
-        upkeep = threading.Thread(target=store._upkeep.run_now, args=(NEW_YEAR_2026_MS,))
+        upkeep = threading.Thread(target=store._maintenance.run_now, args=(NEW_YEAR_2026_MS,))
         refused = 0
         async with Pulse() as pulse:
             upkeep.start()

@@ -70,11 +70,11 @@ def test_looking_changes_nothing(world: tuple[Balance, int, int], glances: list[
 
 @given(balances_and_moments(), st.lists(steps, max_size=8))
 def test_rebasing_at_any_moments_gives_the_level_of_never_rebasing(
-    world: tuple[Balance, int, int], pauses: list[int]
+    world: tuple[Balance, int, int], backoff: list[int]
 ) -> None:
     untouched, rf, _ = world
     touched, now = untouched, rf
-    for pause in pauses:
+    for pause in backoff:
         now += pause
         touched = rebase(touched, touched.limit, now)
         assert refill_bucket(touched, now) == refill_bucket(untouched, now)
@@ -82,11 +82,11 @@ def test_rebasing_at_any_moments_gives_the_level_of_never_rebasing(
 
 @given(balances_and_moments(), st.lists(st.integers(0, 50), min_size=1, max_size=40))
 def test_rebasing_every_few_milliseconds_loses_nothing_at_any_rate(
-    world: tuple[Balance, int, int], pauses: list[int]
+    world: tuple[Balance, int, int], backoff: list[int]
 ) -> None:
     untouched, rf, _ = world
     touched, now = untouched, rf
-    for pause in pauses:
+    for pause in backoff:
         now += pause
         touched = rebase(touched, touched.limit, now)
     assert refill_bucket(touched, now + 1) == refill_bucket(untouched, now + 1)
@@ -209,12 +209,12 @@ def test_no_schedule_admits_more_than_the_burst_plus_the_rate_and_a_millitoken(
 
 
 @given(limits(), moments, st.lists(st.integers(0, 3), min_size=10, max_size=60))
-def test_greedy_callers_get_the_whole_rate_and_no_more(limit: Limit, rf: int, pauses: list[int]) -> None:
+def test_greedy_callers_get_the_whole_rate_and_no_more(limit: Limit, rf: int, backoff: list[int]) -> None:
     """Taking all there is, every few milliseconds, adds up to the accrual to the last millitoken."""
     full = Balance(limit, rf)
     tk = force_consume(full, full.bx, rf)
     now, admitted = rf, 0
-    for pause in pauses:
+    for pause in backoff:
         now += pause
         balance = Balance(limit, rf, tk=tk)
         level = refill_bucket(balance, now)

@@ -10,10 +10,10 @@ import pytest
 
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
-from zae_limiter.lease.admission import Ask, admit
+from zae_limiter.lease.admission import AcquireArguments, admit
 from zae_limiter.running.plan import AwaitBell, ReadClock, ReadTimer
-from zae_limiter.stores.memory.store import Drawn, MemoryStore
-from zae_limiter.stores.protocol import Draw, Grant
+from zae_limiter.stores.memory.store import MemoryStore
+from zae_limiter.stores.protocol import Draw, Grant, NotedGrant
 from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing import FakeClock
 
@@ -193,7 +193,7 @@ def test_who_waits_in_line_does_not_sleep_until_the_time_of_a_clock_that_was_set
     limiter.set_system_defaults([RPM])
     with limiter.acquire("key", "gpt", {"rpm": 60}):
         pass
-    plan = admit(limiter._core, Ask("key", "gpt", {"rpm": 1}, timeout_ms=30 * DAY_MS), Drawn())
+    plan = admit(limiter._core, AcquireArguments("key", "gpt", {"rpm": 1}, timeout_ms=30 * DAY_MS), NotedGrant())
     readings = iter([now + DAY_MS, now])
     request, timer = next(plan), 0
     while not isinstance(request, AwaitBell):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.stores.audit_events import moment_of, ulid
 from zae_limiter.stores.cursors import decode_cursor, encode_cursor, name_after, page_of
-from zae_limiter.stores.ulid import moment_of, ulid
 
 KINDS: list[tuple[type, ...]] = [(str,), (int,), (str, str), (str, str, int, int), ()]
 

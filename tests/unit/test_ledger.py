@@ -28,7 +28,7 @@ class LeaseLife(RuleBasedStateMachine):
 
     @initialize(taken=amounts)
     def begin(self, taken: dict[str, int]) -> None:
-        self.books = Ledger(taken)
+        self.ledger = Ledger(taken)
         self.store = dict(taken)
         self.used = dict(taken)
         self.survives: dict[str, int] = {}
@@ -37,52 +37,52 @@ class LeaseLife(RuleBasedStateMachine):
         for name, delta in owed.items():
             assert delta != 0
             self.store[name] = self.store.get(name, 0) + delta
-        self.books.booked(owed)
+        self.ledger.booked(owed)
 
     @rule(changes=deltas)
     def adjust(self, changes: dict[str, int]) -> None:
         if any(self.used.get(name, 0) + delta < 0 for name, delta in changes.items()):
-            before = self.books.consumed(), self.books.owed()
+            before = self.ledger.consumed(), self.ledger.owed()
             with pytest.raises(ValidationError, match="gives back more than this lease took"):
-                self.books.adjust(changes, 7)
-            assert (self.books.consumed(), self.books.owed()) == before
+                self.ledger.adjust(changes, 7)
+            assert (self.ledger.consumed(), self.ledger.owed()) == before
         else:
-            self.books.adjust(changes, 7)
+            self.ledger.adjust(changes, 7)
             for name, delta in changes.items():
                 self.used[name] = self.used.get(name, 0) + delta
 
     @rule(actual=amounts)
     def settle(self, actual: dict[str, int]) -> None:
-        self.books.settle(actual, 7)
+        self.ledger.settle(actual, 7)
         self.used.update(actual)
         self.survives.update(actual)
 
     @rule(more=amounts)
     def take_more(self, more: dict[str, int]) -> None:
-        self.books.took(more)
+        self.ledger.took(more)
         for name, amount in more.items():
             self.used[name] = self.used.get(name, 0) + amount
             self.store[name] = self.store.get(name, 0) + amount
 
     @rule()
     def flush(self) -> None:
-        self.post(self.books.owed())
+        self.post(self.ledger.owed())
         assert nonzero(self.store) == nonzero(self.used)
-        assert self.books.pending_since is None
-        assert self.books.owed() == {}
+        assert self.ledger.pending_since is None
+        assert self.ledger.owed() == {}
 
     @rule()
     def fail(self) -> None:
         kept = {name: min(self.survives.get(name, 0), total) for name, total in self.used.items()}
-        self.post(self.books.owed_on_failure())
+        self.post(self.ledger.owed_on_failure())
         self.used = kept
         assert nonzero(self.store) == nonzero(kept)
-        assert self.books.owed_on_failure() == {}
+        assert self.ledger.owed_on_failure() == {}
 
     @invariant()
     def what_is_consumed_is_what_was_used_and_never_below_zero(self) -> None:
         if hasattr(self, "books"):
-            consumed = self.books.consumed()
+            consumed = self.ledger.consumed()
             assert nonzero(consumed) == nonzero(self.used)
             assert all(amount >= 0 for amount in consumed.values())
 
@@ -98,78 +98,78 @@ def test_any_life_of_a_lease_keeps_its_books() -> None:
 
 @given(amounts)
 def test_a_lease_that_just_began_owes_nothing_unless_it_fails(taken: dict[str, int]) -> None:
-    books = Ledger(taken)
-    assert books.consumed() == taken
-    assert books.owed() == {}
-    assert books.owed_on_failure() == {name: -amount for name, amount in taken.items() if amount}
+    ledger = Ledger(taken)
+    assert ledger.consumed() == taken
+    assert ledger.owed() == {}
+    assert ledger.owed_on_failure() == {name: -amount for name, amount in taken.items() if amount}
 
 
 @given(amounts, deltas.filter(bool))
 def test_one_delta_too_many_leaves_the_whole_adjustment_out(taken: dict[str, int], changes: dict[str, int]) -> None:
     too_many = changes | {"tpm": -taken.get("tpm", 0) - 1}
-    books = Ledger(taken)
+    ledger = Ledger(taken)
     with pytest.raises(ValidationError) as caught:
-        books.adjust(too_many, 7)
-    assert books.consumed() == taken
-    assert books.owed() == {}
-    assert books.pending_since is None
+        ledger.adjust(too_many, 7)
+    assert ledger.consumed() == taken
+    assert ledger.owed() == {}
+    assert ledger.pending_since is None
     assert caught.value.field in too_many
 
 
 @given(amounts, amounts)
 def test_what_was_settled_survives_a_failure_in_full(taken: dict[str, int], actual: dict[str, int]) -> None:
-    books = Ledger(taken)
-    books.settle(actual, 7)
-    books.booked(books.owed_on_failure())
-    assert nonzero(books.consumed()) == nonzero(actual)
+    ledger = Ledger(taken)
+    ledger.settle(actual, 7)
+    ledger.booked(ledger.owed_on_failure())
+    assert nonzero(ledger.consumed()) == nonzero(actual)
 
 
 def test_what_is_released_after_it_was_settled_does_not_survive() -> None:
-    books = Ledger({"tpm": 500})
-    books.settle({"tpm": 300}, 7)
-    books.adjust({"tpm": -100}, 7)
-    assert books.owed_on_failure() == {"tpm": -300}
+    ledger = Ledger({"tpm": 500})
+    ledger.settle({"tpm": 300}, 7)
+    ledger.adjust({"tpm": -100}, 7)
+    assert ledger.owed_on_failure() == {"tpm": -300}
 
 
 def test_what_is_taken_after_it_was_settled_comes_back_on_failure() -> None:
-    books = Ledger({"tpm": 500})
-    books.settle({"tpm": 300}, 7)
-    books.took({"tpm": 50})
-    books.adjust({"tpm": 5}, 7)
-    assert books.owed() == {"tpm": -195}
-    assert books.owed_on_failure() == {"tpm": -250}
+    ledger = Ledger({"tpm": 500})
+    ledger.settle({"tpm": 300}, 7)
+    ledger.took({"tpm": 50})
+    ledger.adjust({"tpm": 5}, 7)
+    assert ledger.owed() == {"tpm": -195}
+    assert ledger.owed_on_failure() == {"tpm": -250}
 
 
 def test_a_limit_the_lease_did_not_take_can_be_adjusted_and_settled() -> None:
-    books = Ledger({"rpm": 1})
-    books.adjust({"tpm": 40}, 7)
-    assert books.consumed() == {"rpm": 1, "tpm": 40}
-    assert books.owed_on_failure() == {"rpm": -1}
-    books.settle({"tpm": 60}, 7)
-    assert books.owed_on_failure() == {"rpm": -1, "tpm": 60}
+    ledger = Ledger({"rpm": 1})
+    ledger.adjust({"tpm": 40}, 7)
+    assert ledger.consumed() == {"rpm": 1, "tpm": 40}
+    assert ledger.owed_on_failure() == {"rpm": -1}
+    ledger.settle({"tpm": 60}, 7)
+    assert ledger.owed_on_failure() == {"rpm": -1, "tpm": 60}
 
 
 def test_adjustments_that_cancel_out_are_not_written() -> None:
-    books = Ledger({"tpm": 10})
-    books.adjust({"tpm": 5}, 7)
-    books.adjust({"tpm": -5}, 8)
-    assert books.owed() == {}
+    ledger = Ledger({"tpm": 10})
+    ledger.adjust({"tpm": 5}, 7)
+    ledger.adjust({"tpm": -5}, 8)
+    assert ledger.owed() == {}
 
 
 def test_the_age_of_what_is_pending_counts_from_its_first_adjustment() -> None:
-    books = Ledger({"tpm": 10})
-    books.adjust({"tpm": 5}, 1_000)
-    books.settle({"tpm": 3}, 2_000)
-    assert books.pending_since == 1_000
-    books.booked(books.owed())
-    books.adjust({"tpm": 5}, 3_000)
-    assert books.pending_since == 3_000
+    ledger = Ledger({"tpm": 10})
+    ledger.adjust({"tpm": 5}, 1_000)
+    ledger.settle({"tpm": 3}, 2_000)
+    assert ledger.pending_since == 1_000
+    ledger.booked(ledger.owed())
+    ledger.adjust({"tpm": 5}, 3_000)
+    assert ledger.pending_since == 3_000
 
 
 def test_the_ledger_does_not_share_the_callers_dict() -> None:
     taken = {"tpm": 10}
-    books = Ledger(taken)
-    books.took({"tpm": 5})
+    ledger = Ledger(taken)
+    ledger.took({"tpm": 5})
     assert taken == {"tpm": 10}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from zae_limiter.stores.memory.tables import SPARE, InOrder
+from zae_limiter.stores.memory.tables import SPARE, OrderedNames
 
 
 def test_names_that_come_and_go_do_not_pile_up_while_nobody_lists() -> None:
-    names: InOrder[str] = InOrder()
+    names: OrderedNames[str] = OrderedNames()
     for number in range(10_000):
         names.add(f"{number % 50:02}")
         names.discard(f"{(number + 25) % 50:02}")
@@ -15,7 +15,7 @@ def test_names_that_come_and_go_do_not_pile_up_while_nobody_lists() -> None:
 
 
 def test_they_are_listed_in_order_after_any_name() -> None:
-    names: InOrder[str] = InOrder()
+    names: OrderedNames[str] = OrderedNames()
     for name in ("c", "a", "d", "b", "a"):
         names.add(name)
     names.discard("d")

@@ -10,7 +10,7 @@ import pytest
 from zae_limiter import Limit, SyncRepository
 from zae_limiter.stores.memory.store import MemorySpace
 from zae_limiter.stores.sqlite.connections import Connections
-from zae_limiter.stores.sqlite.store import SqliteSpace
+from zae_limiter.stores.sqlite.store import SqliteStore
 
 TENANTS = 200
 LIMITS = [Limit.per_minute("rpm", 10)]
@@ -28,8 +28,9 @@ def levels_kept(repository: SyncRepository) -> int:
     space = repository._core.space
     if isinstance(space, MemorySpace):
         return len(space._tables._configs)
-    assert isinstance(space, SqliteSpace)
-    connections: Connections = space._store._connections
+    store = repository._core.store
+    assert isinstance(store, SqliteStore)
+    connections: Connections = store._connections
     with connections.aside(lambda: 0) as connection:
         (count,) = connection.execute("SELECT count(*) FROM configs").fetchone()
         return int(count)

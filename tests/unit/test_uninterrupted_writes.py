@@ -1,4 +1,4 @@
-"""What the shortcut of the memory store says about itself, read from its instructions, on every Python it runs on.
+"""What the fast draw of the memory store says about itself, read from its instructions, on every Python it runs on.
 
 CPython hands over signals where a function is called or resumed, and where it jumps backwards. What belongs together
 must be written with none of these in between: a bucket's new baseline, and a draw with its receipt.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dis
 from itertools import chain
-from types import CodeType
+from typing import Any
 
 import pytest
 
-from zae_limiter.stores.memory.shortcut import MOST_LIMITS, _maker
+from zae_limiter.stores.memory.fast_draw import MOST_LIMITS, shaped_draw
 
 NEVER_INTERRUPTED = (
     "BINARY_OP",
@@ -45,9 +45,9 @@ SHAPES = {
 
 def written_at_a_stretch(shape: tuple[tuple[str, ...], ...]) -> list[list[str]]:
     """The attributes that are written with no chance for a signal in between, stretch by stretch."""
-    (code,) = [part for part in _maker(shape).__code__.co_consts if isinstance(part, CodeType)]
+    draw: Any = shaped_draw(shape).draw
     stretches: list[list[str]] = [[]]
-    for instruction in dis.get_instructions(code):
+    for instruction in dis.get_instructions(draw):
         name = instruction.opname
         if name == "STORE_ATTR":
             stretches[-1].append(instruction.argval)

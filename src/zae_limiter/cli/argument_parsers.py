@@ -88,7 +88,7 @@ def parse_event_id(event_id: str) -> int:
 
     Raises ``ValidationError``.
     """
-    from zae_limiter.stores.ulid import moment_of
+    from zae_limiter.stores.audit_events import moment_of
 
     digits = event_id.upper()
     if not _EVENT_ID.fullmatch(digits):

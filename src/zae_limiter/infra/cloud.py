@@ -18,15 +18,9 @@ from zae_limiter.exceptions import RateLimiterUnavailable, StackOperationError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import client_arguments, client_methods, prepare_session
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
-from zae_limiter.stores.dynamodb.transport.settings import (
-    LOCAL_CREDENTIALS,
-    MissingExtra,
-    address_of,
-    is_local,
-    methods_of,
-    prepare,
-)
+from zae_limiter.stores.dynamodb.transport.settings import LOCAL_CREDENTIALS, MissingExtra, is_local
 
 Reply = TypeVar("Reply")
 Result = TypeVar("Result")
@@ -157,7 +151,7 @@ class Cloud:
         with self._lock:
             if service not in self._clients:
                 client = self._make(service)
-                self._clients[service] = client, methods_of(client)
+                self._clients[service] = client, client_methods(client)
             return self._clients[service][1]
 
     def _make(self, service: str) -> Any:
@@ -178,7 +172,7 @@ class Cloud:
             raise CloudUnavailable(str(error)) from error
 
     def _address(self) -> dict[str, Any]:
-        address = address_of(self._account.target, self._own_session())
+        address = client_arguments(self._account.target, self._own_session())
         if address["region_name"] is None:
             raise CloudUnavailable("no region is named")
         return address
@@ -192,7 +186,7 @@ class Cloud:
                 raise MissingExtra(error.name) from error
             try:
                 session = Session(profile=self._account.profile)
-                prepare(self._account.target, session)
+                prepare_session(self._account.target, session)
                 if is_local(self._account.target) and session.get_credentials() is None:
                     session.set_credentials(*LOCAL_CREDENTIALS)
             except (BotoCoreError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Getting in: try, wait in line if the caller may, and decide what an unavailable store means."""
+"""Admission: try, wait in the queue if the caller may, and decide what an unavailable store means."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
 from zae_limiter.repository.core import Core
-from zae_limiter.repository.lines import Patience, Ticket
+from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.clocks import timer_of
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitBell, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
@@ -20,8 +20,8 @@ from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Recei
 logger = logging.getLogger("zae_limiter")
 
 
-class Ask(NamedTuple):
-    """What a caller asks for, checked."""
+class AcquireArguments(NamedTuple):
+    """The arguments of an acquire, checked."""
 
     entity_id: str
     resource: str
@@ -32,7 +32,7 @@ class Ask(NamedTuple):
     legs: tuple[Leg, ...] | None = None
 
 
-def admit(core: Core, ask: Ask, receipt: Receipt) -> Plan[Grant | None]:
+def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant | None]:
     """The grant; ``None`` when the store is unavailable and the policy is to allow.
 
     Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait). The grant is
@@ -41,23 +41,23 @@ def admit(core: Core, ask: Ask, receipt: Receipt) -> Plan[Grant | None]:
     waited = 0
     try:
         now = yield from READ_CLOCK
-        outcome = yield from _attempt(core, ask, None, now, receipt)
-        if ask.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
+        outcome = yield from _attempt(core, asked, None, now, receipt)
+        if asked.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
             started = yield from READ_TIMER
-            outcome = yield from _wait_in_line(core, ask, outcome, now, started + ask.timeout_ms, receipt)
+            outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
             if core.observer is not None:
                 waited = (yield from READ_TIMER) - started
     except RateLimiterUnavailable as error:
         core.unresolved += error.ambiguous
-        policy = ask.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
+        policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
         if policy is OnUnavailable.BLOCK:
             raise
-        logger.warning("store unavailable, letting %s through on %s: %s", ask.entity_id, ask.resource, error)
-        core.tell(Degraded(ask.entity_id, ask.resource, ask.wanted, error))
+        logger.warning("store unavailable, letting %s through on %s: %s", asked.entity_id, asked.resource, error)
+        core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, error))
         return None
     granted = isinstance(outcome, Grant)
     if core.observer is not None:
-        core.tell(Decided(ask.entity_id, ask.resource, ask.wanted, granted, outcome.statuses, waited))
+        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, granted, outcome.statuses, waited))
     if isinstance(outcome, Grant):
         return outcome
     raise refusal(outcome)
@@ -70,13 +70,13 @@ def refusal(denial: Denial) -> RateLimitExceeded:
     return RateLimitExceeded(denial.statuses, unread_wait_seconds=denial.unread_wait_ms / MILLI)
 
 
-def _attempt(core: Core, ask: Ask, ticket: Ticket | None, now: int, receipt: Receipt) -> Plan[Outcome]:
-    """One try, at one moment, leaving to those ahead in line what they wait for."""
+def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
+    """One try, at one moment, leaving to the waiters ahead what they wait for."""
     ahead: Mapping[str, Mapping[str, int]] = {}
-    if core.lines:
-        core.lines.drop_abandoned(timer_of(core.clock), (yield READ_TIMER))
-        ahead = core.lines.waited_for(ask.resource, ticket)
-    draw = Draw(ask.entity_id, ask.resource, ask.wanted, ask.limits, ahead, ask.legs)
+    if core.wait_queue:
+        core.wait_queue.drop_abandoned(timer_of(core.clock), (yield READ_TIMER))
+        ahead = core.wait_queue.waited_for(asked.resource, waiter)
+    draw = Draw(asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs)
     plan = core.space.draw(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))
@@ -87,47 +87,47 @@ def _attempt(core: Core, ask: Ask, ticket: Ticket | None, now: int, receipt: Rec
 
 
 def _noted(draw: Plan[Outcome], receipt: Receipt) -> Plan[Outcome]:
-    """The same, noted before anything is told."""
+    """The same draw; its grant is noted on the receipt before the observer hears of it."""
     outcome = yield from draw
     if outcome.__class__ is Grant:
         receipt._grant = outcome
     return outcome
 
 
-def _wait_in_line(
-    core: Core, ask: Ask, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
+def _wait_in_queue(
+    core: Core, asked: AcquireArguments, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
 ) -> Plan[Outcome]:
-    """Stand at the first bucket that lacks until its turn comes and its tokens are due.
+    """Stand in the queue of the first bucket that lacks, until the caller's turn comes and its tokens are due.
 
-    They are due so long after the moment the denial was computed for, however long it took to come.
+    They are due so long after the moment the denial was computed for, however long the denial took to arrive.
     """
-    lines = core.lines
-    ticket = lines.join(
-        (denial.lacking.entity_id, ask.resource), ask.wanted, Patience(give_up_at, timer_of(core.clock))
+    wait_queue = core.wait_queue
+    waiter = wait_queue.join(
+        (denial.lacking.entity_id, asked.resource), asked.wanted, WaitDeadline(give_up_at, timer_of(core.clock))
     )
     try:
         while True:
-            lines.lacks(ticket, (status.entity_id for status in denial.statuses if status.exceeded))
+            wait_queue.note_lacking(waiter, (status.entity_id for status in denial.statuses if status.exceeded))
             timer = yield from READ_TIMER
-            patience = give_up_at - timer
-            if patience <= 0:
+            remaining = give_up_at - timer
+            if remaining <= 0:
                 return denial
-            # All but the head wait to be rung, or until the head should have left; it knows when its tokens are due.
-            head = lines.head_before(ticket)
-            due = patience
+            # All but the head wait to be woken, or until the head should have left; it knows when its tokens are due.
+            head = wait_queue.head_before(waiter)
+            due = remaining
             if head is None:
                 wait = max(denial.wait_ms or 1, 1)
                 due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
-            elif (left_at := head.left_at(timer_of(core.clock))) is not None:
-                due = left_at + 1 - timer
+            elif (gone_at := head.surely_gone_at(timer_of(core.clock))) is not None:
+                due = gone_at + 1 - timer
             if due > 0:
-                yield from AwaitBell(ticket.bell, min(due, patience))
+                yield from AwaitBell(waiter.bell, min(due, remaining))
             denied_at = yield from READ_CLOCK
-            outcome = yield from _attempt(core, ask, ticket, denied_at, receipt)
+            outcome = yield from _attempt(core, asked, waiter, denied_at, receipt)
             if isinstance(outcome, Grant) or outcome.wait_ms is None:
                 return outcome
             denial = outcome
-            if (denial.lacking.entity_id, ask.resource) != ticket.key:
-                lines.move(ticket, (denial.lacking.entity_id, ask.resource))
+            if (denial.lacking.entity_id, asked.resource) != waiter.key:
+                wait_queue.move(waiter, (denial.lacking.entity_id, asked.resource))
     finally:
-        lines.leave(ticket)
+        wait_queue.leave(waiter)

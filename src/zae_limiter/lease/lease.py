@@ -7,8 +7,8 @@ from typing import Self
 
 from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.admission import refusal
-from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase
-from zae_limiter.running.twins import awaited
+from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase
+from zae_limiter.running.sync_async import async_method
 
 
 class Lease(LeaseBase):
@@ -16,37 +16,38 @@ class Lease(LeaseBase):
 
     __slots__ = ()
 
-    adjust = awaited(LeaseBase._adjust, to_the_end=True)
-    settle = awaited(LeaseBase._settle, to_the_end=True)
-    consume = awaited(LeaseBase._consume_more)
-    release = awaited(LeaseBase._release, to_the_end=True)
-    flush = awaited(LeaseBase._flush, to_the_end=True)
-    commit = awaited(LeaseBase._commit, to_the_end=True)
+    adjust = async_method(LeaseBase._adjust, to_the_end=True)
+    settle = async_method(LeaseBase._settle, to_the_end=True)
+    consume = async_method(LeaseBase._consume_more)
+    release = async_method(LeaseBase._release, to_the_end=True)
+    flush = async_method(LeaseBase._flush, to_the_end=True)
+    commit = async_method(LeaseBase._commit, to_the_end=True)
 
     async def __aenter__(self) -> Self:
         if self._grant is not None or self._ledger is not None:
             raise LeaseExpiredError("a lease can be entered once; call acquire() again")
         core = self._limiter._core
-        if self._options is DEFAULT_OPTIONS and not core.in_line:
-            try:
-                shortcut = core.shortcuts[self._entity_id, self._resource]
-                drawn = shortcut[0](shortcut, self._consume, core.clock(), self)
-            except (KeyError, TypeError, AttributeError):
-                drawn = False  # no such route yet, or no such name or amount can be: the plan knows
-            if drawn is True:
-                self._open = True
-                return self
-            if drawn:
-                raise refusal(drawn)
         try:
+            if self._options is DEFAULT_OPTIONS and not core.waiters:
+                try:
+                    fast_draw = core.fast_draws[self._entity_id, self._resource]
+                except (KeyError, TypeError):
+                    pass  # never granted yet, or not even hashable: the plan resolves it, or says what is wrong
+                else:
+                    drawn = fast_draw.draw(self._consume, core.clock(), self)
+                    if drawn is True:
+                        self._open = True
+                        return self
+                    if drawn:
+                        raise refusal(drawn)
             await self._driver.run(self._begin())
+            return self
         except GeneratorExit:
             raise
         except BaseException:
             if self._grant is not None:
                 await self._driver.run(self._end(failed=True), to_the_end=True)
             raise
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -4,8 +4,9 @@
 what the lease has consumed, never below zero. ``settled`` is what survives a failure of the body, and with
 ``keep`` everything does.
 
-All legs pay the same, with two exceptions that are kept beside: ``apart`` has what single legs paid of a limit that
-they got or lost while the lease was open, and ``arrears`` what single legs are yet to book of what the others have.
+All legs pay the same, with two exceptions that are kept beside: ``paid_by_leg`` has what single legs paid of a limit
+that they got or lost while the lease was open, and ``arrears`` what single legs are yet to book of what the others
+have.
 """
 
 from __future__ import annotations
@@ -18,75 +19,66 @@ from typing import Any, Protocol
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.running.plan import assign
-from zae_limiter.stores.protocol import Folded, Grant, Leg, Posting, Settlement
+from zae_limiter.stores.protocol import Leg, NotedGrant, Posting, Settlement
 
 Amounts = Mapping[str, int]
 
 
-class Closing(Settlement):
-    """What a lease is to book, in its end or meanwhile: ``owed`` by every leg, of which the ``postings`` are left."""
+class PendingSettlement(Settlement):
+    """What a lease is to book at its end or by a flush: ``owed`` by every leg, of which the ``postings`` are left."""
 
-    __slots__ = ("over", "owed", "told", "whole")
+    __slots__ = ("all_postings", "is_done", "is_told", "owed")
 
     def __init__(self, owed: Amounts, postings: Sequence[Posting]) -> None:
         self.owed = owed
-        self.postings = self.whole = postings
-        self.doubtful = self.told = self.over = False
+        self.postings = self.all_postings = postings
+        self.doubtful = self.is_told = self.is_done = False
 
 
-class Counting(Protocol):
-    """Counts what cannot be resolved."""
+class UnresolvedCounter(Protocol):
+    """Counts what could not be done, or not be proven done."""
 
     unresolved: int
 
 
-class Owing:
-    """Stands for what a lease has yet to book. If it is dropped before that, it counts as unresolved.
+class UnsettledGuard:
+    """Counts as unresolved what a lease has yet to book, if it is dropped before that.
 
     An interrupt may come at the very first instruction of ``__exit__``, before anything can be done about it.
     """
 
-    __slots__ = ("counting",)
+    __slots__ = ("counter",)
 
-    counting: Counting
+    counter: UnresolvedCounter
 
-    def is_booked(self) -> None:
+    def disarm(self) -> None:
         """Make it an object without ``__del__``: one that runs swallows an interrupt that comes just then."""
-        self.__class__ = Booked  # type: ignore[assignment]
+        self.__class__ = SettledGuard  # type: ignore[assignment]
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # it was interrupted before it stood for anything
-            self.counting.unresolved += 1
+            self.counter.unresolved += 1
 
 
-class Booked:
-    """What is no longer owing."""
+class SettledGuard:
+    """A guard that is disarmed."""
 
-    __slots__ = ("counting",)
+    __slots__ = ("counter",)
 
-    def is_booked(self) -> None:
-        """It is."""
-
-
-class Taking:
-    """Where the grant is noted that a lease gets while it is open."""
-
-    __slots__ = ("_grant",)
-
-    def __init__(self) -> None:
-        self._grant: Grant | Folded | None = None
+    def disarm(self) -> None:
+        """It is disarmed."""
 
 
 class Ledger:
     """The books of one lease."""
 
     __slots__ = (
-        "apart",
         "arrears",
         "closing",
         "flushing",
+        "guard",
         "keep",
-        "owing",
+        "paid_by_leg",
         "pending",
         "pending_since",
         "settled",
@@ -94,23 +86,23 @@ class Ledger:
         "written",
     )
 
-    closing: Closing | None
+    closing: PendingSettlement | None
     """The end of the lease, once it has begun."""
 
-    flushing: Closing | None
-    """What is being booked meanwhile; until it is noted here."""
+    flushing: PendingSettlement | None
+    """What a flush is booking; until it is noted here."""
 
-    taking: Taking | None
-    """What is being taken meanwhile; until it is noted here."""
+    taking: NotedGrant | None
+    """What :meth:`Lease.consume` is taking; until it is noted here."""
 
     def __init__(self, taken: Amounts) -> None:
-        self.owing: Owing | None = None
+        self.guard: UnsettledGuard | None = None
         self.closing = self.flushing = self.taking = None
         self.written = dict(taken)
         self.pending: dict[str, int] = {}
         self.pending_since: int | None = None
         self.settled: dict[str, int] = {}
-        self.apart: dict[tuple[str, str], int] = {}
+        self.paid_by_leg: dict[tuple[str, str], int] = {}
         self.arrears: list[Posting] = []
         self.keep = False
 
@@ -131,21 +123,30 @@ class Ledger:
         """The store has booked more."""
         self.written = self._written_with(more)
 
-    def took_by(
-        self, legs: Sequence[Leg], more: Amounts, before: Sequence[Leg], also: Iterable[tuple[Any, str, Any]] = ()
+    def took_on_legs(
+        self,
+        legs: Sequence[Leg],
+        more: Amounts,
+        before: Sequence[Leg],
+        also: Iterable[tuple[Any, str, Any]] = (),
     ) -> None:
         """The store has booked more, by the limits that ``legs`` have now; ``before`` is how the lease knows them.
 
         From then on nothing is being taken. What changes ``also`` does so in the same step.
         """
-        apart = self.apart.copy()
+        paid_by_leg = self.paid_by_leg.copy()
         for leg, known in zip(legs, before, strict=True):
             for name, amount in more.items():
                 place, has, had = (leg.entity_id, name), name in leg.names, name in known.names
-                if has != had or place in apart:
-                    paid = apart.get(place, self.written.get(name, 0) if had else 0)
-                    apart[place] = paid + (amount if has else 0)
-        changes = ((self, "apart", apart), (self, "written", self._written_with(more)), (self, "taking", None), *also)
+                if has != had or place in paid_by_leg:
+                    paid = paid_by_leg.get(place, self.written.get(name, 0) if had else 0)
+                    paid_by_leg[place] = paid + (amount if has else 0)
+        changes = (
+            (self, "paid_by_leg", paid_by_leg),
+            (self, "written", self._written_with(more)),
+            (self, "taking", None),
+            *also,
+        )
         assign(*zip(*changes))  # noqa: B905 (they have one length)
 
     def owed(self) -> dict[str, int]:
@@ -160,12 +161,12 @@ class Ledger:
             if (delta := min(self.settled.get(name, 0), self._total(name)) - self.written.get(name, 0))
         }
 
-    def shared_out(self, owed: Amounts, plain: list[Posting], legs: Sequence[Leg]) -> list[Posting]:
+    def postings_per_leg(self, owed: Amounts, plain: list[Posting], legs: Sequence[Leg]) -> list[Posting]:
         """What each leg is to book of ``owed``: as ``plain`` has it, but for what is kept beside."""
-        if not self.apart and not self.arrears:
+        if not self.paid_by_leg and not self.arrears:
             return plain
         due = {leg.entity_id: dict(deltas) for leg, deltas in plain}
-        for (entity_id, name), paid in self.apart.items():
+        for (entity_id, name), paid in self.paid_by_leg.items():
             if name in owed:
                 due.setdefault(entity_id, {})[name] = max(owed[name], -paid) * MILLI
         for leg, deltas in self.arrears:
@@ -180,8 +181,8 @@ class Ledger:
 
     def booked(self, deltas: Amounts) -> None:
         """The store has booked these, and nothing is pending any more."""
-        if self.apart or self.arrears:
-            self.booked_but(deltas, ())
+        if self.paid_by_leg or self.arrears:
+            self.booked_except(deltas, ())
         else:
             pending: dict[str, int] = {}
             written = self._written_with(deltas)
@@ -190,8 +191,8 @@ class Ledger:
 
     def is_closed(self) -> None:
         """What could be booked is, and the rest is counted: nothing is owing any more."""
-        if self.owing is not None:
-            self.owing.is_booked()
+        if self.guard is not None:
+            self.guard.disarm()
 
     def closed(self, deltas: Amounts) -> None:
         """The store has booked these in the end: nothing will ever be asked of this ledger but what was consumed."""
@@ -200,24 +201,26 @@ class Ledger:
             written[name] = written.get(name, 0) + amount
         self.pending = {}
 
-    def booked_but(self, deltas: Amounts, remaining: Sequence[Posting]) -> None:
+    def booked_except(self, deltas: Amounts, remaining: Sequence[Posting]) -> None:
         """The store has booked these, except for what remains to be booked on single legs."""
-        written, apart = self._written_with(deltas), self._apart_with(deltas)
+        written, paid_by_leg = self._written_with(deltas), self._paid_by_leg_with(deltas)
         since, arrears = self.pending_since if remaining else None, list(remaining)
         pending: dict[str, int] = {}
         # No signal comes between these: nothing is called.
-        self.written, self.apart, self.arrears, self.flushing = written, apart, arrears, None
+        self.written, self.paid_by_leg, self.arrears, self.flushing = written, paid_by_leg, arrears, None
         self.pending, self.pending_since = pending, since
 
     def assume_given_back(self) -> bool:
         """The store may have booked what is pending: take every credit for booked. Whether there was one."""
-        returned = {name: delta for name, delta in self.pending.items() if delta < 0}
+        credits_ = {name: delta for name, delta in self.pending.items() if delta < 0}
         in_arrears = any(delta < 0 for _, deltas in self.arrears for delta in deltas.values())
         pending = {name: delta for name, delta in self.pending.items() if delta >= 0}
-        written, apart, arrears = self._written_with(returned), self._apart_with(returned), debits_of(self.arrears)
+        written, paid_by_leg = self._written_with(credits_), self._paid_by_leg_with(credits_)
+        arrears = debits_of(self.arrears)
         # No signal comes between these: nothing is called.
-        self.written, self.apart, self.arrears, self.flushing, self.pending = written, apart, arrears, None, pending
-        return bool(returned) or in_arrears
+        self.written, self.paid_by_leg, self.arrears, self.flushing = written, paid_by_leg, arrears, None
+        self.pending = pending
+        return bool(credits_) or in_arrears
 
     def _adjust(self, deltas: Amounts, timer: int, settled: dict[str, int]) -> None:
         for name, delta in deltas.items():
@@ -238,10 +241,10 @@ class Ledger:
             written[name] = written.get(name, 0) + amount
         return written
 
-    def _apart_with(self, deltas: Amounts) -> dict[tuple[str, str], int]:
-        if not self.apart:
-            return self.apart
-        return {place: paid + max(deltas.get(place[1], 0), -paid) for place, paid in self.apart.items()}
+    def _paid_by_leg_with(self, deltas: Amounts) -> dict[tuple[str, str], int]:
+        if not self.paid_by_leg:
+            return self.paid_by_leg
+        return {place: paid + max(deltas.get(place[1], 0), -paid) for place, paid in self.paid_by_leg.items()}
 
     def _total(self, name: str) -> int:
         return self.written.get(name, 0) + self.pending.get(name, 0)
@@ -268,8 +271,8 @@ def paid_by_both(before: Sequence[Leg], taken: Amounts, more: Sequence[Leg], tak
     for first, second in zip(before, more, strict=True):
         accounts: dict[int, dict[str, int]] = {}
         for leg, amounts in ((first, taken), (second, taken_more)):
-            whole = {name: amount * MILLI for name, amount in amounts.items() if name in leg.names}
-            for shard, paid in leg.paid or ((0, whole),):
+            undivided = {name: amount * MILLI for name, amount in amounts.items() if name in leg.names}
+            for shard, paid in leg.paid or ((0, undivided),):
                 account = accounts.setdefault(shard, {})
                 for name, amount in paid.items():
                     account[name] = account.get(name, 0) + amount

@@ -7,8 +7,8 @@ from typing import Self
 
 from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.admission import refusal
-from zae_limiter.lease.base import DEFAULT_OPTIONS, LeaseBase
-from zae_limiter.running.twins import returned
+from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase
+from zae_limiter.running.sync_async import sync_method
 
 
 class SyncLease(LeaseBase):
@@ -16,29 +16,30 @@ class SyncLease(LeaseBase):
 
     __slots__ = ()
 
-    adjust = returned(LeaseBase._adjust, to_the_end=True)
-    settle = returned(LeaseBase._settle, to_the_end=True)
-    consume = returned(LeaseBase._consume_more)
-    release = returned(LeaseBase._release, to_the_end=True)
-    flush = returned(LeaseBase._flush, to_the_end=True)
-    commit = returned(LeaseBase._commit, to_the_end=True)
+    adjust = sync_method(LeaseBase._adjust, to_the_end=True)
+    settle = sync_method(LeaseBase._settle, to_the_end=True)
+    consume = sync_method(LeaseBase._consume_more)
+    release = sync_method(LeaseBase._release, to_the_end=True)
+    flush = sync_method(LeaseBase._flush, to_the_end=True)
+    commit = sync_method(LeaseBase._commit, to_the_end=True)
 
     def __enter__(self) -> Self:
         if self._grant is not None or self._ledger is not None:
             raise LeaseExpiredError("a lease can be entered once; call acquire() again")
         core = self._limiter._core
         try:
-            if self._options is DEFAULT_OPTIONS and not core.in_line:
+            if self._options is DEFAULT_OPTIONS and not core.waiters:
                 try:
-                    shortcut = core.shortcuts[self._entity_id, self._resource]
-                    drawn = shortcut[0](shortcut, self._consume, core.clock(), self)
-                except (KeyError, TypeError, AttributeError):
-                    drawn = False  # no such route yet, or no such name or amount can be: the plan knows
-                if drawn is True:
-                    self._open = True
-                    return self
-                if drawn:
-                    raise refusal(drawn)
+                    fast_draw = core.fast_draws[self._entity_id, self._resource]
+                except (KeyError, TypeError):
+                    pass  # never granted yet, or not even hashable: the plan resolves it, or says what is wrong
+                else:
+                    drawn = fast_draw.draw(self._consume, core.clock(), self)
+                    if drawn is True:
+                        self._open = True
+                        return self
+                    if drawn:
+                        raise refusal(drawn)
             self._driver.run(self._begin())
             return self
         except BaseException:

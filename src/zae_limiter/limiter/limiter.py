@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from zae_limiter.lease.lease import Lease
-from zae_limiter.limiter.verbs import LimiterVerbs
+from zae_limiter.limiter.limiter_verbs import LimiterVerbs
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.repository import AsyncData, Repository
-from zae_limiter.running.twins import awaited
+from zae_limiter.running.sync_async import async_method
 
 
 class RateLimiter(LimiterVerbs[Lease], AsyncData):
@@ -33,10 +33,10 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
         limiter._owns_repository = True
         return limiter
 
-    available = awaited(LimiterVerbs._available)
-    time_until_available = awaited(LimiterVerbs._time_until_available)
-    get_status = awaited(LimiterVerbs._get_status)
-    reset = awaited(LimiterVerbs._reset)
+    available = async_method(LimiterVerbs._available)
+    time_until_available = async_method(LimiterVerbs._time_until_available)
+    get_status = async_method(LimiterVerbs._get_status)
+    reset = async_method(LimiterVerbs._reset)
 
     async def is_available(self) -> bool:
         """Whether the store answers within its deadline."""

@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from zae_limiter.lease.sync_lease import SyncLease
-from zae_limiter.limiter.verbs import LimiterVerbs
+from zae_limiter.limiter.limiter_verbs import LimiterVerbs
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.sync_repository import SyncData, SyncRepository
-from zae_limiter.running.twins import returned
+from zae_limiter.running.sync_async import sync_method
 
 
 class SyncRateLimiter(LimiterVerbs[SyncLease], SyncData):
@@ -33,10 +33,10 @@ class SyncRateLimiter(LimiterVerbs[SyncLease], SyncData):
         limiter._owns_repository = True
         return limiter
 
-    available = returned(LimiterVerbs._available)
-    time_until_available = returned(LimiterVerbs._time_until_available)
-    get_status = returned(LimiterVerbs._get_status)
-    reset = returned(LimiterVerbs._reset)
+    available = sync_method(LimiterVerbs._available)
+    time_until_available = sync_method(LimiterVerbs._time_until_available)
+    get_status = sync_method(LimiterVerbs._get_status)
+    reset = sync_method(LimiterVerbs._reset)
 
     def is_available(self) -> bool:
         """Whether the store answers within its deadline."""

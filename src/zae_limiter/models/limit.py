@@ -19,7 +19,7 @@ MAX_LIMITS = 20
 DynamoDB allows a condition 300 operators: this many, each exchanged for another, and ``MAX_RESTING`` besides fit."""
 
 MAX_RESTING = 36
-"""The most limits that were taken away from a bucket and are not full again."""
+"""The most limits that were removed from a bucket and are not full again."""
 
 MAX_ENDED = 64
 """The most limits that a bucket lets go of within an hour with something counted: that is kept to the hour's end."""

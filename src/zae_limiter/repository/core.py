@@ -10,7 +10,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.events import Event, Observer, StoreCalled
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.repository.arguments import check_seconds
-from zae_limiter.repository.lines import lines_at
+from zae_limiter.repository.wait_queue import wait_queue_of
 from zae_limiter.running.clocks import Clock, machine_clock
 from zae_limiter.running.plan import READ_TIMER, Plan
 from zae_limiter.stores.open_store import open_store
@@ -29,14 +29,14 @@ class Core:
 
     __slots__ = (
         "clock",
-        "in_line",
-        "lines",
+        "fast_draws",
         "namespace",
         "observer",
-        "shortcuts",
         "space",
         "store",
         "unresolved",
+        "wait_queue",
+        "waiters",
     )
 
     def __init__(
@@ -54,11 +54,11 @@ class Core:
             raise ValidationError("observer", observer, "must be callable with one event")
         self.observer = observer
         self.space = store.space(namespace, corrected=self.clock is machine_clock)
-        self.lines = lines_at((store.identity, namespace))
+        self.wait_queue = wait_queue_of((store.identity, namespace))
         self.unresolved = 0
-        # What every acquire looks at first, within reach:
-        self.in_line = self.lines.by_bucket
-        self.shortcuts = self.space.shortcuts if observer is None else {}  # else there is something to tell
+        # What every acquire looks at first, without a hop:
+        self.waiters = self.wait_queue.by_bucket
+        self.fast_draws = self.space.fast_draws if observer is None else {}  # else there is something to tell
 
     @classmethod
     def open(
@@ -102,7 +102,7 @@ class Core:
             self.tell(StoreCalled(verb, ended - started, failure))
 
     def tell(self, event: Event) -> None:
-        """Tell the observer. One that raises does not disturb anybody."""
+        """Tell the observer. What it raises is logged, and disturbs no caller."""
         if self.observer is None:
             return
         try:

@@ -8,11 +8,11 @@ from typing import Any, Self
 from zae_limiter.models.events import Observer
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.core import DEFAULT_CONFIG_CACHE_TTL, DEFAULT_DEADLINE, Core
-from zae_limiter.repository.registry import RepositoryVerbs
-from zae_limiter.repository.verbs import DataVerbs
+from zae_limiter.repository.data_verbs import DataVerbs
+from zae_limiter.repository.repository_verbs import RepositoryVerbs
 from zae_limiter.running.async_driver import AsyncDriver
 from zae_limiter.running.clocks import Clock
-from zae_limiter.running.twins import awaited
+from zae_limiter.running.sync_async import async_method
 from zae_limiter.stores.protocol import Store
 
 
@@ -21,28 +21,28 @@ class AsyncData(DataVerbs):
 
     __slots__ = ()
 
-    create_entity = awaited(DataVerbs._create_entity)
-    get_entity = awaited(DataVerbs._get_entity)
-    update_entity = awaited(DataVerbs._update_entity)
-    delete_entity = awaited(DataVerbs._delete_entity)
-    get_children = awaited(DataVerbs._get_children)
-    list_entities = awaited(DataVerbs._list_entities)
-    set_limits = awaited(DataVerbs._set_limits)
-    get_limits = awaited(DataVerbs._get_limits)
-    delete_limits = awaited(DataVerbs._delete_limits)
-    set_resource_defaults = awaited(DataVerbs._set_resource_defaults)
-    get_resource_defaults = awaited(DataVerbs._get_resource_defaults)
-    delete_resource_defaults = awaited(DataVerbs._delete_resource_defaults)
-    set_system_defaults = awaited(DataVerbs._set_system_defaults)
-    get_system_defaults = awaited(DataVerbs._get_system_defaults)
-    delete_system_defaults = awaited(DataVerbs._delete_system_defaults)
-    list_resources_with_defaults = awaited(DataVerbs._list_resources_with_defaults)
-    list_entities_with_custom_limits = awaited(DataVerbs._list_entities_with_custom_limits)
-    get_audit_events = awaited(DataVerbs._get_audit_events)
-    get_usage_snapshots = awaited(DataVerbs._get_usage_snapshots)
-    get_usage_summary = awaited(DataVerbs._get_usage_summary)
-    verify_usage = awaited(DataVerbs._verify_usage)
-    get_resource_capacity = awaited(DataVerbs._get_resource_capacity)
+    create_entity = async_method(DataVerbs._create_entity)
+    get_entity = async_method(DataVerbs._get_entity)
+    update_entity = async_method(DataVerbs._update_entity)
+    delete_entity = async_method(DataVerbs._delete_entity)
+    get_children = async_method(DataVerbs._get_children)
+    list_entities = async_method(DataVerbs._list_entities)
+    set_limits = async_method(DataVerbs._set_limits)
+    get_limits = async_method(DataVerbs._get_limits)
+    delete_limits = async_method(DataVerbs._delete_limits)
+    set_resource_defaults = async_method(DataVerbs._set_resource_defaults)
+    get_resource_defaults = async_method(DataVerbs._get_resource_defaults)
+    delete_resource_defaults = async_method(DataVerbs._delete_resource_defaults)
+    set_system_defaults = async_method(DataVerbs._set_system_defaults)
+    get_system_defaults = async_method(DataVerbs._get_system_defaults)
+    delete_system_defaults = async_method(DataVerbs._delete_system_defaults)
+    list_resources_with_defaults = async_method(DataVerbs._list_resources_with_defaults)
+    list_entities_with_custom_limits = async_method(DataVerbs._list_entities_with_custom_limits)
+    get_audit_events = async_method(DataVerbs._get_audit_events)
+    get_usage_snapshots = async_method(DataVerbs._get_usage_snapshots)
+    get_usage_summary = async_method(DataVerbs._get_usage_summary)
+    verify_usage = async_method(DataVerbs._verify_usage)
+    get_resource_capacity = async_method(DataVerbs._get_resource_capacity)
 
 
 class Repository(RepositoryVerbs, AsyncData):
@@ -103,15 +103,15 @@ class Repository(RepositoryVerbs, AsyncData):
         """Another namespace of the same store. Closing either closes the store."""
         return Repository.__new__(Repository)._bind(self._core.in_namespace(namespace))
 
-    resolve_limits = awaited(RepositoryVerbs._resolve_limits)
-    register_namespace = awaited(RepositoryVerbs._register_namespace)
-    get_namespace = awaited(RepositoryVerbs._get_namespace)
-    list_namespaces = awaited(RepositoryVerbs._list_namespaces)
-    delete_namespace = awaited(RepositoryVerbs._delete_namespace)
-    recover_namespace = awaited(RepositoryVerbs._recover_namespace)
-    purge_namespace = awaited(RepositoryVerbs._purge_namespace)
-    delete_table = awaited(RepositoryVerbs._delete_table)
-    is_available = awaited(RepositoryVerbs._is_available)
+    resolve_limits = async_method(RepositoryVerbs._resolve_limits)
+    register_namespace = async_method(RepositoryVerbs._register_namespace)
+    get_namespace = async_method(RepositoryVerbs._get_namespace)
+    list_namespaces = async_method(RepositoryVerbs._list_namespaces)
+    delete_namespace = async_method(RepositoryVerbs._delete_namespace)
+    recover_namespace = async_method(RepositoryVerbs._recover_namespace)
+    purge_namespace = async_method(RepositoryVerbs._purge_namespace)
+    delete_table = async_method(RepositoryVerbs._delete_table)
+    is_available = async_method(RepositoryVerbs._is_available)
 
     async def close(self) -> None:
         """Let go of files and connections. Closing twice is fine."""

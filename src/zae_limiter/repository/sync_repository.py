@@ -8,11 +8,11 @@ from typing import Any, Self
 from zae_limiter.models.events import Observer
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.core import DEFAULT_CONFIG_CACHE_TTL, DEFAULT_DEADLINE, Core
-from zae_limiter.repository.registry import RepositoryVerbs
-from zae_limiter.repository.verbs import DataVerbs
+from zae_limiter.repository.data_verbs import DataVerbs
+from zae_limiter.repository.repository_verbs import RepositoryVerbs
 from zae_limiter.running.clocks import Clock
+from zae_limiter.running.sync_async import sync_method
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.running.twins import returned
 from zae_limiter.stores.protocol import Store
 
 
@@ -21,28 +21,28 @@ class SyncData(DataVerbs):
 
     __slots__ = ()
 
-    create_entity = returned(DataVerbs._create_entity)
-    get_entity = returned(DataVerbs._get_entity)
-    update_entity = returned(DataVerbs._update_entity)
-    delete_entity = returned(DataVerbs._delete_entity)
-    get_children = returned(DataVerbs._get_children)
-    list_entities = returned(DataVerbs._list_entities)
-    set_limits = returned(DataVerbs._set_limits)
-    get_limits = returned(DataVerbs._get_limits)
-    delete_limits = returned(DataVerbs._delete_limits)
-    set_resource_defaults = returned(DataVerbs._set_resource_defaults)
-    get_resource_defaults = returned(DataVerbs._get_resource_defaults)
-    delete_resource_defaults = returned(DataVerbs._delete_resource_defaults)
-    set_system_defaults = returned(DataVerbs._set_system_defaults)
-    get_system_defaults = returned(DataVerbs._get_system_defaults)
-    delete_system_defaults = returned(DataVerbs._delete_system_defaults)
-    list_resources_with_defaults = returned(DataVerbs._list_resources_with_defaults)
-    list_entities_with_custom_limits = returned(DataVerbs._list_entities_with_custom_limits)
-    get_audit_events = returned(DataVerbs._get_audit_events)
-    get_usage_snapshots = returned(DataVerbs._get_usage_snapshots)
-    get_usage_summary = returned(DataVerbs._get_usage_summary)
-    verify_usage = returned(DataVerbs._verify_usage)
-    get_resource_capacity = returned(DataVerbs._get_resource_capacity)
+    create_entity = sync_method(DataVerbs._create_entity)
+    get_entity = sync_method(DataVerbs._get_entity)
+    update_entity = sync_method(DataVerbs._update_entity)
+    delete_entity = sync_method(DataVerbs._delete_entity)
+    get_children = sync_method(DataVerbs._get_children)
+    list_entities = sync_method(DataVerbs._list_entities)
+    set_limits = sync_method(DataVerbs._set_limits)
+    get_limits = sync_method(DataVerbs._get_limits)
+    delete_limits = sync_method(DataVerbs._delete_limits)
+    set_resource_defaults = sync_method(DataVerbs._set_resource_defaults)
+    get_resource_defaults = sync_method(DataVerbs._get_resource_defaults)
+    delete_resource_defaults = sync_method(DataVerbs._delete_resource_defaults)
+    set_system_defaults = sync_method(DataVerbs._set_system_defaults)
+    get_system_defaults = sync_method(DataVerbs._get_system_defaults)
+    delete_system_defaults = sync_method(DataVerbs._delete_system_defaults)
+    list_resources_with_defaults = sync_method(DataVerbs._list_resources_with_defaults)
+    list_entities_with_custom_limits = sync_method(DataVerbs._list_entities_with_custom_limits)
+    get_audit_events = sync_method(DataVerbs._get_audit_events)
+    get_usage_snapshots = sync_method(DataVerbs._get_usage_snapshots)
+    get_usage_summary = sync_method(DataVerbs._get_usage_summary)
+    verify_usage = sync_method(DataVerbs._verify_usage)
+    get_resource_capacity = sync_method(DataVerbs._get_resource_capacity)
 
 
 class SyncRepository(RepositoryVerbs, SyncData):
@@ -103,15 +103,15 @@ class SyncRepository(RepositoryVerbs, SyncData):
         """Another namespace of the same store. Closing either closes the store."""
         return SyncRepository.__new__(SyncRepository)._bind(self._core.in_namespace(namespace))
 
-    resolve_limits = returned(RepositoryVerbs._resolve_limits)
-    register_namespace = returned(RepositoryVerbs._register_namespace)
-    get_namespace = returned(RepositoryVerbs._get_namespace)
-    list_namespaces = returned(RepositoryVerbs._list_namespaces)
-    delete_namespace = returned(RepositoryVerbs._delete_namespace)
-    recover_namespace = returned(RepositoryVerbs._recover_namespace)
-    purge_namespace = returned(RepositoryVerbs._purge_namespace)
-    delete_table = returned(RepositoryVerbs._delete_table)
-    is_available = returned(RepositoryVerbs._is_available)
+    resolve_limits = sync_method(RepositoryVerbs._resolve_limits)
+    register_namespace = sync_method(RepositoryVerbs._register_namespace)
+    get_namespace = sync_method(RepositoryVerbs._get_namespace)
+    list_namespaces = sync_method(RepositoryVerbs._list_namespaces)
+    delete_namespace = sync_method(RepositoryVerbs._delete_namespace)
+    recover_namespace = sync_method(RepositoryVerbs._recover_namespace)
+    purge_namespace = sync_method(RepositoryVerbs._purge_namespace)
+    delete_table = sync_method(RepositoryVerbs._delete_table)
+    is_available = sync_method(RepositoryVerbs._is_available)
 
     def close(self) -> None:
         """Let go of files and connections. Closing twice is fine."""

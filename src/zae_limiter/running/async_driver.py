@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zae_limiter.running.clocks import Clock, WaitingClock, timer_of
 from zae_limiter.running.plan import (
@@ -27,9 +27,12 @@ Result = TypeVar("Result")
 ANSWERS_AT_ONCE = 3
 """How many requests of one plan are answered without letting other tasks run in between."""
 
+WAITS = frozenset((AwaitBell, Pause))
+"""The requests that take nothing, so that they may be cut short."""
+
 
 class InFlight(asyncio.Future[Any]):
-    """The reply to a request that is under way, and that nobody can call back.
+    """The reply to a request that is under way, and that cannot be called back.
 
     So it is not cancelled. A task that is cancelled while it waits for one learns that when the reply has come.
     """
@@ -43,6 +46,19 @@ class AsyncPerformer(Protocol):
     """Does what a store's own requests ask, in an event loop."""
 
     def __call__(self, request: Request[Any], /) -> Awaitable[Any]: ...
+
+
+class Answer(NamedTuple):
+    """What became of a request: a reply or an error.
+
+    ``interrupt`` is the cancellation that is the first of its plan and came while this request was under way,
+    ``cancel`` any that came by then.
+    """
+
+    reply: Any
+    error: BaseException | None = None
+    interrupt: BaseException | None = None
+    cancel: BaseException | None = None
 
 
 class AsyncDriver:
@@ -88,69 +104,56 @@ class AsyncDriver:
             kind = type(request)
             if kind is ReadClock:
                 step, argument = plan.send, self._clock()
-                continue
-            if kind is ReadTimer:
+            elif kind is ReadTimer:
                 step, argument = plan.send, self._timer()
-                continue
-            interrupted_here = None
-            task: asyncio.Future[Any] | None = None
-            if self._attempt is not None and at_once < ANSWERS_AT_ONCE and kind is not AwaitBell and kind is not Pause:
-                at_once += 1
-                try:
-                    reply = self._attempt(request)
-                    if isinstance(reply, InFlight):
-                        at_once, task = 0, reply
-                        reply = await task
-                except Exception as failure:
-                    step, argument = plan.throw, failure
-                    continue
-                except Interrupted as stop:
-                    # A signal, in a loop that lets it come anywhere; the store knows how far it got.
-                    if to_the_end:
-                        cancel = cancel or stop.cause
-                        step, argument = plan.send, stop.reply
-                    else:
-                        step, argument = plan.throw, stop
-                    continue
-                except asyncio.CancelledError as caught:
-                    if task is None:
-                        raise
-                    if cancel is None:
-                        interrupted_here = cancel = caught
-                else:
-                    if reply is not NOT_YET:
-                        step, argument = plan.send, reply
-                        continue
-            if task is None:
-                task = asyncio.ensure_future(self._answer(request))
-                if cancel is None:
-                    # A wait takes nothing, so it may be cut short; a store's request may not.
-                    try:
-                        await (task if kind is AwaitBell or kind is Pause else asyncio.shield(task))
-                    except asyncio.CancelledError as caught:
-                        interrupted_here = cancel = caught
-                    except GeneratorExit:  # the loop is closed, and the task that ran this is dropped
-                        plan.close()
-                        raise
-                    except BaseException:
-                        pass  # the task has it
-            while not task.done():
-                try:
-                    await asyncio.wait((task,))
-                except asyncio.CancelledError as caught:
-                    cancel = cancel or caught
-            error = asyncio.CancelledError() if task.cancelled() else task.exception()
-            reply = None if error else task.result()
-            if interrupted_here is not None and not to_the_end:
-                step, argument = plan.throw, Interrupted(interrupted_here, reply=reply, error=error)
-            elif to_the_end and task.cancelled():
-                # A wait cut short has still been waited for; what else was cut short may have been done.
-                waited = kind is AwaitBell or kind is Pause
-                step, argument = (plan.send, None) if waited else (plan.throw, CutShort("cancelled"))
-            elif error is not None:
-                step, argument = plan.throw, error
             else:
-                step, argument = plan.send, reply
+                begun = self._begin(request) if at_once < ANSWERS_AT_ONCE else None
+                at_once = at_once + 1 if isinstance(begun, Answer) else 0
+                try:
+                    answer = begun if isinstance(begun, Answer) else await self._finish(request, begun, cancel)
+                except GeneratorExit:  # the loop is closed, and the task that ran this is dropped
+                    plan.close()
+                    raise
+                cancel = cancel or answer.cancel
+                step, argument = resumption(plan, request, answer, to_the_end)
+
+    def _begin(self, request: Request[Any]) -> Answer | InFlight | None:
+        """Do it at once, or begin it, if either is possible."""
+        if self._attempt is None or type(request) in WAITS:
+            return None
+        try:
+            reply = self._attempt(request)
+        except Exception as failure:
+            return Answer(None, failure)
+        except Interrupted as stop:
+            # A signal, in a loop that lets it come anywhere; the store knows how far it got.
+            return Answer(stop.reply, stop.error, stop.cause, stop.cause)
+        if reply is NOT_YET:
+            return None
+        return reply if isinstance(reply, InFlight) else Answer(reply)
+
+    async def _finish(self, request: Request[Any], begun: InFlight | None, cancel: BaseException | None) -> Answer:
+        """Wait for a request to the end, whatever is cancelled meanwhile; ``cancel`` came before."""
+        task: asyncio.Future[Any] = begun or asyncio.ensure_future(self._answer(request))
+        interrupt: BaseException | None = None
+        if cancel is None:
+            # A wait takes nothing, so it may be cut short; a store's request may not.
+            direct = begun is not None or type(request) in WAITS
+            try:
+                await (task if direct else asyncio.shield(task))
+            except asyncio.CancelledError as caught:
+                interrupt = cancel = caught
+            except GeneratorExit:
+                raise
+            except BaseException:
+                pass  # the task has it
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as caught:
+                cancel = cancel or caught
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        return Answer(None if error else task.result(), error, interrupt, cancel)
 
     async def _answer(self, request: Request[Any]) -> Any:
         if isinstance(request, AwaitBell):
@@ -184,3 +187,17 @@ class AsyncDriver:
         finally:
             bell.listen(None)
             bell.rung = False
+
+
+def resumption(
+    plan: Plan[Any], request: Request[Any], answer: Answer, to_the_end: bool
+) -> tuple[Callable[[Any], Request[Any]], Any]:
+    """How a plan goes on after an answer: what is called, and with what."""
+    if answer.interrupt is not None and not to_the_end:
+        return plan.throw, Interrupted(answer.interrupt, reply=answer.reply, error=answer.error)
+    if to_the_end and isinstance(answer.error, asyncio.CancelledError):
+        # A wait cut short has still been waited for; what else was cut short may have been done.
+        return (plan.send, None) if type(request) in WAITS else (plan.throw, CutShort("cancelled"))
+    if answer.error is not None:
+        return plan.throw, answer.error
+    return plan.send, answer.reply

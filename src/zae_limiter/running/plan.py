@@ -8,7 +8,7 @@ by sending replies, and the same plan serves both worlds.
 request is in flight, the driver throws :class:`Interrupted` into the plan. A plan that has taken something
 catches it, gives back with further requests, and raises it again; from then on the driver lets nothing
 interrupt the plan. Asynchronously the request in flight is always allowed to finish first, and its answer
-comes with the exception. Synchronously nobody can know how far it got: the reply is :data:`UNKNOWN`.
+comes with the exception. Synchronously it is not known how far it got: the reply is :data:`UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -121,8 +121,6 @@ class Interrupted(BaseException):
 
 class CutShort(Exception):
     """An interrupt hit the request in flight of a plan that runs to its end. It may have been done."""
-
-    ambiguous = True
 
 
 class Performer(Protocol):

@@ -63,20 +63,10 @@ class SyncDriver:
                 if is_over(plan):
                     cause = caught.cause if isinstance(caught, Interrupted) else caught
                     raise (interrupt or cause) from cause.__cause__
-                if isinstance(caught, Interrupted):
-                    # The store knows how far the request got.
-                    interrupt, reply, error = caught.cause, caught.reply, caught
-                elif isinstance(caught, Exception):
+                if isinstance(caught, Exception):
                     error = caught
                 else:
-                    # It may have hit right after the answer came.
-                    interrupt, error = caught, Interrupted(caught, reply=reply)
-                if to_the_end and isinstance(error, Interrupted):
-                    error = None
-                    if reply is UNKNOWN and isinstance(request, (Pause, AwaitBell)):
-                        reply = None  # a wait cut short has still been waited for
-                    elif reply is UNKNOWN:
-                        error = CutShort("interrupted")
+                    interrupt, reply, error = told_of(caught, request, reply, to_the_end)
 
     def _answer(self, request: Request[Any]) -> Any:
         kind = type(request)
@@ -112,6 +102,26 @@ class SyncDriver:
     def run_sheltered(self, plan: Plan[Result]) -> Result:
         """The plan's result, after an interrupt: run where no further one can reach."""
         return sheltered(lambda: self.run(plan))
+
+
+def told_of(
+    caught: BaseException, request: Request[Any] | None, reply: Any, to_the_end: bool
+) -> tuple[BaseException, Any, BaseException | None]:
+    """How a plan is told of an interrupt: the interrupt itself, what the plan is sent, or what is thrown into it.
+
+    ``reply`` is what had been answered by then, if anything.
+    """
+    if isinstance(caught, Interrupted):  # the store knows how far the request got
+        interrupt, reply = caught.cause, caught.reply
+    else:  # it may have hit right after the answer came
+        interrupt, caught = caught, Interrupted(caught, reply=reply)
+    if not to_the_end:
+        return interrupt, reply, caught
+    if reply is not UNKNOWN:
+        return interrupt, reply, None
+    if isinstance(request, (Pause, AwaitBell)):
+        return interrupt, None, None  # a wait cut short has still been waited for
+    return interrupt, UNKNOWN, CutShort("interrupted")
 
 
 def sheltered(work: Callable[[], Result]) -> Result:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.naming import check_stack_name
 from zae_limiter.stores.protocol import Store
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.dynamodb.transport.protocol import Target
 
 URL_VARIABLE = "ZAEL_URL"
 
@@ -18,6 +21,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 SHORTEST_TABLE_NAME = 3
 """DynamoDB's own rule."""
+
+DYNAMODB_URL_SHAPE = "must be dynamodb://STACK, then ?region=…&endpoint_url=… if need be"
 
 
 class Settings(NamedTuple):
@@ -54,36 +59,14 @@ def _sqlite(url: SplitResult, settings: Settings) -> Store:
 
 def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     from zae_limiter.stores.dynamodb.store import DynamoStore
-    from zae_limiter.stores.dynamodb.transport.choosing import HOWS
-    from zae_limiter.stores.dynamodb.transport.places import REGION_SHAPE, StrangeEndpoint, is_region, place_at
-    from zae_limiter.stores.dynamodb.transport.protocol import Target
-    from zae_limiter.stores.dynamodb.transport.settings import LOCAL_REGION
+    from zae_limiter.stores.dynamodb.transport.protocol import TRANSPORT_KINDS
     from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
-    shape = "must be dynamodb://STACK, then ?region=…&endpoint_url=… if need be"
-    if url.path.strip("/") or url.fragment or "@" in url.netloc or ":" in url.netloc:
-        raise ValidationError("url", url.geturl(), shape)
-    table = check_stack_name(url.netloc, "url")
-    if len(table) < SHORTEST_TABLE_NAME:
-        raise ValidationError("url", url.geturl(), "names a table, which has at least three characters")
-    given: dict[str, str] = {}
-    for name, value in parse_qsl(url.query, keep_blank_values=True):
-        if name not in ("region", "endpoint_url") or name in given or not value:
-            raise ValidationError("url", url.geturl(), shape)
-        given[name] = value
-    region, endpoint = given.get("region"), given.get("endpoint_url")
-    if region is not None and not is_region(region):
-        raise ValidationError("region", region, REGION_SHAPE)
-    if endpoint is not None:
-        try:
-            place_at(endpoint, region or LOCAL_REGION)
-        except StrangeEndpoint:
-            shown = re.sub("//.*@", "//…@", endpoint)  # what stands before an @ may be a password
-            raise ValidationError("endpoint_url", shown, "must be like http://host:port or https://host") from None
+    table, target = _table_and_target(url)
     options = dict(settings.options)
     how = options.pop("transport", "own")
-    if how not in HOWS:
-        raise ValidationError("transport", how, f"must be one of {', '.join(HOWS)}")
+    if how not in TRANSPORT_KINDS:
+        raise ValidationError("transport", how, f"must be one of {', '.join(TRANSPORT_KINDS)}")
     coalesce = options.pop("coalesce", True)
     if not isinstance(coalesce, bool):
         raise ValidationError("coalesce", coalesce, "must be True or False")
@@ -93,13 +76,46 @@ def _dynamodb(url: SplitResult, settings: Settings) -> Store:
     _refuse(options)
     return DynamoStore(
         table,
-        Target(region, endpoint),
+        target,
         deadline=settings.deadline,
         config_cache_ttl=settings.config_cache_ttl,
         how=how,
         coalesce=coalesce,
         wcu=wcu,
     )
+
+
+def _table_and_target(url: SplitResult) -> tuple[str, Target]:
+    """Which table a URL names, and where it is."""
+    from zae_limiter.stores.dynamodb.transport.protocol import Target
+    from zae_limiter.stores.dynamodb.transport.settings import (
+        LOCAL_REGION,
+        REGION_SHAPE,
+        InvalidEndpoint,
+        endpoint_at,
+        is_region,
+    )
+
+    if url.path.strip("/") or url.fragment or "@" in url.netloc or ":" in url.netloc:
+        raise ValidationError("url", url.geturl(), DYNAMODB_URL_SHAPE)
+    table = check_stack_name(url.netloc, "url")
+    if len(table) < SHORTEST_TABLE_NAME:
+        raise ValidationError("url", url.geturl(), "names a table, which has at least three characters")
+    given: dict[str, str] = {}
+    for name, value in parse_qsl(url.query, keep_blank_values=True):
+        if name not in ("region", "endpoint_url") or name in given or not value:
+            raise ValidationError("url", url.geturl(), DYNAMODB_URL_SHAPE)
+        given[name] = value
+    region, endpoint = given.get("region"), given.get("endpoint_url")
+    if region is not None and not is_region(region):
+        raise ValidationError("region", region, REGION_SHAPE)
+    if endpoint is not None:
+        try:
+            endpoint_at(endpoint, region or LOCAL_REGION)
+        except InvalidEndpoint:
+            shown = re.sub("//.*@", "//…@", endpoint)  # what stands before an @ may be a password
+            raise ValidationError("endpoint_url", shown, "must be like http://host:port or https://host") from None
+    return table, Target(region, endpoint)
 
 
 OPENERS: Mapping[str, Callable[[SplitResult, Settings], Store]] = {

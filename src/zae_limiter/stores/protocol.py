@@ -103,9 +103,9 @@ NOTHING_RESERVED: Mapping[str, Mapping[str, int]] = {}
 
 
 class Draw(NamedTuple):
-    """A wish to take ``wanted`` from an entity's bucket and those of the ancestors it cascades to.
+    """A request to take ``wanted`` from an entity's bucket and those of the ancestors it cascades to.
 
-    ``reserved`` is what others wait for in line at each of these buckets (entity id → limit → tokens): a
+    ``reserved`` is what others wait for in the queue of each of these buckets (entity id → limit → tokens): a
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
     instead of resolving it (a lease takes more where it took first).
     """
@@ -157,8 +157,11 @@ class Grant(NamedTuple):
         ]
 
 
-Folded: TypeAlias = tuple[Any, ...]
-"""A :class:`Grant` that nobody has looked at: ``folded[0](folded)`` makes it. Most are never looked at."""
+DeferredGrant: TypeAlias = "tuple[FastDraw, Mapping[str, int] | None, int, *tuple[int, ...]]"
+"""A :class:`Grant` that is made when it is looked at, which most never are: ``fast_draw.grant(wanted, now, numbers)``.
+
+A plain tuple: the fast path writes it in the instructions that take the tokens, where nothing may be called.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +191,33 @@ Outcome: TypeAlias = Grant | Denial
 class Receipt(Protocol):
     """Where a store notes a grant before the tokens leave: an interrupt then never loses track of them."""
 
-    _grant: Grant | Folded | None
+    _grant: Grant | DeferredGrant | None
 
 
-Shortcut: TypeAlias = tuple[Any, ...]
-"""A draw without a plan: ``shortcut[0](shortcut, wanted, now, receipt)``, and in the tuple what that works on.
+class NotedGrant:
+    """A receipt that is nothing else; a lease is its own."""
 
-The answer is ``True`` (granted, and noted on the receipt) or a :class:`Denial`. ``False`` says nothing at all, and so
-do ``KeyError``, ``TypeError`` and ``AttributeError``: ask with :meth:`Space.draw`.
-"""
+    __slots__ = ("_grant",)
+
+    def __init__(self) -> None:
+        self._grant: Grant | DeferredGrant | None = None
+
+
+class FastDraw(Protocol):
+    """The fast path of a warm grant: a draw by one entity on one resource, as it was granted before, without a plan.
+
+    It knows the route (which legs, which buckets), and grants or denies without waiting. It goes with the route: a
+    store makes one when it grants, and drops it when limits or hierarchies change.
+    """
+
+    def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
+        """Take ``wanted``, as the caller gave it. ``True``: granted, and noted on the receipt.
+
+        ``False``: this path cannot decide it, and nothing was taken. :meth:`Space.draw` can.
+        """
+
+    def grant(self, wanted: Mapping[str, int] | None, now: int, numbers: Sequence[int]) -> Grant:
+        """The grant of which a :data:`DeferredGrant` has these parts."""
 
 
 class Posting(NamedTuple):
@@ -209,8 +230,9 @@ class Posting(NamedTuple):
 class Settlement:
     """What is to be booked, until it is: ``postings`` has what is left of it.
 
-    A store notes here what it books, in the step that books: whoever was interrupted asks again for what is left, and
-    all of it is booked once. A store that cannot know what became of a step says that what is left is ``doubtful``.
+    A store notes here what it books, in the step that books: a caller that was interrupted asks again for what is
+    left, and all of it is booked once. A store that cannot know what became of a step says that what is left is
+    ``doubtful``.
     """
 
     __slots__ = ("doubtful", "postings")
@@ -255,8 +277,8 @@ class Space(Protocol):
     # Taking and settling
 
     @property
-    def shortcuts(self) -> Mapping[tuple[str, str], Shortcut]:
-        """Draws of the common kind without a plan, by entity and resource. Those that are not there have none."""
+    def fast_draws(self) -> Mapping[tuple[str, str], FastDraw]:
+        """The fast paths of warm grants, by entity and resource. A draw without one is a plan."""
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """Take all or nothing. An interrupted draw takes nothing."""

@@ -23,7 +23,7 @@ class FakeClock:
 
     By default a wait is over at once: the clock jumps to its end, so a test that waits an hour takes no
     time. Several who wait are woken one after the other, each at its time. With ``auto_advance=False``
-    whoever waits stays waiting until the test calls :meth:`advance`.
+    callers that wait stay waiting until the test calls :meth:`advance`.
 
     >>> clock = FakeClock()
     >>> clock.advance(1.5)
@@ -104,7 +104,7 @@ class FakeClock:
             time.sleep(_SECONDS_BEFORE_JUMP)
 
     def _jump_to_earliest(self) -> bool:
-        """Whether anybody was waiting."""
+        """Whether a caller was waiting."""
         with self._lock:
             if not self._waiting:
                 self._jumping = False

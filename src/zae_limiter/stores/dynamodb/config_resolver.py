@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.write_forms import Terms
-from zae_limiter.stores.judging import check_names, no_limits
+from zae_limiter.stores.limit_statuses import check_names, no_limits
 from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
 
 HIGHEST_TREE = 100

@@ -1,9 +1,9 @@
 """Performs what plans ask of DynamoDB, for threads and for event loops: calls, pauses, the time.
 
 A call is carried by a transport, which is made when it is first needed, and goes through a circuit breaker: after a
-few silences in a row it is *open*, and calls fail at once instead of each waiting to find that out. From time to
-time one of them is told to probe beside its own failing; the first answer, to the probe or to anything else, closes
-it. The ``Date`` of every reply is told to the clock.
+few calls in a row without an answer it is *open*, and calls fail at once instead of each waiting to find that out.
+From time to time one of them sends a probe beside its own failing; the first answer, to the probe or to anything else,
+closes it. The clock is told the ``Date`` of every reply.
 
 This is all that plans need which are of no namespace, as those of the aggregator.
 """
@@ -28,98 +28,99 @@ from zae_limiter.stores.dynamodb.requests import (
     AwaitNews,
     Backoff,
     Call,
+    CircuitOpen,
     DeadlineOver,
     MachineTime,
     NoAnswer,
-    NobodyThere,
     ReadMachineTime,
     Refused,
     Reply,
     Together,
 )
 from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, TableClient
-from zae_limiter.stores.dynamodb.transport.choosing import How, Transports, transports_for
-from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
+from zae_limiter.stores.dynamodb.transport.protocol import (
+    AsyncTransport,
+    Target,
+    Transport,
+    TransportFactories,
+    TransportKind,
+    transports_for,
+)
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
-SILENCES_TO_OPEN: Final = 5
-SILENCE_TO_OPEN_MS: Final = 300
-REST_MS: Final = 1_000
-"""Between probes."""
+logger = logging.getLogger("zae_limiter")
+
+FAILURES_TO_OPEN: Final = 5
+FAILING_TO_OPEN_MS: Final = 300
+PROBE_INTERVAL_MS: Final = 1_000
+LONGEST_CALL_S: Final = 3_600.0
 
 
-class Passage(Enum):
+class Permission(Enum):
     """What a call may do."""
 
     GO = "go"
-    STOP = "stop"
-    STOP_AND_PROBE = "stop and probe"
+    FAIL = "fail"
+    FAIL_AND_PROBE = "fail and probe"
 
 
-class Breaker:
-    """Counts silences in a row."""
+class CircuitBreaker:
+    """Counts the calls without an answer since the last answer. When it is open, calls fail at once."""
 
-    __slots__ = ("_probe_at", "_silences", "_silent_since")
+    __slots__ = ("_failing_since", "_probe_at", "failures", "is_open")
 
     def __init__(self) -> None:
-        self._silences = 0
-        self._silent_since = 0
+        self.failures = 0
+        self.is_open = False
+        self._failing_since = 0
         self._probe_at = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether calls fail at once."""
-        return self._silences >= SILENCES_TO_OPEN
-
-    def passage(self, timer_ms: int) -> Passage:
+    def permission(self, timer_ms: int) -> Permission:
         """What a call may do now."""
         if not self.is_open:
-            return Passage.GO
+            return Permission.GO
         if timer_ms < self._probe_at:
-            return Passage.STOP
-        self._probe_at = timer_ms + REST_MS
-        return Passage.STOP_AND_PROBE
+            return Permission.FAIL
+        self._probe_at = timer_ms + PROBE_INTERVAL_MS
+        return Permission.FAIL_AND_PROBE
 
     def answered(self) -> None:
-        """Somebody is there."""
-        self._silences = 0
+        """A call was answered."""
+        self.failures = 0
+        self.is_open = False
 
-    def silent(self, timer_ms: int) -> None:
-        """One more call without an answer."""
-        if not self._silences:
-            self._silent_since = timer_ms
+    def unanswered(self, timer_ms: int) -> None:
+        """A call was not answered."""
+        if not self.failures:
+            self._failing_since = timer_ms
         if not self.is_open:
             # Many calls may be lost in one moment; that is not yet an outage.
-            lasting = timer_ms - self._silent_since >= SILENCE_TO_OPEN_MS
-            self._silences = min(self._silences + 1, SILENCES_TO_OPEN if lasting else SILENCES_TO_OPEN - 1)
-            self._probe_at = timer_ms + REST_MS
+            lasting = timer_ms - self._failing_since >= FAILING_TO_OPEN_MS
+            self.failures = min(self.failures + 1, FAILURES_TO_OPEN if lasting else FAILURES_TO_OPEN - 1)
+            self.is_open = self.failures >= FAILURES_TO_OPEN
+            self._probe_at = timer_ms + PROBE_INTERVAL_MS
 
 
-logger = logging.getLogger("zae_limiter")
-
-LONGEST_CALL_S = 3_600.0
-
-
-class Calls:
-    """Calls of one table."""
+class CallExecutor:
+    """Executes the calls to one table: by a transport, through a circuit breaker."""
 
     def __init__(
         self,
-        make: Transports,
+        make: TransportFactories,
         *,
         transport: Transport | None = None,
         async_transport: AsyncTransport | None = None,
         probe: tuple[str, dict[str, Any], float],
         clock: CheckedClock,
     ) -> None:
-        """``probe`` is the call that finds out whether anybody is there; ``clock`` is told what replies are dated."""
+        """``probe`` finds out whether DynamoDB answers again; ``clock`` is told the dates of replies."""
         self._make = make
         self._transport = transport
         self._async_transport = async_transport
-        self._question = probe
-        self._breaker = Breaker()
-        self._silence = ""
+        self._probe_call = probe
+        self._breaker = CircuitBreaker()
+        self._last_failure = ""
         self._probing: set[Any] = set()
         self._clock = clock
         self._last_skew_s: float | None = None
@@ -127,69 +128,81 @@ class Calls:
     def call(self, call: Call) -> Reply:
         """The reply, for a thread that waits for it."""
         seconds = _seconds_left(call)
-        if self._breaker.is_open and not self._may_go():
-            raise NobodyThere(self._silence)
+        if self._breaker.is_open and not self._may_call():
+            raise CircuitOpen(self._last_failure)
         transport = self._transport or self.transport()
         try:
             reply = transport.call(call.operation, call.params, seconds)
         except (NoAnswer, Refused) as failure:
-            self._note(failure, transport)
+            self._note_failure(failure, transport)
             raise
-        self._breaker.answered()
-        self._compare_clocks(transport)
+        self._note_answer(transport)
         return reply
 
     async def call_async(self, call: Call) -> Reply:
         """The reply, for a task that awaits it."""
         seconds = _seconds_left(call)
-        if self._breaker.is_open and not self._may_go(in_loop=True):
-            raise NobodyThere(self._silence)
+        if self._breaker.is_open and not self._may_call(in_loop=True):
+            raise CircuitOpen(self._last_failure)
         transport = self.async_transport()
         try:
             reply = await transport.call(call.operation, call.params, seconds)
         except (NoAnswer, Refused) as failure:
-            self._note(failure, transport)
+            self._note_failure(failure, transport)
             raise
-        self._breaker.answered()
-        self._compare_clocks(transport)
+        self._note_answer(transport)
         return reply
 
     def begin(self, call: Call) -> Any:
-        """The reply to come, of a call that is under way by now; nothing, if it has to be asked the other way."""
+        """The reply to come, of a call that is sent by now; nothing, if it has to be awaited (:meth:`call_async`)."""
         begin = getattr(self.async_transport(), "begin", None)
         if begin is None or self._breaker.is_open:
             return None
-        return begin(call.operation, call.params, _seconds_left(call), self._heard)
+        return begin(call.operation, call.params, _seconds_left(call), self._ended)
 
-    def _heard(self, failure: NoAnswer | Refused | None) -> None:
+    def _ended(self, failure: NoAnswer | Refused | None) -> None:
+        """A call that was begun has ended."""
         if failure is None:
-            self._breaker.answered()
-            self._compare_clocks(self._async_transport)
+            self._note_answer(self._async_transport)
         else:
-            self._note(failure, self._async_transport)
+            self._note_failure(failure, self._async_transport)
 
-    def _note(self, failure: NoAnswer | Refused, transport: Any) -> None:
-        """Tell the breaker: a refusal is an answer too."""
+    def _note_answer(self, transport: Any) -> None:
+        if self._breaker.failures:
+            self._breaker.answered()
+        skew_s = getattr(transport, "last_date_skew_s", None)
+        if skew_s is None or skew_s is not self._last_skew_s:  # else the reply is of the same second as the last
+            self._compare_clocks(skew_s)
+
+    def _note_failure(self, failure: NoAnswer | Refused, transport: Any) -> None:
         if isinstance(failure, Refused):
-            self._breaker.answered()
-            self._compare_clocks(transport)
+            self._note_answer(transport)  # a refusal is an answer too
         else:
-            self._silence = str(failure)
-            self._breaker.silent(machine_timer())
+            self._last_failure = str(failure)
+            self._breaker.unanswered(machine_timer())
 
-    def _may_go(self, *, in_loop: bool = False) -> bool:
-        passage = self._breaker.passage(machine_timer())
-        if passage is Passage.STOP_AND_PROBE:
+    def _compare_clocks(self, skew_s: float | None) -> None:
+        """Replies carry the time, to the second. A machine's clock that is far off is reported once, and corrected."""
+        self._last_skew_s = skew_s
+        error = self._clock.hear(None if skew_s is None else round(skew_s * 1000), machine_clock(), machine_timer())
+        if error is not None:
+            logger.warning(
+                "this machine's clock differs from DynamoDB's by %.0f s; it is corrected for the buckets", error / 1000
+            )
+
+    def _may_call(self, *, in_loop: bool = False) -> bool:
+        permission = self._breaker.permission(machine_timer())
+        if permission is Permission.FAIL_AND_PROBE:
             if in_loop:
                 self._probe_in_loop()
             else:
                 threading.Thread(target=self._probe, name="zae-limiter-probe", daemon=True).start()
-        return passage is Passage.GO
+        return permission is Permission.GO
 
     def _probe(self) -> None:
-        """Ask whether anybody is there; a refusal is an answer too."""
+        """Find out whether DynamoDB answers again; a refusal is an answer too."""
         try:
-            self.transport().call(*self._question)
+            self.transport().call(*self._probe_call)
         except NoAnswer:
             return
         except Refused:
@@ -201,7 +214,7 @@ class Calls:
 
         async def probe() -> None:
             try:
-                await self.async_transport().call(*self._question)
+                await self.async_transport().call(*self._probe_call)
             except NoAnswer:
                 return
             except Refused:
@@ -211,18 +224,6 @@ class Calls:
         task = asyncio.get_running_loop().create_task(probe(), name="zae-limiter-probe")
         self._probing.add(task)
         task.add_done_callback(self._probing.discard)
-
-    def _compare_clocks(self, transport: Any) -> None:
-        """Replies carry the time, to the second. A machine's clock that is far off is reported once, and corrected."""
-        skew = getattr(transport, "last_date_skew_s", None)
-        if skew is not None and skew is self._last_skew_s:  # the reply is of the second that was looked at last
-            return
-        self._last_skew_s = skew
-        error = self._clock.hear(None if skew is None else round(skew * 1000), machine_clock(), machine_timer())
-        if error is not None:
-            logger.warning(
-                "this machine's clock is %.0f s off by DynamoDB's; correcting it for the buckets", error / 1000
-            )
 
     def transport(self) -> Transport:
         """The transport for threads."""
@@ -260,15 +261,15 @@ def _seconds_left(call: Call) -> float:
 
 
 SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS = 5, 200
-LEGS_AT_ONCE = 16
+CALLS_AT_ONCE = 16
 
 
 LOCAL_SETTINGS = Target()
 """Region, endpoint and credentials as this machine's settings have them."""
 
 
-class AnsweringTable:
-    """One table that answers what plans ask of it."""
+class RequestPerformer:
+    """Performs the requests of plans on one table."""
 
     def __init__(
         self,
@@ -278,7 +279,7 @@ class AnsweringTable:
         deadline: float = 2.0,
         transport: Transport | None = None,
         async_transport: AsyncTransport | None = None,
-        how: How = "own",
+        how: TransportKind = "own",
         write_ids: WriteIds | None = None,
         ttl_margin_s: int = TTL_MARGIN_S,
         wcu: int = PARTITION_WCU,
@@ -295,7 +296,7 @@ class AnsweringTable:
             wcu=wcu,
         )
         self._clock = CheckedClock()
-        self._calls = Calls(
+        self._calls = CallExecutor(
             transports_for(target, how),
             transport=transport,
             async_transport=async_transport,
@@ -345,7 +346,7 @@ class AnsweringTable:
         """The first call in this thread, the others beside it."""
         pid, workers = self._workers
         if workers is None or pid != os.getpid():
-            workers = ThreadPoolExecutor(LEGS_AT_ONCE, thread_name_prefix="zae-limiter-leg")
+            workers = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="zae-limiter-call")
             self._workers = (os.getpid(), workers)
         others = [workers.submit(self._answer, call) for call in calls[1:]]
         return [self._answer(calls[0]), *(other.result() for other in others)]

@@ -2,7 +2,7 @@
 
 A :class:`Call` is one call of DynamoDB's API in its own JSON. Its answer is the reply, or one of two errors that
 say all a plan needs to know: :class:`Refused` (DynamoDB answered no: nothing was applied) and :class:`NoAnswer`
-(nobody knows, unless ``sent`` is false).
+(the outcome is unknown, unless ``sent`` is false).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Reply: TypeAlias = Mapping[str, Any]
 
 
 class UnreadReply(Mapping[str, Any]):
-    """A reply that has arrived whole, as its checksum says, and is read when somebody looks into it.
+    """A reply that has arrived whole, as its checksum says, and is parsed when a plan looks into it.
 
     Most replies bring a bucket that is known but for a few numbers. Those are found in the ``text``.
     """
@@ -134,8 +134,8 @@ class DeadlineOver(NoAnswer):
         super().__init__(message, sent=False)
 
 
-class NobodyThere(NoAnswer):
-    """Nobody answered for a while, so nobody was asked. Nothing was sent."""
+class CircuitOpen(NoAnswer):
+    """DynamoDB has not answered for a while, so the circuit breaker is open. Nothing was sent."""
 
     final = True
 

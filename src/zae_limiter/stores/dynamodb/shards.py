@@ -25,9 +25,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.divided import Divided
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.sharded_balance import ShardedBalance
 from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.expressions import Update
@@ -264,4 +264,4 @@ def over_shards(family: Sequence[BucketSnapshot | None], terms: Terms, now: int)
     def parts_of(place: int) -> list[Balance]:
         return [adopted(snapshot, terms, now)[place] for snapshot in family]
 
-    return tuple(Divided(limit, partial(parts_of, place)) for place, limit in enumerate(terms.leg.limits))
+    return tuple(ShardedBalance(limit, partial(parts_of, place)) for place, limit in enumerate(terms.leg.limits))

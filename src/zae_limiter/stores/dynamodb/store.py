@@ -18,19 +18,18 @@ from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import Settlements, SettlementWriter
 from zae_limiter.stores.dynamodb.operations.status import StatusReader
 from zae_limiter.stores.dynamodb.operations.usage import UsageProofs, UsageWindows
-from zae_limiter.stores.dynamodb.performer import LOCAL_SETTINGS, AnsweringTable
+from zae_limiter.stores.dynamodb.performer import LOCAL_SETTINGS, RequestPerformer
 from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, TableClient
-from zae_limiter.stores.dynamodb.transport.choosing import How
-from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport
+from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport, TransportKind
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
-from zae_limiter.stores.protocol import Shortcut
+from zae_limiter.stores.protocol import FastDraw
 
 
 class DynamoSpace:
     """One namespace of the table: the parts that work on it, and each verb of the waist with the part that has it."""
 
-    shortcuts: Mapping[tuple[str, str], Shortcut] = {}  # none: there is always a call to wait for
+    fast_draws: Mapping[tuple[str, str], FastDraw] = {}  # none: there is always a call to wait for
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class DynamoSpace:
         return self.writer.unresolved
 
 
-class DynamoStore(AnsweringTable):
+class DynamoStore(RequestPerformer):
     """Every namespace of one table."""
 
     def __init__(
@@ -104,13 +103,13 @@ class DynamoStore(AnsweringTable):
         config_cache_ttl: float = 60.0,
         transport: Transport | None = None,
         async_transport: AsyncTransport | None = None,
-        how: How = "own",
+        how: TransportKind = "own",
         write_ids: WriteIds | None = None,
         ttl_margin_s: int = TTL_MARGIN_S,
         coalesce: bool = True,
         wcu: int = PARTITION_WCU,
     ) -> None:
-        """As :class:`AnsweringTable`. ``coalesce``: join what this process writes to one bucket at the same time."""
+        """As :class:`RequestPerformer`. ``coalesce``: join what this process writes to one bucket at the same time."""
         super().__init__(
             table,
             target,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.embedded.recent import Recent
-from zae_limiter.stores.judging import no_limits
+from zae_limiter.stores.embedded.bounded_dict import BoundedDict
+from zae_limiter.stores.limit_statuses import no_limits
 from zae_limiter.stores.protocol import Leg, Scope, scopes_for
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._epoch = -1
-        self._known: Recent[tuple[str, str], Route] = Recent(MAX_ROUTES)
+        self._known: BoundedDict[tuple[str, str], Route] = BoundedDict(MAX_ROUTES)
         self.on_unavailable: OnUnavailable | None = None
 
     def legs(self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None) -> tuple[Leg, ...]:

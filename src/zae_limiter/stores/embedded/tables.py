@@ -52,7 +52,7 @@ class Tables(Protocol):
     """How many rows of usage were dropped before their time, to keep within a bound."""
     in_place: bool
     """Whether the buckets it gives are the data itself, so that they are stored when they are changed."""
-    brought_back: dict[tuple[str, str], int]
+    corrected_at: dict[tuple[str, str], int]
     """When a bucket that a wrong clock had written to was last brought back by this process."""
 
     def epoch(self) -> int:
@@ -121,34 +121,31 @@ Arguments = ParamSpec("Arguments")
 Self = TypeVar("Self", bound=Transacting)
 
 
-def reads(
-    verb: Callable[Concatenate[Self, Tables, Arguments], Result],
-) -> Callable[Concatenate[Self, Arguments], Plan[Result]]:
-    """Turn a function on tables into a verb: a reading transaction, over in no time."""
+class VerbDecorator(Protocol):
+    """Turns a function on tables into a verb, which runs it as one transaction."""
 
-    def plan(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Plan[Result]:
-        return self._read(lambda tables: verb(self, tables, *args, **kwargs))
-
-    return plan
+    def __call__(
+        self, verb: Callable[Concatenate[Self, Tables, Arguments], Result], /
+    ) -> Callable[Concatenate[Self, Arguments], Plan[Result]]: ...
 
 
-def scans(
-    verb: Callable[Concatenate[Self, Tables, Arguments], Result],
-) -> Callable[Concatenate[Self, Arguments], Plan[Result]]:
-    """Turn a function on tables into a verb: a reading transaction that may take its time."""
+def _verb_by(transact: Callable[[Transacting, Callable[[Tables], Any]], Plan[Any]]) -> VerbDecorator:
+    def decorate(
+        verb: Callable[Concatenate[Self, Tables, Arguments], Result],
+    ) -> Callable[Concatenate[Self, Arguments], Plan[Result]]:
+        def plan(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Plan[Result]:
+            return transact(self, lambda tables: verb(self, tables, *args, **kwargs))
 
-    def plan(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Plan[Result]:
-        return self._scan(lambda tables: verb(self, tables, *args, **kwargs))
+        return plan
 
-    return plan
+    return decorate
 
 
-def writes(
-    verb: Callable[Concatenate[Self, Tables, Arguments], Result],
-) -> Callable[Concatenate[Self, Arguments], Plan[Result]]:
-    """Turn a function on tables into a verb: a writing transaction."""
+reads = _verb_by(lambda verbs, work: verbs._read(work))
+"""For a verb that reads a few rows."""
 
-    def plan(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Plan[Result]:
-        return self._write(lambda tables: verb(self, tables, *args, **kwargs))
+scans = _verb_by(lambda verbs, work: verbs._scan(work))
+"""For a verb that may read many rows, and take its time."""
 
-    return plan
+writes = _verb_by(lambda verbs, work: verbs._write(work))
+"""For a verb that changes something."""

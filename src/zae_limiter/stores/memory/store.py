@@ -1,4 +1,4 @@
-"""The memory store: the embedded verbs over dicts under one lock, and a path of its own for the common draw."""
+"""The memory store: the embedded verbs over dicts under one lock, and a fast path for warm grants."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.directory import DirectoryVerbs
-from zae_limiter.stores.embedded.draws import DrawVerbs, by_the_clock
-from zae_limiter.stores.embedded.reports import ReportVerbs
+from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
+from zae_limiter.stores.embedded.clock_correction import retried_by_the_clock
+from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.memory.shortcut import shortcut
-from zae_limiter.stores.memory.tables import InOrder, MemoryTables
-from zae_limiter.stores.protocol import Draw, Folded, Grant, Outcome, Posting, Settlement, Shortcut
+from zae_limiter.stores.memory.fast_draw import fast_draw
+from zae_limiter.stores.memory.tables import MemoryTables, OrderedNames
+from zae_limiter.stores.protocol import Draw, FastDraw, Grant, NotedGrant, Outcome, Posting, Settlement
 from zae_limiter.stores.refusals import not_deleted_yet
 
 Result = TypeVar("Result")
 
 
-FORK_PATIENCE_S = 5.0
+LONGEST_WAIT_BEFORE_FORK_S = 5.0
 """How long a fork waits for a thread that uses a store: none takes a thousandth of that."""
 
 _SERIALS = count()
@@ -40,52 +41,43 @@ _STORES: WeakSet[MemoryStore] = WeakSet()
 _HELD_FOR_FORK: list[MemoryStore] = []
 
 
-class Drawn:
-    """Where a grant is noted until it has left the store."""
-
-    __slots__ = ("_grant",)
-
-    def __init__(self) -> None:
-        self._grant: Grant | Folded | None = None
-
-
-class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
+class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     """One namespace in memory."""
 
     def __init__(self, store: MemoryStore, namespace: str) -> None:
         self._store = store
         self._lock = store._lock
         self._namespace = namespace
-        self.shortcuts = store._shortcuts[namespace]
-        self._tables = MemoryTables(self.shortcuts)
+        self.fast_draws = store._fast_draws[namespace]
+        self._tables = MemoryTables(self.fast_draws)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._tables.routes.on_unavailable
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        return by_the_clock(partial(self._draw_once, draw), now)
+        return retried_by_the_clock(partial(self._draw_once, draw), now)
 
     def _draw_once(self, draw: Draw, now: int, proven: int | None) -> Plan[Outcome]:
-        drawn = Drawn()
+        receipt = NotedGrant()
 
         def work(tables: Tables) -> Outcome:
-            outcome, buckets = self._draw(tables, draw, now, drawn, proven)
+            outcome, buckets = self._draw(tables, draw, now, receipt, proven)
             if isinstance(outcome, Grant):
                 for bucket in buckets:
                     bucket.advance(now)
                 left = [balance.tk for balance in outcome.balances]
                 outcome = Grant(outcome.legs, outcome.wanted, outcome.balances, left, now)
                 if draw.limits is None and draw.legs is None:
-                    found = shortcut(self._lock, outcome.legs, buckets)
-                    if found is not None:
-                        self.shortcuts[draw.entity_id, draw.resource] = found
+                    fast = fast_draw(self._lock, outcome.legs, buckets)
+                    if fast is not None:
+                        self.fast_draws[draw.entity_id, draw.resource] = fast
             self._tables.drop_idle_buckets(now)
             return outcome
 
         try:
             return (yield from self._write(work))
         except BaseException:
-            grant = drawn._grant
+            grant = receipt._grant
             if isinstance(grant, Grant):  # an interrupt on the way out
                 with self._lock:
                     untake(grant.balances, grant.wanted, now)
@@ -95,7 +87,7 @@ class MemorySpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
         def work(now: int, proven: int | None) -> Plan[None]:
             return self._write(lambda tables: self._settle(tables, postings, now, settlement, proven))
 
-        return by_the_clock(work, now)
+        return retried_by_the_clock(work, now)
 
     def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]:
         with self._lock:
@@ -111,11 +103,11 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.identity = ("memory", next(_SERIALS))
-        self._lock = threading.RLock()  # never taken twice; it knows its owner, see ``shortcut.py``
-        self._names: InOrder[str] = InOrder()
+        self._lock = threading.RLock()  # never taken twice; it knows its owner, see ``fast_draw.py``
+        self._names: OrderedNames[str] = OrderedNames()
         self._serial = 0
         self._namespaces: dict[str, tuple[NamespaceInfo, MemoryTables]] = {}
-        self._shortcuts: defaultdict[str, dict[tuple[str, str], Shortcut]] = defaultdict(dict)
+        self._fast_draws: defaultdict[str, dict[tuple[str, str], FastDraw]] = defaultdict(dict)
         self._spaces: dict[str, MemorySpace] = {}
         self._register(DEFAULT_NAMESPACE, 0)
         _STORES.add(self)
@@ -182,7 +174,7 @@ class MemoryStore:
             info, tables = self._live(name)
             self._namespaces[name] = (replace(info, deleted_at=at(now)), tables)
             tables.add_audit(NAMESPACE_SUBJECT, "deleted", None, principal, {}, now)
-            self._shortcuts[name].clear()
+            self._fast_draws[name].clear()
 
         return self._at_once(work)
 
@@ -225,14 +217,14 @@ class MemoryStore:
         self._serial += 1
         self._namespaces[name] = (
             NamespaceInfo(name, f"ns{self._serial}", at(now)),
-            MemoryTables(self._shortcuts[name]),
+            MemoryTables(self._fast_draws[name]),
         )
         self._names.add(name)
 
     def _forget(self, name: str) -> None:
         del self._namespaces[name]
         self._names.discard(name)
-        self._shortcuts[name].clear()
+        self._fast_draws[name].clear()
 
     def _at_once(self, work: Callable[[], Result]) -> Plan[Result]:
         with self._lock:
@@ -241,9 +233,9 @@ class MemoryStore:
 
 
 def _before_fork() -> None:
-    """Let no other thread be in the middle of something: a child would have the lock, and nobody to release it."""
+    """Let no other thread be in the middle of something: in the child no thread would release the lock."""
     for store in sorted(_STORES, key=id):
-        if store._lock.acquire(timeout=FORK_PATIENCE_S):
+        if store._lock.acquire(timeout=LONGEST_WAIT_BEFORE_FORK_S):
             _HELD_FOR_FORK.append(store)
 
 

@@ -18,6 +18,7 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import AuditEvent
+from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import (
     AUDIT_RETENTION_MS,
@@ -26,8 +27,7 @@ from zae_limiter.stores.embedded.tables import (
     UsageRow,
     begin_hour,
 )
-from zae_limiter.stores.protocol import Config, Scope
-from zae_limiter.stores.ulid import ulid
+from zae_limiter.stores.protocol import Config, FastDraw, Scope
 from zae_limiter.stores.windows import Counters, counted
 
 logger = logging.getLogger("zae_limiter")
@@ -44,10 +44,10 @@ Name = TypeVar("Name", str, tuple[str, str])
 SPARE = 64
 
 
-class InOrder(Generic[Name]):
+class OrderedNames(Generic[Name]):
     """A set of names that can be listed in order.
 
-    Adding and removing cost nothing; the order is restored when somebody lists, from an almost sorted list.
+    Adding and removing cost nothing; the order is restored when the names are listed, from an almost sorted list.
     """
 
     __slots__ = ("_listed", "_names", "_stale")
@@ -62,7 +62,7 @@ class InOrder(Generic[Name]):
             self._names.add(name)
             self._listed.append(name)
             self._stale = True
-            if len(self._listed) > 2 * len(self._names) + SPARE:  # names that come and go, and nobody lists
+            if len(self._listed) > 2 * len(self._names) + SPARE:  # names that come and go, and are never listed
                 self._listed = list(self._names)
 
     def discard(self, name: Name) -> None:
@@ -88,10 +88,10 @@ class Index:
     __slots__ = ("_names",)
 
     def __init__(self) -> None:
-        self._names: dict[str, InOrder[str]] = {}
+        self._names: dict[str, OrderedNames[str]] = {}
 
     def add(self, key: str, name: str) -> None:
-        self._names.setdefault(key, InOrder()).add(name)
+        self._names.setdefault(key, OrderedNames()).add(name)
 
     def discard(self, key: str, name: str) -> None:
         names = self._names.get(key)
@@ -108,31 +108,31 @@ class Index:
 class MemoryTables:
     """One namespace.
 
-    ``shortcuts`` are forgotten when a bucket that they lead to goes, and all of them when the configuration changes.
+    ``fast_draws`` are dropped when a bucket that they lead to goes, and all of them when the configuration changes.
     """
 
     in_place = True
 
-    def __init__(self, shortcuts: dict[tuple[str, str], Any]) -> None:
+    def __init__(self, fast_draws: dict[tuple[str, str], FastDraw]) -> None:
         self.routes = Routes()
-        self.brought_back: dict[tuple[str, str], int] = {}
-        self._shortcuts = shortcuts
+        self.corrected_at: dict[tuple[str, str], int] = {}
+        self._fast_draws = fast_draws
         self._epoch = 0
         self._entities: dict[str, Entity] = {}
-        self._entity_ids: InOrder[str] = InOrder()
+        self._entity_ids: OrderedNames[str] = OrderedNames()
         self._children = Index()
         self._configs: dict[Scope, Config] = {}
-        self._limited_resources: InOrder[str] = InOrder()
+        self._limited_resources: OrderedNames[str] = OrderedNames()
         self._limited_entities = Index()
         self._limited_scopes = Index()
         self._buckets: dict[tuple[str, str], Bucket] = {}
-        self._bucket_keys: InOrder[tuple[str, str]] = InOrder()
+        self._bucket_keys: OrderedNames[tuple[str, str]] = OrderedNames()
         self._resources_by_entity: dict[str, tuple[str, ...]] = {}  # in order; few each
         self._entities_by_resource = Index()
         self._oldest_buckets: deque[tuple[str, str]] = deque()
         self._buckets_kept = 0
         self._usage: dict[tuple[str, str], list[UsageRow]] = {}
-        self._usage_pairs: InOrder[tuple[str, str]] = InOrder()
+        self._usage_pairs: OrderedNames[tuple[str, str]] = OrderedNames()
         self._oldest_usage: deque[tuple[int, tuple[str, str]]] = deque()
         self.usage_dropped = 0
         self._audit: list[AuditEvent] = []
@@ -148,7 +148,7 @@ class MemoryTables:
 
     def advance_epoch(self) -> None:
         self._epoch += 1
-        self._shortcuts.clear()
+        self._fast_draws.clear()
 
     # Entities
 
@@ -239,13 +239,13 @@ class MemoryTables:
 
     def drop_bucket(self, bucket: Bucket) -> None:
         del self._buckets[bucket.entity_id, bucket.resource]
-        self._shortcuts.pop((bucket.entity_id, bucket.resource), None)
+        self._fast_draws.pop((bucket.entity_id, bucket.resource), None)
         self._bucket_keys.discard((bucket.entity_id, bucket.resource))
         others = tuple(name for name in self._resources_by_entity.pop(bucket.entity_id) if name != bucket.resource)
         if others:
             self._resources_by_entity[bucket.entity_id] = others
         self._entities_by_resource.discard(bucket.resource, bucket.entity_id)
-        bucket.balances = ()  # whoever still holds it finds that it changed
+        bucket.balances = ()  # a fast draw that still holds it finds that it changed
 
     def buckets_of(self, entity_id: str) -> list[Bucket]:
         return [self._buckets[entity_id, resource] for resource in self._resources_by_entity.get(entity_id, ())]

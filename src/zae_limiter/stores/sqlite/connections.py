@@ -3,7 +3,7 @@
 SQLite keeps the locks of a file per process, in memory. A child would inherit that memory without the locks, so
 no connection may be open while the process forks: all are closed before, and opened again when they are next
 needed, on both sides. A file that was removed or replaced underneath is noticed and opened anew, or a process
-would go on writing into a file that nobody else sees.
+would go on writing into a file that no other process sees.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_AFTER_FILE_S = 0.1
 LOG_KEPT_BYTES = 4 * 2**20
 """To what the log shrinks when it starts over."""
 
-FORK_PATIENCE_S = 5.0
+LONGEST_WAIT_BEFORE_FORK_S = 5.0
 """How long a fork waits for reports that are being read."""
 
 SIDE_FILES = ("-wal", "-shm")
@@ -53,7 +53,7 @@ class Connections:
         self._aside_changed = threading.Condition()
 
     def get(self, purpose: str, clock: Callable[[], int]) -> Connection:
-        """The connection for one purpose. Whoever uses it must be alone with it."""
+        """The connection for one purpose. A thread that uses it must be alone with it."""
         connection = self._open.get(purpose)
         if connection is not None and time.monotonic() >= self._look_at.get(purpose, 0.0):
             self._look_after_file(purpose)
@@ -64,7 +64,7 @@ class Connections:
         return connection
 
     def prepared(self, clock: Callable[[], int]) -> Connection:
-        """A new connection to a file of this layout. Whoever asked for it closes it."""
+        """A new connection to a file of this layout. The caller closes it."""
         connection = self.connect()
         try:
             prepare(connection, self.path, clock())
@@ -92,8 +92,8 @@ class Connections:
                 self._aside_changed.notify_all()
 
     def before_fork(self) -> None:
-        """Let nobody open a connection aside until the fork is over, and wait for those that are open."""
-        give_up = time.monotonic() + FORK_PATIENCE_S
+        """Let no thread open a connection aside until the fork is over, and wait for those that are open."""
+        give_up = time.monotonic() + LONGEST_WAIT_BEFORE_FORK_S
         with self._aside_changed:
             self._forking = True
             while self._aside and time.monotonic() < give_up:
@@ -118,10 +118,10 @@ class Connections:
             factory=Connection,
         )
         try:
-            version_of(connection, self.path)  # before anything is changed: the file may be somebody else's
+            version_of(connection, self.path)  # before anything is changed: the file may be another program's
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")  # never in the way of an acquire: upkeep.py
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # never in the way of an acquire: maintenance.py
             connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES}")
         except BaseException:
             connection.close()
@@ -129,7 +129,7 @@ class Connections:
         return connection
 
     def close(self, purpose: str) -> None:
-        """Close the connection of one purpose. Whoever does must be alone with it."""
+        """Close the connection of one purpose. A thread that does must be alone with it."""
         connection = self._open.pop(purpose, None)
         if connection is not None:
             connection.close()
@@ -150,7 +150,7 @@ class Connections:
             return 0
 
     def _create_file(self) -> None:
-        """SQLite would create it readable for everybody, and where a link leads to, with the other files beside it."""
+        """SQLite would create it readable for all users, and where a link leads to, with the other files beside it."""
         folder = Path(self.path).parent
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ def unavailable(path: str, error: BaseException) -> RateLimiterUnavailable:
 
 
 def too_busy(path: str, deadline: float) -> RateLimiterUnavailable:
-    """Nobody let us in for a whole deadline."""
+    """The error that other processes held the file for a whole deadline."""
     return RateLimiterUnavailable(
         f"{path}: no turn within {deadline:g} s",
         hint="another process holds the file; is one of them stopped?",

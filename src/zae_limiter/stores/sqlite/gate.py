@@ -1,17 +1,17 @@
 """A fair door in front of SQLite's write lock.
 
-SQLite lets one writer in at a time and has the others poll with growing pauses, so under load somebody can
+SQLite lets one writer in at a time and has the others poll with growing pauses, so under load one process can
 wait for a second while the others come and go. This gate keeps the waits short. It is about fairness and
 speed only: what keeps the data right is SQLite's own lock, so a lost gate file or a platform without
-``flock`` costs patience, never a token.
+``flock`` costs time, never a token.
 
-There are two locks on two files. Whoever holds the *room* writes. Whoever wants it and finds it taken first
-takes the *turnstile*, and keeps that until the room is theirs: so at most one process stands before the
+There are two locks on two files. The process that holds the *room* writes. A process that finds it taken first
+takes the *turnstile*, and keeps that until it has the room: so at most one process stands before the
 room, and it is next. A process that leaves the room may slip in again past the turnstile, because that
 saves a change of process, but only ``TURNS_IN_A_ROW`` times; then it has to queue as well.
 
-Nothing here waits for another process: :meth:`Gate.enter` tries, and says whether it worked. Who has to wait
-pauses as fits their world (a thread sleeps, a task awaits) and tries again. The kernel drops the locks of a
+Nothing here waits for another process: :meth:`Gate.enter` tries, and says whether it worked. A caller that has to
+wait pauses (:func:`backoff`; a thread sleeps, a task awaits) and tries again. The kernel drops the locks of a
 process that dies, however it dies.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 
 try:
     import fcntl
@@ -28,8 +29,8 @@ except ImportError:  # Windows: SQLite's own lock, without the fairness
 TURNS_IN_A_ROW = 32
 """How often one process may write before it must let another through: about a millisecond's worth."""
 
-PATIENCE_S = 0.1
-"""Who has waited this long goes past the gate: it may be held by a process that was stopped."""
+LONGEST_WAIT_S = 0.1
+"""A caller that has waited this long goes past the gate: it may be held by a process that was stopped."""
 
 
 class Gate:
@@ -51,9 +52,9 @@ class Gate:
         self._given_up = False
 
     def enter(self, waited: float = 0.0) -> bool:
-        """Try to get the room, having waited so many seconds. Whoever tried must :meth:`leave`.
+        """Try to get the room, having waited so many seconds. A caller that tried must :meth:`leave`.
 
-        Who has waited stands at the turnstile between tries, and so must go on trying, or :meth:`give_up`.
+        One that has waited stands at the turnstile between tries, and so must go on trying, or :meth:`give_up`.
         """
         return fcntl is None or self._enter_room(waited)
 
@@ -69,7 +70,7 @@ class Gate:
     def give_up(self) -> None:
         """Stop trying: leave room and turnstile to others."""
         self._given_up = True
-        if self.threads.acquire(blocking=False):  # else whoever is in does it when they leave
+        if self.threads.acquire(blocking=False):  # else the thread that is in does it when it leaves
             try:
                 self.leave()
             finally:
@@ -95,7 +96,7 @@ class Gate:
                     self._turns += 1
                 return True
         elif not waited and _try_lock(turnstile):
-            # Had its turns, and nobody else wants one.
+            # This process had its turns, and no other wants one.
             self._at_turnstile = True
             if _try_lock(room):
                 self._turns = 0
@@ -104,7 +105,7 @@ class Gate:
             self._leave_turnstile()
         if waited and not self._at_turnstile:
             self._at_turnstile = _try_lock(turnstile)
-        if waited > PATIENCE_S:
+        if waited > LONGEST_WAIT_S:
             self._leave_turnstile()
             return True
         return False
@@ -134,3 +135,15 @@ def _try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+FIRST_PAUSE_S = 0.000_05
+LONGEST_PAUSE_S = 0.001
+
+
+def backoff() -> Iterator[float]:
+    """How long to wait between tries at the gate: little by little longer."""
+    pause = FIRST_PAUSE_S
+    while True:
+        yield pause
+        pause = min(pause * 1.5, LONGEST_PAUSE_S)

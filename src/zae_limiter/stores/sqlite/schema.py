@@ -98,7 +98,7 @@ def prepare(connection: sqlite3.Connection, path: str, now: int) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        found = version_of(connection, path)  # somebody else may have been faster
+        found = version_of(connection, path)  # another process may have been faster
         for number, script in enumerate(UPGRADES[found:], start=found + 1):
             for statement in script.split(";"):
                 if statement.strip():

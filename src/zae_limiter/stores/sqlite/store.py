@@ -13,28 +13,28 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from zae_limiter.exceptions import NamespaceNotFoundError, ZAELimiterError
+from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.models.choices import OnUnavailable
-from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
-from zae_limiter.stores.embedded.directory import DirectoryVerbs
-from zae_limiter.stores.embedded.draws import LEFT_AS_IT_IS, DrawVerbs, WrittenAhead, by_the_clock
-from zae_limiter.stores.embedded.recent import Recent
-from zae_limiter.stores.embedded.reports import ReportVerbs
+from zae_limiter.stores.embedded.bounded_dict import BoundedDict
+from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
+from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
+from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, Posting, Receipt, Settlement, Shortcut
+from zae_limiter.stores.protocol import Draw, FastDraw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
-from zae_limiter.stores.sqlite.gate import Gate
-from zae_limiter.stores.sqlite.known_draws import KnownDraw
-from zae_limiter.stores.sqlite.pauses import pauses
-from zae_limiter.stores.sqlite.registry import RegistryVerbs
+from zae_limiter.stores.sqlite.gate import Gate, backoff
+from zae_limiter.stores.sqlite.maintenance import Maintenance
+from zae_limiter.stores.sqlite.namespace_verbs import NamespaceVerbs
+from zae_limiter.stores.sqlite.optimistic_draw import SqliteFastDraw
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import (
     Read,
@@ -42,7 +42,6 @@ from zae_limiter.stores.sqlite.transactions import (
     Transaction,
     Write,
 )
-from zae_limiter.stores.sqlite.upkeep import Upkeep
 
 Result = TypeVar("Result")
 
@@ -50,50 +49,20 @@ READER_WAIT_S = 0.1
 """How long a thread blocks for others that read before it looks at its deadline."""
 
 
-class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
+class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     """One namespace of the file."""
 
     def __init__(self, store: SqliteStore, namespace: str) -> None:
-        self._store = store
-        self._namespace = namespace
-        self.shortcuts: Recent[tuple[str, str], Shortcut] = Recent(MAX_ROUTES)
+        self.attempt = store.attempt
+        self.namespace = namespace
+        self.fast_draws: BoundedDict[tuple[str, str], FastDraw] = BoundedDict(MAX_ROUTES)
         self._used_last: SqliteTables | None = None
 
-    def _draw_again(self, shortcut: Shortcut, wanted: Mapping[str, int], now: int, receipt: Receipt) -> bool | Denial:
-        """A draw on a route that was granted before: without a plan, and without waiting."""
-        if wanted.__class__ is not dict:
-            return False
-        _, legs, where = shortcut
-        own = legs[0]
-        for name, amount in wanted.items():
-            if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT or name not in own.names:
-                return False
-        wanted = wanted.copy()  # the caller may change theirs later
-        outcome: Any = None
-        try:
-            outcome = self._store._attempt(KnownDraw(self._namespace, where, legs, wanted, now), 0.0)
-            if outcome is None:
-                outcome = self._store._attempt(self._draw_request(Draw(own.entity_id, own.resource, wanted), now), 0.0)
-        except (ZAELimiterError, WrittenAhead):
-            return False  # the other way says what is wrong
-        except Interrupted as stop:
-            if stop.reply.__class__ is Grant:
-                receipt._grant = stop.reply
-            raise stop.cause from None
-        except BaseException:
-            if outcome.__class__ is Grant:
-                receipt._grant = outcome
-            raise
-        if outcome.__class__ is Grant:
-            receipt._grant = outcome
-            return True
-        return outcome if isinstance(outcome, Denial) else False
-
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        return by_the_clock(partial(self._draw_once, draw), now)
+        return retried_by_the_clock(partial(self._draw_once, draw), now)
 
     def _draw_once(self, draw: Draw, now: int, proven: int | None) -> Plan[Outcome]:
-        request = self._draw_request(draw, now, proven)
+        request = self.draw_request(draw, now, proven)
         try:
             return (yield from request)
         except BaseException:
@@ -102,19 +71,19 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
                 yield from self._settle_request(done, now)
             raise
 
-    def _draw_request(self, draw: Draw, now: int, proven: int | None = None) -> Write[Outcome]:
+    def draw_request(self, draw: Draw, now: int, proven: int | None = None) -> Write[Outcome]:
         return Write(lambda connection: self._draw_in(self._begin(connection), draw, now, proven), now)
 
     def _draw_in(self, tables: SqliteTables, draw: Draw, now: int, proven: int | None) -> Outcome:
         outcome, _ = self._draw(tables, draw, now, proven=proven)
         if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
-            where = tables.ns, tables.epoch()
-            self.shortcuts[draw.entity_id, draw.resource] = (self._draw_again, outcome.legs, where)
+            warm = SqliteFastDraw(self, outcome.legs, tables.ns, tables.epoch())
+            self.fast_draws[draw.entity_id, draw.resource] = warm
         return outcome
 
     def _settle_request(self, grant: Grant, now: int) -> Write[None]:
         def work(connection: Connection) -> None:
-            self._settle(self._begin(connection), grant.give_back(), now, proven=LEFT_AS_IT_IS)
+            self._settle(self._begin(connection), grant.give_back(), now, proven=UNCORRECTED)
 
         return Write(work, now)
 
@@ -125,7 +94,7 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
 
             return iter(Write(book, settlement=settlement))
 
-        return by_the_clock(work, now)
+        return retried_by_the_clock(work, now)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return None if self._used_last is None else self._used_last.routes.on_unavailable
@@ -142,19 +111,19 @@ class SqliteSpace(DrawVerbs, DirectoryVerbs, ReportVerbs):
     def _begin(self, connection: Connection) -> SqliteTables:
         """This namespace's tables, as the transaction that has just begun sees them."""
         row = connection.execute(
-            "SELECT id, epoch, deleted_ms FROM namespaces WHERE name = ?", (self._namespace,)
+            "SELECT id, epoch, deleted_ms FROM namespaces WHERE name = ?", (self.namespace,)
         ).fetchone()
         if row is None or row[2] is not None:
-            raise NamespaceNotFoundError(self._namespace, deleted=row is not None)
-        tables = connection.tables.get(self._namespace)
+            raise NamespaceNotFoundError(self.namespace, deleted=row is not None)
+        tables = connection.tables.get(self.namespace)
         if tables is None:
-            tables = connection.tables[self._namespace] = SqliteTables(connection)
+            tables = connection.tables[self.namespace] = SqliteTables(connection)
         tables.begin(row[0], row[1])
         self._used_last = tables
         return tables
 
 
-class SqliteStore(RegistryVerbs):
+class SqliteStore(NamespaceVerbs):
     """Every namespace in one file."""
 
     def __init__(self, path: str, *, deadline: float = 2.0) -> None:
@@ -164,7 +133,7 @@ class SqliteStore(RegistryVerbs):
         self._connections = Connections(self._path)
         self._gate = Gate(self._path)
         self._reader_lock = threading.Lock()
-        self._upkeep = Upkeep(self._connections, self._gate)
+        self._maintenance = Maintenance(self._connections, self._gate)
         self._spaces: dict[str, SqliteSpace] = {}
         _STORES.add(self)
 
@@ -183,7 +152,7 @@ class SqliteStore(RegistryVerbs):
         started = time.monotonic()
         waited = 0.0
         try:
-            for pause in pauses():
+            for pause in backoff():
                 reply = self._attempt(request, waited, block=True)
                 if reply is not NOT_YET:
                     return reply
@@ -201,7 +170,7 @@ class SqliteStore(RegistryVerbs):
         started = time.monotonic()
         waited = 0.0
         try:
-            for pause in pauses():
+            for pause in backoff():
                 reply = self._attempt(request, waited)
                 if reply is not NOT_YET:
                     return reply
@@ -240,7 +209,7 @@ class SqliteStore(RegistryVerbs):
                     result = request.result = request.run(connection)
                 finally:
                     gate.leave()
-            self._upkeep.after_commit(request.now)
+            self._maintenance.after_commit(request.now)
             return result
         except Exception:
             raise
@@ -252,7 +221,7 @@ class SqliteStore(RegistryVerbs):
             gate.give_up()
             if result is NOT_YET:
                 raise
-            # It came after the commit: it is done, and whoever asked must know.
+            # It came after the commit: it is done, and the caller must know.
             raise Interrupted(interrupt, reply=result) from None
 
     def _try_read(self, request: Transaction[Any], block: bool) -> Any:
@@ -265,7 +234,7 @@ class SqliteStore(RegistryVerbs):
             self._reader_lock.release()
 
     def _scan(self, request: Transaction[Any]) -> Any:
-        """On a connection of its own: it may take long, and nobody shall wait for it."""
+        """On a connection of its own: it may take long, and no other caller shall wait for it."""
         with self._connections.aside(machine_clock) as connection:
             return request.run(connection)
 
@@ -278,7 +247,7 @@ class SqliteStore(RegistryVerbs):
         yield from Write(lambda connection: None)
 
     def close(self) -> None:
-        self._upkeep.close()
+        self._maintenance.close()
         with self._reader_lock:
             self._connections.close("read")
         with self._gate.threads:
@@ -290,7 +259,7 @@ class SqliteStore(RegistryVerbs):
 
     def _before_fork(self) -> None:
         """No transaction may be under way, and no connection open: see ``connections.py``."""
-        self._upkeep.pause()
+        self._maintenance.pause()
         self._connections.before_fork()
         self._gate.threads.acquire()
         self._reader_lock.acquire()
@@ -299,7 +268,7 @@ class SqliteStore(RegistryVerbs):
 
     def _after_fork_in_parent(self) -> None:
         self._connections.after_fork_in_parent()
-        self._upkeep.resume()
+        self._maintenance.resume()
         self._reader_lock.release()
         self._gate.threads.release()
 
@@ -308,7 +277,7 @@ class SqliteStore(RegistryVerbs):
         self._gate.close()
         self._gate = Gate(self._path)
         self._reader_lock = threading.Lock()
-        self._upkeep = Upkeep(self._connections, self._gate)
+        self._maintenance = Maintenance(self._connections, self._gate)
 
 
 _STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

@@ -10,11 +10,12 @@ from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
-from zae_limiter.stores.embedded.recent import Recent
+from zae_limiter.stores.audit_events import ulid
+from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow, begin_hour
 from zae_limiter.stores.protocol import Config, Scope
-from zae_limiter.stores.sqlite.known_rows import MAX_KNOWN, NEVER_MS, KnownBucket
+from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS, NEVER_MS, CachedRow
 from zae_limiter.stores.sqlite.rows import (
     audit_from_row,
     bucket_from_row,
@@ -30,7 +31,6 @@ from zae_limiter.stores.sqlite.rows import (
     tokens_to_text,
     usage_from_row,
 )
-from zae_limiter.stores.ulid import ulid
 from zae_limiter.stores.windows import HOUR_MS, Counters
 
 EXPIRY_STEP_MS = HOUR_MS
@@ -58,8 +58,8 @@ class SqliteTables:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.routes = Routes()
-        self.brought_back: dict[tuple[str, str], int] = {}
-        self.known: Recent[tuple[str, str], KnownBucket] = Recent(MAX_KNOWN)
+        self.corrected_at: dict[tuple[str, str], int] = {}
+        self.row_cache: BoundedDict[tuple[str, str], CachedRow] = BoundedDict(MAX_CACHED_ROWS)
         self.connection = connection
         self.ns = 0
         self._epoch = 0
@@ -68,8 +68,8 @@ class SqliteTables:
         """A transaction begins: what its first statement said about the namespace."""
         if ns != self.ns:
             self.routes = Routes()
-            self.known.clear()
-            self.brought_back.clear()
+            self.row_cache.clear()
+            self.corrected_at.clear()
             self.ns = ns
         self._epoch = epoch
 
@@ -200,9 +200,9 @@ class SqliteTables:
                 (self.ns, *key, *numbers, carried, expires),
             )
         if bucket.retired:
-            self.known.forget(key)
+            self.row_cache.forget(key)
         else:
-            self.known[key] = KnownBucket(bucket, terms, tokens, expires)
+            self.row_cache[key] = CachedRow(bucket, terms, tokens, expires)
 
     def drop_bucket(self, bucket: Bucket) -> None:
         self.connection.execute(

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 class Transaction(Request[Result], Generic[Result]):
     """Run a function on a connection, all or nothing. ``result`` is set as soon as it is done, so that
-    whoever is interrupted before the reply arrives can know."""
+    a caller that is interrupted before the reply arrives can know."""
 
     __slots__ = ("now", "result", "settlement", "work")  # now: bucket time, 0 if the transaction does not say
 

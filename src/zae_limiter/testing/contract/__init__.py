@@ -16,16 +16,16 @@ The last argument opens one more client on the same data each time it is called.
 from __future__ import annotations
 
 from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter registers its cases)
-    changing,
     concurrency,
-    granting,
+    config_changes,
+    grants,
     hierarchy,
+    invalid_arguments,
     namespaces,
-    refusing,
-    reporting,
-    settling,
+    settlement,
+    status_reports,
     unavailability,
-    waiting,
+    wait_timeouts,
 )
 from zae_limiter.testing.contract.harness import CASES, Case, Mode, OpenStore, World, play
 

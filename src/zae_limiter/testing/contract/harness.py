@@ -112,7 +112,7 @@ class World:
             thread.start()
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
-            assert not thread.is_alive(), "somebody waits for ever"
+            assert not thread.is_alive(), "a caller waits for ever"
         return results
 
     async def breathe(self) -> None:

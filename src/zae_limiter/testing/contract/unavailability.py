@@ -234,7 +234,7 @@ async def the_observer_is_told_everything(world: World) -> None:
     ]
 
 
-@case("An observer that raises disturbs nobody")
+@case("An observer that raises disturbs no caller")
 async def an_observer_that_raises_disturbs_nobody(world: World) -> None:
     def broken(event: object) -> None:
         raise RuntimeError("observer")

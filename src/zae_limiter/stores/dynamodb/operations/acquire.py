@@ -40,7 +40,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.write_load import is_overloaded
-from zae_limiter.stores.judging import denial, statuses_of
+from zae_limiter.stores.limit_statuses import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from zae_limiter.models.moments import LAST_MOMENT_MS, at
 from zae_limiter.models.reports import AuditEvent, Page
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.attribute_values import number_in
 from zae_limiter.stores.dynamodb.errors import verb
@@ -25,7 +26,6 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, gsi4, pk_audit, sk_audit
 from zae_limiter.stores.dynamodb.table_client import NOTHING, Deadline, TableClient, Write, put
-from zae_limiter.stores.ulid import ulid
 from zae_limiter.stores.windows import DAYS_KEPT
 
 RETENTION_S = DAYS_KEPT * 86_400

@@ -13,7 +13,7 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.auditing import limits_told
+from zae_limiter.stores.audit_events import limits_told
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import config_attributes, config_of, decoder

@@ -22,7 +22,7 @@ from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import Page
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.auditing import description
+from zae_limiter.stores.audit_events import description
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.attribute_values import decode, number_in
 from zae_limiter.stores.dynamodb.errors import verb

@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.schema import GSI2, GSI3, Key, bucket_key, pk_e
 from zae_limiter.stores.dynamodb.shards import over_shards
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.write_forms import Terms
-from zae_limiter.stores.judging import limit_level, percent_used, statuses_of
+from zae_limiter.stores.limit_statuses import limit_level, percent_used, statuses_of
 from zae_limiter.stores.protocol import Draw, Leg, Look
 
 

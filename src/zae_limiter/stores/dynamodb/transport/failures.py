@@ -1,14 +1,13 @@
-"""From errors to the two that plans know: ``Refused`` and ``NoAnswer``.
+"""Errors of a call, translated into the two that plans know: ``Refused`` and ``NoAnswer``.
 
-The question is always the same: may DynamoDB have done it? An answer of DynamoDB's own with a 4xx status says no.
-So does a connection that never came about. Everything else (silence, a reset, a 5xx, an answer that cannot be
+The question is always the same: may DynamoDB have done it? A reply of DynamoDB's own with a 4xx status says no.
+So does a connection that was never established. Everything else (silence, a reset, a 5xx, a reply that cannot be
 read) may mean yes.
 """
 
 from __future__ import annotations
 
 import json
-import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -29,7 +28,7 @@ FAILED_INSIDE: Final = frozenset(
         "ServiceUnavailableException",
     }
 )
-"""DynamoDB failed while at it: the call may have been done or not."""
+"""DynamoDB failed while it worked on the call: it may have done it or not."""
 
 NEVER_SENT: Final = (
     "ConnectTimeoutError",
@@ -46,42 +45,42 @@ NEVER_SENT: Final = (
 """botocore's errors that come before anything was sent."""
 
 
-def failure_of(error: Exception) -> Refused | NoAnswer | None:
-    """What an error of a call means to a plan; nothing, if it is no failure of the call but a bug of ours."""
+def failure_from_botocore(error: Exception) -> Refused | NoAnswer | None:
+    """What an error that botocore raised means to a plan; nothing, if it is no failure of the call but a bug."""
     from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, ProxyConnectionError, SSLError
     from botocore.parsers import ResponseParserError
 
     if isinstance(error, NoAnswer):
         return error
     if isinstance(error, ClientError):
-        return _answer(error.response)
+        return _failure_in(error.response)
     if isinstance(error, EndpointConnectionError | ProxyConnectionError | SSLError):
         return NoAnswer(str(error), sent=not _while_connecting(error.kwargs.get("error")))
     if isinstance(error, BotoCoreError):
         return NoAnswer(str(error), sent=not isinstance(error, _never_sent()))
     if isinstance(error, ResponseParserError | OSError):
-        return NoAnswer(told(error))
+        return NoAnswer(described(error))
     return None
 
 
-def failure_to_begin(error: Exception) -> NoAnswer | None:
-    """What an error means that came before there was a client: wrong settings, no credentials, no region."""
+def failure_before_sending(error: Exception) -> NoAnswer | None:
+    """What an error that came before anything was sent means to a plan: wrong settings, no credentials, no region."""
     if isinstance(error, NoAnswer):
         return error
-    botocore = sys.modules.get("botocore.exceptions")  # one that was never loaded raised nothing
+    botocore = sys.modules.get("botocore.exceptions")  # if it was never loaded, it raised nothing
     known = (OSError, ValueError) if botocore is None else (OSError, ValueError, botocore.BotoCoreError)
     return NoAnswer(str(error) or type(error).__name__, sent=False) if isinstance(error, known) else None
 
 
-def told(error: Exception) -> str:
-    """What an error says, and what it is; some say nothing."""
+def described(error: Exception) -> str:
+    """An error's type and message, for a message of ours; some errors have none."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def read_whole(response_dict: Mapping[str, Any] | None, parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
+def check_whole(response_dict: Mapping[str, Any] | None, parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
     """Raise ``NoAnswer`` for a reply that arrived broken: botocore takes it for an empty one.
 
-    It is told of every reply (botocore's event ``response-received``).
+    botocore calls this for every reply (its event ``response-received``).
     """
     if response_dict is None or parsed_response is None or response_dict["status_code"] >= 300:
         return
@@ -100,19 +99,19 @@ def read_whole(response_dict: Mapping[str, Any] | None, parsed_response: Mapping
             raise NoAnswer("the reply is not JSON; does something else answer at this endpoint?")
 
 
-def judged(
+def failure_of_status(
     status: int, code: str, message: str, item: Item | None, reasons: Sequence[Mapping[str, Any]]
 ) -> Refused | NoAnswer:
-    """What an answer that is no success means: DynamoDB's no, or nobody knows."""
+    """What a reply that is no success means: DynamoDB refused, or the outcome is unknown."""
     answered = CLIENT_ERROR <= status < SERVER_ERROR and status != REQUEST_TIMEOUT and code not in FAILED_INSIDE
     if not answered and code not in THROTTLED:
         return NoAnswer(f"{code}: {message} (HTTP status {status})")
     return Refused(code, message, item=item, reasons=_reasons(reasons))
 
 
-def _answer(response: Mapping[str, Any]) -> Refused | NoAnswer:
+def _failure_in(response: Mapping[str, Any]) -> Refused | NoAnswer:
     error = response.get("Error", {})
-    return judged(
+    return failure_of_status(
         response.get("ResponseMetadata", {}).get("HTTPStatusCode", SERVER_ERROR),
         str(error.get("Code", "")),
         str(error.get("Message", "")),
@@ -133,6 +132,8 @@ def _while_connecting(native: object) -> bool:
 
     urllib3 calls everything an error of the proxy that happens on a connection to one, unless there is a tunnel.
     """
+    import ssl
+
     native = getattr(native, "original_error", native)
     if isinstance(native, ssl.SSLCertVerificationError):
         return True

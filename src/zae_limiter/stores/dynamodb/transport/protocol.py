@@ -1,9 +1,13 @@
-"""What the store needs from whoever carries its calls: one method, in each world."""
+"""What the store needs from a transport: one method, for threads and for event loops. And which transports there are.
+
+Our own (``sync_transport``, ``asyncio_transport``) sign, send and read by themselves; ``botocore_fallback`` leaves all
+of that to botocore. None of them is imported before it is needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from zae_limiter.stores.dynamodb.requests import Reply
 
@@ -49,3 +53,48 @@ class AsyncTransport(Protocol):
     async def close(self) -> None:
         """Close the connections. A later call opens new ones."""
         ...
+
+
+TransportKind: TypeAlias = Literal["own", "botocore"]
+
+TRANSPORT_KINDS: Final = ("own", "botocore")
+
+
+class TransportFactories(NamedTuple):
+    """How to make a transport for each world, when it is needed."""
+
+    sync: Callable[[], Transport]
+    asynchronous: Callable[[], AsyncTransport]
+
+
+def transports_for(target: Target, how: TransportKind = "own") -> TransportFactories:
+    """How to make transports: ``"own"``, or ``"botocore"`` to fall back on. Nothing is loaded before one is made."""
+    if how == "own":
+        return TransportFactories(lambda: _own(target), lambda: _own_async(target))
+    if how == "botocore":
+        return TransportFactories(lambda: _botocore(target), lambda: _async_botocore(target))
+    raise ValueError(f"transport must be one of {', '.join(TRANSPORT_KINDS)}, not {how!r}")
+
+
+def _own(target: Target) -> Transport:
+    from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
+
+    return SocketTransport(target)
+
+
+def _own_async(target: Target) -> AsyncTransport:
+    from zae_limiter.stores.dynamodb.transport.asyncio_transport import AsyncioTransport
+
+    return AsyncioTransport(target)
+
+
+def _botocore(target: Target) -> Transport:
+    from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
+
+    return BotocoreTransport(target)
+
+
+def _async_botocore(target: Target) -> AsyncTransport:
+    from zae_limiter.stores.dynamodb.transport.botocore_fallback import AsyncBotocoreTransport
+
+    return AsyncBotocoreTransport(target)

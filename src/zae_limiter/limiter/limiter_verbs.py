@@ -1,0 +1,130 @@
+"""What a limiter does, written once: taking, and reads as plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, lease_options
+from zae_limiter.models.choices import OnError, OnUnavailable
+from zae_limiter.models.limit import Limit, check_limits
+from zae_limiter.models.status import EntityStatus
+from zae_limiter.naming import check_entity_id, check_principal, check_resource
+from zae_limiter.repository.arguments import check_consume
+from zae_limiter.repository.core import Core
+from zae_limiter.running.plan import READ_CLOCK, Plan
+
+SomeLease = TypeVar("SomeLease", bound=LeaseBase)
+
+new_object = object.__new__
+REFUND = OnError.REFUND  # looked up once: an enum is slow to ask
+
+
+class LimiterVerbs(Generic[SomeLease]):
+    """Taking, and the reads of a limiter."""
+
+    _core: Core
+    _driver: Any
+    _lease_type: type[SomeLease]
+
+    def acquire(
+        self,
+        entity_id: str,
+        resource: str,
+        consume: Mapping[str, int],
+        *,
+        limits: Iterable[Limit] | None = None,
+        timeout: float = 0,
+        on_unavailable: OnUnavailable | str | None = None,
+        on_error: OnError | str = OnError.REFUND,
+    ) -> SomeLease:
+        """Take ``consume`` from the entity and every ancestor it cascades to, all or nothing.
+
+        Use it as a context manager; the tokens are taken on entry::
+
+            async with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
+                answer = await call_llm()
+                await lease.adjust(tpm=answer.total_tokens - 500)
+
+        (and without ``async`` and ``await`` on a ``SyncRateLimiter``).
+
+        ``limits`` override the stored limits of this entity. ``timeout`` is how many seconds to wait in the queue.
+        ``on_unavailable`` is ``"block"`` or ``"allow"``. If the body raises, what was taken and not settled
+        is given back, unless ``on_error="keep"``.
+
+        Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit),
+        ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
+        """
+        options = DEFAULT_OPTIONS
+        if limits is not None or timeout != 0 or on_unavailable is not None or on_error is not REFUND:
+            options = lease_options(limits, timeout, on_unavailable, on_error)
+        lease: SomeLease = new_object(self._lease_type)  # what a call of the type would do, in half the time
+        lease._open = False
+        lease._ledger = None
+        lease._limiter = self
+        lease._entity_id = entity_id
+        lease._resource = resource
+        lease._consume = consume
+        lease._options = options
+        lease._grant = None
+        return lease
+
+    def _available(
+        self, entity_id: str, resource: str, *, limits: Iterable[Limit] | None = None
+    ) -> Plan[dict[str, int]]:
+        """What the entity's own bucket holds, per limit: whole tokens, rounded down, negative in debt.
+
+        Ancestors are not looked at: :meth:`time_until_available` does that. Nothing is taken.
+        """
+        check_entity_id(entity_id)
+        check_resource(resource)
+        override = None if limits is None else check_limits(limits)
+        core = self._core
+        now = yield from READ_CLOCK
+        look = yield from core.call("look", core.space.look(entity_id, resource, {}, override, now))
+        own = len(look.legs[0].limits)
+        return {status.limit_name: status.available for status in look.statuses[:own]}
+
+    def _time_until_available(
+        self,
+        entity_id: str,
+        resource: str,
+        needed: Mapping[str, int],
+        *,
+        limits: Iterable[Limit] | None = None,
+    ) -> Plan[float]:
+        """Seconds until an acquire of ``needed`` would be granted if no other caller takes, ancestors included.
+
+        0 if it would be now, ``inf`` if an amount exceeds a burst. Nothing is taken.
+        """
+        check_entity_id(entity_id)
+        check_resource(resource)
+        wanted = check_consume(needed)
+        override = None if limits is None else check_limits(limits)
+        core = self._core
+        now = yield from READ_CLOCK
+        look = yield from core.call("look", core.space.look(entity_id, resource, wanted, override, now))
+        waits = [status.retry_after_seconds for status in look.statuses]
+        return max(math.inf if wait is None else wait for wait in waits)
+
+    def _get_status(self, entity_id: str, resource: str | None = None) -> Plan[EntityStatus]:
+        """The entity's live buckets: levels, totals, time to full. A bucket lives from its first acquire."""
+        check_entity_id(entity_id)
+        if resource is not None:
+            check_resource(resource)
+        core = self._core
+        now = yield from READ_CLOCK
+        return (yield from core.call("status", core.space.status(entity_id, resource, now)))
+
+    def _reset(self, entity_id: str, resource: str | None = None, *, principal: str | None = None) -> Plan[int]:
+        """Fill the entity's buckets again, for one resource or all; audited. Returns how many there were."""
+        check_entity_id(entity_id)
+        if resource is not None:
+            check_resource(resource)
+        check_principal(principal)
+        core = self._core
+        now = yield from READ_CLOCK
+        count = yield from core.call("reset", core.space.reset(entity_id, resource, principal, now))
+        core.wait_queue.wake_all()
+        return count

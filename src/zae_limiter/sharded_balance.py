@@ -1,0 +1,60 @@
+"""A limit that is split over shards, seen as one.
+
+Each shard is a bucket of its own with a share of the ceiling and of the accrual, and shares add up. What callers are
+told about a split limit is therefore the sum over its shards: the level, the counter, and the first moment at which
+the sum covers an amount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from zae_limiter.bucket import Balance
+from zae_limiter.models.limit import Limit
+
+
+class ShardedBalance(Balance):
+    """One limit over all shards of its bucket."""
+
+    __slots__ = ("_find", "_parts")
+
+    def __init__(self, limit: Limit, parts: Callable[[], Sequence[Balance]]) -> None:
+        """``parts`` finds the limit's balance on every shard, when it is asked for."""
+        super().__init__(limit, 0)
+        self._find = parts
+        self._parts: Sequence[Balance] | None = None
+
+    @property
+    def parts(self) -> Sequence[Balance]:
+        """The limit's balance on every shard. Nothing is counted (``tc``) before they were read."""
+        if self._parts is None:
+            self._parts = self._find()
+            self.tc = sum(part.tc for part in self._parts)
+        return self._parts
+
+    def level(self, now: int) -> int:
+        """What all shards hold together, those in debt included."""
+        return sum(part.level(now) for part in self.parts)
+
+    def level_with(self, tk: int, now: int) -> int:
+        """The level: what one shard has left (``tk``) says nothing of the others."""
+        return self.level(now)
+
+    def due(self, amount: int, now: int) -> int:
+        """The first millisecond at which all shards together hold ``amount``.
+
+        What lies above the ceiling of all is due when the rest has accrued after everything is full.
+        """
+        within = min(amount, sum(part.bx for part in self.parts))
+        early = late = now
+        step = 1
+        while self.level(late) < within:  # most waits are short
+            early, late, step = late + 1, late + step, step * 2
+        while early < late:
+            middle = (early + late) // 2
+            if self.level(middle) >= within:
+                late = middle
+            else:
+                early = middle + 1
+        beyond = amount - within
+        return early if not beyond else -(-(self.accrued(early) + beyond) * self.rp // self.ra)

@@ -1,0 +1,254 @@
+"""Taking, settling, looking: what happens to buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+from zae_limiter.bucket import (
+    MILLI,
+    Bucket,
+    would_refill_satisfy,
+    would_take,
+)
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.status import BucketStatus, EntityStatus
+from zae_limiter.running.plan import Plan, assign
+from zae_limiter.stores.embedded.clock_correction import (
+    copy_of,
+    correct_time,
+    retried_by_the_clock,
+    with_corrected_time,
+    with_corrected_waits,
+)
+from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
+from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, statuses_of
+from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Receipt, Settlement
+from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
+
+
+class BucketVerbs(Transacting):
+    """The verbs on buckets."""
+
+    unresolved = 0  # a transaction is done or not
+
+    def _draw(
+        self, tables: Tables, draw: Draw, now: int, receipt: Receipt | None = None, proven: int | None = None
+    ) -> tuple[Outcome, list[Bucket]]:
+        """The outcome, and the buckets. A grant is noted on the receipt in the step that takes.
+
+        ``proven``: see :func:`correct_time`.
+        """
+        legs = legs_of(tables, draw)
+        check_names(legs[0], draw.wanted)
+        buckets = []
+        for leg in legs:
+            bucket = tables.bucket(leg.entity_id, leg.resource) or new_bucket(tables, leg, now)
+            # New terms and another time are kept even if the draw is denied: a raised limit must not stay refused.
+            corrected = correct_time(tables, bucket, now, proven)
+            if (bucket.adopt(leg.limits, now) or corrected) and bucket.hour:
+                tables.put_bucket(bucket)
+            buckets.append(bucket)
+        balances = tuple(chain.from_iterable(bucket.balances for bucket in buckets))
+        before = [counters_if_new_hour(bucket, now) for bucket in buckets]
+        spoken_for = draw.reserved and not leaves_reserve(legs, buckets, draw, now)
+        taken = None if spoken_for else would_take(balances, draw.wanted, now)
+        if taken is None:
+            held = [bucket.balances for bucket in buckets]
+            statuses = statuses_of(legs, held, draw.wanted, draw.reserved, now)
+            return denial(legs, with_corrected_waits(tables, buckets, statuses, now)), buckets
+        left, amounts = taken
+        grant = Grant(legs, draw.wanted, balances, left, now)
+        changed: list[object] = []
+        values: list[object] = []
+        for balance, tk, amount in zip(balances, left, amounts):  # noqa: B905 (they have one length)
+            changed += (balance, balance)
+            values += (tk, balance.tc + amount)
+        names = ["tk", "tc"] * len(balances)
+        for bucket, counters in zip(buckets, before):  # noqa: B905 (they have one length)
+            bucket.written(now)
+            if counters is not None:
+                begin_hour_if_new(tables, bucket, counters, now)
+            changed.append(bucket)
+            names.append("events")
+            values.append(bucket.events + 1)
+        if receipt is not None:
+            changed.append(receipt)
+            names.append("_grant")
+            values.append(grant)
+        change_at_once(tables, buckets, changed, names, values)
+        return grant, buckets
+
+    def _settle(
+        self,
+        tables: Tables,
+        postings: Sequence[Posting],
+        now: int,
+        settlement: Settlement | None = None,
+        proven: int | None = None,
+    ) -> None:
+        """Book all of it at once, and note that in the settlement. ``proven``: see :func:`correct_time`."""
+        found = {}
+        for leg, _ in postings:
+            bucket = found[leg.entity_id, leg.resource] = tables.bucket(leg.entity_id, leg.resource)
+            if bucket is not None:
+                correct_time(tables, bucket, now, proven)
+        changed: list[object] = []
+        values: list[object] = []
+        buckets = []
+        for leg, deltas in postings:
+            bucket = found[leg.entity_id, leg.resource]
+            if bucket is None:
+                current = tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
+                bucket = new_bucket(tables, current, now)
+                bucket.adopt(current.limits, now)
+            begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
+            if leg.limits != bucket.limits:
+                bucket.bring_back(leg.limits, deltas)
+            bucket.written(now)
+            for balance, tk, tc in bucket.settled(deltas, now):
+                changed += (balance, balance)
+                values += (tk, tc)
+            buckets.append(bucket)
+        names = ["tk", "tc"] * (len(changed) // 2)
+        if settlement is not None:
+            changed.append(settlement)
+            names.append("postings")
+            values.append(())
+        change_at_once(tables, buckets, changed, names, values)
+
+    @reads
+    def look(
+        self,
+        tables: Tables,
+        entity_id: str,
+        resource: str,
+        wanted: Mapping[str, int],
+        limits: tuple[Limit, ...] | None,
+        now: int,
+    ) -> Look:
+        legs = tables.routes.legs(tables, entity_id, resource, limits)
+        check_names(legs[0], wanted)
+        held = [as_if_adopted(tables.bucket(leg.entity_id, leg.resource), leg, now).balances for leg in legs]
+        return Look(legs, statuses_of(legs, held, wanted, {}, now))
+
+    @reads
+    def status(self, tables: Tables, entity_id: str, resource: str | None, now: int) -> EntityStatus:
+        buckets = tables.buckets_of(entity_id)
+        return EntityStatus(
+            entity_id,
+            tuple(
+                bucket_status(as_configured(tables, bucket, now), now)
+                for bucket in buckets
+                if resource is None or bucket.resource == resource
+            ),
+        )
+
+    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
+        def work(now: int, proven: int | None) -> Plan[int]:
+            return self._write(lambda tables: self._reset(tables, entity_id, resource, principal, now, proven))
+
+        return retried_by_the_clock(work, now)
+
+    def _reset(
+        self,
+        tables: Tables,
+        entity_id: str,
+        resource: str | None,
+        principal: str | None,
+        now: int,
+        proven: int | None,
+    ) -> int:
+        buckets = [b for b in tables.buckets_of(entity_id) if resource is None or b.resource == resource]
+        for bucket in buckets:
+            correct_time(tables, bucket, now, proven)
+        for bucket in buckets:
+            bucket.refill(now)
+            bucket.written(now)
+            tables.put_bucket(bucket)
+        tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
+        return len(buckets)
+
+
+def change_at_once(
+    tables: Tables, buckets: Sequence[Bucket], changed: list[object], names: list[str], values: list[object]
+) -> None:
+    """Set these attributes, or none if an interrupt comes; the buckets they are about are in the tables then."""
+    if tables.in_place:  # a new bucket is full, and the same as none
+        for bucket in buckets:
+            tables.put_bucket(bucket)
+    assign(changed, names, values)
+    if not tables.in_place:
+        for bucket in buckets:
+            tables.put_bucket(bucket)
+
+
+def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:
+    if draw.legs is None:
+        return tables.routes.legs(tables, draw.entity_id, draw.resource, draw.limits)
+    # A lease takes more where it took first, but by the limits that hold now.
+    return tuple(
+        leg if leg.source == "call" else tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
+        for leg in draw.legs
+    )
+
+
+def new_bucket(tables: Tables, leg: Leg, now: int) -> Bucket:
+    bucket = Bucket(leg.entity_id, leg.resource, now)
+    earlier = tables.last_usage(leg.entity_id, leg.resource)
+    if earlier is not None and earlier.end is not None:
+        bucket.events, bucket.carried = earlier.end.events, dict(earlier.end.milli)
+    return bucket
+
+
+def as_configured(tables: Tables, bucket: Bucket, now: int) -> Bucket:
+    leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
+    return with_corrected_time(bucket, now) if leg is None else as_if_adopted(bucket, leg, now)
+
+
+def counters_if_new_hour(bucket: Bucket, now: int) -> Counters | None:
+    """What a bucket has counted, if the next write is the first of an hour."""
+    return counted(bucket) if now - bucket.hour >= HOUR_MS else None
+
+
+def begin_hour_if_new(tables: Tables, bucket: Bucket, before: Counters | None, now: int) -> None:
+    """Begin a usage window when the first write of an hour came. The counters are those before it."""
+    if before is not None:
+        if bucket.hour:
+            tables.close_usage(bucket, before)
+        bucket.hour = tables.open_usage(bucket, hour_of(now), before)
+
+
+def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:
+    """The bucket as the next draw will see it; the bucket itself stays as it is."""
+    if bucket is None:
+        seen = Bucket(leg.entity_id, leg.resource, now)
+        seen.adopt(leg.limits, now)
+        return seen
+    bucket = with_corrected_time(bucket, now)
+    if bucket.limits == leg.limits:
+        return bucket
+    seen = copy_of(bucket)
+    seen.adopt(leg.limits, now, bounded=False)
+    return seen
+
+
+def leaves_reserve(legs: Iterable[Leg], buckets: Iterable[Bucket], draw: Draw, now: int) -> bool:
+    """Whether the draw leaves to those in line what they wait for."""
+    for leg, bucket in zip(legs, buckets, strict=True):
+        reserved = draw.reserved.get(leg.entity_id, {})
+        for balance in bucket.balances:
+            amount = draw.wanted.get(balance.name, 0)
+            if amount and not would_refill_satisfy(balance, (amount + reserved.get(balance.name, 0)) * MILLI, now):
+                return False
+    return True
+
+
+def bucket_status(bucket: Bucket, now: int) -> BucketStatus:
+    """A bucket as operators see it."""
+    return BucketStatus(
+        entity_id=bucket.entity_id,
+        resource=bucket.resource,
+        limits=tuple(limit_level(balance, now) for balance in bucket.balances),
+        total_events=bucket.events,
+    )

@@ -1,0 +1,219 @@
+"""Entities and limits: what is configured."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+
+from zae_limiter.exceptions import EntityChangedError, EntityExistsError, EntityNotFoundError, ValidationError
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.entity import Entity
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.reports import CacheStats, Page
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.audit_events import description, limits_told
+from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.embedded.clock_correction import correct_time, retried_by_the_clock
+from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans, writes
+from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
+from zae_limiter.stores.refusals import has_children, own_ancestor
+from zae_limiter.stores.windows import counted
+
+logger = logging.getLogger("zae_limiter")
+
+BUCKETS_PER_PAGE = 500
+
+
+class ConfigVerbs(Transacting):
+    """The verbs on entities and limits."""
+
+    @writes
+    def create_entity(self, tables: Tables, entity: Entity, principal: str | None, now: int) -> Entity:
+        if tables.entity(entity.id) is not None:
+            raise EntityExistsError(entity.id)
+        check_parent(tables, entity.id, entity.parent_id)
+        tables.put_entity(entity)
+        tables.advance_epoch()
+        tables.add_audit(entity.id, "entity_created", None, principal, description(entity), now)
+        return entity
+
+    @reads
+    def get_entity(self, tables: Tables, entity_id: str) -> Entity:
+        return existing(tables, entity_id)
+
+    @writes
+    def update_entity(
+        self, tables: Tables, entity_id: str, change: EntityChange, principal: str | None, now: int
+    ) -> Entity:
+        entity = existing(tables, entity_id)
+        if change.expected_version not in (None, entity.version):
+            raise EntityChangedError(entity_id, change.expected_version, entity.version)
+        updated = replace(entity, **change.fields, version=entity.version + 1)
+        if updated.parent_id != entity.parent_id:
+            check_parent(tables, entity_id, updated.parent_id)
+        tables.put_entity(updated)
+        tables.advance_epoch()
+        tables.add_audit(entity_id, "entity_updated", None, principal, dict(change.fields), now)
+        return updated
+
+    @writes
+    def delete_entity(self, tables: Tables, entity_id: str, principal: str | None, now: int) -> None:
+        entity = tables.entity(entity_id)
+        buckets = tables.buckets_of(entity_id)
+        scopes = tables.scopes_of(entity_id)
+        if entity is None and not buckets and not scopes:
+            raise EntityNotFoundError(entity_id)
+        if tables.children(entity_id, None, 1):
+            raise has_children(entity_id)
+        for bucket in buckets:
+            tables.close_usage(bucket, counted(bucket))
+            tables.drop_bucket(bucket)
+        for scope in scopes:
+            forget_config(tables, scope)
+        tables.drop_entity(entity_id)
+        tables.advance_epoch()
+        tables.add_audit(entity_id, "entity_deleted", None, principal, {"buckets": len(buckets)}, now)
+
+    @scans
+    def children(self, tables: Tables, parent_id: str, limit: int, cursor: str | None) -> Page[Entity]:
+        rows = tables.children(parent_id, name_after(cursor), limit + 1)
+        return page_of(rows, limit, lambda entity: (entity.id,))
+
+    @scans
+    def entities(self, tables: Tables, limit: int, cursor: str | None) -> Page[Entity]:
+        rows = tables.entities(name_after(cursor), limit + 1)
+        return page_of(rows, limit, lambda entity: (entity.id,))
+
+    def set_config(
+        self,
+        scope: Scope,
+        limits: tuple[Limit, ...],
+        on_unavailable: OnUnavailable | None,
+        principal: str | None,
+        propagate: bool,
+        now: int,
+    ) -> Plan[None]:
+        yield from self._put_config(scope, limits, on_unavailable, principal, now)
+        if propagate:
+            yield from self._propagate(scope, now)
+
+    @writes
+    def _put_config(
+        self,
+        tables: Tables,
+        scope: Scope,
+        limits: tuple[Limit, ...],
+        on_unavailable: OnUnavailable | None,
+        principal: str | None,
+        now: int,
+    ) -> None:
+        before = tables.config(scope) or Config()
+        policy = on_unavailable or before.on_unavailable
+        tables.put_config(scope, Config(limits, policy, before.version + 1))
+        tables.advance_epoch()
+        told = limits_told(limits, on_unavailable)
+        tables.add_audit(scope.audited_as, "limits_set", scope.resource, principal, told, now)
+
+    @reads
+    def get_config(self, tables: Tables, scope: Scope) -> Config:
+        return tables.config(scope) or Config()
+
+    def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
+        deleted = yield from self._forget_config(scope, principal, now)
+        if deleted and propagate:
+            yield from self._propagate(scope, now)
+
+    @writes
+    def _forget_config(self, tables: Tables, scope: Scope, principal: str | None, now: int) -> bool:
+        if not forget_config(tables, scope):
+            return False
+        tables.advance_epoch()
+        tables.add_audit(scope.audited_as, "limits_deleted", scope.resource, principal, {}, now)
+        return True
+
+    def _propagate(self, scope: Scope, now: int) -> Plan[None]:
+        """Let the live buckets a change concerns follow it from the moment it was made, a page at a time.
+
+        A bucket that is acquired before its page comes adopts the new limits by itself; without this, one
+        that is not would go on filling by the old ones until its next acquire.
+        """
+        after: tuple[str, str] | None = None
+        while True:
+            after = yield from retried_by_the_clock(partial(self._propagate_page, scope, after), now)
+            if after is None:
+                return
+
+    @writes
+    def _propagate_page(
+        self, tables: Tables, scope: Scope, after: tuple[str, str] | None, now: int, proven: int | None
+    ) -> tuple[str, str] | None:
+        if scope.entity_id is not None:
+            buckets, more = tables.buckets_of(scope.entity_id), False
+        elif scope.resource is not None:
+            buckets = tables.buckets_on(scope.resource, after[0] if after else None, BUCKETS_PER_PAGE)
+            more = len(buckets) == BUCKETS_PER_PAGE
+        else:
+            buckets = tables.buckets(after, BUCKETS_PER_PAGE)
+            more = len(buckets) == BUCKETS_PER_PAGE
+        for bucket in buckets:
+            leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
+            corrected = leg is not None and correct_time(tables, bucket, now, proven)
+            try:
+                changed = leg is not None and bucket.adopt(leg.limits, now)
+            except ValidationError as error:
+                logger.warning("a bucket keeps its old limits: %s", error)
+                changed = False
+            if changed or corrected:
+                tables.put_bucket(bucket)
+        return (buckets[-1].entity_id, buckets[-1].resource) if more else None
+
+    @reads
+    def resolve(self, tables: Tables, entity_id: str, resource: str) -> Resolution:
+        system = tables.config(Scope()) or Config()
+        leg = tables.routes.leg(tables, entity_id, resource)
+        if leg is None:
+            return Resolution(None, system.on_unavailable, None)
+        return Resolution(list(leg.limits), system.on_unavailable, leg.source)
+
+    @scans
+    def resources_with_defaults(self, tables: Tables, limit: int, cursor: str | None) -> Page[str]:
+        rows = tables.resources_with_limits(name_after(cursor), limit + 1)
+        return page_of(rows, limit, lambda name: (name,))
+
+    @scans
+    def entities_with_custom_limits(self, tables: Tables, resource: str, limit: int, cursor: str | None) -> Page[str]:
+        rows = tables.entities_with_limits(resource, name_after(cursor), limit + 1)
+        return page_of(rows, limit, lambda name: (name,))
+
+    def invalidate_config_cache(self) -> None:
+        """Nothing to forget: what was resolved is checked against the epoch in every transaction."""
+
+    def cache_stats(self) -> CacheStats:
+        return CacheStats(hits=0, misses=0, size=0, ttl_seconds=0)
+
+
+def existing(tables: Tables, entity_id: str) -> Entity:
+    """The entity, or the error that it is not there."""
+    entity = tables.entity(entity_id)
+    if entity is None:
+        raise EntityNotFoundError(entity_id)
+    return entity
+
+
+def check_parent(tables: Tables, entity_id: str, parent_id: str | None) -> None:
+    """Refuse a parent that does not exist or is a descendant."""
+    ancestor_id = parent_id
+    while ancestor_id is not None:
+        if ancestor_id == entity_id:
+            raise own_ancestor(entity_id, parent_id)
+        ancestor_id = existing(tables, ancestor_id).parent_id
+
+
+def forget_config(tables: Tables, scope: Scope) -> bool:
+    """Delete what a level says; whether it said anything. The epoch tells clients, so nothing need stay behind."""
+    config = tables.config(scope)
+    if config is None:
+        return False
+    tables.drop_config(scope)
+    return bool(config.limits or config.on_unavailable)  # older files have rows where something was deleted
