@@ -11,10 +11,10 @@ from zae_limiter.bucket import MILLI, Balance, share
 from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, write_forms, write_load
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
 from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
-from zae_limiter.stores.dynamodb.checked_clock import CheckedClock, Correction
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.operations import acquire, acquire_sharded, namespaces, propagate, settle, shard_life
 from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
+from zae_limiter.stores.dynamodb.performer import CheckedClock, Correction
 from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.protocol import Leg
@@ -233,8 +233,8 @@ def every_clock_is_believed(patch: pytest.MonkeyPatch) -> None:
     """Writes go by a clock that no reply has confirmed: before the first one, and after it was set."""
 
     def correction(self: CheckedClock, wall_ms: int, timer_ms: int) -> Correction:
-        heard = self._heard
-        return Correction(0 if heard is None else heard.error_ms, checked=True)
+        last = self._last
+        return Correction(0 if last is None else last.error_ms, checked=True)
 
     patch.setattr(CheckedClock, "correction", correction)
 

@@ -16,12 +16,11 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
 from zae_limiter.running.plan import Bell, Plan
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
-from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import check_names, no_limits
 from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for

@@ -13,9 +13,8 @@ from itertools import pairwise
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, TypeAlias
 
-from zae_limiter.stores.dynamodb.attribute_values import encode
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS
-from zae_limiter.stores.dynamodb.schema import Key
+from zae_limiter.stores.dynamodb.schema import Key, encode
 
 Value: TypeAlias = int | str | bool
 """What an attribute is set to, moved by or compared with."""

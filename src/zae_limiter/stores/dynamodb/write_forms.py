@@ -40,10 +40,9 @@ from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
 from zae_limiter.models.limit import MAX_ENDED, MAX_RESTING, Limit, too_many_at_rest
-from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
-from zae_limiter.stores.dynamodb.schema import Key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
+from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, PARTITION_WCU, WRITE, load_attributes, reset_level
 from zae_limiter.stores.protocol import Leg

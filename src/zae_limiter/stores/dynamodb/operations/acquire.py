@@ -23,7 +23,6 @@ from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWrite, answers_of
 from zae_limiter.stores.dynamodb.config_resolver import Prefetched
 from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, is_fence, lacking
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg, Acquirer, AcquireState
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
@@ -39,6 +38,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
 )
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
+from zae_limiter.stores.dynamodb.table_client import verb
 from zae_limiter.stores.dynamodb.write_load import is_overloaded
 from zae_limiter.stores.limit_statuses import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
