@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from zae_limiter import Limit
 from zae_limiter.bucket import Balance
 from zae_limiter.running.plan import READ_CLOCK, Plan
-from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.config_resolver import ResolvedConfig
 from zae_limiter.stores.dynamodb.expressions import Update, UpdateParams
 from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, snapshot_in, snapshot_of
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire
 from zae_limiter.stores.dynamodb.plain_draw import plain_draw
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime, UnreadReply
-from zae_limiter.stores.dynamodb.schema import Key, bucket_key
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key, encode_item
 from zae_limiter.stores.dynamodb.store import DynamoSpace
 from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.transport.service import encoded

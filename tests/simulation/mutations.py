@@ -11,10 +11,10 @@ from zae_limiter.bucket import MILLI, Balance, share
 from zae_limiter.stores.dynamodb import batching, bucket_cache, write_forms, write_load
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
 from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
-from zae_limiter.stores.dynamodb.checked_clock import CheckedClock, Correction
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.operations import acquire, acquire_sharded, namespaces, propagate, settle, shard_life
 from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
+from zae_limiter.stores.dynamodb.performer import CheckedClock, Correction
 from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.protocol import Leg

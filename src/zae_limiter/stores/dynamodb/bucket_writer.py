@@ -266,49 +266,58 @@ class BucketWriter:
         if cached is not None:
             cached.took(write.deltas)
 
+    def pause(self, tries: int, deadline: Deadline, failure: Refused | NoAnswer) -> Plan[None]:
+        """Wait before the next try, unless ``tries`` of them were so few that it follows at once."""
+        if tries >= TRIES_AT_ONCE:
+            yield from self.client.pause(tries - 1, deadline, failure)
+
     def void(self, write: BucketWrite, now: int, deadline: Deadline) -> Plan[bool]:
         """Make sure of a write whose answer was lost: was it done? If not, it never will be.
 
-        A write that does nothing demands that its mark is absent, and moves the baseline. If the mark is there, it was
-        done; if the ring has moved on since, nobody can tell.
+        A write that does nothing demands that the write id is not among the recent writers, and moves the baseline. If
+        the id is there, the write was done; if the recent writers have moved on since, no client can tell.
         """
         write.void_id = write.void_id or self.write_ids.write_id(now)
         write.untold = False
         tries = 0
-        while True:
-            if write.snapshot is None:
-                yield from self.look_at([write], now, deadline)
-            snapshot = write.snapshot
-            if snapshot is None:
-                write.untold = True  # a bucket that is not there cannot keep a mark
-                break
+        while (snapshot := (yield from self._seen(write, now, deadline))) is not None:
             if write.is_in(snapshot):
                 return True
             if write.void_id in snapshot.recent_writers:
-                write.untold = write.anchor not in snapshot.recent_writers
                 break
-            rebased = Intent({}, rebase=True, not_written=write.write_id)
-            moment = max(now, snapshot.rf + 1)
-            params = self.params(write.key, snapshot, rebased, moment, write.void_id, deadline)
-            call = self.call_to_update(params, deadline)
-            (answer,) = yield from self.ask_together([call])
-            if not isinstance(answer, (Refused, NoAnswer)):
-                write.snapshot = yield from self.see(write.key, snapshot_of(answer["Attributes"]), now)
-                write.untold = write.anchor not in write.snapshot.recent_writers
-                break
-            if isinstance(answer, NoAnswer) and answer.final:
-                raise answer
-            if isinstance(answer, Refused) and answer.by_condition:
-                item = answer.item
-                write.snapshot = None if item is None else (yield from self.see(write.key, snapshot_of(item), now))
-            elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
-                raise answer
-            tries += 1
-            if tries >= TRIES_AT_ONCE:
-                yield from self.client.pause(tries - 1, deadline, answer)
+            failure = yield from self._try_to_void(write, snapshot, now, deadline)
+            if failure is not None:
+                tries += 1
+                yield from self.pause(tries, deadline, failure)
+        # A bucket that is not there cannot keep a write id.
+        write.untold = snapshot is None or write.anchor not in snapshot.recent_writers
         self.unresolved += write.weight * write.untold
         write.begin_anew(self.write_ids.write_id(now))
         return False
+
+    def _seen(self, write: BucketWrite, now: int, deadline: Deadline) -> Plan[BucketSnapshot | None]:
+        """The bucket of a write as it was last seen, or as it is; ``None``: it is not there."""
+        if write.snapshot is None:
+            yield from self.look_at([write], now, deadline)
+        return write.snapshot
+
+    def _try_to_void(
+        self, write: BucketWrite, snapshot: BucketSnapshot, now: int, deadline: Deadline
+    ) -> Plan[Refused | NoAnswer | None]:
+        """Send the write that voids another one, and see the bucket as it is then. Returns why it was not done."""
+        intent = Intent({}, rebase=True, not_written=write.write_id)
+        moment = max(now, snapshot.rf + 1)
+        params = self.params(write.key, snapshot, intent, moment, write.void_id, deadline)
+        (answer,) = yield from self.ask_together([self.call_to_update(params, deadline)])
+        if not isinstance(answer, (Refused, NoAnswer)):
+            write.snapshot = yield from self.see(write.key, snapshot_of(answer["Attributes"]), now)
+            return None
+        if isinstance(answer, Refused) and answer.by_condition:
+            item = answer.item
+            write.snapshot = None if item is None else (yield from self.see(write.key, snapshot_of(item), now))
+        elif answer.final if isinstance(answer, NoAnswer) else not answer.by_load:
+            raise answer
+        return answer
 
     def look_at(self, unseen: Sequence[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
         found = yield from self.client.get_all([write.key for write in unseen], deadline)

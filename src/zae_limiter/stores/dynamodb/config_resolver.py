@@ -16,12 +16,11 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
 from zae_limiter.running.plan import Bell, Plan
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
-from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import check_names, no_limits
 from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
@@ -222,27 +221,11 @@ class ConfigResolver:
         key = (os.getpid(), entity_id, resource)  # what a parent reads stays behind in a fork
         patience = (deadline.give_up_at - deadline.started) // 4
         mine = Reading(deadline.started + patience)
-        while True:
+        known = self.configs.get(place, deadline.started)
+        while known is None and not (yield from self._is_turn_of(mine, key, deadline, patience)):
             known = self.configs.get(place, deadline.started)
-            if known is not None:
-                return known
-            other = self._under_way.setdefault(key, mine)
-            if other is mine:
-                break
-            if deadline.started < other.over_at:
-                bell = Bell()
-                other.bells.append(bell)
-                if self._under_way.get(key) is not other:
-                    continue  # it has just ended
-                yield from AwaitNews(bell, min(other.over_at, deadline.give_up_at))
-                if self._under_way.get(key) is not other:
-                    continue
-                if other.over_at >= deadline.give_up_at:
-                    raise DeadlineOver("another caller is still reading the limits")
-                mine.over_at = other.over_at + patience
-            # Its event loop may have been stopped, and then it never ends: another reads instead.
-            self._under_way[key] = mine
-            break
+        if known is not None:
+            return known
         try:
             return (yield from self._read(entity_id, resource, deadline, prefetched))
         finally:
@@ -250,6 +233,26 @@ class ConfigResolver:
                 self._under_way.pop(key, None)
             for bell in mine.bells:
                 bell.ring()
+
+    def _is_turn_of(self, mine: Reading, key: tuple[int, str, str], deadline: Deadline, patience: int) -> Plan[bool]:
+        """Wait for another caller that reads the same. Returns whether this one is to read: not if that one ended."""
+        other = self._under_way.setdefault(key, mine)
+        if other is mine:
+            return True
+        if deadline.started < other.over_at:
+            bell = Bell()
+            other.bells.append(bell)
+            if self._under_way.get(key) is not other:
+                return False  # it has just ended
+            yield from AwaitNews(bell, min(other.over_at, deadline.give_up_at))
+            if self._under_way.get(key) is not other:
+                return False
+            if other.over_at >= deadline.give_up_at:
+                raise DeadlineOver("another caller is still reading the limits")
+            mine.over_at = other.over_at + patience
+        # The other's event loop may have been stopped, and then its reading never ends: this caller reads instead.
+        self._under_way[key] = mine
+        return True
 
     def _read(
         self, entity_id: str, resource: str, deadline: Deadline, prefetched: Prefetched | None

@@ -25,11 +25,10 @@ from typing import Any
 
 from zae_limiter.exceptions import NamespaceNotFoundError, VersionError
 from zae_limiter.running.plan import READ_CLOCK, Plan
-from zae_limiter.stores.dynamodb.attribute_values import number_in
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
 from zae_limiter.stores.dynamodb.items import ns_in
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Item
-from zae_limiter.stores.dynamodb.schema import SK_VERSION, Key, namespace_key, version_key
+from zae_limiter.stores.dynamodb.schema import SK_VERSION, Key, namespace_key, number_in, version_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 from zae_limiter.version import __version__
 

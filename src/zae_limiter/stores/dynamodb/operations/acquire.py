@@ -30,7 +30,6 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
 )
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver, Prefetched
 from zae_limiter.stores.dynamodb.config_versions import adopted, due_at, is_fence, may_follow
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
@@ -59,7 +58,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
 )
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
-from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, verb
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded

@@ -17,7 +17,6 @@ from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWrite, BucketWriter, SeenBucket, answers_of
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import after_settling
-from zae_limiter.stores.dynamodb.errors import unavailable, verb
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
@@ -28,7 +27,7 @@ from zae_limiter.stores.dynamodb.operations.status import StatusReader, by_bucke
 from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed, shared_out
-from zae_limiter.stores.dynamodb.table_client import Deadline, commit
+from zae_limiter.stores.dynamodb.table_client import Deadline, commit, unavailable, verb
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, coming_back
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
 
