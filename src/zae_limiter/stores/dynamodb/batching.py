@@ -222,13 +222,13 @@ class BatchingWriter:
         The event loop of a leader may have been stopped. So when a quarter of its time is left it waits no longer, and
         writes alone without a desk: its write is as conditional as any.
         """
-        bell, stop = write.bell, None
-        assert bell is not None
+        wake_up, stop = write.wake_up, None
+        assert wake_up is not None
         rounds = -1
         patient_until = deadline.give_up_at - (deadline.give_up_at - deadline.started) // 4
         while write.queue is None and write.result is None:
             try:
-                yield from AwaitNews(bell, patient_until if rounds < 0 else deadline.give_up_at + rounds * GRACE_MS)
+                yield from AwaitNews(wake_up, patient_until if rounds < 0 else deadline.give_up_at + rounds * GRACE_MS)
                 rounds += 1
             except Interrupted as interrupt:
                 stop = interrupt
@@ -237,7 +237,7 @@ class BatchingWriter:
             except BaseException:  # the caller is gone
                 self._leave_line(write)
                 raise
-            if bell.rung:
+            if wake_up.is_set:
                 continue
             if self.queues.withdraw(write):
                 if rounds == 0 and stop is None:
@@ -338,8 +338,8 @@ class BatchingWriter:
                 if write.result is None and write is not writes[0]:  # an error nobody foresaw
                     write.doubtful = any(write is one for one in in_flight)
                     write.result = LeaderLost("whoever wrote for all is gone")
-                if write.bell is not None:
-                    write.bell.ring()
+                if write.wake_up is not None:
+                    write.wake_up.wake()
 
     def _write_lots(
         self, pending: list[BucketWrite], snapshot: BucketSnapshot, in_flight: list[BucketWrite], deadline: Deadline

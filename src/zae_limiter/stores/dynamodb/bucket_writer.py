@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from zae_limiter.running.plan import READ_CLOCK, Bell, CutShort, Interrupted, Plan
+from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan, WakeUp
 from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
@@ -70,7 +70,7 @@ class BucketWrite:
     """The desk it is at, if it writes."""
     give_up_at = 0
     """Until when it waits there, machine time."""
-    bell: Bell | None = None
+    wake_up: WakeUp | None = None
     """Rings when it is its turn, or when somebody wrote for it."""
     result: WriteResult | None = None
 
