@@ -20,7 +20,7 @@ API_PAGE = ROOT / "docs" / "api.md"
 CLI_PAGE = ROOT / "docs" / "cli.md"
 GLOSSARY_PAGE = ROOT / "docs" / "glossary.md"
 DECISIONS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
-FOR_DEVELOPERS = [*DECISIONS, GLOSSARY_PAGE, ROOT / "docs" / "architecture.md"]
+FOR_DEVELOPERS = [*DECISIONS, GLOSSARY_PAGE, ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
 """Pages that name parts of the code which are not public."""
 
 SOURCES = [path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
