@@ -66,6 +66,13 @@ def test_every_named_class_exists(page: Path) -> None:
     assert [name for name in named if not re.search(rf"\b{name}\b", source)] == []
 
 
+def test_every_module_in_the_diagrams_of_the_architecture_exists() -> None:
+    diagrams = "\n".join(block.text for block in blocks_of_kind(ROOT / "docs" / "architecture.md", "text"))
+    named = set(re.findall(r"(?<!\w)[a-z]+(?:_[a-z]+)+(?!\w)", diagrams))
+    assert named
+    assert named <= {path.stem for path in SOURCES}
+
+
 def is_source(path: Path) -> bool:
     return path.suffix in (".py", ".yaml")
 
