@@ -195,6 +195,16 @@ def test_every_public_method_is_on_the_page_of_names(kind: type) -> None:
     assert [name for name in methods if not re.search(rf"(?<!\w){name}(?!\w)", code)] == []
 
 
+# Words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title_of)
+def test_prose_names_the_actor(page: Path) -> None:
+    """Caller, thread, task, process, client, operator: a reader wants to know which."""
+    prose = "\n".join(block.text for block in blocks_of_kind(page, "prose"))
+    assert re.findall(r"\b(?:whoever|(?:some|no|every|any)body)\b", prose, re.IGNORECASE) == []
+
+
 # Decisions
 
 
