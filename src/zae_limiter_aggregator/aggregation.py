@@ -17,9 +17,8 @@ from zae_limiter.exceptions import ValidationError, ZAELimiterError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import Plan
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.errors import table_client_of, verb
 from zae_limiter.stores.dynamodb.operations.shard_life import sweep_table
-from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.table_client import TableClient, table_client_of, verb
 from zae_limiter_aggregator.archives import Archive, with_archive
 from zae_limiter_aggregator.follower import EMPTY_PAGES, Follower, NoStream, Page, Position
 from zae_limiter_aggregator.membership import HEARTBEAT_EVERY_MS, Membership, owner_of

@@ -14,10 +14,9 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
 from zae_limiter.stores.dynamodb.items import address, decoder, unless_broken
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
+from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, encode_item, number_in, pk_system
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 
 MEMBER: Final = "#AGGREGATOR#"

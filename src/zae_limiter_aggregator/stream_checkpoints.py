@@ -13,11 +13,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.items import address, decoder, unless_broken
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, Refused
-from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
+from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, encode_item, pk_system
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 from zae_limiter.stores.dynamodb.usage_items import sequence_key
 from zae_limiter_aggregator.follower import Position, Positions

@@ -7,8 +7,8 @@ from typing import Any
 
 from usage_model import EPOCH_S, asking, empty_model, run, spans
 
-from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.requests import Refused
+from zae_limiter.stores.dynamodb.schema import encode_item
 from zae_limiter.stores.dynamodb.usage_items import used_by_hour
 from zae_limiter_aggregator.follower import EMPTY_PAGES, Follower, Position
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from usage_model import answer, asking, empty_model, process, run, snapshot_items, spans
 
 from simulation.model import Model
-from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.schema import bucket_key
+from zae_limiter.stores.dynamodb.schema import bucket_key, encode_item
 from zae_limiter.stores.dynamodb.usage_items import used_by_hour
 from zae_limiter.stores.windows import HOUR_MS
 from zae_limiter_aggregator.processor import Processor

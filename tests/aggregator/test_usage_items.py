@@ -21,7 +21,7 @@ from usage_model import (
 from simulation.model import Model
 from zae_limiter.limiter.sync_limiter import SyncRateLimiter
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.attribute_values import decode_item
+from zae_limiter.stores.dynamodb.schema import decode_item
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.usage_items import Edge, Life, Span, used_by_hour
 from zae_limiter.stores.windows import HOUR_MS, Counters

@@ -11,8 +11,8 @@ from usage_model import asking, empty_model, limiter_on, records_of, run, store_
 
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.requests import NoAnswer
+from zae_limiter.stores.dynamodb.schema import encode_item
 from zae_limiter.stores.dynamodb.usage_items import Life
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS, FakeClock
 from zae_limiter_aggregator.proactive_split import Load, highest, load_of, should_split

@@ -100,7 +100,7 @@ OFFENCES = {
     ),
     "The command line uses public names": (
         "zae_limiter/cli/commands/usage.py",
-        "from zae_limiter.stores.dynamodb.errors import table_client_of",
+        "from zae_limiter.stores.dynamodb.table_client import table_client_of",
     ),
     "The aggregator brings no transport and no other store along": (
         "zae_limiter_aggregator/processor.py",

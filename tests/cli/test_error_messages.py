@@ -17,8 +17,8 @@ from zae_limiter import (
     ZAELimiterError,
 )
 from zae_limiter.cli.error_messages import exit_code, interrupt_exit_code, message_for, report
-from zae_limiter.stores.dynamodb.errors import unavailable
 from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, CircuitOpen, Refused
+from zae_limiter.stores.dynamodb.table_client import unavailable
 
 LACKING = LimitStatus("key-1", "gpt-4", "rpm", Limit.per_minute("rpm", 1), 0, 1, True, 60.0, "system")
 

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from engines.servers import Engine
 from support.transports import Ask, sync_asking, target_of
 from zae_limiter.running.plan import Plan, Request
-from zae_limiter.stores.dynamodb.attribute_values import decode_item, encode_item
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.items import address
@@ -36,7 +35,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
     Together,
 )
-from zae_limiter.stores.dynamodb.schema import bucket_key, gsi2_bucket, gsi3_bucket, gsi4
+from zae_limiter.stores.dynamodb.schema import bucket_key, decode_item, encode_item, gsi2_bucket, gsi3_bucket, gsi4
 from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.protocol import Scope

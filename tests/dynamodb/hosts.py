@@ -8,7 +8,7 @@ from scripted_plans import Ended, Fate, Script
 from scripted_tables import Client, Table
 
 from zae_limiter.running.plan import Plan, ReadClock, Request
-from zae_limiter.stores.dynamodb.checked_clock import CheckedClock
+from zae_limiter.stores.dynamodb.performer import CheckedClock
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, NoAnswer, ReadMachineTime
 
 DAY_MS = 86_400_000

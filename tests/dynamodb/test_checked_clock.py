@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zae_limiter.stores.dynamodb.checked_clock import CheckedClock, Correction
+from zae_limiter.stores.dynamodb.performer import CheckedClock, Correction
 
 HOUR = 3_600_000
 WALL, TIMER = 1_800_000_000_000, 5_000

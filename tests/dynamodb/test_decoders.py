@@ -14,7 +14,6 @@ from zae_limiter import VersionError
 from zae_limiter.bucket import MOST_STORED
 from zae_limiter.migrations.migration_checkpoint import checkpoint_in
 from zae_limiter.models.moments import LAST_MOMENT_MS
-from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.config_versions import may_follow
 from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, config_of, ns_in, route_of, snapshot_of
 from zae_limiter.stores.dynamodb.namespace import check_layout, lags_behind
@@ -24,7 +23,7 @@ from zae_limiter.stores.dynamodb.operations.entities import children_of, config_
 from zae_limiter.stores.dynamodb.operations.namespaces import info_of
 from zae_limiter.stores.dynamodb.operations.shard_life import full_by
 from zae_limiter.stores.dynamodb.operations.usage import live_bucket
-from zae_limiter.stores.dynamodb.schema import INDEXES, MOST_SHARDS, Key, is_filed_rightly
+from zae_limiter.stores.dynamodb.schema import INDEXES, MOST_SHARDS, Key, encode_item, is_filed_rightly
 from zae_limiter.stores.dynamodb.shards import divided
 from zae_limiter.stores.dynamodb.usage_items import span_of
 from zae_limiter_aggregator.archiver import line_of

@@ -18,12 +18,12 @@ import pytest
 from simulation.model import Model
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository, VersionError
 from zae_limiter.models.choices import WindowType
-from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.items import address
 from zae_limiter.stores.dynamodb.operations.shard_life import sweep, sweep_table
 from zae_limiter.stores.dynamodb.schema import (
     Key,
     bucket_key,
+    encode_item,
     gsi1,
     gsi2_bucket,
     gsi2_usage,

@@ -17,7 +17,7 @@ from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter
 from zae_limiter.bucket import share
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.attribute_values import decode_item
+from zae_limiter.stores.dynamodb.schema import decode_item
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 

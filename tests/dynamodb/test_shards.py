@@ -28,10 +28,9 @@ from zae_limiter.repository.sync_repository import SyncRepository
 from zae_limiter.running.clocks import machine_clock, machine_timer
 from zae_limiter.running.plan import Request
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.attribute_values import decode_item
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split, split_first
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, Call, Refused
-from zae_limiter.stores.dynamodb.schema import bucket_key, shard_key
+from zae_limiter.stores.dynamodb.schema import bucket_key, decode_item, shard_key
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.testing import FakeClock
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from engines.servers import Engine
 from support.transports import Ask, sync_asking, target_of
 from zae_limiter import Limit, SyncRateLimiter
-from zae_limiter.stores.dynamodb.attribute_values import decode_item, encode_item
 from zae_limiter.stores.dynamodb.operations.namespaces import table_params
+from zae_limiter.stores.dynamodb.schema import decode_item, encode_item
 
 TABLES = count()
 NOW = 1_800_000_000_000

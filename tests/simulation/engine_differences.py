@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 from simulation.drawn import Drawn
 from simulation.wrong_calls import IN_A_TRANSACTION
-from zae_limiter.stores.dynamodb.attribute_values import encode
 from zae_limiter.stores.dynamodb.items import address
-from zae_limiter.stores.dynamodb.schema import Key
+from zae_limiter.stores.dynamodb.schema import Key, encode
 
 ONLY_REMOVALS = "only removals, no item"
 OLD_OF_NO_ITEM = "old values of no item"

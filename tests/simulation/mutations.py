@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, write_forms, write_load
+from zae_limiter.stores.dynamodb import batching, bucket_cache, write_forms, write_load
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
 from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
-from zae_limiter.stores.dynamodb.checked_clock import CheckedClock, Correction
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.operations import acquire, acquire_sharded, namespaces, propagate, settle, shard_life
 from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
+from zae_limiter.stores.dynamodb.performer import CheckedClock, Correction
 from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.protocol import Leg
@@ -23,12 +23,13 @@ from zae_limiter.stores.protocol import Leg
 def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
     """No correction: plain draws are told in short, held by a test against the long way, and here go the long way."""
 
-    def draw_params(
-        self: Any, key: Any, image: Any, taken: Any, needed: Any, now: int, nonce: str, until: Any, *, guess: bool
-    ) -> Any:
-        return self.params(key, image, Intent(taken, needed, grants=1), now, nonce, until, guess=guess)
+    def in_full(self: Any, leg: AcquireLeg, snapshot: Any) -> Any:
+        leg.set_anchor()
+        intent = Intent(leg.deltas, leg.needed, grants=1)
+        guess = not leg.fresh
+        return self.parts.writer.params(leg.key, snapshot, intent, self.now, leg.write_id, self.deadline, guess=guess)
 
-    patch.setattr(bucket_writer.BucketWriter, "draw_params", draw_params)
+    patch.setattr(acquire.Acquire, "_plain_params", in_full)
 
 
 # C7
@@ -41,7 +42,7 @@ def the_gauge_does_not_refill(patch: pytest.MonkeyPatch) -> None:
 def old_refusals_weigh_as_much_as_new_ones(patch: pytest.MonkeyPatch) -> None:
     from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
 
-    patch.setattr(CachedBucket, "failed", lambda self, now: self._failed)
+    patch.setattr(CachedBucket, "failed", lambda self, now: self.refused)
 
 
 def there_is_no_pause_between_splits(patch: pytest.MonkeyPatch) -> None:
@@ -233,8 +234,8 @@ def every_clock_is_believed(patch: pytest.MonkeyPatch) -> None:
     """Writes go by a clock that no reply has confirmed: before the first one, and after it was set."""
 
     def correction(self: CheckedClock, wall_ms: int, timer_ms: int) -> Correction:
-        heard = self._heard
-        return Correction(0 if heard is None else heard.error_ms, checked=True)
+        last = self._last
+        return Correction(0 if last is None else last.error_ms, checked=True)
 
     patch.setattr(CheckedClock, "correction", correction)
 

@@ -16,9 +16,17 @@ from simulation.engine_differences import ODD_NUMBER, OLD_OF_NO_ITEM, ONLY_REMOV
 from simulation.model import Model
 from simulation.random_expressions import LIMITS, NUMBERS, Expressions, Words
 from simulation.wrong_calls import IN_A_TRANSACTION, all_wrong
-from zae_limiter.stores.dynamodb.attribute_values import encode, encode_item
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, address
-from zae_limiter.stores.dynamodb.schema import Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, meta_key
+from zae_limiter.stores.dynamodb.schema import (
+    Key,
+    bucket_key,
+    encode,
+    encode_item,
+    gsi2_bucket,
+    gsi3_bucket,
+    gsi4,
+    meta_key,
+)
 
 
 class Caller(Words):

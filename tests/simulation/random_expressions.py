@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from zae_limiter.stores.dynamodb.attribute_values import encode
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS
+from zae_limiter.stores.dynamodb.schema import encode
 
 LIMITS = ("rpm", "tpm", "wcu")
 COUNTERS = tuple(f"b_{limit}_{field}" for limit in LIMITS for field in ("tk", "tc"))

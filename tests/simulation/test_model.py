@@ -10,9 +10,9 @@ from simulation.expression_cases import CONDITIONS, HELD, SIZES, UPDATES
 from simulation.model import Model, NotModelled
 from simulation.model.values import value_size
 from simulation.wrong_calls import WRONG_UPDATES
-from zae_limiter.stores.dynamodb.attribute_values import decode, encode, encode_item
 from zae_limiter.stores.dynamodb.operations.namespaces import table_params
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, TABLE_NOT_FOUND, Refused
+from zae_limiter.stores.dynamodb.schema import decode, encode, encode_item
 
 TABLE = "limits"
 KEY = {"PK": {"S": "p"}, "SK": {"S": "s"}}

@@ -26,11 +26,10 @@ from simulation.expression_cases import CONDITIONS, HELD, SIZES, UPDATES
 from simulation.model import Model
 from simulation.random_calls import Caller
 from simulation.wrong_calls import all_wrong
-from zae_limiter.stores.dynamodb.attribute_values import encode, encode_item
 from zae_limiter.stores.dynamodb.items import address
 from zae_limiter.stores.dynamodb.operations.namespaces import table_params
 from zae_limiter.stores.dynamodb.requests import Refused
-from zae_limiter.stores.dynamodb.schema import INDEXES, Key
+from zae_limiter.stores.dynamodb.schema import INDEXES, Key, encode, encode_item
 from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from simulation.model import Change, Charge, Model, NotModelled
-from zae_limiter.stores.dynamodb.attribute_values import decode_item, encode, encode_item
 from zae_limiter.stores.dynamodb.operations.namespaces import expiry_params, table_params
 from zae_limiter.stores.dynamodb.requests import TRANSACTION_CANCELED, Reason, Refused
+from zae_limiter.stores.dynamodb.schema import decode_item, encode, encode_item
 
 TABLE = "limits"
 TEN_MINUTES = 600

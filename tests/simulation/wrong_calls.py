@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from simulation.drawn import Drawn
-from zae_limiter.stores.dynamodb.attribute_values import encode
 from zae_limiter.stores.dynamodb.items import address
-from zae_limiter.stores.dynamodb.schema import Key
+from zae_limiter.stores.dynamodb.schema import Key, encode
 
 V: Mapping[str, Any] = {":v": encode(1)}
 VW: Mapping[str, Any] = {":v": encode(1), ":w": encode(2)}

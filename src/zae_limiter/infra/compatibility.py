@@ -10,9 +10,8 @@ from zae_limiter.infra.deployments import Deployment
 from zae_limiter.infra.rollouts import CODE_KEY
 from zae_limiter.infra.template import code_key
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.namespace import LAYOUT, VERSION_KEYS, layout_of, record_among
-from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.table_client import TableClient, verb
 from zae_limiter.version import __version__
 
 

@@ -14,7 +14,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.migrations.table_migration import PAGE, OnProgress, Report, TableMigration
 from zae_limiter.running.clocks import Clock, machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.errors import table_client_of
+from zae_limiter.stores.dynamodb.table_client import table_client_of
 from zae_limiter.stores.open_store import open_store
 
 DEADLINE_S = 30.0

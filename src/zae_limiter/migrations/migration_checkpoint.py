@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from zae_limiter.exceptions import VersionError
 from zae_limiter.migrations.census import THINGS, Census
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.attribute_values import decode_item
 from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, pk_system
+from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, decode_item, pk_system
 from zae_limiter.stores.dynamodb.table_client import (
     Deadline,
     Overtaken,

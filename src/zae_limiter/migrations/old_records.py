@@ -22,12 +22,11 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import milliseconds_at
 from zae_limiter.naming import check_entity_id, check_limit_name
-from zae_limiter.stores.dynamodb.attribute_values import decode, encode_item, number_in
 from zae_limiter.stores.dynamodb.items import LAST_VERSION, address
 from zae_limiter.stores.dynamodb.operations.config import config_write
 from zae_limiter.stores.dynamodb.operations.entities import new_entity_attributes
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import Key, meta_key, pk_entity
+from zae_limiter.stores.dynamodb.schema import Key, decode, encode_item, meta_key, number_in, pk_entity
 from zae_limiter.stores.dynamodb.usage_items import (
     Edge,
     Life,

@@ -35,7 +35,6 @@ from zae_limiter.migrations.migration_checkpoint import (
 from zae_limiter.migrations.old_buckets import Unreadable, where
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.running.plan import READ_CLOCK, Plan
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import BrokenItem, address, key_of
 from zae_limiter.stores.dynamodb.namespace import (
     LAYOUT,
@@ -60,6 +59,7 @@ from zae_limiter.stores.dynamodb.table_client import (
     persist,
     put,
     update,
+    verb,
 )
 from zae_limiter.version import __version__
 

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.scripted_server import KEYS
-from zae_limiter.stores.dynamodb.checked_clock import epoch_s_of_date
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.transport.credentials import StaticCredentials
-from zae_limiter.stores.dynamodb.transport.http_replies import HttpReply
+from zae_limiter.stores.dynamodb.transport.http_replies import HttpReply, epoch_s_of_date
 from zae_limiter.stores.dynamodb.transport.service import Service, encoded
 from zae_limiter.stores.dynamodb.transport.settings import InvalidEndpoint, ServiceSettings, endpoint_at
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan, WakeUp
+from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_in, snapshot_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.plain_draw import plain_draw
-from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Reply, Together
+from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms, new_item, update
@@ -185,34 +185,6 @@ class BucketWriter:
         )
         return built.params(self.client.table, key)
 
-    def draw_params(
-        self,
-        key: Key,
-        snapshot: BucketSnapshot,
-        taken: Mapping[str, int],
-        needed: Mapping[str, int],
-        now: int,
-        write_id: str,
-        deadline: Deadline,
-        *,
-        guess: bool,
-    ) -> UpdateParams:
-        """The same for a draw that is plain (see ``plain_draw``)."""
-        cached = self.cache.get(key)
-        shape, values = plain_draw(
-            snapshot,
-            taken,
-            needed,
-            now=now,
-            write_id=write_id,
-            epoch_s=deadline.epoch_s,
-            ttl_margin_s=self.client.ttl_margin_s,
-            guesses=NOTHING if cached is None or not guess else cached.guesses(now),
-            load=load_of(snapshot, 0 if cached is None else cached.failed(now)),
-            age_ms=None if cached is None else now - cached.seen_at,
-        )
-        return UpdateParams(shape, self.client.table, key, values)
-
     def call_to_update(self, params: UpdateParams, deadline: Deadline) -> Call:
         """An UpdateItem that answers with the bucket as it is afterwards."""
         return Call("UpdateItem", params.returning_new(), deadline.give_up_at)
@@ -261,7 +233,9 @@ class BucketWriter:
         if isinstance(answer, NoAnswer):
             return answer
         if not isinstance(answer, Refused):
-            return SeenBucket((yield from self.see(key, self.done(key, answer, NOTHING), now)), True)
+            written = self.cache.see_own(key, answer, NOTHING, now)
+            yield from self.compare_clocks(written, now)
+            return SeenBucket(written.snapshot, True)
         cached = self.cache.get(key)
         before = None if cached is None else cached.snapshot
         if not answer.by_condition:
@@ -276,23 +250,15 @@ class BucketWriter:
             cached.count_refused(now)
         return SeenBucket(snapshot, False)
 
-    def done(self, key: Key, reply: Reply, own: Mapping[str, int]) -> BucketSnapshot:
-        """A write of ours was done, and ``own`` is what it took: the bucket as it is now."""
-        cached = self.cache.get(key)
-        if cached is None:
-            return snapshot_in(reply)
-        cached.count_done(own)
-        if cached.throttled:
-            cached.throttled -= 1
-            self.cache.avoid(key, 0)
-        return snapshot_in(reply, cached.snapshot)
-
     def see(self, key: Key, snapshot: BucketSnapshot, now: int) -> Plan[BucketSnapshot]:
-        """Remember an image, and learn from it whether our clock is late."""
-        if self.cache.is_ahead(snapshot, now):
-            self.cache.compare_clocks(snapshot, (yield from READ_CLOCK))
-        self.cache.see(key, snapshot, now)
+        """Remember a snapshot, and learn from it whether our clock is late."""
+        yield from self.compare_clocks(self.cache.see(key, snapshot, now), now)
         return snapshot
+
+    def compare_clocks(self, cached: CachedBucket, now: int) -> Plan[None]:
+        """Learn from the last writer's clock, if it is ahead, how late ours is."""
+        if cached.newest > now and self.cache.uses_machine_clock:
+            self.cache.compare_clocks(cached.newest, (yield READ_CLOCK))
 
     def remember_own(self, write: BucketWrite) -> None:
         """This client did it: what else happened to the bucket was done by others."""
@@ -300,49 +266,58 @@ class BucketWriter:
         if cached is not None:
             cached.took(write.deltas)
 
+    def pause(self, tries: int, deadline: Deadline, failure: Refused | NoAnswer) -> Plan[None]:
+        """Wait before the next try, unless ``tries`` of them were so few that it follows at once."""
+        if tries >= TRIES_AT_ONCE:
+            yield from self.client.pause(tries - 1, deadline, failure)
+
     def void(self, write: BucketWrite, now: int, deadline: Deadline) -> Plan[bool]:
         """Make sure of a write whose answer was lost: was it done? If not, it never will be.
 
-        A write that does nothing demands that its mark is absent, and moves the baseline. If the mark is there, it was
-        done; if the ring has moved on since, nobody can tell.
+        A write that does nothing demands that the write id is not among the recent writers, and moves the baseline. If
+        the id is there, the write was done; if the recent writers have moved on since, no client can tell.
         """
         write.void_id = write.void_id or self.write_ids.write_id(now)
         write.untold = False
         tries = 0
-        while True:
-            if write.snapshot is None:
-                yield from self.look_at([write], now, deadline)
-            snapshot = write.snapshot
-            if snapshot is None:
-                write.untold = True  # a bucket that is not there cannot keep a mark
-                break
+        while (snapshot := (yield from self._seen(write, now, deadline))) is not None:
             if write.is_in(snapshot):
                 return True
             if write.void_id in snapshot.recent_writers:
-                write.untold = write.anchor not in snapshot.recent_writers
                 break
-            rebased = Intent({}, rebase=True, not_written=write.write_id)
-            moment = max(now, snapshot.rf + 1)
-            params = self.params(write.key, snapshot, rebased, moment, write.void_id, deadline)
-            call = self.call_to_update(params, deadline)
-            (answer,) = yield from self.ask_together([call])
-            if not isinstance(answer, (Refused, NoAnswer)):
-                write.snapshot = yield from self.see(write.key, snapshot_of(answer["Attributes"]), now)
-                write.untold = write.anchor not in write.snapshot.recent_writers
-                break
-            if isinstance(answer, NoAnswer) and answer.final:
-                raise answer
-            if isinstance(answer, Refused) and answer.by_condition:
-                item = answer.item
-                write.snapshot = None if item is None else (yield from self.see(write.key, snapshot_of(item), now))
-            elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
-                raise answer
-            tries += 1
-            if tries >= TRIES_AT_ONCE:
-                yield from self.client.pause(tries - 1, deadline, answer)
+            failure = yield from self._try_to_void(write, snapshot, now, deadline)
+            if failure is not None:
+                tries += 1
+                yield from self.pause(tries, deadline, failure)
+        # A bucket that is not there cannot keep a write id.
+        write.untold = snapshot is None or write.anchor not in snapshot.recent_writers
         self.unresolved += write.weight * write.untold
         write.begin_anew(self.write_ids.write_id(now))
         return False
+
+    def _seen(self, write: BucketWrite, now: int, deadline: Deadline) -> Plan[BucketSnapshot | None]:
+        """The bucket of a write as it was last seen, or as it is; ``None``: it is not there."""
+        if write.snapshot is None:
+            yield from self.look_at([write], now, deadline)
+        return write.snapshot
+
+    def _try_to_void(
+        self, write: BucketWrite, snapshot: BucketSnapshot, now: int, deadline: Deadline
+    ) -> Plan[Refused | NoAnswer | None]:
+        """Send the write that voids another one, and see the bucket as it is then. Returns why it was not done."""
+        intent = Intent({}, rebase=True, not_written=write.write_id)
+        moment = max(now, snapshot.rf + 1)
+        params = self.params(write.key, snapshot, intent, moment, write.void_id, deadline)
+        (answer,) = yield from self.ask_together([self.call_to_update(params, deadline)])
+        if not isinstance(answer, (Refused, NoAnswer)):
+            write.snapshot = yield from self.see(write.key, snapshot_of(answer["Attributes"]), now)
+            return None
+        if isinstance(answer, Refused) and answer.by_condition:
+            item = answer.item
+            write.snapshot = None if item is None else (yield from self.see(write.key, snapshot_of(item), now))
+        elif answer.final if isinstance(answer, NoAnswer) else not answer.by_load:
+            raise answer
+        return answer
 
     def look_at(self, unseen: Sequence[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
         found = yield from self.client.get_all([write.key for write in unseen], deadline)

@@ -16,12 +16,11 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
 from zae_limiter.running.plan import Plan, WakeUp
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
-from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import check_names, no_limits
 from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
@@ -35,7 +34,7 @@ class ResolvedConfig(NamedTuple):
 
     ``cv`` is the version its bucket is to carry. The end of it, the ``way``, has the versions of the ancestors
     without limits between its bucket and the next one above (see ``config_versions``); ``passed_by`` is what it is
-    itself to such a way. ``read_at`` is the moment at which the reading began.
+    itself to such a way. ``read_at`` is the moment at which the reading began, ``bucket`` the key of its first shard.
     """
 
     entity_id: str
@@ -48,6 +47,7 @@ class ResolvedConfig(NamedTuple):
     cascade: bool
     on_unavailable: OnUnavailable | None
     read_at: int
+    bucket: Key
     way: str = ""
 
     def is_of(self, deadline: Deadline) -> bool:
@@ -117,10 +117,10 @@ class ConfigResolver:
         self.namespace = namespace
         self.client = namespace.client
         self.cache = namespace.cache
-        self._resolved: ConfigCache[tuple[str, str], ResolvedConfig] = ConfigCache(config_ttl_ms)
+        self.configs: ConfigCache[tuple[str, str], ResolvedConfig] = ConfigCache(config_ttl_ms)
         self._under_way: dict[tuple[int, str, str], Reading] = {}
         self._on_unavailable: OnUnavailable | None = None
-        namespace.when_forgotten(self._resolved.clear)
+        namespace.when_forgotten(self.configs.clear)
 
     @verb
     def resolve(self, entity_id: str, resource: str) -> Plan[Resolution]:
@@ -134,19 +134,11 @@ class ConfigResolver:
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._on_unavailable
 
-    def peek(self, entity_id: str, resource: str, deadline: Deadline) -> ResolvedConfig | None:
-        """How an entity stands, if that is remembered. It counts as no use of the cache."""
-        return self._resolved.peek((entity_id, resource), deadline.started)
-
-    def count_hit(self) -> None:
-        """What was peeked at was used."""
-        self._resolved.count_hit()
-
     def invalidate_config_cache(self) -> None:
-        self._resolved.clear()
+        self.configs.clear()
 
     def cache_stats(self) -> CacheStats:
-        return self._resolved.stats()
+        return self.configs.stats()
 
     def terms_for(
         self, draw: Draw, deadline: Deadline, *, fresh: bool, prefetched: Prefetched | None = None
@@ -209,7 +201,7 @@ class ConfigResolver:
         above: list[ResolvedConfig] = []
         while resolved.cascade and resolved.parent_id is not None and len(above) < HIGHEST_TREE:
             parent_id = resolved.parent_id
-            known = None if since is None else self._resolved.get((parent_id, resource), deadline.started)
+            known = None if since is None else self.configs.get((parent_id, resource), deadline.started)
             if known is not None and since is not None and known.is_of(since):
                 resolved = known
             else:
@@ -223,33 +215,17 @@ class ConfigResolver:
         self, entity_id: str, resource: str, deadline: Deadline, *, fresh: bool, prefetched: Prefetched | None = None
     ) -> Plan[ResolvedConfig]:
         """How one entity stands: as remembered, or (``fresh``) as it is."""
-        if fresh or not self._resolved.remembers:
+        if fresh or not self.configs.remembers:
             return (yield from self._read(entity_id, resource, deadline, prefetched))
         place = (entity_id, resource)
         key = (os.getpid(), entity_id, resource)  # what a parent reads stays behind in a fork
         patience = (deadline.give_up_at - deadline.started) // 4
         mine = Reading(deadline.started + patience)
-        while True:
-            known = self._resolved.get(place, deadline.started)
-            if known is not None:
-                return known
-            other = self._under_way.setdefault(key, mine)
-            if other is mine:
-                break
-            if deadline.started < other.over_at:
-                wake_up = WakeUp()
-                other.wake_ups.append(wake_up)
-                if self._under_way.get(key) is not other:
-                    continue  # it has just ended
-                yield from AwaitNews(wake_up, min(other.over_at, deadline.give_up_at))
-                if self._under_way.get(key) is not other:
-                    continue
-                if other.over_at >= deadline.give_up_at:
-                    raise DeadlineOver("another caller is still reading the limits")
-                mine.over_at = other.over_at + patience
-            # Its event loop may have been stopped, and then it never ends: another reads instead.
-            self._under_way[key] = mine
-            break
+        known = self.configs.get(place, deadline.started)
+        while known is None and not (yield from self._is_turn_of(mine, key, deadline, patience)):
+            known = self.configs.get(place, deadline.started)
+        if known is not None:
+            return known
         try:
             return (yield from self._read(entity_id, resource, deadline, prefetched))
         finally:
@@ -257,6 +233,26 @@ class ConfigResolver:
                 self._under_way.pop(key, None)
             for wake_up in mine.wake_ups:
                 wake_up.wake()
+
+    def _is_turn_of(self, mine: Reading, key: tuple[int, str, str], deadline: Deadline, patience: int) -> Plan[bool]:
+        """Wait for another caller that reads the same. Returns whether this one is to read: not if that one ended."""
+        other = self._under_way.setdefault(key, mine)
+        if other is mine:
+            return True
+        if deadline.started < other.over_at:
+            wake_up = WakeUp()
+            other.wake_ups.append(wake_up)
+            if self._under_way.get(key) is not other:
+                return False  # it has just ended
+            yield from AwaitNews(wake_up, min(other.over_at, deadline.give_up_at))
+            if self._under_way.get(key) is not other:
+                return False
+            if other.over_at >= deadline.give_up_at:
+                raise DeadlineOver("another caller is still reading the limits")
+            mine.over_at = other.over_at + patience
+        # The other's event loop may have been stopped, and then its reading never ends: this caller reads instead.
+        self._under_way[key] = mine
+        return True
 
     def _read(
         self, entity_id: str, resource: str, deadline: Deadline, prefetched: Prefetched | None
@@ -300,7 +296,8 @@ class ConfigResolver:
             route.cascade,
             found[-1].on_unavailable,
             read_at,
+            bucket,
         )
         self._on_unavailable = resolved.on_unavailable
-        self._resolved.put((entity_id, resource), resolved, deadline.started)
+        self.configs.put((entity_id, resource), resolved, deadline.started)
         return resolved

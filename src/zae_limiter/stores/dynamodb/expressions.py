@@ -7,15 +7,14 @@ and neither builds a tree of dicts nor walks through one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import pairwise
 from json.encoder import encode_basestring_ascii
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from zae_limiter.stores.dynamodb.attribute_values import encode
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS
-from zae_limiter.stores.dynamodb.schema import Key
+from zae_limiter.stores.dynamodb.schema import Key, encode
 
 Value: TypeAlias = int | str | bool
 """What an attribute is set to, moved by or compared with."""
@@ -162,7 +161,7 @@ class Update:
 
     def demand_not_written(self, write_id: str) -> None:
         """Another mark must not be in the ring."""
-        self._steps.append(("UNMARKED", ""))
+        self._steps.append(("NOT WRITTEN", ""))
         self._values.append(write_id)
 
     def params(self, table: str, key: Key) -> UpdateParams:
@@ -174,52 +173,95 @@ class Update:
         return _shape_of(tuple(self._steps))
 
 
+class _Expressions:
+    """The expressions of a shape in the making. Names and values get their placeholders in the order they come."""
+
+    __slots__ = ("clauses", "conditions", "names", "values")
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.values: list[str] = []
+        self.clauses: dict[str, list[str]] = {"SET": [], "ADD": [], "REMOVE": []}
+        self.conditions: list[str] = []
+
+    def name(self, attribute: str) -> str:
+        return self.names.setdefault(attribute, f"#{len(self.names)}")
+
+    def value(self) -> str:
+        self.values.append(f":{len(self.values)}")
+        return self.values[-1]
+
+    def recent_writers(self) -> list[str]:
+        return [self.name(attribute) for attribute in RECENT_WRITERS]
+
+    def set(self, attribute: str) -> None:
+        self.clauses["SET"].append(f"{self.name(attribute)} = {self.value()}")
+
+    def add(self, attribute: str) -> None:
+        self.clauses["ADD"].append(f"{self.name(attribute)} {self.value()}")
+
+    def remove(self, attribute: str) -> None:
+        self.clauses["REMOVE"].append(self.name(attribute))
+
+    def copy(self, attributes: str) -> None:
+        target, source = map(self.name, attributes.split())
+        self.clauses["SET"].append(f"{target} = {source}")
+
+    def set_sum(self, attributes: str) -> None:
+        target, source = map(self.name, attributes.split())
+        self.clauses["SET"].append(f"{target} = {source} + {self.value()}")
+
+    def demand_absent(self, attribute: str) -> None:
+        self.conditions.append(f"attribute_not_exists({self.name(attribute)})")
+
+    def push_write_id(self, _: str) -> None:
+        places, write_id = self.recent_writers(), self.value()
+        self.clauses["SET"] += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
+        self.clauses["SET"].append(f"{places[0]} = {write_id}")
+        self.conditions += [f"{place} <> {write_id}" for place in places]
+
+    def demand_not_written(self, _: str) -> None:
+        places, write_id = self.recent_writers(), self.value()
+        self.conditions += [f"{place} <> {write_id}" for place in places]
+
+    def demand_anchor(self, _: str) -> None:
+        places, anchor = self.recent_writers(), self.value()
+        self.conditions.append(f"({' OR '.join(f'{place} = {anchor}' for place in places)})")
+
+    def compare(self, attribute: str, comparison: str) -> None:
+        self.conditions.append(f"{self.name(attribute)} {comparison} {self.value()}")
+
+    def shape(self) -> Shape:
+        return Shape(
+            " ".join(f"{verb} {', '.join(parts)}" for verb, parts in self.clauses.items() if parts),
+            " AND ".join(self.conditions),
+            {placeholder: attribute for attribute, placeholder in self.names.items()},
+            self.values,
+        )
+
+
+_STEPS: Final[Mapping[str, Callable[[_Expressions, str], None]]] = {
+    "SET": _Expressions.set,
+    "ADD": _Expressions.add,
+    "REMOVE": _Expressions.remove,
+    "COPY": _Expressions.copy,
+    "SUM": _Expressions.set_sum,
+    "ABSENT": _Expressions.demand_absent,
+    "PUSH": _Expressions.push_write_id,
+    "NOT WRITTEN": _Expressions.demand_not_written,
+    "ANCHOR": _Expressions.demand_anchor,
+    **{sign: partial(_Expressions.compare, comparison=sign) for sign in ("=", "<>", "<", "<=", ">", ">=")},
+}
+"""What each step of an :class:`Update` adds to the expressions."""
+
+
 @lru_cache(2048)
 def _shape_of(steps: tuple[tuple[str, str], ...]) -> Shape:
     """The shape of all writes that take these steps, in this order."""
-    names: dict[str, str] = {}
-    values: list[str] = []
-    clauses: dict[str, list[str]] = {"SET": [], "ADD": [], "REMOVE": []}
-    conditions: list[str] = []
-
-    def name(attribute: str) -> str:
-        return names.setdefault(attribute, f"#{len(names)}")
-
-    def value() -> str:
-        values.append(f":{len(values)}")
-        return values[-1]
-
+    expressions = _Expressions()
     for what, attribute in steps:
-        if what == "SET":
-            clauses[what].append(f"{name(attribute)} = {value()}")
-        elif what == "ADD":
-            clauses[what].append(f"{name(attribute)} {value()}")
-        elif what == "REMOVE":
-            clauses[what].append(name(attribute))
-        elif what in ("COPY", "SUM"):
-            target, source = map(name, attribute.split())
-            clauses["SET"].append(f"{target} = {source}" + (f" + {value()}" if what == "SUM" else ""))
-        elif what == "ABSENT":
-            conditions.append(f"attribute_not_exists({name(attribute)})")
-        elif what == "PUSH":
-            places, mark = [name(place) for place in RECENT_WRITERS], value()
-            clauses["SET"] += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
-            clauses["SET"].append(f"{places[0]} = {mark}")
-            conditions += [f"{place} <> {mark}" for place in places]
-        elif what == "UNMARKED":
-            places, mark = [name(place) for place in RECENT_WRITERS], value()
-            conditions += [f"{place} <> {mark}" for place in places]
-        elif what == "ANCHOR":
-            places, mark = [name(place) for place in RECENT_WRITERS], value()
-            conditions.append(f"({' OR '.join(f'{place} = {mark}' for place in places)})")
-        else:
-            conditions.append(f"{name(attribute)} {what} {value()}")
-    return Shape(
-        " ".join(f"{verb} {', '.join(parts)}" for verb, parts in clauses.items() if parts),
-        " AND ".join(conditions),
-        {placeholder: attribute for attribute, placeholder in names.items()},
-        values,
-    )
+        _STEPS[what](expressions, attribute)
+    return expressions.shape()
 
 
 def _hole(kind: type) -> str:

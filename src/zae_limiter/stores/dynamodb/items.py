@@ -12,9 +12,8 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import MAX_ENDED, Limit
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
-from zae_limiter.stores.dynamodb.attribute_values import number_in
 from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
-from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key
+from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, number_in
 from zae_limiter.stores.protocol import Config
 
 logger = logging.getLogger("zae_limiter")

@@ -28,12 +28,21 @@ from zae_limiter.bucket import MILLI, Balance, share
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.sharded_balance import ShardedBalance
-from zae_limiter.stores.dynamodb.attribute_values import encode_item, number_in
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, bucket_key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
+from zae_limiter.stores.dynamodb.schema import (
+    MOST_SHARDS,
+    Key,
+    bucket_key,
+    encode_item,
+    gsi2_bucket,
+    gsi3_bucket,
+    gsi4,
+    ns_of,
+    number_in,
+)
 from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, coming_back, demand_same_retired
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, WRITE, load_attributes
 from zae_limiter.stores.protocol import Leg

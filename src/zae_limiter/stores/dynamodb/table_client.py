@@ -3,21 +3,25 @@ read.
 
 A transaction reads what is there, decides, and writes with the *expectation* that it still is so. If another client
 was faster the whole of it begins anew, from reading on, for as long as a verb may take.
+
+Here refusals and silences of DynamoDB become errors of this library, and nowhere else: :func:`verb`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from zae_limiter.exceptions import RateLimiterUnavailable, VersionError
 from zae_limiter.running.plan import CutShort, Plan
-from zae_limiter.stores.dynamodb.attribute_values import encode, encode_item
-from zae_limiter.stores.dynamodb.items import address, key_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, address, key_of
 from zae_limiter.stores.dynamodb.requests import (
     KEY_THROTTLED,
     READ_MACHINE_TIME,
+    TABLE_NOT_FOUND,
     TRANSACTION_CANCELED,
     TRANSACTION_IN_PROGRESS,
     Backoff,
@@ -31,7 +35,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
     Reply,
 )
-from zae_limiter.stores.dynamodb.schema import Key, is_filed_rightly, is_of
+from zae_limiter.stores.dynamodb.schema import Key, encode, encode_item, is_filed_rightly, is_of
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
 
@@ -341,6 +345,8 @@ class TableClient:
                     yield from self.pause(tries, deadline, Refused("ThrottlingException", "items were left undone"))
 
 
+Arguments = ParamSpec("Arguments")
+Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 
 WRITES_AT_ONCE = 100
@@ -456,3 +462,50 @@ def persist(client: TableClient, attempt: Callable[[Deadline], Plan[Result]]) ->
             failure = overtaken
         tries += 1
         yield from client.pause(tries, deadline, failure)
+
+
+# What refusals and silences mean to a caller
+
+_HINTS = {
+    TABLE_NOT_FOUND: "deploy it, or open it once with create=True; check the name, the region and the endpoint",
+    "AccessDeniedException": "the credentials in use lack a permission on this table",
+    "UnrecognizedClientException": "the credentials in use are not valid here",
+    "ExpiredTokenException": "the credentials in use have expired",
+    "InvalidSignatureException": "check the secret key and this machine's clock",
+    "ValidationException": "the table may have another layout, or this is a bug; please report it",
+}
+
+
+def unavailable(failure: Refused | NoAnswer) -> RateLimiterUnavailable:
+    """The error callers see when DynamoDB refused for another reason than theirs, or did not answer."""
+    if isinstance(failure, NoAnswer):
+        message = f"DynamoDB did not answer: {failure}"
+        error = RateLimiterUnavailable(message, ambiguous=failure.sent)
+    else:
+        hint = "it is under too much load" if failure.by_throttling else _HINTS.get(failure.code)
+        error = RateLimiterUnavailable(f"DynamoDB refused: {failure}", hint=hint)
+    error.__cause__ = failure.__cause__ or failure
+    return error
+
+
+def verb(
+    method: Callable[Concatenate[Owner, Arguments], Plan[Result]],
+) -> Callable[Concatenate[Owner, Arguments], Plan[Result]]:
+    """A plan method whose callers see this library's errors, never DynamoDB's."""
+
+    @wraps(method)
+    def plan(self: Any, /, *args: Any, **kwargs: Any) -> Plan[Result]:
+        try:
+            return (yield from method(self, *args, **kwargs))
+        except (Refused, NoAnswer) as failure:
+            raise unavailable(failure) from (failure.__cause__ or failure)
+        except BrokenItem as broken:
+            raise VersionError(str(broken)) from broken
+
+    return plan
+
+
+def table_client_of(store: Any) -> TableClient | None:
+    """What plans on the table of a store ask with; ``None`` if the store is no DynamoDB table."""
+    client: TableClient | None = getattr(store, "client", None)
+    return client

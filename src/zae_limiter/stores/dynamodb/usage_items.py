@@ -27,10 +27,9 @@ from typing import Any, NamedTuple
 
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.naming import RESERVED_LIMIT_NAME, check_entity_id, check_limit_name, check_resource
-from zae_limiter.stores.dynamodb.attribute_values import number_in
 from zae_limiter.stores.dynamodb.items import LONGEST_WRITE_ID, decoder
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, gsi2_usage, gsi4, pk_entity, sk_usage
+from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, gsi2_usage, gsi4, number_in, pk_entity, sk_usage
 from zae_limiter.stores.windows import DAYS_KEPT, Counters, HourOfUse
 
 WINDOW = "hourly"

@@ -40,10 +40,9 @@ from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
 from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
-from zae_limiter.stores.dynamodb.attribute_values import encode_item
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
-from zae_limiter.stores.dynamodb.schema import Key, gsi2_bucket, gsi3_bucket, gsi4, ns_of
+from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, PARTITION_WCU, WRITE, load_attributes, reset_level
 from zae_limiter.stores.protocol import Leg
@@ -113,78 +112,102 @@ def update(
     """
     terms = intent.terms
     back = coming_back(snapshot, intent.deltas, intent.owed) if intent.owed and terms is None else ()
-    late = max(snapshot.rf + bool(back) - now, 0)  # our clock is behind whoever set the baseline
+    late = max(snapshot.rf + bool(back) - now, 0)  # our clock is behind that of the client which set the baseline
     now += late
+    change = _Change(
+        intent,
+        now,
+        # A client that does not know of a limit that comes back must not write: the baseline moves with it.
+        rebased=terms is not None or intent.rebase or bool(back),
+        bounded=intent.needed is not None or terms is not None or any(delta > 0 for delta in intent.deltas.values()),
+    )
+    write = _guarded(snapshot, write_id, anchor)
+    if intent.not_written is not None:
+        write.demand_not_written(intent.not_written)
+    if change.rebased or intent.fill:
+        demand_same_retired(write, snapshot)
+    if terms is None:
+        longest = _move_all(write, snapshot, change, guesses)
+        if back:
+            longest = max(longest, _bring_back(write, back, intent, snapshot, write_id))
+    else:
+        longest = _adopt(write, snapshot, change, terms, write_id, guesses)
+    _demand_absence(write, intent, snapshot, back)
+    if change.rebased and now != snapshot.rf:
+        write.set("rf", now)
+    _weigh(write, snapshot, now, load, rebased=change.rebased, age_ms=age_ms)
+    write.add("ev", intent.grants)
+    if change.bounded:
+        write.set("ttl" if snapshot.shards == 1 else FULL_BY, expires_at(epoch_s, longest + late, ttl_margin_s))
+    return write
+
+
+class _Change(NamedTuple):
+    """What an intent means to every limit of a bucket at ``now``.
+
+    ``rebased``: the baseline moves to ``now``. ``bounded``: the write sets the expiry time, and therefore demands that
+    no limit is deeper in debt than was seen.
+    """
+
+    intent: Intent
+    now: int
+    rebased: bool
+    bounded: bool
+
+
+def _guarded(snapshot: BucketSnapshot, write_id: str, anchor: str | None = None) -> Update:
+    """A write that is done once, and only to a bucket whose baseline, version and number of shards are as seen."""
     write = Update()
     write.demand("rf", "=", snapshot.rf)
     write.demand("cv", "=", snapshot.cv)
     write.demand("shard_count", "=", snapshot.shards)
     write.push_write_id(write_id, anchor)
-    if intent.not_written is not None:
-        write.demand_not_written(intent.not_written)
-    draws = intent.needed is not None
-    # Whoever does not know of a limit that comes back must not write: the baseline moves with it.
-    rebased = terms is not None or intent.rebase or bool(back)
-    bounded = draws or terms is not None or any(delta > 0 for delta in intent.deltas.values())
-    longest = 0
-    kept: Mapping[str, Limit] = {limit.name: limit for limit in terms.leg.limits} if terms else {}
-    departures = _Departures(write, snapshot, write_id) if terms else None
-    if rebased or intent.fill:
-        demand_same_retired(write, snapshot)
-    for name, balance in snapshot.balances.items():
-        limit = kept.get(name)
-        guess = guesses.get(name, balance.tk)
-        if departures and limit is None and not intent.deltas.get(name) and departures.may_end(balance, guess, now):
-            departures.end(balance, now)
-            continue
-        longest = max(
-            longest,
-            _move(
-                write,
-                balance,
-                intent,
-                limit or balance.limit,
-                now=now,
-                guess=guess,
-                rebased=rebased,
-                active=(name in kept) if terms else name not in snapshot.retired,
-                bounded=bounded,
-            ),
-        )
-        if departures:
-            departures.keep(name, limit)
-            _write_terms(write, name, balance, limit, retired=name in snapshot.retired)
-    if terms and departures:
-        for limit in terms.leg.limits:
-            if limit.name not in snapshot.balances:
-                longest = max(longest, _add_limit(write, limit, intent, snapshot, departures))
-        departures.finish()
-        _write_version(write, snapshot, terms)
-    elif back:
-        longest = max(longest, _bring_back(write, back, intent, snapshot, write_id))
-    _demand_absence(write, intent, snapshot, back)
-    if rebased and now != snapshot.rf:
-        write.set("rf", now)
-    _weigh(write, snapshot, now, load, rebased=rebased, age_ms=age_ms)
-    write.add("ev", intent.grants)
-    if bounded:
-        write.set("ttl" if snapshot.shards == 1 else FULL_BY, expires_at(epoch_s, longest + late, ttl_margin_s))
     return write
 
 
-def _move(
+def _move_all(write: Update, snapshot: BucketSnapshot, change: _Change, guesses: Mapping[str, int]) -> int:
+    """Move every limit under the terms it has. Returns the milliseconds they may then take to be full."""
+    longest = 0
+    for name, balance in snapshot.balances.items():
+        guess, active = guesses.get(name, balance.tk), name not in snapshot.retired
+        longest = max(longest, _move(write, balance, balance.limit, change, guess=guess, active=active))
+    return longest
+
+
+def _adopt(
     write: Update,
-    balance: Balance,
-    intent: Intent,
-    limit: Limit,
-    *,
-    now: int,
-    guess: int,
-    rebased: bool,
-    active: bool,
-    bounded: bool,
+    snapshot: BucketSnapshot,
+    change: _Change,
+    terms: Terms,
+    write_id: str,
+    guesses: Mapping[str, int],
 ) -> int:
+    """Move every limit, and let ``terms`` hold from then on. Returns the milliseconds they may take to be full."""
+    longest = 0
+    intent, now = change.intent, change.now
+    limits = {limit.name: limit for limit in terms.leg.limits}
+    departures = _Departures(write, snapshot, write_id)
+    for name, balance in snapshot.balances.items():
+        limit = limits.get(name)
+        guess = guesses.get(name, balance.tk)
+        if limit is None and not intent.deltas.get(name) and departures.may_end(balance, guess, now):
+            departures.end(balance, now)
+            continue
+        active = limit is not None
+        longest = max(longest, _move(write, balance, limit or balance.limit, change, guess=guess, active=active))
+        departures.keep(name, limit)
+        _write_terms(write, name, balance, limit, retired=name in snapshot.retired)
+    for limit in terms.leg.limits:
+        if limit.name not in snapshot.balances:
+            longest = max(longest, _add_limit(write, limit, intent, snapshot, departures))
+    departures.finish()
+    _write_version(write, snapshot, terms)
+    return longest
+
+
+def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, guess: int, active: bool) -> int:
     """Move one limit's tokens by one of the two forms. Returns the milliseconds it may then take to be full."""
+    intent, now, rebased, bounded = change
     tk = f"b_{balance.name}_tk"
     a = balance.since_rf(now)
     burst = share(limit.burst * MILLI, balance.shard, balance.shards)
@@ -202,15 +225,12 @@ def _move(
             write.set(tk, level - a + shift)
         write.add(f"b_{balance.name}_tc", delta)
         return _time_to_fill(limit, burst - level, balance.shards)
-    floor: int | None = None
-    if intent.needed is not None and active:
-        floor = intent.needed.get(balance.name, 0) - a
-    elif intent.held and delta:
-        floor = down - a
+    needed = _needed_of(balance.name, intent, active=active)
+    floor = None if needed is None else needed - a
     above = ceiling - up  # may lie below the floor: what comes back may be more than the bucket holds
     if floor is not None:
         above = max(above, floor - 1)
-    if floor is None and bounded:
+    elif bounded:
         floor = min(balance.tk, balance.bx - a) - balance.bx
     if guess > ceiling - up and (delta or rebased) and (floor is None or floor <= ceiling):
         write.demand(tk, ">", above)
@@ -225,6 +245,14 @@ def _move(
         least = (ceiling if floor is None else floor) + a - down
     write.add(f"b_{balance.name}_tc", delta)
     return _time_to_fill(limit, burst - least, balance.shards)
+
+
+def _needed_of(name: str, intent: Intent, *, active: bool) -> int | None:
+    """How much a limit must hold for a write to be done; ``None``: it may be in debt."""
+    if intent.needed is not None and active:
+        return intent.needed.get(name, 0)
+    delta = intent.deltas.get(name, 0)
+    return max(delta, 0) if intent.held and delta else None
 
 
 def _weigh(write: Update, snapshot: BucketSnapshot, now: int, load: int, *, rebased: bool, age_ms: int | None) -> None:
@@ -383,25 +411,9 @@ def brought_back(snapshot: BucketSnapshot, *, ahead: int, now: int, mark: str) -
     A rebase, but for two things. What accrued is counted up to ``ahead``, the latest moment it was written for:
     what was above the ceiling then is forgotten, and only that moment tells how much. And the baseline moves back.
     """
-    write = Update()
-    write.demand("rf", "=", snapshot.rf)
-    write.demand("cv", "=", snapshot.cv)
-    write.demand("shard_count", "=", snapshot.shards)
-    write.push_write_id(mark, None)
-    intent = Intent({}, rebase=True)
+    write = _guarded(snapshot, mark)
     demand_same_retired(write, snapshot)
-    for name, balance in snapshot.balances.items():
-        _move(
-            write,
-            balance,
-            intent,
-            balance.limit,
-            now=ahead,
-            guess=balance.tk,
-            rebased=True,
-            active=name not in snapshot.retired,
-            bounded=False,
-        )
+    _move_all(write, snapshot, _Change(Intent({}, rebase=True), ahead, rebased=True, bounded=False), NOTHING)
     write.set("rf", now if now != snapshot.rf else now + 1)
     write.set(LOAD_TK, snapshot.load_burst - WRITE)
     return write
@@ -409,11 +421,7 @@ def brought_back(snapshot: BucketSnapshot, *, ahead: int, now: int, mark: str) -
 
 def restamp(snapshot: BucketSnapshot, cv: str, *, write_id: str) -> Update:
     """Only another version: the bucket's limits are gone, and whoever knew them must notice."""
-    write = Update()
-    write.demand("rf", "=", snapshot.rf)
-    write.demand("cv", "=", snapshot.cv)
-    write.demand("shard_count", "=", snapshot.shards)
-    write.push_write_id(write_id, None)
+    write = _guarded(snapshot, write_id)
     write.set("cv", cv)
     write.add(LOAD_TK, -WRITE)
     return write

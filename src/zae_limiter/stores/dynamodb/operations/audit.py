@@ -12,8 +12,6 @@ from zae_limiter.models.reports import AuditEvent, Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.cursors import page_of
-from zae_limiter.stores.dynamodb.attribute_values import number_in
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import (
@@ -24,8 +22,8 @@ from zae_limiter.stores.dynamodb.operations.paging import (
     whole_namespace,
 )
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import Key, gsi4, pk_audit, sk_audit
-from zae_limiter.stores.dynamodb.table_client import NOTHING, Deadline, TableClient, Write, put
+from zae_limiter.stores.dynamodb.schema import Key, gsi4, number_in, pk_audit, sk_audit
+from zae_limiter.stores.dynamodb.table_client import NOTHING, Deadline, TableClient, Write, put, verb
 from zae_limiter.stores.windows import DAYS_KEPT
 
 RETENTION_S = DAYS_KEPT * 86_400

@@ -24,8 +24,6 @@ from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import description
 from zae_limiter.stores.cursors import page_of
-from zae_limiter.stores.dynamodb.attribute_values import decode, number_in
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import config_of, decoder, key_of, unless_broken, version_in
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, as_json, audited
@@ -42,7 +40,17 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 )
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import GSI1, GSI3, gsi1, gsi4, meta_key, pk_entity, sk_config
+from zae_limiter.stores.dynamodb.schema import (
+    GSI1,
+    GSI3,
+    decode,
+    gsi1,
+    gsi4,
+    meta_key,
+    number_in,
+    pk_entity,
+    sk_config,
+)
 from zae_limiter.stores.dynamodb.table_client import (
     ABSENT,
     EXISTING,
@@ -58,6 +66,7 @@ from zae_limiter.stores.dynamodb.table_client import (
     persist,
     put,
     update,
+    verb,
 )
 from zae_limiter.stores.protocol import Config, EntityChange, Scope
 from zae_limiter.stores.refusals import has_children, own_ancestor

@@ -22,9 +22,7 @@ from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import page_of
-from zae_limiter.stores.dynamodb.attribute_values import encode, encode_item, number_in
 from zae_limiter.stores.dynamodb.config_versions import LAST_FENCE, fence_of
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import decoder, key_of, version_in
 from zae_limiter.stores.dynamodb.namespace import (
     LAYOUT,
@@ -50,8 +48,11 @@ from zae_limiter.stores.dynamodb.schema import (
     INDEXES,
     REGISTRY,
     Key,
+    encode,
+    encode_item,
     namespace_id_key,
     namespace_key,
+    number_in,
     pk_system,
     sk_namespace,
     version_key,
@@ -72,6 +73,7 @@ from zae_limiter.stores.dynamodb.table_client import (
     persist,
     put,
     update,
+    verb,
 )
 from zae_limiter.stores.refusals import not_deleted_yet
 from zae_limiter.version import __version__

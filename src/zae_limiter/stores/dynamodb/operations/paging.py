@@ -217,24 +217,25 @@ def side_by_side(plans: Iterable[Plan[Result]]) -> Plan[list[Result]]:
         asked.clear()
         if pauses:  # one for all: the longest, while there is time for each
             tries = max(pause.tries for pause in pauses.values())
-            answer: Any = None
-            try:
-                yield from Backoff(tries, min(pause.give_up_at for pause in pauses.values()))
-            except Exception as error:
-                answer = error
+            give_up_at = min(pause.give_up_at for pause in pauses.values())
+            waited = yield from _answer_to(Backoff(tries, give_up_at))
             for place in pauses:
-                go_on(place, answer)
+                go_on(place, waited)
         for place, request in others.items():
-            try:
-                answer = yield from request
-            except Exception as error:
-                answer = error
-            go_on(place, answer)
+            go_on(place, (yield from _answer_to(request)))
         if calls:
             answers = yield from Together(list(calls.values()))
             for place, answer in zip(calls, answers, strict=True):
                 go_on(place, answer)
     return [results[place] for place in sorted(results)]
+
+
+def _answer_to(request: Request[Any]) -> Plan[Any]:
+    """The answer to a request, an error as a value."""
+    try:
+        return (yield from request)
+    except Exception as error:
+        return error
 
 
 def some_at_once(plans: Sequence[Plan[Result]]) -> Plan[list[Result]]:

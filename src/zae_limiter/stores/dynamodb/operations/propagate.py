@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
-from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWriter
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import may_follow
 from zae_limiter.stores.dynamodb.expressions import Update
@@ -72,6 +73,26 @@ class Following:
         self.since = since
         self.followed: set[Key] = set()
         self.left: dict[Key, Refused | NoAnswer] = {}
+
+
+class LostTry(NamedTuple):
+    """A try to move the baseline of a bucket whose answer was lost, and the bucket it was sent to."""
+
+    silence: NoAnswer
+    snapshot: BucketSnapshot
+
+    def was_done(self, seen: BucketSnapshot, now: int) -> bool:
+        """Whether the bucket shows that this try was done, although its write id is not among the recent writers.
+
+        Only a bucket with a new baseline, and more writers since than it remembers, can hide it: then the try was done
+        if the baseline is the one it set. If it is another one, no client can tell, and the silence is raised.
+        """
+        before = self.snapshot
+        if seen.rf == before.rf or before.recent_writers[0] in seen.recent_writers:
+            return False
+        if seen.rf != max(now, before.rf + 1):
+            raise self.silence
+        return True
 
 
 class Propagation:
@@ -361,12 +382,10 @@ class Propagation:
         """Write to a bucket, each time by how it is then, until it is done or ``write_for`` has nothing to write.
 
         The bucket as it is then; ``None`` if it is gone. ``once``: a write that moves the baseline, and must not be
-        done for the second time. If the answer to a try is lost, and the bucket has a new baseline by then and more
-        writers than it remembers, it is the try that was done if that is its baseline; else the silence is raised.
+        done for the second time (see :class:`LostTry`).
         """
         tries = 0
-        lost: NoAnswer | None = None
-        at_loss = snapshot
+        lost: LostTry | None = None
         while (write := write_for(snapshot)) is not None:
             call = self.writer.call_to_update(write.params(self.client.table, key), deadline)
             (answer,) = yield from self.writer.ask_together([call])
@@ -382,22 +401,14 @@ class Propagation:
                     break  # by a try whose answer was lost
                 if once and snapshot.inc != before.inc:
                     return None  # another life: this one is gone
-                if (
-                    once
-                    and lost is not None
-                    and snapshot.rf != at_loss.rf
-                    and at_loss.recent_writers[0] not in snapshot.recent_writers
-                ):
-                    if snapshot.rf == max(now, at_loss.rf + 1):
-                        break
-                    raise lost
-            elif isinstance(answer, Refused) and not (answer.by_throttling or answer.by_conflict):
+                if once and lost is not None and lost.was_done(snapshot, now):
+                    break
+            elif not _may_pass(answer):
                 raise answer
             elif isinstance(answer, NoAnswer) and answer.sent:
-                lost, at_loss = answer, snapshot
+                lost = LostTry(answer, snapshot)
             tries += 1
-            if tries >= TRIES_AT_ONCE:
-                yield from self.client.pause(tries - 1, deadline, answer)
+            yield from self.writer.pause(tries, deadline, answer)
         yield from self.writer.see(key, snapshot, now)
         return snapshot
 

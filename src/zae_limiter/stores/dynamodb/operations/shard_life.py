@@ -23,7 +23,6 @@ from typing import Any
 
 from zae_limiter.bucket import MOST_STORED
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.attribute_values import number_in
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.config_versions import FENCE, is_fence
 from zae_limiter.stores.dynamodb.expressions import Update
@@ -44,6 +43,7 @@ from zae_limiter.stores.dynamodb.schema import (
     MOST_SHARDS,
     REGISTRY,
     Key,
+    number_in,
     pk_system,
     shard_key,
     shard_of,

@@ -14,14 +14,13 @@ from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import adopted, brought_back_snapshot
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, key_of, logger, snapshot_of, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.propagate import KEYS_PER_PAGE
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.shards import over_shards
-from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import limit_level, percent_used, statuses_of
 from zae_limiter.stores.protocol import Draw, Leg, Look

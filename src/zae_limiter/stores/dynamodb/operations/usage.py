@@ -28,13 +28,12 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.cursors import Key as Place
 from zae_limiter.stores.cursors import decode_cursor, page_of
-from zae_limiter.stores.dynamodb.errors import verb
 from zae_limiter.stores.dynamodb.items import decoder, key_of, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import LAST, fetch, side_by_side
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
-from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.table_client import TableClient, verb
 from zae_limiter.stores.dynamodb.usage_items import (
     LAST_HOUR,
     WINDOW,

@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, Final
 
-from zae_limiter.stores.dynamodb.checked_clock import date_skew_s
 from zae_limiter.stores.dynamodb.requests import DeadlineOver, NoAnswer, Reply
 from zae_limiter.stores.dynamodb.transport.failures import check_whole, failure_before_sending, failure_from_botocore
+from zae_limiter.stores.dynamodb.transport.http_replies import date_skew_s
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 from zae_limiter.stores.dynamodb.transport.settings import (
     CONNECTIONS,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -306,3 +307,32 @@ def _chunk_size(line: bytes) -> int:
     if matched is None:
         raise MalformedReply("the reply has a strange chunk")
     return int(matched[1], 16)
+
+
+_MONTHS: Final = {
+    name: number for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
+}
+
+
+def date_skew_s(date: bytes, sent_at: float | None, now: float) -> float | None:
+    """How far the date of a reply is ahead of the machine's clock; nothing, if it is no date.
+
+    The reply was dated at some moment since the call was sent, perhaps long before now.
+    """
+    dated = epoch_s_of_date(date)
+    if dated is None:
+        return None
+    skew = dated + 0.5 - now
+    if skew < 0 and sent_at is not None:
+        skew = min(skew + max(now - sent_at, 0.0), 0.0)
+    return skew
+
+
+def epoch_s_of_date(date: bytes) -> float | None:
+    """Seconds since the epoch, of a header like ``Sun, 06 Nov 1994 08:49:37 GMT``."""
+    try:
+        _, day, month, year, clock, _ = date.split()
+        hour, minute, second = map(int, clock.split(b":"))
+        return datetime(int(year), _MONTHS[month], int(day), hour, minute, min(second, 59), tzinfo=UTC).timestamp()
+    except (KeyError, ValueError, OverflowError):
+        return None

@@ -20,11 +20,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from zae_limiter.stores.dynamodb.checked_clock import date_skew_s
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.transport.credentials import CredentialCache, SingleFlight
 from zae_limiter.stores.dynamodb.transport.failures import failure_before_sending, failure_of_status
-from zae_limiter.stores.dynamodb.transport.http_replies import HttpReply
+from zae_limiter.stores.dynamodb.transport.http_replies import HttpReply, date_skew_s
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 from zae_limiter.stores.dynamodb.transport.settings import ServiceSettings, discovered_settings, tls_context
 from zae_limiter.stores.dynamodb.transport.signing import CONTENT_TYPE, Signer
