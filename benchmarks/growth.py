@@ -7,8 +7,8 @@ that round. CPU of this process, except for processes: there it is time on the w
 
 Entities are drawn at random from as many as there are, which is the worst a cache can meet; every one has a bucket
 already, and keeps it: so much was taken that it is not full again, and dropped, before an hour is over. Files are
-filled by copying a row (``tests/sqlite/crowds.py`` does the same); for DynamoDB it is the client without a network
-(``canned.py``). Both clients have seen beforehand as many entities as they remember.
+filled by copying a row (``tests/support/sqlite_crowds.py`` does the same); for DynamoDB it is the client without a
+network (``canned.py``). Both clients have seen beforehand as many entities as they remember.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.stores.dynamodb.bucket_cache import MAX_BUCKETS
 from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "sqlite"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from looking_inside import opened
+from support.sqlite_files import opened
 
 ENTITIES = {
     "memory": (100, 1_000, 10_000, 100_000, 1_000_000),

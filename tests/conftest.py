@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from engines.fixtures import dynoxide, engine, ministack
 
@@ -17,8 +18,11 @@ __all__ = ["dynoxide", "engine", "ministack"]
 
 pytest.register_assert_rewrite("zae_limiter.testing.contract")
 
+settings.register_profile("busy machine", deadline=None, max_examples=150)
+settings.load_profile("busy machine")
+
 for size in ("COLUMNS", "LINES"):
-    os.environ.pop(size, None)  # whoever starts the tests may have a terminal; the commands they start have none
+    os.environ.pop(size, None)  # the tests may be started from a terminal; the commands that they start have none
 
 ONE_AFTER_THE_OTHER = (
     "tests/cli/test_demo_",
@@ -28,7 +32,11 @@ ONE_AFTER_THE_OTHER = (
     "tests/dynamodb/transport/test_failures",
     "tests/dynamodb/transport/test_connection_",
     "tests/dynamodb/transport/test_credentials",
-    "tests/integration/",
+    "tests/contract/test_extreme_limits",
+    "tests/embedded/test_signals",
+    "tests/lease/test_interrupted_",
+    "tests/repository/test_stopped_loops",
+    "tests/repository/test_wait_queue_and_forks",
     "tests/sqlite/",
 )
 """How the names of the tests begin that watch the clock or start crowds."""

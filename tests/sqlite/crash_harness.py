@@ -26,6 +26,8 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from crash_workers import (
     LEAVES,
     ORG,
@@ -39,8 +41,8 @@ from crash_workers import (
     Worker,
     ordinary,
 )
-from looking_inside import buckets_in, check_integrity
 
+from support.sqlite_files import buckets_in, check_integrity
 from zae_limiter import SyncRateLimiter
 from zae_limiter.bucket import Bucket
 

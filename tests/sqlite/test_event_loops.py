@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from holding import write_lock_held
-from looking_inside import opened
-from pulse import Pulse
-from together import PATIENCE_S
 
+from support.held_write_lock import write_lock_held
+from support.loop_pulse import Pulse
+from support.processes import PATIENCE_S
+from support.sqlite_files import opened
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.store import SqliteStore
@@ -172,15 +172,15 @@ def test_the_loop_goes_on_while_a_checkpoint_waits_for_the_disk(
         store = limiter._core.store
         assert isinstance(store, SqliteStore)
         monkeypatch.setattr(Connections, "connect", lambda self: SlowDisk(connect(self)))
-        upkeep = threading.Thread(target=store._maintenance.run_now, args=(NEW_YEAR_2026_MS,))
+        maintenance = threading.Thread(target=store._maintenance.run_now, args=(NEW_YEAR_2026_MS,))
         async with Pulse() as pulse:
-            upkeep.start()
+            maintenance.start()
             granted = 0
-            while upkeep.is_alive():
+            while maintenance.is_alive():
                 async with limiter.acquire("key", "gpt", {"rpd": 1}):
                     granted += 1
                     await asyncio.sleep(0.01)
-            upkeep.join()
+            maintenance.join()
         assert granted > 0
         assert pulse.longest < STUCK_S
         assert await limiter.available("key", "gpt") == {"rpd": 999 - granted}
@@ -201,13 +201,40 @@ def test_a_full_log_is_moved_into_the_file_while_acquires_go_on(tmp_path: Path) 
             connection.executemany("INSERT INTO ballast VALUES (zeroblob(?))", [(10**6,)] * 20)
         before = path.stat().st_size
         async with Pulse() as pulse:
-            upkeep = asyncio.create_task(asyncio.to_thread(store._maintenance.run_now, NEW_YEAR_2026_MS))
-            while not upkeep.done():
+            maintenance = asyncio.create_task(asyncio.to_thread(store._maintenance.run_now, NEW_YEAR_2026_MS))
+            while not maintenance.done():
                 async with limiter.acquire("key", "gpt", {"rpd": 0}):
                     await asyncio.sleep(0.001)
-            await upkeep
+            await maintenance
         assert path.stat().st_size > before + 10**7
         assert pulse.longest < STUCK_S
+        await limiter.close()
+
+    asyncio.run(scenario())
+
+
+def test_giving_up_during_a_checkpoint_does_not_stop_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``Gate.give_up`` waits in the loop for the thread that holds the gate."""
+    connect = Connections.connect
+
+    async def scenario() -> None:
+        limiter = await opened_limiter(tmp_path, deadline=HELD_S / 5)
+        store = limiter._core.store
+        assert isinstance(store, SqliteStore)
+        monkeypatch.setattr(Connections, "connect", lambda self: SlowDisk(connect(self)))
+        maintenance = threading.Thread(target=store._maintenance.run_now, args=(NEW_YEAR_2026_MS,))
+        refused = 0
+        async with Pulse() as pulse:
+            maintenance.start()
+            while maintenance.is_alive():
+                try:
+                    async with limiter.acquire("key", "gpt", {"rpd": 0}):
+                        await asyncio.sleep(0.01)
+                except RateLimiterUnavailable:
+                    refused += 1
+        assert refused > 0
+        assert pulse.longest < STUCK_S
+        monkeypatch.undo()
         await limiter.close()
 
     asyncio.run(scenario())

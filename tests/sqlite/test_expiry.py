@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from looking_inside import buckets_in, check_integrity, opened
-from together import PATIENCE_S
 
+from support.processes import PATIENCE_S
+from support.sqlite_files import buckets_in, check_integrity, opened
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.repository.sync_repository import SyncRepository
 from zae_limiter.stores.sqlite import maintenance
@@ -23,7 +23,7 @@ DAY = DAY_MS / 1000
 
 
 class Aging:
-    """A limiter whose days pass when the test says so, and the upkeep of its store."""
+    """A limiter whose days pass when the test says so, and the maintenance of its store."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

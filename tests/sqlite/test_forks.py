@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -12,10 +13,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from looking_inside import check_integrity, opened
-from together import PATIENCE_S, together
 
+from support.processes import PATIENCE_S, together
+from support.sqlite_files import check_integrity, opened
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, SyncRateLimiter
+from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS
 
 pytestmark = [
@@ -220,3 +222,33 @@ def test_those_who_wait_in_line_in_the_parent_do_not_stand_in_the_childs_way(lim
     in_a_fork(lambda: limiter.acquire("key", "gpt", {"rpd": 1}).__enter__())
     waiting.join(PATIENCE_S)
     assert limiter.available("key", "gpt") == {"rpd": 998}
+
+
+def test_a_fork_during_maintenance_neither_waits_for_it_nor_loses_counts(tmp_path: Path) -> None:
+    """The fork holds the gate's lock and waits for maintenance, which waits for that lock."""
+    limiter = SyncRateLimiter.open(f"sqlite:///{tmp_path}/limits.db")
+    limiter.set_system_defaults([Limit.per_day("rpd", 1_000)])
+    assert take(limiter, 1) == 1
+    store = limiter._core.store
+    assert isinstance(store, SqliteStore)
+    over = threading.Event()
+
+    def keep_up() -> None:
+        while not over.is_set():
+            store._maintenance.run_now(int(time.time() * 1_000))
+
+    maintenance = threading.Thread(target=keep_up)
+    maintenance.start()
+    longest = 0.0
+    try:
+        for _ in range(10):
+            started = time.monotonic()
+            in_a_fork(lambda: take(limiter, 3))
+            longest = max(longest, time.monotonic() - started)
+            assert longest < 3
+    finally:
+        over.set()
+        maintenance.join(PATIENCE_S)
+    assert limiter.get_status("key").buckets[0].total_events == 31
+    limiter.close()
+    check_integrity(tmp_path / "limits.db")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from looking_inside import buckets_in, check_conservation, check_integrity
 
+from support.sqlite_files import buckets_in, check_conservation, check_integrity
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from holding import write_lock_held
-from together import PATIENCE_S
 
+from support.held_write_lock import write_lock_held
+from support.processes import PATIENCE_S
 from zae_limiter import Limit, SyncRateLimiter
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("gevent") is None, reason="gevent is not installed")

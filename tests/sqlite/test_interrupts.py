@@ -10,8 +10,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from looking_inside import buckets_in, check_conservation
 
+from support.sqlite_files import buckets_in, check_conservation
 from zae_limiter import Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.sqlite import maintenance, transactions
@@ -130,7 +130,7 @@ def test_an_interrupt_at_any_line_of_a_sweep_is_the_callers_and_loses_no_count(t
     store.close()
 
 
-def test_an_interrupt_after_a_bite_was_committed_is_the_callers_too(
+def test_an_interrupt_after_a_chunk_was_committed_is_the_callers_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No line stands between the commit and the return, so tracing cannot come there; a signal can."""

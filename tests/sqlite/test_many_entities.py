@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from crowds import make_crowd, stopped_clock
-from pulse import Pulse
 
+from support.loop_pulse import Pulse
+from support.sqlite_crowds import make_crowd, stopped_clock
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter
 from zae_limiter.stores.cursors import encode_cursor
 

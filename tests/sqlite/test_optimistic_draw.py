@@ -1,4 +1,4 @@
-"""Draws on rows as this process left them: what they do is what the long way does, whoever writes in between."""
+"""An optimistic draw does what the whole transaction does, whichever process writes in between."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def everything(client: SyncRateLimiter) -> Any:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(steps, max_size=25))
-def test_a_known_row_is_drawn_from_as_a_row_that_was_read(schedule: list[Any]) -> None:
+def test_a_cached_row_is_drawn_from_as_a_row_that_was_read(schedule: list[Any]) -> None:
     clock = FakeClock()
     with tempfile.TemporaryDirectory() as folder:
         short, long = (clients(Path(folder, name), clock) for name in ("short.db", "long.db"))
@@ -96,7 +96,7 @@ def statements_of(client: SyncRateLimiter, entity: str) -> list[str]:
     return [statement.split()[0] for statement in statements]
 
 
-def test_whoever_wrote_last_needs_one_statement_and_whoever_did_not_reads(tmp_path: Path) -> None:
+def test_the_client_that_wrote_last_needs_one_statement_and_another_reads(tmp_path: Path) -> None:
     clock = FakeClock()
     first, second = clients(tmp_path / "limits.db", clock)
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_whoever_wrote_last_needs_one_statement_and_whoever_did_not_reads(tmp_pa
         client.close()
 
 
-def test_a_row_that_would_expire_too_soon_is_written_the_long_way(tmp_path: Path) -> None:
+def test_a_row_that_would_expire_too_soon_is_written_by_the_whole_transaction(tmp_path: Path) -> None:
     clock = FakeClock()
     client = SyncRateLimiter.open(f"sqlite:///{tmp_path / 'limits.db'}", clock=clock)
     client.set_system_defaults([Limit.per_hour("tpm", 10_000, burst=100_000)])
@@ -137,7 +137,7 @@ def test_a_row_that_would_expire_too_soon_is_written_the_long_way(tmp_path: Path
     client.close()
 
 
-def test_only_so_many_rows_are_known(tmp_path: Path, monkeypatch: Any) -> None:
+def test_only_so_many_rows_are_cached(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("zae_limiter.stores.sqlite.tables.MAX_CACHED_ROWS", 10)
     client = SyncRateLimiter.open(f"sqlite:///{tmp_path / 'limits.db'}")
     client.set_system_defaults([Limit.per_minute("tpm", 100)])

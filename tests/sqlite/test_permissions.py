@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from looking_inside import SIDE_FILES
 
+from support.sqlite_files import SIDE_FILES
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.stores.sqlite.connections import Connections
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from looking_inside import SIDE_FILES, buckets_in, check_conservation, check_integrity
-from together import PATIENCE_S
 
+from support.processes import PATIENCE_S
+from support.sqlite_files import SIDE_FILES, buckets_in, check_conservation, check_integrity
 from zae_limiter import Limit, SyncRateLimiter
 
 CUTS = 40

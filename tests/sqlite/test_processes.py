@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from looking_inside import buckets_in, check_conservation, check_integrity
-from together import together
 
+from support.processes import together
+from support.sqlite_files import buckets_in, check_conservation, check_integrity
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS

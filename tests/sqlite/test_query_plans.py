@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from looking_inside import opened
 
+from support.sqlite_files import opened
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.stores.sqlite.tables import Connection
@@ -24,7 +24,7 @@ REMOVAL = re.compile(r"DELETE FROM (\w+) WHERE ")
 
 @pytest.fixture(scope="module")
 def statements(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Everything that the whole contract and the upkeep ever asked of SQLite, each kind of it once."""
+    """Everything that the whole contract and maintenance ever asked of SQLite, each kind of it once."""
     seen: dict[str, str] = {}
     connect = Connections.connect
 
@@ -70,7 +70,7 @@ def test_no_statement_walks_through_a_table_or_sorts(statements: set[str], tmp_p
 
 
 def test_what_is_removed_is_found_by_its_whole_key(statements: set[str], tmp_path: Path) -> None:
-    """Found by a part of it, every bite of a large removal would walk through all that is left."""
+    """Found by a part of it, every chunk of a large removal would walk through all that is left."""
     path = tmp_path / "limits.db"
     SqliteStore(str(path))._connections.prepared(lambda: NEW_YEAR_2026_MS).close()
     removals = {found[1]: statement for statement in statements if (found := REMOVAL.match(statement))}

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from looking_inside import SIDE_FILES, buckets_in, check_integrity
-from together import together
 
+from support.processes import together
+from support.sqlite_files import SIDE_FILES, buckets_in, check_integrity
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
 
 LIMITS = [Limit.per_day("rpd", 10**6)]
@@ -88,3 +88,25 @@ def test_all_processes_soon_agree_on_the_file_that_is_there(tmp_path: Path, happ
     with SyncRateLimiter.open(f"sqlite:///{path}") as limiter:
         entities = [entity.id for entity in limiter.list_entities(limit=1_000).items]
     assert entities == []
+
+
+def test_a_file_that_is_exchanged_in_one_step_is_soon_used_by_all(tmp_path: Path) -> None:
+    path, yesterday, gone = tmp_path / "limits.db", tmp_path / "yesterday.db", tmp_path / "gone"
+    with SyncRateLimiter.open(f"sqlite:///{yesterday}") as limiter:
+        for number in range(100):
+            with limiter.acquire(f"of-yesterday-{number:03}", "gpt", {"rpd": 1}, limits=LIMITS):
+                pass
+
+    SyncRateLimiter.open(f"sqlite:///{path}", create=True).close()
+    keys = [f"key-{place}" for place in range(3)]
+
+    def in_the_midst() -> None:
+        wait_until_all_are_at_it(path, keys)
+        os.replace(yesterday, path)
+        gone.touch()
+
+    answers = together(go_on, [(f"sqlite:///{path}", key, gone) for key in keys], meanwhile=in_the_midst)
+    assert [failures for failures, _, _ in answers] == [0, 0, 0]
+    check_integrity(path)
+    with SyncRateLimiter.open(f"sqlite:///{path}") as limiter:
+        assert limiter.get_status("of-yesterday-000").buckets[0].total_events == 1

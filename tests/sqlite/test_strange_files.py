@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from looking_inside import check_integrity, opened
 
+from support.sqlite_files import check_integrity, opened
 from zae_limiter import (
     Limit,
     RateLimiter,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from holding import write_lock_held
-from looking_inside import buckets_in, check_conservation, check_integrity
-from together import PATIENCE_S
 
+from support.held_write_lock import write_lock_held
+from support.processes import PATIENCE_S
+from support.sqlite_files import buckets_in, check_conservation, check_integrity
 from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter
 from zae_limiter.testing import FakeClock
 
@@ -133,3 +136,85 @@ def test_a_write_lock_that_is_never_released_makes_the_store_unavailable(tmp_pat
     with limiter.acquire("key", "gpt", {"rpd": 10}):
         pass
     limiter.close()
+
+
+HAMMERED = """
+import glob, pathlib, sys, threading, time
+from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
+
+path, happens = sys.argv[1:]
+limits = [Limit.per_day("rpd", 10**6)]
+limiter = SyncRateLimiter.open(f"sqlite:///{path}")
+over = False
+unexpected = []
+
+
+def use(work):
+    while not over:
+        try:
+            work()
+        except RateLimiterUnavailable:
+            pass
+        except BaseException as error:
+            unexpected.append(error)
+
+
+def take():
+    with limiter.acquire("key", "gpt", {"rpd": 1}, limits=limits):
+        pass
+
+
+threads = [
+    threading.Thread(target=use, args=(work,))
+    for work in (take, lambda: limiter.available("key", "gpt", limits=limits), lambda: limiter.get_status("key"))
+]
+for thread in threads:
+    thread.start()
+for _ in range(12):
+    time.sleep(0.15)
+    if happens == "closed":
+        limiter.close()
+    else:
+        for name in glob.glob(f"{path}*"):
+            pathlib.Path(name).unlink(missing_ok=True)  # the store may have been faster
+over = True
+for thread in threads:
+    thread.join()
+assert not unexpected, unexpected
+"""
+
+
+@pytest.mark.parametrize("happens", ["closed", "removed"])
+def test_threads_in_the_midst_of_their_work_survive(tmp_path: Path, happens: str) -> None:
+    """One thread closes connections that others are using: the interpreter dies of it."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", HAMMERED, str(tmp_path / "limits.db"), happens],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
+def test_threads_that_read_all_the_time_let_one_another_in(tmp_path: Path) -> None:
+    """A thread that did not get the reader's lock at once never got it."""
+    limiter = SyncRateLimiter.open(f"sqlite:///{tmp_path}/limits.db", deadline=1)
+    limiter.set_system_defaults([Limit.per_day("rpd", 10)])
+    failures: list[RateLimiterUnavailable] = []
+    until = time.monotonic() + 2
+
+    def read() -> None:
+        while time.monotonic() < until:
+            try:
+                limiter.available("key", "gpt")
+            except RateLimiterUnavailable as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    limiter.close()
+    assert failures == []

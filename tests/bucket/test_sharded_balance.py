@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bucket_model import NOW, limits, spread
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from support.bucket_model import NOW, limits, spread
 from zae_limiter.bucket import MILLI, Balance, build_limit_status
 from zae_limiter.models.limit import Limit
 from zae_limiter.sharded_balance import ShardedBalance
@@ -65,7 +65,7 @@ def test_a_full_bucket_that_is_divided_is_as_full_and_fills_as_fast(
     assert whole.level(moment) == undivided.tk + undivided.since_rf(moment)
 
 
-def test_whoever_waits_behind_others_may_be_due_when_more_than_everything_has_accrued() -> None:
+def test_a_caller_behind_others_may_be_due_when_more_than_everything_has_accrued() -> None:
     limit = Limit.per_second("rps", 10)
     whole, parts = divided(limit, [(0, 2), (1, 2)], 0, NOW)
     for part in parts:
@@ -78,7 +78,7 @@ def test_whoever_waits_behind_others_may_be_due_when_more_than_everything_has_ac
 
 
 @given(limits(), mixed_trees)
-def test_what_was_counted_is_the_sum_whoever_asks_first(limit: Limit, tree: list[tuple[int, int]]) -> None:
+def test_what_was_counted_is_the_sum_in_whatever_order_it_is_asked(limit: Limit, tree: list[tuple[int, int]]) -> None:
     whole, parts = divided(limit, tree, 0, NOW)
     for number, part in enumerate(parts):
         part.tc = number * MILLI

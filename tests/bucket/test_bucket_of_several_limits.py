@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from bucket_model import DAY, NOW, SECOND, YEAR, balances, limits, moments, rate_of, spread, steps
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.bucket_model import DAY, NOW, SECOND, YEAR, balances, limits, moments, rate_of, spread, steps
 from zae_limiter.bucket import (
     MILLI,
     Balance,

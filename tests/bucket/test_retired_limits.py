@@ -1,4 +1,4 @@
-"""Limits that were removed from a bucket: they rest until a change finds them full, and then they end."""
+"""Limits that were removed from a bucket: they are retired until a change finds them full, and then they end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_limits_that_are_renamed_again_and_again_end() -> None:
     assert len(bucket.counters()) == 60  # what they took in this hour is still counted
 
 
-def test_a_limit_rests_while_it_is_not_full_and_ends_with_the_first_change_after() -> None:
+def test_a_limit_is_retired_while_it_is_not_full_and_ends_with_the_first_change_after() -> None:
     old, new, newer = generation(0), generation(1), generation(2)
     bucket = used_bucket(old, new, step=0)
     assert set(bucket.retired) == {limit.name for limit in old}
@@ -59,7 +59,7 @@ def test_removing_a_limit_and_adding_it_again_mints_nothing(away: int, taken: in
     assert bucket.counters() == steady.counters()
 
 
-def test_what_a_lease_owes_to_a_limit_that_has_ended_brings_it_back_to_rest() -> None:
+def test_what_a_lease_owes_to_a_limit_that_has_ended_retires_it_again() -> None:
     first, second = generation(0, 1), generation(1, 1)
     bucket = used_bucket(first, second, step=2 * MINUTE)
     now = NOW + 2 * MINUTE
@@ -94,7 +94,7 @@ def test_as_many_as_a_level_can_have_can_be_replaced_at_once() -> None:
     assert set(used_bucket(old, new, step=0).retired) == {limit.name for limit in old}
 
 
-def test_counters_of_more_limits_than_end_in_an_hour_keep_them_at_rest() -> None:
+def test_counters_of_more_limits_than_end_in_an_hour_keep_them_retired() -> None:
     count = MAX_ENDED // 3 + 2
     bucket = used_bucket(*(generation(number) for number in range(count)), step=2 * MINUTE)
     assert len(bucket.carried) == MAX_ENDED

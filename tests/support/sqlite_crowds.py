@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from looking_inside import opened
-
+from support.sqlite_files import opened
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS
 

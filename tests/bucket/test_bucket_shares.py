@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bucket_model import limits, moments, rate_of, shards_of_buckets, spread, steps
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.bucket_model import limits, moments, rate_of, shards_of_buckets, spread, steps
 from zae_limiter.bucket import Balance, force_consume, refill_bucket, share, try_consume
 from zae_limiter.models.limit import Limit
 

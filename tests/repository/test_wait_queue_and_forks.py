@@ -1,4 +1,4 @@
-"""Lines are a process's own: shared by its limiters, left behind at a fork."""
+"""The wait queue is a process's own: shared by its limiters, left behind at a fork."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def waiting(limiter: SyncRateLimiter, amount: int) -> threading.Thread:
     return thread
 
 
-def test_two_limiters_on_one_store_share_their_lines() -> None:
+def test_two_limiters_on_one_store_share_a_wait_queue() -> None:
     store, clock = MemoryStore(), FakeClock(auto_advance=False)
     one, other = (sync_memory_limiter(LIMITS, store=store, clock=clock) for _ in range(2))
     with one.acquire("key", "gpt", {"rpm": 5}):
@@ -48,12 +48,12 @@ def test_two_limiters_on_one_store_share_their_lines() -> None:
     assert not thread.is_alive()
 
 
-def test_limiters_on_different_stores_do_not_share_lines() -> None:
+def test_limiters_on_different_stores_have_wait_queues_of_their_own() -> None:
     one, other = sync_memory_limiter(LIMITS), sync_memory_limiter(LIMITS)
     assert one._core.wait_queue is not other._core.wait_queue
 
 
-def test_a_forked_child_has_nobody_in_line(tmp_path: Path) -> None:
+def test_a_forked_child_has_an_empty_wait_queue(tmp_path: Path) -> None:
     limiter = SyncRateLimiter.open(f"sqlite:///{tmp_path}/limits.db")
     limiter.set_system_defaults([Limit.per_minute("rpm", 600, burst=5)])
     with limiter.acquire("key", "gpt", {"rpm": 5}):

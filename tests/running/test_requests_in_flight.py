@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from test_drivers import Shelf, Take, take_all
 
+from support.toy_plans import Shelf, Take, take_all
 from zae_limiter.running.async_driver import AsyncDriver, InFlight
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request

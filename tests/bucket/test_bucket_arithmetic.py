@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from bucket_model import (
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from support.bucket_model import (
     NOW,
     YEAR,
     NaiveBucket,
@@ -19,9 +22,6 @@ from bucket_model import (
     spread,
     steps,
 )
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
-
 from zae_limiter.bucket import (
     MILLI,
     Balance,
