@@ -91,7 +91,7 @@ def of_sqlite(space: Any) -> Mapping[str, int]:
 
 def of_dynamodb(space: Any) -> Mapping[str, int]:
     return {
-        "remembered buckets": entries(space.cache._known),
+        "remembered buckets": entries(space.cache.buckets),
         "resolved limits": entries(space.resolver._resolved._entries),
     }
 

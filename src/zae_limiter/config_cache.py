@@ -15,13 +15,13 @@ MAX_ENTRIES = 100_000
 class ConfigCache(Generic[Key, Value]):
     """Entries by key, each good for ``ttl_ms`` milliseconds; 0 remembers nothing."""
 
-    __slots__ = ("_entries", "_hits", "_misses", "_most", "_ttl_ms")
+    __slots__ = ("_entries", "_misses", "_most", "_ttl_ms", "hits")
 
     def __init__(self, ttl_ms: int, most: int = MAX_ENTRIES) -> None:
         self._ttl_ms = ttl_ms
         self._most = most
         self._entries: dict[Key, tuple[Value, int]] = {}
-        self._hits = 0
+        self.hits = 0
         self._misses = 0
 
     @property
@@ -33,19 +33,15 @@ class ConfigCache(Generic[Key, Value]):
         """The entry, if there is a good one."""
         entry = self._entries.get(key)
         if entry is not None and timer_ms < entry[1]:
-            self._hits += 1
+            self.hits += 1
             return entry[0]
         self._misses += 1
         return None
 
     def peek(self, key: Key, timer_ms: int) -> Value | None:
-        """The same without counting; who uses the entry says so with :meth:`count_hit`."""
+        """The same without counting; a caller that uses the entry adds to ``hits``."""
         entry = self._entries.get(key)
         return entry[0] if entry is not None and timer_ms < entry[1] else None
-
-    def count_hit(self) -> None:
-        """An entry that was peeked at was used."""
-        self._hits += 1
 
     def put(self, key: Key, value: Value, timer_ms: int) -> None:
         """Remember an entry from now on. The oldest half goes when there are too many."""
@@ -67,4 +63,4 @@ class ConfigCache(Generic[Key, Value]):
 
     def stats(self) -> CacheStats:
         """How the cache is doing."""
-        return CacheStats(self._hits, self._misses, len(self._entries), self._ttl_ms / 1000)
+        return CacheStats(self.hits, self._misses, len(self._entries), self._ttl_ms / 1000)

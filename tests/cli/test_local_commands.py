@@ -64,11 +64,11 @@ def test_a_day_with_a_local_cloud(local: Type, local_environment: dict[str, str]
 
     ran = local("up")
     assert ran.out.splitlines() == [
-        f"my-app is up. The local cloud ran already at {found['endpoint_url']}, region us-east-1",
+        f"my-app is up. The local cloud was already running at {found['endpoint_url']}, region us-east-1",
         "",
         f"  export ZAEL_URL='{found['url']}'",
         "",
-        "end it with: zae-limiter local down",
+        "stop it with: zae-limiter local down",
     ]
     ran = local("status")
     assert (ran.code, found["url"] in ran.out, str(found["pid"]) in ran.out) == (0, True, True)
@@ -83,7 +83,7 @@ def test_a_day_with_a_local_cloud(local: Type, local_environment: dict[str, str]
         text=True,
         env={**os.environ, **local_environment},
     )
-    assert local("down").out == "the local cloud is ended\n"
+    assert local("down").out == "the local cloud is stopped\n"
     following.communicate(timeout=PATIENCE_S)
     assert following.returncode == 0
     assert local("down").out == "no local cloud was running\n"

@@ -86,7 +86,7 @@ def test_a_bucket_without_capacity_is_divided_by_its_first_draw(
     with limiter.acquire("key", "gpt", {"rpm": 1}):
         pass
     space = opened.space("default", corrected=True)
-    (first,) = space.cache._divided
+    (first,) = space.cache.sharded
     assert len(space.cache.shards_of(first)) == 2
     assert len(space.cache.family(first)) == 2
     opened.close()

@@ -349,7 +349,7 @@ def test_one_write_counts_once_against_the_gauge(open_store: Opening) -> None:
     space = store.space("default", corrected=True)
 
     def gauge() -> int:
-        (memory,) = space.cache._known.values()
+        (memory,) = space.cache.buckets.values()
         return memory.snapshot.load_level
 
     before = gauge()

@@ -16,7 +16,9 @@ from zae_limiter.bucket import Balance
 from zae_limiter.lease import lease_base
 from zae_limiter.lease.ledger import postings
 from zae_limiter.stores.dynamodb import write_forms
-from zae_limiter.stores.dynamodb.operations.acquire import AcquireLeg
+from zae_limiter.stores.dynamodb.expressions import UpdateParams
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.operations.acquire import Acquire, AcquireLeg
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.testing import FakeClock
@@ -172,16 +174,16 @@ Patch = pytest.MonkeyPatch
 def _move_without(ceiling_of_draws: bool, ceiling_of_credits: bool) -> Callable[..., int]:
     exact = write_forms._move
 
-    def move(write: write_forms.Update, balance: Balance, wish: write_forms.Intent, limit: Limit, **how: Any) -> int:
-        delta = wish.deltas.get(balance.name, 0)
+    def move(write: write_forms.Update, balance: Balance, limit: Limit, change: Any, **how: Any) -> int:
+        delta = change.intent.deltas.get(balance.name, 0)
         if (delta > 0 and ceiling_of_draws) or (delta < 0 and ceiling_of_credits):
-            accrued = balance.since_rf(how["now"])
-            if wish.needed is not None:
+            accrued = balance.since_rf(change.now)
+            if change.intent.needed is not None:
                 write.demand(f"b_{balance.name}_tk", ">=", delta - accrued)
             write.add(f"b_{balance.name}_tk", -delta)
             write.add(f"b_{balance.name}_tc", delta)
             return 0
-        return exact(write, balance, wish, limit, **how)
+        return exact(write, balance, limit, change, **how)
 
     return move
 
@@ -213,7 +215,12 @@ def demand_no_version(patch: Patch) -> None:
 
 
 def move_the_baseline_with_every_take(patch: Patch) -> None:
-    patch.setattr(AcquireLeg, "is_stale", property(lambda self: self.snapshot is not None))
+    def rebasing(self: Acquire, leg: AcquireLeg, snapshot: BucketSnapshot) -> UpdateParams:
+        leg.set_anchor()
+        intent = write_forms.Intent(leg.deltas, leg.needed, leg.terms, grants=1)
+        return self.parts.writer.params(leg.key, snapshot, intent, self.now, leg.write_id, self.deadline, guess=True)
+
+    patch.setattr(Acquire, "_plain_params", rebasing)
 
 
 def round_the_accrual_at_every_take(patch: Patch) -> None:

@@ -18,6 +18,7 @@ from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.config_resolver import ResolvedConfig
 from zae_limiter.stores.dynamodb.expressions import Update, UpdateParams
 from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, snapshot_in, snapshot_of
+from zae_limiter.stores.dynamodb.operations.acquire import Acquire
 from zae_limiter.stores.dynamodb.plain_draw import plain_draw
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime, UnreadReply
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, encode_item
@@ -203,12 +204,18 @@ class Client:
             corrected=True,
             config_ttl_ms=60_000,
         )
-        if thinks_twice:
-            self.space.acquiring.warm_leg = lambda draw, now, until: None  # type: ignore[method-assign]
+        self.thinks_twice = thinks_twice
 
     def first_call(self, draw: Draw, now: int) -> tuple[Plan[Any], Any]:
         """What a draw asks of DynamoDB first; or what it comes to without asking."""
         plan = self.space.draw(draw, now)
+        if not self.thinks_twice:
+            return self._first_call_of(plan)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Acquire, "warm_leg", lambda self: None)
+            return self._first_call_of(plan)
+
+    def _first_call_of(self, plan: Plan[Any]) -> tuple[Plan[Any], Any]:
         try:
             request = next(plan)
             assert isinstance(request, ReadMachineTime)
@@ -270,13 +277,13 @@ def worlds(draw: st.DrawFn, odd: str) -> Any:
     def prepare(client: Client) -> None:
         space = client.space
         if odd != "with no namespace known":
-            space.namespace._ns = "ns"
+            space.namespace.known_ns = "ns"
         if odd != "with no limits known":
             leg = None if odd == "with no limits at all" else Leg("key", "gpt", limits, "system")
             cv = "3.0.0.0.0" if odd == "of another version" else image.cv
             parent_id = "parent" if odd == "with a parent" else None
-            standing = ResolvedConfig("key", "gpt", leg, cv, 0, "/0.0.0", parent_id, True, None, 0)
-            space.resolver._resolved.put(("key", "gpt"), standing, 900)
+            standing = ResolvedConfig("key", "gpt", leg, cv, 0, "/0.0.0", parent_id, True, None, 0, key)
+            space.resolver.configs.put(("key", "gpt"), standing, 900)
         if odd != "never seen":
             memory = space.cache.see(key, image, now - age)
             for _ in range(failures):
@@ -344,9 +351,11 @@ def answered(plan: Plan[Any], reply: Any, now: int) -> Any:
 def test_what_a_client_took_itself_is_not_taken_for_what_others_take() -> None:
     client, key = Client(thinks_twice=False), bucket_key("ns", "key", "gpt")
     limit = Limit.per_minute("rpm", 1_000)
-    client.space.namespace._ns = "ns"
-    standing = ResolvedConfig("key", "gpt", Leg("key", "gpt", (limit,), "system"), "1", 0, "", None, False, None, 0)
-    client.space.resolver._resolved.put(("key", "gpt"), standing, 900)
+    client.space.namespace.known_ns = "ns"
+    standing = ResolvedConfig(
+        "key", "gpt", Leg("key", "gpt", (limit,), "system"), "1", 0, "", None, False, None, 0, key
+    )
+    client.space.resolver.configs.put(("key", "gpt"), standing, 900)
 
     def bucket(taken: int, at: int) -> BucketSnapshot:
         balance = Balance(limit, START, tk=limit.burst * 1_000 - taken, tc=taken)
@@ -367,4 +376,4 @@ def test_what_a_client_took_itself_is_not_taken_for_what_others_take() -> None:
         now = memory.seen_at + 200
         plan, _ = client.first_call(Draw("key", "gpt", {"rpm": 5}), now)
         answered(plan, {"Attributes": item_of(bucket(taken, now))}, now)
-        assert memory._rates == expected
+        assert memory.rates == expected

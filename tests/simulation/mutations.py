@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, write_forms, write_load
+from zae_limiter.stores.dynamodb import batching, bucket_cache, write_forms, write_load
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
 from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
 from zae_limiter.stores.dynamodb.config_versions import adopted
@@ -23,12 +23,13 @@ from zae_limiter.stores.protocol import Leg
 def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
     """No correction: plain draws are told in short, held by a test against the long way, and here go the long way."""
 
-    def draw_params(
-        self: Any, key: Any, image: Any, taken: Any, needed: Any, now: int, nonce: str, until: Any, *, guess: bool
-    ) -> Any:
-        return self.params(key, image, Intent(taken, needed, grants=1), now, nonce, until, guess=guess)
+    def in_full(self: Any, leg: AcquireLeg, snapshot: Any) -> Any:
+        leg.set_anchor()
+        intent = Intent(leg.deltas, leg.needed, grants=1)
+        guess = not leg.fresh
+        return self.parts.writer.params(leg.key, snapshot, intent, self.now, leg.write_id, self.deadline, guess=guess)
 
-    patch.setattr(bucket_writer.BucketWriter, "draw_params", draw_params)
+    patch.setattr(acquire.Acquire, "_plain_params", in_full)
 
 
 # C7
@@ -41,7 +42,7 @@ def the_gauge_does_not_refill(patch: pytest.MonkeyPatch) -> None:
 def old_refusals_weigh_as_much_as_new_ones(patch: pytest.MonkeyPatch) -> None:
     from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
 
-    patch.setattr(CachedBucket, "failed", lambda self, now: self._failed)
+    patch.setattr(CachedBucket, "failed", lambda self, now: self.refused)
 
 
 def there_is_no_pause_between_splits(patch: pytest.MonkeyPatch) -> None:

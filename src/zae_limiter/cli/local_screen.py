@@ -37,7 +37,7 @@ def up_in_words(up: UpResult) -> str:
         "\n"
         f"  export ZAEL_URL='{up.url}'\n"
         "\n"
-        "end it with: zae-limiter local down"
+        "stop it with: zae-limiter local down"
     )
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from zae_limiter.bucket import MILLI, share
 from zae_limiter.models.limit import Limit
-from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan
+from zae_limiter.running.plan import CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_writer import (
     TRIES_AT_ONCE,
@@ -176,14 +176,9 @@ class BatchingWriter:
         ``params_of`` makes the write of a booking that is written alone.
         """
         if not self.coalesce:
-            yield from self._write_alone(writes, params_of, now, deadline)
-            return
+            return (yield from self._write_alone(writes, params_of, now, deadline))
         if len(writes) == 1:
-            if self.queues.lead_if_free(writes[0], deadline.started, deadline.give_up_at):
-                yield from self._write_one(writes[0], params_of, now, deadline)
-            else:
-                yield from self._post_in_turn(writes[0], params_of, now, deadline)
-            return
+            return (yield from self.write_one(writes[0], params_of, now, deadline))
         free = [write for write in writes if self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)]
         if free:
             yield from self._write_alone(free, params_of, now, deadline)
@@ -191,6 +186,7 @@ class BatchingWriter:
         for write in writes:
             if write not in free:
                 yield from self._post_in_turn(write, params_of, now, deadline)
+        return None
 
     def _post_in_turn(
         self, write: AnyWrite, params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
@@ -210,13 +206,13 @@ class BatchingWriter:
                 write.result = SeenBucket(snapshot, write.done)
                 return
             write.snapshot = snapshot
-            take_joinable: list[BucketWrite] = []
+            followers: list[BucketWrite] = []
             if write.queue is not None and write.may_join(snapshot):
-                take_joinable = self.queues.take_joinable(write, lambda other: other.may_join(snapshot))
-            if take_joinable:
-                yield from self._write_for_all([write, *take_joinable], snapshot, deadline)
+                followers = self.queues.take_joinable(write, lambda other: other.may_join(snapshot))
+            if followers:
+                yield from self._write_for_all([write, *followers], snapshot, deadline)
             else:
-                yield from self._write_one(write, params_of, now, deadline)
+                yield from self.write_one(write, params_of, now, deadline, leads=True)
         finally:
             self.queues.leave(write)
 
@@ -287,21 +283,31 @@ class BatchingWriter:
                 if write.queue is not None:
                     self.queues.leave(write)
 
-    def _write_one(
-        self, write: AnyWrite, params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
+    def write_one(
+        self,
+        write: AnyWrite,
+        params_of: Callable[[AnyWrite], UpdateParams],
+        now: int,
+        deadline: Deadline,
+        *,
+        leads: bool = False,
     ) -> Plan[None]:
-        """The same for one booking, as most are."""
-        answer: Answer
+        """The same for one write, as most are. ``leads``: it is its turn already."""
+        leads = leads or not self.coalesce
+        if not leads and not self.queues.lead_if_free(write, deadline.started, deadline.give_up_at):
+            return (yield from self._post_in_turn(write, params_of, now, deadline))
         try:
             call = Call("UpdateItem", params_of(write).returning_new(), deadline.give_up_at)
             try:
                 try:
-                    answer = yield call
+                    answer: Answer = yield call
+                    write.done = True
                 except (Refused, NoAnswer) as failure:
                     answer = failure
+                    write.note(answer)
                 except CutShort as cut:
                     answer = NoAnswer(str(cut))
-                write.note(answer)
+                    write.note(answer)
             except Interrupted as stop:
                 write.note(answers_of(stop, 1)[0])
                 raise
@@ -312,12 +318,10 @@ class BatchingWriter:
             if isinstance(answer, (Refused, NoAnswer)):
                 write.result = yield from self.writer.result(write.key, answer, now)
             else:
-                cache, key = self.cache, write.key
-                snapshot = self.writer.done(key, answer, write.deltas)
-                if cache.is_ahead(snapshot, now):
-                    cache.compare_clocks(snapshot, (yield READ_CLOCK))
-                cache.see(key, snapshot, now)
-                write.result = SeenBucket(snapshot, True)
+                cached = self.cache.see_own(write.key, answer, write.deltas, now)
+                if cached.newest > now:
+                    yield from self.writer.compare_clocks(cached, now)
+                write.result = SeenBucket(cached.snapshot, True)
         finally:
             if write.queue is not None:
                 self.queues.leave(write)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, accrued_in_a_second
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_in
+from zae_limiter.stores.dynamodb.requests import Reply
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.write_ids import BROUGHT_BACK, write_id_time
 
@@ -56,11 +57,12 @@ class CachedBucket:
     __slots__ = (
         "_base",
         "_base_at",
-        "_failed",
-        "_failed_at",
-        "_rates",
+        "_refused_at",
         "denied",
+        "newest",
         "own",
+        "rates",
+        "refused",
         "seen_at",
         "snapshot",
         "split_again_at",
@@ -69,25 +71,26 @@ class CachedBucket:
 
     def __init__(self, snapshot: BucketSnapshot, now: int) -> None:
         self.snapshot = snapshot
+        self.newest = newest(snapshot)
         self.seen_at = now
         self.own: dict[str, int] = {}
         self.denied: dict[str, Denied] = {}
-        self._failed = 0  # writes of ours that were refused since one was done: they are load too
-        self._failed_at = now
+        self.refused = 0  # writes of ours that were refused since one was done: they are load too
+        self._refused_at = now
         self.throttled = 0  # and those that its partition did not even look at
         self.split_again_at = 0  # nobody here tries to divide it before
         self._base = snapshot
         self._base_at = now
-        self._rates = _rates_by_write_ids(snapshot, now)
+        self.rates = _rates_by_write_ids(snapshot, now)
 
     def see(self, snapshot: BucketSnapshot, now: int) -> None:
         """A newer image came."""
         elapsed = now - self._base_at
         if snapshot.inc != self._base.inc or elapsed < 0:
-            self._rates = {}
+            self.rates = {}
             self._rebase(snapshot, now)
         elif elapsed >= MEASURED_OVER_MS:
-            self._rates = {
+            self.rates = {
                 name: (taken, elapsed)
                 for name, balance in snapshot.balances.items()
                 if (before := self._base.balances.get(name)) is not None
@@ -95,6 +98,7 @@ class CachedBucket:
             }
             self._rebase(snapshot, now)
         self.snapshot = snapshot
+        self.newest = newest(snapshot)
         self.seen_at = now
 
     def _rebase(self, snapshot: BucketSnapshot, now: int) -> None:
@@ -107,28 +111,22 @@ class CachedBucket:
 
     def count_refused(self, now: int) -> None:
         """A write of ours was refused."""
-        self._failed, self._failed_at = self.failed(now) + 1, max(now, self._failed_at)
+        self.refused, self._refused_at = self.failed(now) + 1, max(now, self._refused_at)
 
     def failed(self, now: int) -> int:
         """How many refused writes weigh on the bucket still: its partition has borne the others meanwhile."""
-        if not self._failed:
+        if not self.refused:
             return 0
-        borne = accrued_in_a_second(self.snapshot.load_burst, self._failed_at, now) // MILLI
-        return max(self._failed - borne, 0)
-
-    def count_done(self, own: Mapping[str, int]) -> None:
-        """A write of ours was done, which took that, and was charged for those that were refused."""
-        self._failed = 0
-        for name, delta in own.items():
-            self.own[name] = self.own.get(name, 0) + delta
+        borne = accrued_in_a_second(self.snapshot.load_burst, self._refused_at, now) // MILLI
+        return max(self.refused - borne, 0)
 
     def guesses(self, now: int) -> dict[str, int]:
         """What ``tk`` may be by now, where others have been draining it."""
         age = now - self.seen_at
-        if age <= 0 or not self._rates:
+        if age <= 0 or not self.rates:
             return {}
         found: dict[str, int] = {}
-        for name, (taken, elapsed) in self._rates.items():
+        for name, (taken, elapsed) in self.rates.items():
             balance = self.snapshot.balances.get(name)
             if balance is not None:
                 guess = balance.tk - taken * age // elapsed
@@ -159,15 +157,15 @@ class BucketCache:
         "_brought_back",
         "_clock_error_ms",
         "_corrected",
-        "_divided",
         "_homes",
-        "_known",
+        "buckets",
+        "sharded",
     )
 
     def __init__(self, *, corrected: bool) -> None:
         """``corrected``: follow the clocks of others that are ahead of ours."""
-        self._known: dict[Key, CachedBucket] = {}
-        self._divided: dict[Key, tuple[Key, ...]] = {}  # the shards of buckets that have several, by the first
+        self.buckets: dict[Key, CachedBucket] = {}
+        self.sharded: dict[Key, tuple[Key, ...]] = {}  # the shards of buckets that have several, by the first
         self._avoided: dict[Key, int] = {}
         self._homes: dict[Key, tuple[Key, int]] = {}
         self._corrected = corrected
@@ -178,61 +176,74 @@ class BucketCache:
 
     def get(self, key: Key) -> CachedBucket | None:
         """What is remembered of a bucket."""
-        return self._known.get(key)
+        return self.buckets.get(key)
 
     def see(self, key: Key, snapshot: BucketSnapshot, now: int) -> CachedBucket:
         """Remember a bucket as it is."""
-        cached = self._known.get(key)
+        cached = self.buckets.get(key)
         if cached is None:
-            if len(self._known) >= MAX_BUCKETS:
-                for oldest in list(self._known)[: MAX_BUCKETS // 2]:
-                    self._known.pop(oldest, None)
-            cached = self._known[key] = CachedBucket(snapshot, now)
+            if len(self.buckets) >= MAX_BUCKETS:
+                for oldest in list(self.buckets)[: MAX_BUCKETS // 2]:
+                    self.buckets.pop(oldest, None)
+            cached = self.buckets[key] = CachedBucket(snapshot, now)
         else:
             cached.see(snapshot, now)
         if snapshot.shards > 1:
             self.learn_shards(key, snapshot)
-        elif self._divided:
-            self._divided.pop(key, None)
+        elif self.sharded:
+            self.sharded.pop(key, None)
+        return cached
+
+    def see_own(self, key: Key, reply: Reply, taken: Mapping[str, int], now: int) -> CachedBucket:
+        """A write of this client was done, and took that: remember the bucket as the reply has it."""
+        cached = self.buckets.get(key)
+        if cached is None:
+            return self.see(key, snapshot_in(reply), now)
+        cached.refused = 0  # it was charged for those that were refused
+        own = cached.own
+        for name, delta in taken.items():
+            own[name] = own.get(name, 0) + delta
+        if cached.throttled:
+            cached.throttled -= 1
+            self.avoid(key, 0)
+        snapshot = snapshot_in(reply, cached.snapshot)
+        if snapshot.shards > 1 or self.sharded:
+            return self.see(key, snapshot, now)
+        cached.see(snapshot, now)
         return cached
 
     def forget(self, key: Key) -> None:
         """It is gone, or may be; and if it was one of several shards, then so may they."""
-        self._known.pop(key, None)
-        if self._divided:
-            self._divided.pop(shard_key(key, 0), None)
+        self.buckets.pop(key, None)
+        if self.sharded:
+            self.sharded.pop(shard_key(key, 0), None)
 
     def forget_all(self) -> None:
         """Another namespace, or another table."""
-        self._known.clear()
-        self._divided.clear()
+        self.buckets.clear()
+        self.sharded.clear()
         self._avoided.clear()
         self._homes.clear()
 
     # Shards
 
-    @property
-    def any_sharded(self) -> bool:
-        """Whether some bucket has several shards."""
-        return bool(self._divided)
-
     def shards_of(self, first: Key) -> tuple[Key, ...]:
         """All shards there may be of the bucket whose shard 0 is at ``first``."""
-        return self._divided.get(first) or (first,)
+        return self.sharded.get(first) or (first,)
 
     def family(self, first: Key) -> list[BucketSnapshot]:
         """The shards of a bucket as they are remembered."""
-        return [cached.snapshot for key in self.shards_of(first) if (cached := self._known.get(key)) is not None]
+        return [cached.snapshot for key in self.shards_of(first) if (cached := self.buckets.get(key)) is not None]
 
     def learn_shards(self, key: Key, snapshot: BucketSnapshot) -> None:
         """Note how many shards there are, by one of them. The first is always divided most."""
         if snapshot.shards > 1:
             first = shard_key(key, 0)
-            known = len(self._divided.get(first, ()))
+            known = len(self.sharded.get(first, ()))
             if snapshot.shards > known or (snapshot.shard == 0 and snapshot.shards < known):
-                if len(self._divided) >= MAX_DIVIDED:
-                    self._divided.clear()
-                self._divided[first] = tuple(shard_key(first, shard) for shard in range(snapshot.shards))
+                if len(self.sharded) >= MAX_DIVIDED:
+                    self.sharded.clear()
+                self.sharded[first] = tuple(shard_key(first, shard) for shard in range(snapshot.shards))
 
     def avoid(self, key: Key, deadline: int) -> None:
         """Leave a shard alone for a while: it takes no more, or is lost."""
@@ -246,7 +257,7 @@ class BucketCache:
 
     def is_shut(self, key: Key, throttles: int, now: int) -> bool:
         """Whether it is to be left alone, and took no write for more than so many tries."""
-        cached = self._known.get(key)
+        cached = self.buckets.get(key)
         return cached is not None and cached.throttled > throttles and self.is_avoided(key, now)
 
     def preferred_shard(self, first: Key, now: int) -> Key | None:
@@ -262,8 +273,8 @@ class BucketCache:
 
     def forget_denials(self, keys: Iterable[Key] | None = None) -> None:
         """Something came back to these buckets (or may have, to any)."""
-        for key in list(self._known) if keys is None else keys:
-            cached = self._known.get(key)
+        for key in list(self.buckets) if keys is None else keys:
+            cached = self.buckets.get(key)
             if cached is not None and cached.denied:
                 cached.denied = {}
 
@@ -291,24 +302,17 @@ class BucketCache:
         """Whether bucket time is the machine's, and corrected; else it is the caller's."""
         return self._corrected
 
-    def correct_by(self, error_ms: int) -> None:
-        """By how much the machine's clock is late, as replies show it."""
-        if self._corrected:
+    def corrected(self, clock: int, error_ms: int | None = None) -> int:
+        """Our clock, moved towards the fastest one seen. ``error_ms``: by how much replies now show it to be late."""
+        if error_ms is not None and self._corrected:
             self._clock_error_ms = error_ms
-
-    def corrected(self, clock: int) -> int:
-        """Our clock, moved towards the fastest one seen."""
         clock += self._clock_error_ms
         return clock + self._lag(clock) if self._behind else clock
 
-    def is_ahead(self, snapshot: BucketSnapshot, now: int) -> bool:
-        """Whether the last writer's clock may be ahead of ours."""
-        return self._corrected and newest(snapshot) > now
-
-    def compare_clocks(self, snapshot: BucketSnapshot, clock: int) -> None:
+    def compare_clocks(self, newest: int, clock: int) -> None:
         """Learn from the last writer's mark how far ours is behind; ``clock`` is what ours says now."""
         clock += self._clock_error_ms
-        ahead = newest(snapshot) - clock
+        ahead = newest - clock
         if ahead > FURTHEST_AHEAD_MS:  # that is no clock to follow
             ahead = 0
         self._behind = min(max(ahead, self._lag(clock), 0), FASTEST_CLOCK_MS)

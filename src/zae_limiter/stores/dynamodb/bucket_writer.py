@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import READ_CLOCK, Bell, CutShort, Interrupted, Plan
+from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_in, snapshot_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.plain_draw import plain_draw
-from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Reply, Together
+from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms, new_item, update
@@ -185,34 +185,6 @@ class BucketWriter:
         )
         return built.params(self.client.table, key)
 
-    def draw_params(
-        self,
-        key: Key,
-        snapshot: BucketSnapshot,
-        taken: Mapping[str, int],
-        needed: Mapping[str, int],
-        now: int,
-        write_id: str,
-        deadline: Deadline,
-        *,
-        guess: bool,
-    ) -> UpdateParams:
-        """The same for a draw that is plain (see ``plain_draw``)."""
-        cached = self.cache.get(key)
-        shape, values = plain_draw(
-            snapshot,
-            taken,
-            needed,
-            now=now,
-            write_id=write_id,
-            epoch_s=deadline.epoch_s,
-            ttl_margin_s=self.client.ttl_margin_s,
-            guesses=NOTHING if cached is None or not guess else cached.guesses(now),
-            load=load_of(snapshot, 0 if cached is None else cached.failed(now)),
-            age_ms=None if cached is None else now - cached.seen_at,
-        )
-        return UpdateParams(shape, self.client.table, key, values)
-
     def call_to_update(self, params: UpdateParams, deadline: Deadline) -> Call:
         """An UpdateItem that answers with the bucket as it is afterwards."""
         return Call("UpdateItem", params.returning_new(), deadline.give_up_at)
@@ -261,7 +233,9 @@ class BucketWriter:
         if isinstance(answer, NoAnswer):
             return answer
         if not isinstance(answer, Refused):
-            return SeenBucket((yield from self.see(key, self.done(key, answer, NOTHING), now)), True)
+            written = self.cache.see_own(key, answer, NOTHING, now)
+            yield from self.compare_clocks(written, now)
+            return SeenBucket(written.snapshot, True)
         cached = self.cache.get(key)
         before = None if cached is None else cached.snapshot
         if not answer.by_condition:
@@ -276,23 +250,15 @@ class BucketWriter:
             cached.count_refused(now)
         return SeenBucket(snapshot, False)
 
-    def done(self, key: Key, reply: Reply, own: Mapping[str, int]) -> BucketSnapshot:
-        """A write of ours was done, and ``own`` is what it took: the bucket as it is now."""
-        cached = self.cache.get(key)
-        if cached is None:
-            return snapshot_in(reply)
-        cached.count_done(own)
-        if cached.throttled:
-            cached.throttled -= 1
-            self.cache.avoid(key, 0)
-        return snapshot_in(reply, cached.snapshot)
-
     def see(self, key: Key, snapshot: BucketSnapshot, now: int) -> Plan[BucketSnapshot]:
-        """Remember an image, and learn from it whether our clock is late."""
-        if self.cache.is_ahead(snapshot, now):
-            self.cache.compare_clocks(snapshot, (yield from READ_CLOCK))
-        self.cache.see(key, snapshot, now)
+        """Remember a snapshot, and learn from it whether our clock is late."""
+        yield from self.compare_clocks(self.cache.see(key, snapshot, now), now)
         return snapshot
+
+    def compare_clocks(self, cached: CachedBucket, now: int) -> Plan[None]:
+        """Learn from the last writer's clock, if it is ahead, how late ours is."""
+        if cached.newest > now and self.cache.uses_machine_clock:
+            self.cache.compare_clocks(cached.newest, (yield READ_CLOCK))
 
     def remember_own(self, write: BucketWrite) -> None:
         """This client did it: what else happened to the bucket was done by others."""

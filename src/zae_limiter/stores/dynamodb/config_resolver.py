@@ -34,7 +34,7 @@ class ResolvedConfig(NamedTuple):
 
     ``cv`` is the version its bucket is to carry. The end of it, the ``way``, has the versions of the ancestors
     without limits between its bucket and the next one above (see ``config_versions``); ``passed_by`` is what it is
-    itself to such a way. ``read_at`` is the moment at which the reading began.
+    itself to such a way. ``read_at`` is the moment at which the reading began, ``bucket`` the key of its first shard.
     """
 
     entity_id: str
@@ -47,6 +47,7 @@ class ResolvedConfig(NamedTuple):
     cascade: bool
     on_unavailable: OnUnavailable | None
     read_at: int
+    bucket: Key
     way: str = ""
 
     def is_of(self, deadline: Deadline) -> bool:
@@ -116,10 +117,10 @@ class ConfigResolver:
         self.namespace = namespace
         self.client = namespace.client
         self.cache = namespace.cache
-        self._resolved: ConfigCache[tuple[str, str], ResolvedConfig] = ConfigCache(config_ttl_ms)
+        self.configs: ConfigCache[tuple[str, str], ResolvedConfig] = ConfigCache(config_ttl_ms)
         self._under_way: dict[tuple[int, str, str], Reading] = {}
         self._on_unavailable: OnUnavailable | None = None
-        namespace.when_forgotten(self._resolved.clear)
+        namespace.when_forgotten(self.configs.clear)
 
     @verb
     def resolve(self, entity_id: str, resource: str) -> Plan[Resolution]:
@@ -133,19 +134,11 @@ class ConfigResolver:
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._on_unavailable
 
-    def peek(self, entity_id: str, resource: str, deadline: Deadline) -> ResolvedConfig | None:
-        """How an entity stands, if that is remembered. It counts as no use of the cache."""
-        return self._resolved.peek((entity_id, resource), deadline.started)
-
-    def count_hit(self) -> None:
-        """What was peeked at was used."""
-        self._resolved.count_hit()
-
     def invalidate_config_cache(self) -> None:
-        self._resolved.clear()
+        self.configs.clear()
 
     def cache_stats(self) -> CacheStats:
-        return self._resolved.stats()
+        return self.configs.stats()
 
     def terms_for(
         self, draw: Draw, deadline: Deadline, *, fresh: bool, prefetched: Prefetched | None = None
@@ -208,7 +201,7 @@ class ConfigResolver:
         above: list[ResolvedConfig] = []
         while resolved.cascade and resolved.parent_id is not None and len(above) < HIGHEST_TREE:
             parent_id = resolved.parent_id
-            known = None if since is None else self._resolved.get((parent_id, resource), deadline.started)
+            known = None if since is None else self.configs.get((parent_id, resource), deadline.started)
             if known is not None and since is not None and known.is_of(since):
                 resolved = known
             else:
@@ -222,15 +215,15 @@ class ConfigResolver:
         self, entity_id: str, resource: str, deadline: Deadline, *, fresh: bool, prefetched: Prefetched | None = None
     ) -> Plan[ResolvedConfig]:
         """How one entity stands: as remembered, or (``fresh``) as it is."""
-        if fresh or not self._resolved.remembers:
+        if fresh or not self.configs.remembers:
             return (yield from self._read(entity_id, resource, deadline, prefetched))
         place = (entity_id, resource)
         key = (os.getpid(), entity_id, resource)  # what a parent reads stays behind in a fork
         patience = (deadline.give_up_at - deadline.started) // 4
         mine = Reading(deadline.started + patience)
-        known = self._resolved.get(place, deadline.started)
+        known = self.configs.get(place, deadline.started)
         while known is None and not (yield from self._is_turn_of(mine, key, deadline, patience)):
-            known = self._resolved.get(place, deadline.started)
+            known = self.configs.get(place, deadline.started)
         if known is not None:
             return known
         try:
@@ -303,7 +296,8 @@ class ConfigResolver:
             route.cascade,
             found[-1].on_unavailable,
             read_at,
+            bucket,
         )
         self._on_unavailable = resolved.on_unavailable
-        self._resolved.put((entity_id, resource), resolved, deadline.started)
+        self.configs.put((entity_id, resource), resolved, deadline.started)
         return resolved

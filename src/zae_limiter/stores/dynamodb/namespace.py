@@ -108,7 +108,8 @@ class Namespace:
         self.write_ids = client.write_ids
         self.name = namespace
         self.cache = BucketCache(corrected=corrected)
-        self._ns: str | None = None
+        self.known_ns: str | None = None
+        """The id of the namespace, if it was read."""
         self._layout_fits = False
         self._when_forgotten: list[Callable[[], None]] = []
 
@@ -116,15 +117,10 @@ class Namespace:
         """Call that too when nothing that was read holds any more."""
         self._when_forgotten.append(forget)
 
-    @property
-    def known_ns(self) -> str | None:
-        """The id of the namespace, if it was read."""
-        return self._ns
-
     def ns(self, deadline: Deadline | None = None) -> Plan[str]:
         """The id of the namespace; read once."""
-        if self._ns is not None:
-            return self._ns
+        if self.known_ns is not None:
+            return self.known_ns
         return (yield from self.checked_ns(deadline))
 
     def checked_ns(self, deadline: Deadline | None = None) -> Plan[str]:
@@ -155,8 +151,7 @@ class Namespace:
             deadline = deadline._replace(epoch_s=time.epoch_s, clock_error_ms=time.clock_error_ms, checked=True)
             if self.cache.uses_machine_clock:
                 now = yield from READ_CLOCK
-        self.cache.correct_by(deadline.clock_error_ms)
-        return self.cache.corrected(now), deadline
+        return self.cache.corrected(now, deadline.clock_error_ms), deadline
 
     def live_ns(self, item: Item | None) -> str:
         """The id in a namespace's record, unless there is none or it is deleted."""
@@ -164,14 +159,14 @@ class Namespace:
             self.forget_everything()
             raise NamespaceNotFoundError(self.name, deleted=item is not None)
         ns = ns_in(item)
-        if ns != self._ns:
+        if ns != self.known_ns:
             self.forget_everything()
-            self._ns = ns
+            self.known_ns = ns
         return ns
 
     def forget_everything(self) -> None:
         """Nothing that was read holds any more."""
-        self._ns = None
+        self.known_ns = None
         self.cache.forget_all()
         for forget in self._when_forgotten:
             forget()

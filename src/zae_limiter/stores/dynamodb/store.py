@@ -8,8 +8,7 @@ from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.operations.acquire import Draws
-from zae_limiter.stores.dynamodb.operations.acquire_legs import Acquirer
+from zae_limiter.stores.dynamodb.operations.acquire import AcquireParts
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
 from zae_limiter.stores.dynamodb.operations.entities import Entities
@@ -48,16 +47,24 @@ class DynamoSpace:
         self.writer = BucketWriter(self.namespace)
         self.batching = BatchingWriter(self.writer, coalesce=coalesce)
         self.propagation = Propagation(self.namespace, self.resolver, self.writer)
-        self.writes = SettlementWriter(self.namespace, self.resolver, self.writer, self.batching, self.propagation)
-        self.acquiring = Acquirer(
-            self.namespace, self.resolver, self.writer, self.batching, self.propagation, self.writes
+        settling = SettlementWriter(self.namespace, self.resolver, self.writer, self.batching, self.propagation)
+        acquiring = AcquireParts(
+            self.namespace,
+            client,
+            self.cache,
+            client.write_ids,
+            self.resolver,
+            self.writer,
+            self.batching,
+            self.propagation,
+            settling,
         )
         looks = StatusReader(self.namespace, self.resolver, self.writer)
-        settlements = Settlements(self.namespace, self.writes, looks, self.propagation)
+        settlements = Settlements(self.namespace, settling, looks, self.propagation)
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
 
-        self.draw = Draws(self.acquiring).draw
+        self.draw = acquiring.draw
         self.settle = settlements.settle
         self.look = looks.look
         self.status = looks.status

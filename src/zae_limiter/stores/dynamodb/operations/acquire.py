@@ -5,26 +5,36 @@ write every leg. A refused write brings the bucket as it is, and with it either 
 are written independently, together when all look healthy and the child first otherwise, and given back when another
 leg lacks.
 
-A bucket that is not there begins its life as part of the acquire: one alone is put with what was taken already
-taken. With other legs everything goes into one transaction, so that no other caller is denied for the sake of an
-acquire that may still fail.
+Most acquires are *warm*: a single remembered leg whose first write is granted. :meth:`Acquire.warm_leg` finds it, and
+decides nothing that the rest would decide otherwise. Where anything is unusual there is no such leg, and everything is
+looked at in turn; where nothing is, that comes to the same write. A test holds the two against each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
 
-from zae_limiter.bucket import MILLI, Balance
-from zae_limiter.models.status import LimitStatus
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
 from zae_limiter.running.plan import Interrupted, Plan
-from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
-from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWrite, answers_of
-from zae_limiter.stores.dynamodb.config_resolver import Prefetched
-from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, is_fence, lacking
-from zae_limiter.stores.dynamodb.items import snapshot_of
-from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg, Acquirer, AcquireState
+from zae_limiter.stores.dynamodb.batching import BatchingWriter
+from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
+from zae_limiter.stores.dynamodb.bucket_writer import (
+    TRIES_AT_ONCE,
+    BucketWrite,
+    BucketWriter,
+    SeenBucket,
+    WriteResult,
+    answers_of,
+)
+from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver, Prefetched
+from zae_limiter.stores.dynamodb.config_versions import adopted, due_at, is_fence, may_follow
+from zae_limiter.stores.dynamodb.expressions import UpdateParams
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.operations.acquire_create import create
+from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg, denial_of, denial_under_load
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     THROTTLES_BORNE,
     adopt_all,
@@ -36,119 +46,77 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     meets_newer_terms,
     relieve_hot,
 )
-from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, READ_MACHINE_TIME, Contended, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.operations.propagate import Propagation
+from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
+from zae_limiter.stores.dynamodb.plain_draw import plain_draw
+from zae_limiter.stores.dynamodb.requests import (
+    KEY_THROTTLED,
+    READ_MACHINE_TIME,
+    Contended,
+    DeadlineOver,
+    NoAnswer,
+    Refused,
+)
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
-from zae_limiter.stores.dynamodb.table_client import verb
-from zae_limiter.stores.dynamodb.write_load import is_overloaded
-from zae_limiter.stores.limit_statuses import denial, statuses_of
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
-
-
-def create(acquire: AcquireState) -> Plan[None]:
-    """Begin the life of the buckets that are not there; with others, in one transaction."""
-    if any(leg.payers for leg in acquire.legs):
-        yield from _create_untouched(acquire)
-        return
-    if any(leg.done or (leg.doubtful and not leg.inc) for leg in acquire.legs):
-        yield from acquire.undo(acquire.whole)
-        if any(leg.snapshot is None and leg.key != leg.first for leg in acquire.legs):
-            return  # the shard is gone: a bucket begins with its first
-    space = acquire.space
-    if len(acquire.legs) == 1:
-        leg = acquire.legs[0]
-        call = space.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
-        acquire.flight = acquire.legs
-        (answer,) = yield from space.writer.ask_together([call])
-        leg.note(answer)
-        acquire.flight = ()  # not before: an interrupt may come between any two lines
-        if not isinstance(answer, (Refused, NoAnswer)):
-            answer = {"Attributes": call.params["Item"]}
-        acquire.hear(leg, (yield from space.writer.result(leg.key, answer, acquire.now)))
-    else:
-        yield from _create_in_transaction(acquire)
-    for leg in acquire.legs:
-        if leg.done:
-            yield from space.propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
-
-
-def _create_untouched(acquire: AcquireState) -> Plan[None]:
-    """Begin the life of the buckets that are not there, full: what several shards paid elsewhere stays paid."""
-    space = acquire.space
-    for leg in acquire.legs:
-        if leg.snapshot is not None:
-            continue
-        new = BucketWrite(leg.key, leg.leg, {})
-        new.write_id = space.write_ids.write_id(acquire.now)
-        call = space.writer.call_to_create(new, leg.terms, acquire.now, acquire.deadline)
-        (answer,) = yield from space.writer.ask_together([call])
-        if not isinstance(answer, (Refused, NoAnswer)):
-            leg.snapshot = yield from space.writer.see(leg.key, snapshot_of(call.params["Item"]), acquire.now)
-            yield from space.propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
-        else:
-            acquire.hear(leg, (yield from space.writer.result(leg.key, answer, acquire.now)))
-
-
-def _create_in_transaction(acquire: AcquireState) -> Plan[None]:
-    space = acquire.space
-    writes: list[dict[str, Any]] = []
-    for leg in acquire.legs:
-        if leg.snapshot is not None:
-            writes.append({"Update": dict(acquire.params_of(leg))})
-        else:
-            writes.append({"Put": space.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline).params})
-    acquire.flight = acquire.legs
-    doubts: list[NoAnswer] = []
-    try:
-        reasons = yield from space.client.transact(writes, acquire.deadline, doubts)
-    except Refused as refusal:
-        for leg in acquire.legs:
-            leg.doubtful = leg.doubtful or bool(doubts)
-        if not refusal.by_throttling:
-            raise
-        for leg in acquire.legs:  # a key takes no more writes: load, not an outage
-            leg.throttled = THROTTLES_BORNE + 1
-        acquire.flight = ()
-        return
-    except NoAnswer as silence:
-        for leg in acquire.legs:
-            leg.doubtful = leg.doubtful or silence.sent
-        raise
-    if not reasons:
-        for leg in acquire.legs:
-            leg.done = True
-    acquire.flight = ()
-    if not reasons:
-        for leg, write in zip(acquire.legs, writes, strict=True):
-            if "Put" in write:
-                leg.snapshot = yield from space.writer.see(leg.key, snapshot_of(write["Put"]["Item"]), acquire.now)
-            elif leg.snapshot is not None:
-                leg.snapshot = after_taking(leg.snapshot, leg.terms, leg.deltas, acquire.now, leg.write_id)
-                space.cache.see(leg.key, leg.snapshot, acquire.now)
-        return
-    for leg, reason in zip(acquire.legs, reasons, strict=True):
-        leg.doubtful = leg.doubtful or bool(doubts)
-        if reason.code is not None:
-            failed = Refused(CONDITION_FAILED, item=reason.item)
-            acquire.hear(leg, (yield from space.writer.result(leg.key, failed, acquire.now)))
-
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, verb
+from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
+from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
 
-THROTTLED_WAIT_S = 0.1
+
+@dataclass(slots=True)
+class AcquireParts:
+    """The parts of a namespace that an acquire works with."""
+
+    namespace: Namespace
+    client: TableClient
+    cache: BucketCache
+    write_ids: WriteIds
+    resolver: ConfigResolver
+    writer: BucketWriter
+    batching: BatchingWriter
+    propagation: Propagation
+    settling: SettlementWriter
+
+    @verb
+    def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
+        """The verb of every acquire: a grant or a denial."""
+        deadline = self.client.deadline_from((yield READ_MACHINE_TIME))
+        if deadline.checked:
+            now = self.cache.corrected(now, deadline.clock_error_ms)
+        elif self.namespace.known_ns is not None:  # the clock was set
+            now, deadline = yield from self.namespace.checked_time(now, deadline)
+        return (yield from Acquire(self, draw, now, deadline).run())
 
 
-class Acquire(AcquireState):
+class Acquire:
     """One draw, from its first guess to its outcome."""
+
+    def __init__(self, parts: AcquireParts, draw: Draw, now: int, deadline: Deadline) -> None:
+        self.parts = parts
+        self.draw = draw
+        self.now = now
+        self.whole = self.deadline = deadline
+        self.legs: list[AcquireLeg] = []
+        self.flight: Sequence[AcquireLeg] = ()
+        self.failure: Refused | NoAnswer | None = None
+        self.overtaken = 0
+        """So often others were faster."""
+        self.seen_before: dict[Key, str] = {}
+        self.backs: list[BucketWrite] = []
 
     def run(self) -> Plan[Outcome]:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
         try:
-            leg = self.space.warm_leg(self.draw, self.now, self.deadline)
+            leg = self.warm_leg()
             if leg is not None:
-                leg.write_id, self.legs = self.space.write_ids.write_id(self.now), [leg]
-                yield from self.space.batching.post(self.legs, self.params_of, self.now, self.deadline)
-                granted = self.space.warm_grant(leg, self.draw, self.now)
+                leg.write_id, self.legs = self.parts.write_ids.write_id(self.now), [leg]
+                yield from self.parts.batching.write_one(leg, self.params_of, self.now, self.deadline)
+                granted = self._warm_grant(leg)
                 if granted is not None:
                     return granted
             return (yield from self._outcome(begun=leg is not None))
@@ -158,10 +126,61 @@ class Acquire(AcquireState):
             # An interrupt, at a request or anywhere else, or an error nobody foresaw.
             self._hear_interrupt(stop)
             try:
-                yield from self.undo((yield from self.space.client.new_deadline()))
+                yield from self.undo((yield from self.parts.client.new_deadline()))
             except (Refused, NoAnswer):
-                self.space.writer.unresolved += 1
+                self.parts.writer.unresolved += 1
             raise
+
+    def warm_leg(self) -> AcquireLeg | None:
+        """The only leg of a draw, if it can be written as it is.
+
+        Its terms and its bucket are remembered and of one version, the bucket is not sharded, nothing was refused
+        there of late, and no clock that is wrong has written to it.
+        """
+        parts, draw = self.parts, self.draw
+        resolved = parts.resolver.configs.peek((draw.entity_id, draw.resource), self.deadline.started)
+        if (
+            parts.namespace.known_ns is None
+            or resolved is None
+            or resolved.leg is None
+            or (resolved.cascade and resolved.parent_id is not None)
+            or draw.limits is not None
+            or draw.legs is not None
+        ):
+            return None
+        key, own, cache = resolved.bucket, resolved.leg, parts.cache
+        cached = cache.buckets.get(key)
+        if cached is None or cached.denied or cached.throttled or cached.newest > self.now + FURTHEST_AHEAD_MS:
+            return None
+        snapshot = cached.snapshot
+        if snapshot.cv != resolved.cv or snapshot.shards != 1 or key in cache.sharded:
+            return None
+        if not own.names.issuperset(draw.wanted):
+            return None
+        leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
+        for limit in own.limits:
+            if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
+                return None
+        parts.resolver.configs.hits += 1
+        leg.snapshot = snapshot
+        return leg
+
+    def _warm_grant(self, leg: AcquireLeg) -> Grant | None:
+        """The grant, if the only leg of a draw was written and there is nothing else to do."""
+        snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
+        if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
+            return None
+        if snapshot.load_level < 0 and is_overloaded(snapshot, max(self.now, newest(snapshot))):
+            return None
+        own, held = leg.leg, snapshot.balances
+        if not held.keys() >= own.names:
+            return None
+        balances, tokens = [], []
+        for limit in own.limits:
+            balance = held[limit.name]
+            balances.append(balance)
+            tokens.append(balance.tk)
+        return Grant((own,), self.draw.wanted, balances, tokens, max(self.now, leg.now))
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
         """The outcome; ``begun``: there is a leg, and its first write has a verdict."""
@@ -186,8 +205,8 @@ class Acquire(AcquireState):
             except (Refused, NoAnswer):
                 undone = False
             if self._is_load(failure):
-                self.space.writer.unresolved += not undone
-                return self._denial_under_load()
+                self.parts.writer.unresolved += not undone
+                return denial_under_load(self.draw, self.legs, self.parts.cache, self.now)
             if not undone:
                 raise NoAnswer(str(failure)) from failure
             if isinstance(failure, NoAnswer):
@@ -202,12 +221,12 @@ class Acquire(AcquireState):
         """
         if isinstance(failure, Refused):
             return failure.by_load
-        loaded = self.space.client.loaded_at > self.whole.moment
+        loaded = self.parts.client.loaded_at > self.whole.moment
         return loaded or isinstance(failure, Contended) or self.overtaken > TRIES_AT_ONCE
 
     def _versions_seen(self) -> dict[Key, str]:
         """What every bucket, with all its shards, is known to obey."""
-        cache = self.space.cache
+        cache = self.parts.cache
         seen = {
             key: cached.snapshot.cv
             for leg in self.legs
@@ -218,32 +237,32 @@ class Acquire(AcquireState):
 
     def _attempt(self, fresh: bool) -> Plan[Outcome | None]:
         """One set of terms. ``None``: they are too old, and were not obeyed."""
-        space = self.space
+        parts = self.parts
         prefetched: Prefetched = {}
-        route = yield from space.resolver.terms_for(self.draw, self.deadline, fresh=fresh, prefetched=prefetched)
-        ns = yield from space.namespace.ns(self.deadline)
+        route = yield from parts.resolver.terms_for(self.draw, self.deadline, fresh=fresh, prefetched=prefetched)
+        ns = yield from parts.namespace.ns(self.deadline)
         if not self.deadline.checked:  # the first draw of its process: what it has just read tells the time
-            self.now, self.whole = yield from space.namespace.checked_time(self.now, self.deadline)
+            self.now, self.whole = yield from parts.namespace.checked_time(self.now, self.deadline)
             self.deadline = self.whole
         self.legs = [
             AcquireLeg(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
             for terms in route.terms
         ]
         if len(self.legs) > 1:
-            time = int(space.client.deadline_ms * SHARE_FOR_TAKING)
+            time = int(parts.client.deadline_ms * SHARE_FOR_TAKING)
             self.deadline = self.whole._replace(give_up_at=self.whole.started + time)
         for leg in self.legs:
-            leg.write_id = space.write_ids.write_id(self.now)
-            cached = space.cache.get(leg.key)
+            leg.write_id = parts.write_ids.write_id(self.now)
+            cached = parts.cache.get(leg.key)
             leg.snapshot = None if cached is None else cached.snapshot
         remembered = self._remembered_denial()
         if remembered is not None:
             return remembered
         yield from self._look_at([leg for leg in self.legs if leg.snapshot is None], prefetched)
-        if space.cache.any_sharded:
+        if parts.cache.sharded:
             for leg in self.legs:
                 yield from choose_shard(self, leg)
-        shut = [leg for leg in self.legs if space.cache.is_shut(leg.key, THROTTLES_BORNE, self.now)]
+        shut = [leg for leg in self.legs if parts.cache.is_shut(leg.key, THROTTLES_BORNE, self.now)]
         for leg in shut:
             leg.throttled = THROTTLES_BORNE + 1
         if shut:
@@ -251,23 +270,11 @@ class Acquire(AcquireState):
         return (yield from self._follow(terms_are_fresh=route.fresh))
 
     def _follow(self, *, terms_are_fresh: bool, tries: int = 0) -> Plan[Outcome | None]:
-        """Try until every leg is written, or one lacks."""
-        space = self.space
-        while True:
-            pending = [leg for leg in self.legs if not leg.done]
-            if not pending:
-                for leg in self.legs:
-                    if leg.snapshot is not None and is_overloaded(leg.snapshot, max(self.now, newest(leg.snapshot))):
-                        yield from divide(self, leg)
-                return self._grant()
+        """Try until every leg is written, or one lacks. ``None``: its terms are too old."""
+        while pending := [leg for leg in self.legs if not leg.done]:
             if not all(self._may_write(leg) for leg in pending):
                 return None
-            astray = [leg for leg in pending if leg.snapshot is not None and is_far_ahead(leg.snapshot, self.now)]
-            if (yield from bring_back(self, astray)):
-                continue
-            hopeless = [leg for leg in pending if not (leg.fresh or (leg.fits() and leg.fits_here()))]
-            if hopeless:
-                yield from self._look_at(hopeless)
+            if (yield from self._look_again(pending)):
                 continue
             if any(leg.throttled > THROTTLES_BORNE for leg in pending):
                 return (yield from self._deny_under_load())
@@ -278,31 +285,53 @@ class Acquire(AcquireState):
                     if refused is not None:
                         return refused
                 continue
-            moving = [leg for leg in pending if leg.is_hot or (leg.snapshot is None and leg.key != leg.first)]
-            for leg in moving:
-                if leg.is_hot:
-                    yield from relieve_hot(self, leg)
-                else:  # the shard is gone, and perhaps all of them
-                    leg.move_to(leg.first, None, fresh=False)
-                    yield from self._look_at([leg])
-            if moving:
+            if (yield from self._change_shards(pending)):
                 continue  # where it is now may obey other terms, or lack
             if any(leg.snapshot is None for leg in pending):
                 if not terms_are_fresh:
                     return None  # a new bucket obeys what holds now, not what was remembered
                 yield from create(self)
             else:
-                healthy = all(not self._looks_drained(leg) for leg in pending)
-                yield from self._write(pending if healthy else pending[:1])
+                yield from self._write(pending)
             tries += 1
             if tries >= TRIES_AT_ONCE and any(not leg.done for leg in self.legs):
-                yield from space.client.pause(tries - 1, self.deadline, self.failure or Contended())
+                yield from self.parts.client.pause(tries - 1, self.deadline, self.failure or Contended())
+        for leg in self.legs:
+            if leg.snapshot is not None and is_overloaded(leg.snapshot, max(self.now, newest(leg.snapshot))):
+                yield from divide(self, leg)
+        return self._grant()
+
+    def _look_again(self, pending: Sequence[AcquireLeg]) -> Plan[bool]:
+        """Bring back buckets that a wrong clock has written to, and read those that seem never to hold enough."""
+        astray = [leg for leg in pending if leg.snapshot is not None and is_far_ahead(leg.snapshot, self.now)]
+        if (yield from bring_back(self, astray)):
+            return True
+        hopeless = [leg for leg in pending if not (leg.fresh or (leg.fits() and leg.fits_here()))]
+        if hopeless:
+            yield from self._look_at(hopeless)
+        return bool(hopeless)
+
+    def _change_shards(self, pending: Sequence[AcquireLeg]) -> Plan[bool]:
+        """Leave shards that take no more writes, or that are gone. False: none was."""
+        moving = [leg for leg in pending if leg.is_hot or (leg.snapshot is None and leg.key != leg.first)]
+        for leg in moving:
+            if leg.is_hot:
+                yield from relieve_hot(self, leg)
+            else:  # the shard is gone, and perhaps all of them
+                leg.move_to(leg.first, None, fresh=False)
+                yield from self._look_at([leg])
+        return bool(moving)
+
+    def may_follow(self, leg: AcquireLeg, key: Key, theirs: str) -> bool:
+        """Whether a bucket that obeys ``theirs`` may obey our terms from now on."""
+        seen_before = self.seen_before.get(key) == theirs
+        return theirs == leg.terms.cv or may_follow(leg.terms.cv, theirs, seen_before=seen_before)
 
     def _may_write(self, leg: AcquireLeg) -> bool:
         return leg.snapshot is None or self.may_follow(leg, leg.key, leg.snapshot.cv)
 
     def _looks_drained(self, leg: AcquireLeg) -> bool:
-        cached = self.space.cache.get(leg.key)
+        cached = self.parts.cache.get(leg.key)
         guesses = cached.guesses(self.now) if cached is not None and not leg.fresh else {}
         balances = adopted(leg.snapshot, leg.terms, self.now)
         return any(
@@ -313,9 +342,58 @@ class Acquire(AcquireState):
 
     # Writing
 
-    def _write(self, legs: Sequence[AcquireLeg]) -> Plan[None]:
-        yield from self.space.batching.post(legs, self.params_of, self.now, self.deadline)
+    def _write(self, pending: Sequence[AcquireLeg]) -> Plan[None]:
+        """Write all of them at once if they look healthy, else the first alone."""
+        legs = pending if not any(self._looks_drained(leg) for leg in pending) else pending[:1]
+        yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline)
         self._hear_all(legs)
+
+    def params_of(self, leg: AcquireLeg) -> UpdateParams:
+        """The write of a leg whose bucket is there."""
+        parts, snapshot = self.parts, leg.snapshot
+        assert snapshot is not None
+        if not leg.doubtful and snapshot.cv == leg.terms.cv and snapshot.shards == 1 and not snapshot.retired:
+            return self._plain_params(leg, snapshot)
+        leg.set_anchor()
+        sure = leg.can_be_sure()
+        if leg.doubtful and not sure:
+            parts.writer.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
+            leg.begin_anew(parts.write_ids.write_id(self.now))
+        return parts.writer.params(
+            leg.key,
+            snapshot,
+            Intent(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
+            max(self.now, snapshot.rf + 1) if sure else self.now,
+            leg.write_id,
+            self.deadline,
+            anchor=leg.anchor if sure else None,
+            guess=not leg.fresh,
+        )
+
+    def _plain_params(self, leg: AcquireLeg, snapshot: BucketSnapshot) -> UpdateParams:
+        """The same where nothing is unusual (see ``plain_draw``)."""
+        parts, now = self.parts, self.now
+        leg.anchor = snapshot.recent_writers[0]
+        cached, guesses, refused, age_ms = parts.cache.buckets.get(leg.key), NOTHING, 0, None
+        if cached is not None:
+            age_ms = now - cached.seen_at
+            if cached.rates and not leg.fresh:
+                guesses = cached.guesses(now)
+            if cached.refused:
+                refused = cached.failed(now)
+        shape, values = plain_draw(
+            snapshot,
+            leg.deltas,
+            leg.needed,
+            now=now,
+            write_id=leg.write_id,
+            epoch_s=self.deadline.epoch_s,
+            ttl_margin_s=parts.client.ttl_margin_s,
+            guesses=guesses,
+            load=WRITE * (snapshot.kilobytes + refused),
+            age_ms=age_ms,
+        )
+        return UpdateParams(shape, parts.client.table, leg.key, values)
 
     # Hearing
 
@@ -324,6 +402,26 @@ class Acquire(AcquireState):
             assert leg.result is not None
             self.hear(leg, leg.result)
 
+    def hear(self, leg: AcquireLeg, result: WriteResult) -> None:
+        """Note what became of a leg."""
+        if isinstance(result, SeenBucket):
+            if not result.done:
+                self.failure = Contended()
+                self.overtaken += 1
+            leg.seen(result, self.now)
+            return
+        if isinstance(result, DeadlineOver):
+            raise self.failure or result
+        if isinstance(result, NoAnswer):
+            if result.final:
+                raise result
+        elif result.code == KEY_THROTTLED:
+            leg.throttled += 1
+            leg.is_hot = True
+        elif not (result.by_throttling or result.by_conflict):
+            raise result
+        self.failure = result
+
     def _hear_interrupt(self, stop: BaseException) -> None:
         """An interrupt came while calls were in flight: what they answered still counts."""
         heard = answers_of(stop, len(self.flight)) if isinstance(stop, Interrupted) else [None] * len(self.flight)
@@ -331,28 +429,54 @@ class Acquire(AcquireState):
             leg.note(answer)
         self.flight = ()
 
+    def undo(self, deadline: Deadline) -> Plan[None]:
+        """Give back what was taken, and make sure that what may have been taken is given back or never will be."""
+        self.flight = ()
+        for leg in self.legs:
+            if leg.doubtful and not leg.done:
+                leg.done = yield from self.parts.writer.void(leg, self.now, deadline)
+        taken = [leg for leg in self.legs if leg.done]
+        if taken or self.backs:
+            for leg in taken:
+                backs = [
+                    BucketWrite(key, leg.leg, {name: -delta for name, delta in deltas.items()}, grants=-(not place))
+                    for place, (key, deltas) in enumerate(leg.payment())
+                ]
+                leg.done, leg.payers, self.backs = False, (), [*self.backs, *backs]
+                leg.begin_anew(self.parts.write_ids.write_id(self.now))
+            # Should this be interrupted, it goes on where it was.
+            yield from self.parts.settling.write_all(self.backs, self.now, deadline)
+            self.backs = []
+            for leg in taken:
+                cached = self.parts.cache.get(leg.key)
+                leg.snapshot = None if cached is None else cached.snapshot
+
     # Outcomes
 
     def _grant(self) -> Grant:
         now = max(self.now, *[leg.granted_at for leg in self.legs])
-        balances = [balance for leg in self.legs for balance in leg.whole(self.space.cache, now)]
+        balances = [balance for leg in self.legs for balance in leg.whole(self.parts.cache, now)]
         legs = tuple(leg.paid_leg() for leg in self.legs)
         return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now)
 
     def _remembered_denial(self) -> Denial | None:
         """What was refused a moment ago is refused again without asking."""
         for leg in self.legs:
-            cached = self.space.cache.get(leg.first)
-            if cached is None or not cached.denied or leg.is_stale_anywhere(self.space.cache):
+            cached = self.parts.cache.get(leg.first)
+            if cached is None or not cached.denied or leg.is_stale_anywhere(self.parts.cache):
                 continue
             if any(
                 cached.still_denies(balance.name, leg.needed.get(balance.name, 0), self.now)
-                for balance in self._short(leg)
+                for balance in leg.short(self.parts.cache, self.now)
             ):
                 break
         else:
             return None
-        return None if any(leg.snapshot is None for leg in self.legs) else self._denial()
+        return (
+            None
+            if any(leg.snapshot is None for leg in self.legs)
+            else denial_of(self.draw, self.legs, self.parts.cache, self.now)
+        )
 
     def _deny(self) -> Plan[Denial | None]:
         """Give back, look at every leg, and say what lacks. ``None``: by now nothing does, or other terms hold."""
@@ -360,77 +484,33 @@ class Acquire(AcquireState):
         with suppress(Refused, NoAnswer):  # it lacks all the same; the others are told as they were last seen
             yield from self._look_at([leg for leg in self.legs if not leg.fresh])
         for leg in self.legs:
-            if self._short(leg) and meets_newer_terms(self, leg):
+            if leg.short(self.parts.cache, self.now) and meets_newer_terms(self, leg):
                 assert leg.snapshot is not None
                 if not is_fence(leg.snapshot.cv):  # which is being removed
                     return None  # what lacks by our terms may be there by those: they are resolved again
         for leg in self.legs:
-            if leg.is_stale_anywhere(self.space.cache) and self._short(leg):
+            if leg.is_stale_anywhere(self.parts.cache) and leg.short(self.parts.cache, self.now):
                 # New terms reach every shard even if the draw is denied: a raised burst must not stay refused, and
                 # the wait that is told is that of shards which all obey them.
                 with suppress(Refused, NoAnswer):  # it lacks all the same; the next draw writes them
                     yield from adopt_all(self, leg)
-        if not any(self._short(leg) for leg in self.legs):
+        if not any(leg.short(self.parts.cache, self.now) for leg in self.legs):
             return None
-        found = self._denial()
+        found = denial_of(self.draw, self.legs, self.parts.cache, self.now)
         for leg in self.legs:
-            cached = self.space.cache.get(leg.first)
+            cached = self.parts.cache.get(leg.first)
             if cached is not None:
                 due = {
                     balance.name: due_at(balance, leg.needed.get(balance.name, 0), self.now)
-                    for balance in self._short(leg)
+                    for balance in leg.short(self.parts.cache, self.now)
                 }
                 cached.deny(leg.needed, due, self.now)
         return found
 
-    def _short(self, leg: AcquireLeg) -> list[Balance]:
-        """What lacks of a leg, over all its shards."""
-        return lacking(leg.whole(self.space.cache, self.now), leg.needed, self.now)
-
-    def _statuses(self) -> tuple[LimitStatus, ...]:
-        legs = [leg.leg for leg in self.legs]
-        balances = [leg.whole(self.space.cache, self.now) for leg in self.legs]
-        statuses = statuses_of(legs, balances, self.draw.wanted, self.draw.reserved, self.now)
-        astray = {
-            leg.leg.entity_id: wait
-            for leg in self.legs
-            if leg.snapshot is not None and is_far_ahead(leg.snapshot, self.now)
-            if (wait := self.space.cache.back_again_in(leg.key, self.now)) is not None
-        }
-        if not astray:
-            return statuses
-        # Refill goes on when the bucket is brought back, not when that clock's time has come.
-        return tuple(
-            status._replace(retry_after_seconds=min(status.retry_after_seconds, astray[status.entity_id] / MILLI))
-            if status.retry_after_seconds and status.entity_id in astray
-            else status
-            for status in statuses
-        )
-
-    def _denial(self) -> Denial:
-        return denial([leg.leg for leg in self.legs], self._statuses())
-
     def _deny_under_load(self) -> Plan[Denial]:
         """The bucket's own key takes no more writes for now."""
         yield from self.undo(self.whole)
-        return self._denial_under_load()
-
-    def _denial_under_load(self) -> Denial:
-        """Not now, whatever the bucket holds. If not even the limits could be read, it has no statuses."""
-        if not self.legs:
-            unread = Leg(self.draw.entity_id, self.draw.resource, (), "system")
-            return Denial((), unread, round(THROTTLED_WAIT_S * MILLI))
-        throttled = [leg for leg in self.legs if leg.throttled > THROTTLES_BORNE] or self.legs
-        hot = {leg.leg.entity_id for leg in throttled}
-        return denial(
-            [leg.leg for leg in self.legs],
-            tuple(
-                status._replace(exceeded=True, retry_after_seconds=status.retry_after_seconds or THROTTLED_WAIT_S)
-                if status.entity_id in hot
-                else status
-                for status in self._statuses()
-            ),
-        )
+        return denial_under_load(self.draw, self.legs, self.parts.cache, self.now)
 
     def _look_at(self, legs: Iterable[AcquireLeg], prefetched: Prefetched | None = None) -> Plan[None]:
         """See how these buckets are; those that were glimpsed a moment ago are not read again."""
@@ -438,34 +518,16 @@ class Acquire(AcquireState):
         if not unseen:
             return
         for leg in unseen:
-            if len(self.space.cache.shards_of(leg.first)) > 1:
+            if len(self.parts.cache.shards_of(leg.first)) > 1:
                 yield from look_at_all(self, leg)
         found = prefetched or {}
         unread = [leg.key for leg in unseen if leg.key not in found]
-        found = {**found, **(yield from self.space.client.get_few(unread, self.deadline))}
+        found = {**found, **(yield from self.parts.client.get_few(unread, self.deadline))}
         for leg in unseen:
             leg.fresh = True
             here = found.get(leg.key)
             leg.snapshot = (
-                None if here is None else (yield from self.space.writer.see(leg.key, snapshot_of(here), self.now))
+                None if here is None else (yield from self.parts.writer.see(leg.key, snapshot_of(here), self.now))
             )
             if leg.doubtful and leg.snapshot is not None:
                 leg.done = leg.is_in(leg.snapshot)
-
-
-class Draws:
-    """The verb of every acquire."""
-
-    def __init__(self, acquiring: Acquirer) -> None:
-        self.acquiring = acquiring
-
-    @verb
-    def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        acquiring = self.acquiring
-        deadline = acquiring.client.deadline_from((yield READ_MACHINE_TIME))
-        if not deadline.checked and acquiring.namespace.known_ns is not None:  # the clock was set
-            now, deadline = yield from acquiring.namespace.checked_time(now, deadline)
-        elif deadline.checked:
-            acquiring.cache.correct_by(deadline.clock_error_ms)
-            now = acquiring.cache.corrected(now)
-        return (yield from Acquire(acquiring, draw, now, deadline).run())

@@ -1,10 +1,4 @@
-"""An acquire in progress: what it works with, its legs, and what must be given back if it fails.
-
-Most acquires are a single remembered leg whose first write is granted: :meth:`Acquirer.warm_leg` finds it, and
-nothing is decided there that ``acquire`` would decide otherwise. Where anything is not as it is in most acquires
-there is no such leg, and everything is looked at in turn; where everything is, that comes to the same write. A test
-holds the two against each other.
-"""
+"""One bucket of an acquire: which shard it is drawn from, what lacks of it, and what is said of it in a denial."""
 
 from __future__ import annotations
 
@@ -12,27 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.batching import BatchingWriter
-from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter, SeenBucket, WriteResult
-from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
-from zae_limiter.stores.dynamodb.config_versions import adopted, lacking, may_follow, needed_of, taken_of
-from zae_limiter.stores.dynamodb.expressions import UpdateParams
+from zae_limiter.models.status import LimitStatus
+from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, SeenBucket
+from zae_limiter.stores.dynamodb.config_versions import adopted, lacking, needed_of
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
-from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.operations.propagate import Propagation
-from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
-from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, Contended, DeadlineOver, NoAnswer, Refused
-from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_of
+from zae_limiter.stores.dynamodb.operations.acquire_sharded import THROTTLES_BORNE
+from zae_limiter.stores.dynamodb.schema import Key, shard_of
 from zae_limiter.stores.dynamodb.shards import over_shards
-from zae_limiter.stores.dynamodb.table_client import Deadline
-from zae_limiter.stores.dynamodb.write_forms import Intent, Terms
-from zae_limiter.stores.dynamodb.write_load import is_overloaded
-from zae_limiter.stores.protocol import Draw, Grant, Leg
+from zae_limiter.stores.dynamodb.write_forms import Terms
+from zae_limiter.stores.limit_statuses import denial, statuses_of
+from zae_limiter.stores.protocol import Denial, Draw, Leg
 
-SHARDS_TRIED = 3
-"""So many shards are tried one by one before all are looked at."""
+THROTTLED_WAIT_S = 0.1
 
 
 class AcquireLeg(BucketWrite):
@@ -56,7 +42,11 @@ class AcquireLeg(BucketWrite):
     def __init__(self, key: Key, terms: Terms, draw: Draw) -> None:
         """``key`` is that of shard 0."""
         leg = self.leg = terms.leg
-        self.deltas = self.needed = taken_of(terms, draw.wanted)
+        taken: dict[str, int] = {}
+        for name, amount in draw.wanted.items():
+            if amount and name in leg.names:
+                taken[name] = amount * MILLI
+        self.deltas = self.needed = taken
         if draw.reserved:
             self.needed = needed_of(terms, draw.wanted, draw.reserved.get(leg.entity_id, {}))
         self.terms = terms
@@ -117,169 +107,60 @@ class AcquireLeg(BucketWrite):
         paid = tuple((shard_of(key), deltas) for key, deltas in self.payment())
         return self.leg if not self.leg.paid and [shard for shard, _ in paid] == [0] else replace(self.leg, paid=paid)
 
+    def seen(self, result: SeenBucket, now: int) -> None:
+        """Its bucket was seen, and with it whether it was written; perhaps by a try whose answer was lost."""
+        self.fresh, self.snapshot = self.fresh or not result.done, result.snapshot
+        self.granted_at = max(self.now, now)
+        if self.snapshot is not None and not self.done:
+            if self.is_in(self.snapshot):
+                self.done = True
+            elif self.inc:
+                self.doubtful, self.inc = False, ""  # another client created it: ours was not
 
-class Acquirer:
-    """What an acquire works with, and legs that need no second thought."""
-
-    def __init__(
-        self,
-        namespace: Namespace,
-        resolver: ConfigResolver,
-        writer: BucketWriter,
-        batching: BatchingWriter,
-        propagation: Propagation,
-        writes: SettlementWriter,
-    ) -> None:
-        self.namespace = namespace
-        self.client = namespace.client
-        self.cache = namespace.cache
-        self.write_ids = namespace.write_ids
-        self.resolver = resolver
-        self.writer = writer
-        self.batching = batching
-        self.propagation = propagation
-        self.writes = writes
-
-    def warm_leg(self, draw: Draw, now: int, deadline: Deadline) -> AcquireLeg | None:
-        """The only leg of a draw, if it can be written as it is.
-
-        Its terms and its bucket are remembered and of one version, the bucket is not divided, nothing was refused
-        there of late, and no clock that is wrong has written to it.
-        """
-        ns, entity_id, resource = self.namespace.known_ns, draw.entity_id, draw.resource
-        resolved = self.resolver.peek(entity_id, resource, deadline)
-        if (
-            ns is None
-            or resolved is None
-            or resolved.leg is None
-            or (resolved.cascade and resolved.parent_id is not None)
-            or draw.limits is not None
-            or draw.legs is not None
-        ):
-            return None
-        key, own, cache = bucket_key(ns, entity_id, resource), resolved.leg, self.cache
-        cached = cache.get(key)
-        if cached is None or cached.denied or cached.throttled:
-            return None
-        snapshot = cached.snapshot
-        if is_far_ahead(snapshot, now):
-            return None
-        if snapshot.cv != resolved.cv or snapshot.shards != 1 or (cache.any_sharded and len(cache.shards_of(key)) > 1):
-            return None
-        if not own.names.issuperset(draw.wanted):
-            return None
-        leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
-        for limit in own.limits:
-            if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
-                return None
-        self.resolver.count_hit()
-        leg.snapshot = snapshot
-        return leg
-
-    def warm_grant(self, leg: AcquireLeg, draw: Draw, now: int) -> Grant | None:
-        """The grant, if the only leg of a draw was written and there is nothing else to do."""
-        snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
-        if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
-            return None
-        if snapshot.load_level < 0 and is_overloaded(snapshot, max(now, newest(snapshot))):
-            return None
-        own, held = leg.leg, snapshot.balances
-        if not held.keys() >= own.names:
-            return None
-        balances = [held[limit.name] for limit in own.limits]
-        return Grant((own,), draw.wanted, balances, [balance.tk for balance in balances], max(now, leg.now))
+    def short(self, cache: BucketCache, now: int) -> list[Balance]:
+        """What lacks, over all shards."""
+        return lacking(self.whole(cache, now), self.needed, now)
 
 
-class AcquireState:
-    """One draw in progress."""
+def statuses(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: int) -> tuple[LimitStatus, ...]:
+    """Every limit of every leg, as it stands for this draw."""
+    balances = [leg.whole(cache, now) for leg in legs]
+    found = statuses_of([leg.leg for leg in legs], balances, draw.wanted, draw.reserved, now)
+    astray = {
+        leg.leg.entity_id: wait
+        for leg in legs
+        if leg.snapshot is not None and is_far_ahead(leg.snapshot, now)
+        if (wait := cache.back_again_in(leg.key, now)) is not None
+    }
+    if not astray:
+        return found
+    # Refill goes on when the bucket is brought back, not when that clock's time has come.
+    return tuple(
+        status._replace(retry_after_seconds=min(status.retry_after_seconds, astray[status.entity_id] / MILLI))
+        if status.retry_after_seconds and status.entity_id in astray
+        else status
+        for status in found
+    )
 
-    def __init__(self, space: Acquirer, draw: Draw, now: int, deadline: Deadline) -> None:
-        self.space = space
-        self.draw = draw
-        self.now = now
-        self.whole = self.deadline = deadline
-        self.legs: list[AcquireLeg] = []
-        self.flight: Sequence[AcquireLeg] = ()
-        self.failure: Refused | NoAnswer | None = None
-        self.overtaken = 0
-        """So often others were faster."""
-        self.seen_before: dict[Key, str] = {}
-        self.backs: list[BucketWrite] = []
 
-    def may_follow(self, leg: AcquireLeg, key: Key, theirs: str) -> bool:
-        """Whether a bucket that obeys ``theirs`` may obey our terms from now on."""
-        seen_before = self.seen_before.get(key) == theirs
-        return theirs == leg.terms.cv or may_follow(leg.terms.cv, theirs, seen_before=seen_before)
+def denial_of(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: int) -> Denial:
+    """Something lacks."""
+    return denial([leg.leg for leg in legs], statuses(draw, legs, cache, now))
 
-    def params_of(self, leg: AcquireLeg) -> UpdateParams:
-        """The write of a leg whose bucket is there."""
-        space, snapshot = self.space, leg.snapshot
-        assert snapshot is not None
-        leg.set_anchor()
-        if not leg.doubtful and not leg.is_stale and snapshot.shards == 1 and not snapshot.retired:
-            return space.writer.draw_params(
-                leg.key, snapshot, leg.deltas, leg.needed, self.now, leg.write_id, self.deadline, guess=not leg.fresh
-            )
-        sure = leg.can_be_sure()
-        if leg.doubtful and not sure:
-            space.writer.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
-            leg.begin_anew(space.write_ids.write_id(self.now))
-        return space.writer.params(
-            leg.key,
-            snapshot,
-            Intent(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
-            max(self.now, snapshot.rf + 1) if sure else self.now,
-            leg.write_id,
-            self.deadline,
-            anchor=leg.anchor if sure else None,
-            guess=not leg.fresh,
-        )
 
-    def hear(self, leg: AcquireLeg, result: WriteResult) -> None:
-        """Note what became of a leg."""
-        if isinstance(result, NoAnswer):
-            if isinstance(result, DeadlineOver):
-                raise self.failure or result
-            if result.final:
-                raise result
-            self.failure = result
-        elif isinstance(result, Refused):
-            self.failure = result
-            if result.code == KEY_THROTTLED:
-                leg.throttled += 1
-                leg.is_hot = True
-            elif not (result.by_throttling or result.by_conflict):
-                raise result
-        else:
-            if not result.done:
-                self.failure = Contended()
-                self.overtaken += 1
-            leg.fresh, leg.snapshot = leg.fresh or not result.done, result.snapshot
-            leg.granted_at = max(leg.now, self.now)
-            if leg.snapshot is not None and not leg.done:
-                if leg.is_in(leg.snapshot):
-                    leg.done = True  # by a try whose answer was lost
-                elif leg.inc:
-                    leg.doubtful, leg.inc = False, ""  # somebody else created it: ours was not
-
-    def undo(self, deadline: Deadline) -> Plan[None]:
-        """Give back what was taken, and make sure that what may have been taken is given back or never will be."""
-        self.flight = ()
-        for leg in self.legs:
-            if leg.doubtful and not leg.done:
-                leg.done = yield from self.space.writer.void(leg, self.now, deadline)
-        taken = [leg for leg in self.legs if leg.done]
-        if taken or self.backs:
-            for leg in taken:
-                backs = [
-                    BucketWrite(key, leg.leg, {name: -delta for name, delta in deltas.items()}, grants=-(not place))
-                    for place, (key, deltas) in enumerate(leg.payment())
-                ]
-                leg.done, leg.payers, self.backs = False, (), [*self.backs, *backs]
-                leg.begin_anew(self.space.write_ids.write_id(self.now))
-            # Should this be interrupted, it goes on where it was.
-            yield from self.space.writes.book(self.backs, self.now, deadline)
-            self.backs = []
-            for leg in taken:
-                cached = self.space.cache.get(leg.key)
-                leg.snapshot = None if cached is None else cached.snapshot
+def denial_under_load(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: int) -> Denial:
+    """Not now, whatever the bucket holds. If not even the limits could be read, it has no statuses."""
+    if not legs:
+        unread = Leg(draw.entity_id, draw.resource, (), "system")
+        return Denial((), unread, round(THROTTLED_WAIT_S * MILLI))
+    throttled = [leg for leg in legs if leg.throttled > THROTTLES_BORNE] or legs
+    hot = {leg.leg.entity_id for leg in throttled}
+    return denial(
+        [leg.leg for leg in legs],
+        tuple(
+            status._replace(exceeded=True, retry_after_seconds=status.retry_after_seconds or THROTTLED_WAIT_S)
+            if status.entity_id in hot
+            else status
+            for status in statuses(draw, legs, cache, now)
+        ),
+    )

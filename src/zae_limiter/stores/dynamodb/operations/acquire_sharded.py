@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from zae_limiter.running.plan import Plan
@@ -19,12 +20,18 @@ from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE
 from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, lacking
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
-from zae_limiter.stores.dynamodb.operations.acquire_legs import SHARDS_TRIED, AcquireLeg, AcquireState
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
 from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.dynamodb.write_load import may_split
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.dynamodb.operations.acquire import Acquire
+    from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
+
+SHARDS_TRIED = 3
+"""So many shards are tried one by one before all are looked at."""
 
 THROTTLES_BORNE = 2
 """So often a bucket's own throttled key is met before the draw is denied: it is load, not an outage."""
@@ -45,13 +52,13 @@ LOST_MS = 60_000
 """For how long nobody looks for a shard that is lost."""
 
 
-def choose_shard(acquire: AcquireState, leg: AcquireLeg) -> Plan[None]:
+def choose_shard(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """Draw from the better of two shards that were not tried yet."""
-    cache = acquire.space.cache
+    cache = acquire.parts.cache
     keys = cache.shards_of(leg.first)
     if len(keys) == 1:
         return
-    may_stay = acquire.space.batching.coalesce and not leg.tried and not leg.leg.paid
+    may_stay = acquire.parts.batching.coalesce and not leg.tried and not leg.leg.paid
     if may_stay and _stay(acquire, leg):
         return
     one, two = _two_of(acquire, leg, keys)
@@ -74,7 +81,7 @@ def choose_shard(acquire: AcquireState, leg: AcquireLeg) -> Plan[None]:
                 best = (room, key, snapshot)
     if best is not None:
         leg.move_to(best[1], best[2], fresh=False)
-        if acquire.space.batching.coalesce:
+        if acquire.parts.batching.coalesce:
             cache.prefer_shard(leg.first, best[1], acquire.now + HOME_MS)
     else:  # both are lost: shard 0 never is
         leg.tried.update((one, two))
@@ -82,9 +89,9 @@ def choose_shard(acquire: AcquireState, leg: AcquireLeg) -> Plan[None]:
         leg.move_to(leg.first, None if cached is None else cached.snapshot, fresh=leg.all_seen)
 
 
-def _stay(acquire: AcquireState, leg: AcquireLeg) -> bool:
+def _stay(acquire: Acquire, leg: AcquireLeg) -> bool:
     """Draw from where others of this process do, if there seems to be enough."""
-    cache = acquire.space.cache
+    cache = acquire.parts.cache
     home = cache.preferred_shard(leg.first, acquire.now)
     cached = None if home is None or cache.is_avoided(home, acquire.now) else cache.get(home)
     if home is None or cached is None or _room(acquire, leg, cached.snapshot) < 0:
@@ -93,9 +100,9 @@ def _stay(acquire: AcquireState, leg: AcquireLeg) -> bool:
     return True
 
 
-def _two_of(acquire: AcquireState, leg: AcquireLeg, keys: Sequence[Key]) -> tuple[Key, Key]:
+def _two_of(acquire: Acquire, leg: AcquireLeg, keys: Sequence[Key]) -> tuple[Key, Key]:
     """Two shards to choose from."""
-    cache = acquire.space.cache
+    cache = acquire.parts.cache
     choice = [key for key in keys if key not in leg.tried and not cache.is_avoided(key, acquire.now)]
     if leg.leg.paid and not leg.tried and (paid := shard_key(leg.first, leg.leg.paid[0][0])) in keys:
         choice = [paid]
@@ -108,7 +115,7 @@ def _two_of(acquire: AcquireState, leg: AcquireLeg, keys: Sequence[Key]) -> tupl
     )
 
 
-def _room(acquire: AcquireState, leg: AcquireLeg, snapshot: BucketSnapshot) -> int:
+def _room(acquire: Acquire, leg: AcquireLeg, snapshot: BucketSnapshot) -> int:
     """How much more than needed a shard holds, of the limit that is shortest."""
     return min(
         balance.level(acquire.now) - leg.needed.get(balance.name, 0)
@@ -116,47 +123,47 @@ def _room(acquire: AcquireState, leg: AcquireLeg, snapshot: BucketSnapshot) -> i
     )
 
 
-def _make(acquire: AcquireState, leg: AcquireLeg, key: Key) -> Plan[BucketSnapshot | None]:
+def _make(acquire: Acquire, leg: AcquireLeg, key: Key) -> Plan[BucketSnapshot | None]:
     """A shard that nobody has made yet, or nothing."""
-    space = acquire.space
+    parts = acquire.parts
     try:
-        snapshot = yield from make_shard(space.client, key, acquire.now, acquire.deadline)
+        snapshot = yield from make_shard(parts.client, key, acquire.now, acquire.deadline)
     except (Refused, NoAnswer):
         snapshot = None
     if snapshot is None:
-        space.cache.avoid(key, acquire.now + LOST_MS)
+        parts.cache.avoid(key, acquire.now + LOST_MS)
         return None
     yield from look_at_all(acquire, leg)
     return snapshot
 
 
-def look_at_all(acquire: AcquireState, leg: AcquireLeg) -> Plan[None]:
+def look_at_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """Read every shard there is."""
-    space = acquire.space
+    parts = acquire.parts
     seen: set[Key] = set()
-    while unseen := [key for key in space.cache.shards_of(leg.first) if key not in seen]:
-        found = yield from space.client.get_all(unseen, acquire.deadline)
+    while unseen := [key for key in parts.cache.shards_of(leg.first) if key not in seen]:
+        found = yield from parts.client.get_all(unseen, acquire.deadline)
         seen.update(unseen)
         for key in unseen:
             if key in found:
-                cached = space.cache.get(key)
+                cached = parts.cache.get(key)
                 snapshot = snapshot_of(found[key], None if cached is None else cached.snapshot)
-                yield from space.writer.see(key, snapshot, acquire.now)
+                yield from parts.writer.see(key, snapshot, acquire.now)
             elif key == leg.first:
-                space.cache.forget(key)
+                parts.cache.forget(key)
     leg.all_seen = True
-    cached = space.cache.get(leg.key)
+    cached = parts.cache.get(leg.key)
     if cached is not None:
         leg.snapshot, leg.fresh = cached.snapshot, True
 
 
-def look_elsewhere(acquire: AcquireState, leg: AcquireLeg) -> Plan[bool]:
+def look_elsewhere(acquire: Acquire, leg: AcquireLeg) -> Plan[bool]:
     """Its shard is drained: find another way. False: all of them together lack."""
-    space = acquire.space
-    if len(space.cache.shards_of(leg.first)) == 1:
+    parts = acquire.parts
+    if len(parts.cache.shards_of(leg.first)) == 1:
         return False
     if leg.doubtful:
-        leg.done = yield from space.writer.void(leg, acquire.now, acquire.deadline)
+        leg.done = yield from parts.writer.void(leg, acquire.now, acquire.deadline)
         if leg.done:
             return True
     leg.tried.add(leg.key)
@@ -172,24 +179,24 @@ def look_elsewhere(acquire: AcquireState, leg: AcquireLeg) -> Plan[bool]:
     return (yield from _draw_from_all(acquire, leg))
 
 
-def _draw_from_all(acquire: AcquireState, leg: AcquireLeg) -> Plan[bool]:
+def _draw_from_all(acquire: Acquire, leg: AcquireLeg) -> Plan[bool]:
     """Draw from the shard that has enough, or from several; until the deadline, if others are faster every time."""
-    space = acquire.space
+    parts = acquire.parts
     for tries in count(1):
-        if leg.all_seen and space.cache.get(leg.first) is None:
+        if leg.all_seen and parts.cache.get(leg.first) is None:
             leg.move_to(leg.first, None, fresh=True)  # it is gone, with all its shards
             return True
         if meets_newer_terms(acquire, leg):
             return True
         yield from _bring_back_all(acquire, leg)
-        if lacking(leg.whole(space.cache, acquire.now), leg.needed, acquire.now):
+        if lacking(leg.whole(parts.cache, acquire.now), leg.needed, acquire.now):
             return False
         rooms = [
             (_room(acquire, leg, cached.snapshot), key, cached.snapshot)
-            for key in space.cache.shards_of(leg.first)
-            if (cached := space.cache.get(key)) is not None
+            for key in parts.cache.shards_of(leg.first)
+            if (cached := parts.cache.get(key)) is not None
         ]
-        shunned = leg.tried | {key for _, key, _ in rooms if space.cache.is_avoided(key, acquire.now)}
+        shunned = leg.tried | {key for _, key, _ in rooms if parts.cache.is_avoided(key, acquire.now)}
         roomy = [one for one in rooms if one[0] >= 0 and one[1] not in shunned]
         if roomy:
             _, key, snapshot = max(roomy, key=lambda one: one[0])
@@ -201,15 +208,15 @@ def _draw_from_all(acquire: AcquireState, leg: AcquireLeg) -> Plan[bool]:
             return True
         acquire.overtaken += 1
         if tries >= TRIES_AT_ONCE:
-            yield from space.client.pause(tries - 1, acquire.deadline, Contended())
+            yield from parts.client.pause(tries - 1, acquire.deadline, Contended())
         yield from look_at_all(acquire, leg)
         leg.tried.clear()
     raise AssertionError("counting has no end")
 
 
-def meets_newer_terms(acquire: AcquireState, leg: AcquireLeg) -> bool:
+def meets_newer_terms(acquire: Acquire, leg: AcquireLeg) -> bool:
     """Whether some shard obeys what may be newer than ours; it is moved there, to be noticed."""
-    cache = acquire.space.cache
+    cache = acquire.parts.cache
     for key in cache.shards_of(leg.first):
         cached = cache.get(key)
         if cached is not None and not acquire.may_follow(leg, key, cached.snapshot.cv):
@@ -218,55 +225,53 @@ def meets_newer_terms(acquire: AcquireState, leg: AcquireLeg) -> bool:
     return False
 
 
-def bring_back(acquire: AcquireState, astray: Sequence[AcquireLeg]) -> Plan[bool]:
+def bring_back(acquire: Acquire, astray: Sequence[AcquireLeg]) -> Plan[bool]:
     """Let the buckets of these legs, which a wrong clock has written to, go on from now. False: none was moved."""
-    space, moved = acquire.space, False
+    parts, moved = acquire.parts, False
     for leg in astray:
-        if leg.snapshot is not None and space.cache.may_bring_back(leg.key, acquire.now):
-            snapshot = yield from space.propagation.bring_back(leg.key, leg.snapshot, acquire.now, acquire.deadline)
+        if leg.snapshot is not None and parts.cache.may_bring_back(leg.key, acquire.now):
+            snapshot = yield from parts.propagation.bring_back(leg.key, leg.snapshot, acquire.now, acquire.deadline)
             if snapshot is not leg.snapshot:
                 leg.snapshot, leg.fresh, moved = snapshot, True, True
     return moved
 
 
-def _bring_back_all(acquire: AcquireState, leg: AcquireLeg) -> Plan[None]:
+def _bring_back_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """The same for every shard of one bucket."""
-    space = acquire.space
-    for key in space.cache.shards_of(leg.first):
-        cached = space.cache.get(key)
+    parts = acquire.parts
+    for key in parts.cache.shards_of(leg.first):
+        cached = parts.cache.get(key)
         if cached is not None and is_far_ahead(cached.snapshot, acquire.now):
-            snapshot = yield from space.propagation.bring_back(key, cached.snapshot, acquire.now, acquire.deadline)
+            snapshot = yield from parts.propagation.bring_back(key, cached.snapshot, acquire.now, acquire.deadline)
             if key == leg.key:
                 leg.snapshot = snapshot
 
 
-def adopt_all(acquire: AcquireState, leg: AcquireLeg) -> Plan[None]:
+def adopt_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """Let every shard follow the terms that hold."""
-    space = acquire.space
-    for key in space.cache.shards_of(leg.first):
-        cached = space.cache.get(key)
+    parts = acquire.parts
+    for key in parts.cache.shards_of(leg.first):
+        cached = parts.cache.get(key)
         if (
             cached is not None
             and cached.snapshot.cv != leg.terms.cv
             and acquire.may_follow(leg, key, cached.snapshot.cv)
         ):
-            snapshot = yield from space.propagation.adopt(
+            snapshot = yield from parts.propagation.adopt(
                 key, cached.snapshot, leg.terms, acquire.now, acquire.deadline
             )
             if key == leg.key:
                 leg.snapshot = snapshot
 
 
-def _draw_from_several(
-    acquire: AcquireState, leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]]
-) -> Plan[bool]:
+def _draw_from_several(acquire: Acquire, leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]]) -> Plan[bool]:
     """Let several shards pay together, in one transaction. False: somebody was faster."""
-    space = acquire.space
+    parts = acquire.parts
     payment = _shared_payment(leg, shards, acquire.now)
     if payment is None:
         return False
     cache = dict(shards)
-    leg.begin_anew(space.write_ids.write_id(acquire.now))
+    leg.begin_anew(parts.write_ids.write_id(acquire.now))
     leg.key = next(iter(payment))
     leg.snapshot = cache[leg.key]
     leg.set_anchor()
@@ -276,12 +281,12 @@ def _draw_from_several(
     for place, (key, deltas) in enumerate(written.items()):
         intent = Intent(deltas, deltas, grants=int(place == 0), exactly=in_debt)
         writes.append(
-            {"Update": dict(space.writer.params(key, cache[key], intent, acquire.now, leg.write_id, acquire.deadline))}
+            {"Update": dict(parts.writer.params(key, cache[key], intent, acquire.now, leg.write_id, acquire.deadline))}
         )
     leg.payers = list(payment.items())
     doubts: list[NoAnswer] = []
     try:
-        reasons = yield from space.client.transact(writes, acquire.deadline, doubts)
+        reasons = yield from parts.client.transact(writes, acquire.deadline, doubts)
     except Refused as refusal:
         leg.doubtful = bool(doubts)
         if not refusal.by_throttling:
@@ -293,7 +298,7 @@ def _draw_from_several(
         raise
     if reasons and doubts:
         leg.doubtful = True
-        leg.done = yield from space.writer.void(leg, acquire.now, acquire.deadline)
+        leg.done = yield from parts.writer.void(leg, acquire.now, acquire.deadline)
     elif not reasons:
         leg.done = True
     if not leg.done:
@@ -302,8 +307,8 @@ def _draw_from_several(
     leg.granted_at = acquire.now
     for key, deltas in written.items():
         snapshot = after_taking(cache[key], leg.terms, deltas, acquire.now, leg.write_id, grants=int(key == leg.key))
-        space.cache.see(key, snapshot, acquire.now)
-    cached = space.cache.get(leg.key)
+        parts.cache.see(key, snapshot, acquire.now)
+    cached = parts.cache.get(leg.key)
     leg.snapshot = None if cached is None else cached.snapshot
     return True
 
@@ -322,27 +327,27 @@ def _in_debt(leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]], now:
     )
 
 
-def relieve_hot(acquire: AcquireState, leg: AcquireLeg) -> Plan[None]:
+def relieve_hot(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """Its shard takes no more writes: divide the bucket, and try another shard."""
-    space = acquire.space
+    parts = acquire.parts
     leg.is_hot = False
     shortest, longest = AVOIDED_MS
     pause = shortest + crc32(leg.write_id.encode()) % (longest - shortest)
-    cached = space.cache.get(leg.key)
+    cached = parts.cache.get(leg.key)
     if cached is not None:
         cached.throttled += 1
         pause = min(pause << max(cached.throttled - THROTTLES_BORNE, 0), LONGEST_AVOIDED_MS)
-    space.cache.avoid(leg.key, acquire.now + pause)
+    parts.cache.avoid(leg.key, acquire.now + pause)
     yield from divide(acquire, leg)
-    if not leg.doubtful and len(space.cache.shards_of(leg.first)) > 1:
+    if not leg.doubtful and len(parts.cache.shards_of(leg.first)) > 1:
         leg.tried.add(leg.key)
         yield from choose_shard(acquire, leg)
 
 
-def divide(acquire: AcquireState, leg: AcquireLeg) -> Plan[None]:
+def divide(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """Divide a bucket that is under pressure; whatever comes of it, the draw goes on."""
-    client = acquire.space.client
-    cached = acquire.space.cache.get(leg.first)
+    client = acquire.parts.client
+    cached = acquire.parts.cache.get(leg.first)
     if cached is not None:
         if 0 < cached.split_again_at - acquire.now <= SPLIT_PATIENCE_MS or not may_split(cached.snapshot, acquire.now):
             return

@@ -51,7 +51,9 @@ class SettlementWriter:
         self.batching = batching
         self.propagation = propagation
 
-    def writes(self, ns: str, owed: Sequence[tuple[Leg, Mapping[str, int]]], *, grants: int = 0) -> list[BucketWrite]:
+    def writes_of(
+        self, ns: str, owed: Sequence[tuple[Leg, Mapping[str, int]]], *, grants: int = 0
+    ) -> list[BucketWrite]:
         """One booking per bucket; on a divided one, per shard that paid."""
         return [
             BucketWrite(bucket_key(ns, part.entity_id, part.resource, shard), part, deltas, grants=grants)
@@ -59,65 +61,74 @@ class SettlementWriter:
             for shard, part, deltas in shared_out(leg, owes)
         ]
 
-    def book(self, writes: list[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
+    def write_all(self, writes: list[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
         """Do all of them. Raises when time runs out; those that are ``done`` are done.
 
         What does not fit into its shard becomes further bookings, on other shards.
         """
         rebuilt: dict[Key, Terms] = {}
-        yield from self._book(writes, rebuilt, now, deadline)
+        yield from self._write_until_done(writes, rebuilt, now, deadline)
         for write in writes:
             if write.inc and write.key in rebuilt:
                 with suppress(NamespaceNotFoundError):  # deleted meanwhile; what was booked is booked
                     yield from self.propagation.check_terms_of_new(write.key, rebuilt[write.key], now, deadline)
 
-    def _book(self, writes: list[BucketWrite], rebuilt: dict[Key, Terms], now: int, deadline: Deadline) -> Plan[None]:
+    def _write_until_done(
+        self, writes: list[BucketWrite], rebuilt: dict[Key, Terms], now: int, deadline: Deadline
+    ) -> Plan[None]:
         """Do all of them, and note by which terms buckets that were gone are rebuilt."""
         for write in writes:
             if not write.write_id:
                 write.write_id = self.write_ids.write_id(now)
-                cached = self.cache.get(write.key)
+                cached = self.cache.buckets.get(write.key)
                 write.snapshot = None if cached is None else cached.snapshot
-        pending = [write for write in writes if not write.done]
         failure: Refused | NoAnswer | None = None
-        while pending:
-            unseen = [write for write in pending if write.snapshot is None]
-            if unseen:
-                yield from self.writer.look_at(unseen, now, deadline)
-            for write in [write for write in pending if not write.done]:
-                if write.doubtful and write.joint:
-                    yield from self._make_sure(write, now, deadline)
-                    continue
-                write.set_anchor()
-                creating = write.inc and write.snapshot is None  # its repetition is recognised by what it creates
-                if write.doubtful and not creating and not write.can_be_sure():
-                    self._forget_doubt(write, now)
-            pending = [write for write in pending if not write.done]
-            for write in [write for write in pending if write.snapshot is None]:
-                terms = rebuilt[write.key] = yield from self._terms_to_rebuild(write.leg, deadline)
-                failure = (yield from self._rebuild(write, terms, now, deadline)) or failure
+        while pending := [write for write in writes if not write.done]:
+            yield from self._resolve_doubts(pending, now, deadline)
             for write in pending:
-                if write.snapshot is not None and is_far_ahead(write.snapshot, now):
-                    write.snapshot = yield from self.propagation.bring_back(write.key, write.snapshot, now, deadline)
-            alone = [write for write in pending if write.snapshot is not None and not write.inc]
-            for write in list(alone):
-                if write.snapshot is not None and write.snapshot.shards > 1:
-                    others = yield from self._share_out(write, write.snapshot, now, deadline)
-                    if others is None:
-                        alone.remove(write)
-                    elif others:
-                        writes.extend(others)
-                        pending.extend(others)
-                        alone.extend(others)
-            written = [write for write in alone if not write.done]
-            if written:
-                yield from self.batching.post(written, lambda write: self._params(write, now, deadline), now, deadline)
-            for write in written:
+                if not write.done and write.snapshot is None:
+                    terms = rebuilt[write.key] = yield from self._terms_to_rebuild(write.leg, deadline)
+                    failure = (yield from self._rebuild(write, terms, now, deadline)) or failure
+            alone = yield from self._written_alone(writes, pending, now, deadline)
+            if alone:
+                yield from self.batching.post(alone, lambda write: self._params(write, now, deadline), now, deadline)
+            for write in alone:
                 failure = self._hear(write) or failure
-            pending = [write for write in pending if not write.done]
-            tries = max((write.tries for write in pending), default=0)
-            if pending and tries >= TRIES_AT_ONCE:
+            tries = max((write.tries for write in writes if not write.done), default=0)
+            if tries >= TRIES_AT_ONCE:
                 yield from self.client.pause(tries - 1, deadline, failure or Contended())
+
+    def _resolve_doubts(self, pending: Sequence[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
+        """See the buckets that are not known, and which of the writes that may have been done were done."""
+        unseen = [write for write in pending if write.snapshot is None]
+        if unseen:
+            yield from self.writer.look_at(unseen, now, deadline)
+        for write in pending:
+            if write.done or not write.doubtful:
+                write.set_anchor()
+            elif write.joint:
+                yield from self._make_sure(write, now, deadline)
+            elif not (write.inc and write.snapshot is None) and not write.can_be_sure():
+                self._forget_doubt(write, now)  # a repeated creation is recognised by what it creates
+
+    def _written_alone(
+        self, writes: list[BucketWrite], pending: Sequence[BucketWrite], now: int, deadline: Deadline
+    ) -> Plan[list[BucketWrite]]:
+        """Those that are written next, each to its own shard; what other shards are to bear joins ``writes``."""
+        for write in pending:
+            if not write.done and write.snapshot is not None and is_far_ahead(write.snapshot, now):
+                write.snapshot = yield from self.propagation.bring_back(write.key, write.snapshot, now, deadline)
+        alone: list[BucketWrite] = []
+        for write in pending:
+            if write.done or write.snapshot is None or write.inc:
+                continue
+            others: Sequence[BucketWrite] | None = ()
+            if write.snapshot.shards > 1:
+                others = yield from self._share_out(write, write.snapshot, now, deadline)
+            if others is not None:
+                writes.extend(others)
+                alone += (write, *others)
+        return [write for write in alone if not write.done]
 
     def _share_out(
         self, write: BucketWrite, snapshot: BucketSnapshot, now: int, deadline: Deadline
@@ -326,12 +337,12 @@ class Settlements:
     """The verbs that change buckets without asking whether they may."""
 
     def __init__(
-        self, namespace: Namespace, writes: SettlementWriter, looks: StatusReader, propagation: Propagation
+        self, namespace: Namespace, settling: SettlementWriter, looks: StatusReader, propagation: Propagation
     ) -> None:
         self.namespace = namespace
         self.client = namespace.client
         self.cache = namespace.cache
-        self.writes = writes
+        self.settling = settling
         self.looks = looks
         self.propagation = propagation
 
@@ -344,22 +355,22 @@ class Settlements:
         deadline = yield from self.client.new_deadline()
         writes = []
         try:
-            writes = self.writes.writes((yield from self.namespace.ns(deadline)), postings)
+            writes = self.settling.writes_of((yield from self.namespace.ns(deadline)), postings)
             now, deadline = yield from self.namespace.checked_time(now, deadline)
-            yield from self.writes.book(writes, now, deadline)
+            yield from self.settling.write_all(writes, now, deadline)
         except Exception as failure:
             if isinstance(failure, (Refused, NoAnswer)):
                 error = unavailable(failure)
             else:
                 error = RateLimiterUnavailable(f"could not book: {failure}")
             error.ambiguous = any(write.done or write.doubtful or write.maybe_done for write in writes)
-            self.writes.writer.unresolved += any(write.doubtful and not write.done for write in writes)
+            self.settling.writer.unresolved += any(write.doubtful and not write.done for write in writes)
             if writes:
                 error.remaining = left_of(writes)
             raise error from (failure.__cause__ or failure)
         except BaseException:  # an interrupt between two calls, or in one
             if settlement is not None and writes:
-                self.writes.writer.unresolved += any(write.doubtful and not write.done for write in writes)
+                self.settling.writer.unresolved += any(write.doubtful and not write.done for write in writes)
                 settlement.postings = left_of(writes)
             raise
         self.cache.forget_denials(shard_key(write.key, 0) for write in writes if write.gives_back)

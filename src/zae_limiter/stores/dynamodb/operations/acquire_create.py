@@ -1,0 +1,129 @@
+"""The buckets of an acquire that are not there begin their life as part of it.
+
+One alone is put with what was taken already taken. With other legs everything goes into one transaction, so that no
+other caller is denied for the sake of an acquire that may still fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
+from zae_limiter.stores.dynamodb.config_versions import after_taking
+from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.operations.acquire_sharded import THROTTLES_BORNE
+from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, NoAnswer, Reason, Refused
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.dynamodb.operations.acquire import Acquire
+    from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
+
+
+def create(acquire: Acquire) -> Plan[None]:
+    """Begin the life of the buckets that are not there; with others, in one transaction."""
+    if any(leg.payers for leg in acquire.legs):
+        yield from _create_untouched(acquire)
+        return
+    if any(leg.done or (leg.doubtful and not leg.inc) for leg in acquire.legs):
+        yield from acquire.undo(acquire.whole)
+        if any(leg.snapshot is None and leg.key != leg.first for leg in acquire.legs):
+            return  # the shard is gone: a bucket begins with its first
+    if len(acquire.legs) == 1:
+        yield from _create_alone(acquire, acquire.legs[0])
+    else:
+        yield from _create_in_transaction(acquire)
+    for leg in acquire.legs:
+        if leg.done:
+            propagation = acquire.parts.propagation
+            yield from propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
+
+
+def _create_alone(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
+    writer = acquire.parts.writer
+    call = writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
+    acquire.flight = acquire.legs
+    (answer,) = yield from writer.ask_together([call])
+    leg.note(answer)
+    acquire.flight = ()  # not before: an interrupt may come between any two lines
+    if not isinstance(answer, (Refused, NoAnswer)):
+        answer = {"Attributes": call.params["Item"]}
+    acquire.hear(leg, (yield from writer.result(leg.key, answer, acquire.now)))
+
+
+def _create_untouched(acquire: Acquire) -> Plan[None]:
+    """Begin the life of the buckets that are not there, full: what several shards paid elsewhere stays paid."""
+    parts = acquire.parts
+    for leg in acquire.legs:
+        if leg.snapshot is not None:
+            continue
+        new = BucketWrite(leg.key, leg.leg, {})
+        new.write_id = parts.write_ids.write_id(acquire.now)
+        call = parts.writer.call_to_create(new, leg.terms, acquire.now, acquire.deadline)
+        (answer,) = yield from parts.writer.ask_together([call])
+        if not isinstance(answer, (Refused, NoAnswer)):
+            leg.snapshot = yield from parts.writer.see(leg.key, snapshot_of(call.params["Item"]), acquire.now)
+            yield from parts.propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
+        else:
+            acquire.hear(leg, (yield from parts.writer.result(leg.key, answer, acquire.now)))
+
+
+def _create_in_transaction(acquire: Acquire) -> Plan[None]:
+    parts, legs = acquire.parts, acquire.legs
+    writes: list[Mapping[str, Any]] = []
+    for leg in legs:
+        if leg.snapshot is not None:
+            writes.append({"Update": dict(acquire.params_of(leg))})
+        else:
+            call = parts.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
+            writes.append({"Put": call.params})
+    acquire.flight = legs
+    doubts: list[NoAnswer] = []
+    try:
+        reasons = yield from parts.client.transact(writes, acquire.deadline, doubts)
+    except Refused as refusal:
+        _doubt(legs, bool(doubts))
+        if not refusal.by_throttling:
+            raise
+        for leg in legs:  # a key takes no more writes: load, not an outage
+            leg.throttled = THROTTLES_BORNE + 1
+        acquire.flight = ()
+        return
+    except NoAnswer as silence:
+        _doubt(legs, silence.sent)
+        raise
+    if not reasons:
+        for leg in legs:
+            leg.done = True
+    acquire.flight = ()
+    if reasons:
+        _doubt(legs, bool(doubts))
+        yield from _hear_reasons(acquire, reasons)
+    else:
+        yield from _see_created(acquire, writes)
+
+
+def _doubt(legs: Sequence[AcquireLeg], lost: bool) -> None:
+    """An answer was lost: each of them may have been done."""
+    for leg in legs:
+        leg.doubtful = leg.doubtful or lost
+
+
+def _see_created(acquire: Acquire, writes: Sequence[Mapping[str, Any]]) -> Plan[None]:
+    """Remember every bucket as the transaction left it."""
+    parts = acquire.parts
+    for leg, write in zip(acquire.legs, writes, strict=True):
+        if "Put" in write:
+            leg.snapshot = yield from parts.writer.see(leg.key, snapshot_of(write["Put"]["Item"]), acquire.now)
+        elif leg.snapshot is not None:
+            leg.snapshot = after_taking(leg.snapshot, leg.terms, leg.deltas, acquire.now, leg.write_id)
+            parts.cache.see(leg.key, leg.snapshot, acquire.now)
+
+
+def _hear_reasons(acquire: Acquire, reasons: Sequence[Reason]) -> Plan[None]:
+    """Learn from a transaction that was cancelled how the buckets are."""
+    for leg, reason in zip(acquire.legs, reasons, strict=True):
+        if reason.code is not None:
+            failed = Refused(CONDITION_FAILED, item=reason.item)
+            acquire.hear(leg, (yield from acquire.parts.writer.result(leg.key, failed, acquire.now)))
