@@ -25,12 +25,12 @@ _LOAD_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
 NOTHING_ENDED: Mapping[str, int] = {}
 
 RECENT_WRITERS = ("w0", "w1", "w2", "w3")
-"""The marks of the last writers, newest first."""
+"""Where the write ids of the recent writers stand, newest first."""
 
 LONGEST_WRITE_ID = 64
 LONGEST_VERSION = 8_192
 LONGEST_VALUE = len(str(-MOST_STORED)) - 1
-"""So many characters a number or a mark that changes with every write has at most."""
+"""So many characters a number or a write id that changes with every write has at most."""
 
 
 def address(key: Key) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class BucketSnapshot:
     """A bucket (or one shard of it) as a client last saw it.
 
     ``balances`` has every limit it holds. ``retired`` names those that were taken away: they keep their tokens
-    and counters but refuse nobody. In the item, a resting limit is one without ``cp``. ``rv`` is the mark of the last
+    and counters but refuse nothing. In the item, a retired limit is one without ``cp``. ``rv`` is the id of the last
     write that changed which limits rest. ``ended`` has the counters of limits that rest no longer, up to the end of
     the hour that begins at ``eh``; in the item they begin with ``e_``.
     """
@@ -235,10 +235,10 @@ def _snapshot_in_text(before: BucketSnapshot, text: str) -> BucketSnapshot | Non
     ):
         return None
     found = []
-    for mark in _places_of(tuple(before.balances)):
-        begin = text.find(mark) + len(mark)
+    for place in _places_of(tuple(before.balances)):
+        begin = text.find(place) + len(place)
         end = text.find('"', begin)
-        if begin < len(mark) or end < 0 or end - begin > LONGEST_VALUE:
+        if begin < len(place) or end < 0 or end - begin > LONGEST_VALUE:
             return None
         found.append(text[begin:end])
     try:
@@ -256,7 +256,7 @@ def _snapshot_in_text(before: BucketSnapshot, text: str) -> BucketSnapshot | Non
 
 @lru_cache(1024)
 def _places_of(names: tuple[str, ...]) -> tuple[str, ...]:
-    """What stands before each number that changes in a bucket with these limits, and before each mark of a writer."""
+    """What stands before each number that changes in a bucket with these limits, and before each write id."""
     numbers = ["ev", _LOAD_TK, *(f"b_{name}_{field}" for name in names for field in ("tk", "tc"))]
     return (*(f'"{place}":{{"S":"' for place in RECENT_WRITERS), *(f'"{number}":{{"N":"' for number in numbers))
 
@@ -360,9 +360,9 @@ def _shard_in(item: Item, entity_id: str, resource: str) -> tuple[int, int]:
 
 def _recent_writers_of(item: Item) -> tuple[str, ...]:
     recent_writers = tuple([item[place]["S"] for place in RECENT_WRITERS if place in item])
-    for mark in recent_writers:
-        if len(mark) > LONGEST_WRITE_ID:
-            raise ValueError("no writer has such a mark")
+    for write_id in recent_writers:
+        if len(write_id) > LONGEST_WRITE_ID:
+            raise ValueError("no write has such an id")
     return recent_writers
 
 

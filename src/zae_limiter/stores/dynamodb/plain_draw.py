@@ -67,7 +67,7 @@ def plain_draw(
 
 
 @lru_cache(2048)
-def _shape_of(names: tuple[str, ...], forms: int, gauge_moves: bool) -> Shape:
+def _shape_of(names: tuple[str, ...], forms: int, load_moves: bool) -> Shape:
     steps = Update()
     for attribute in ("rf", "cv", "shard_count"):
         steps.demand(attribute, "=", "")
@@ -84,7 +84,7 @@ def _shape_of(names: tuple[str, ...], forms: int, gauge_moves: bool) -> Shape:
             steps.add(tk, 1)
         if form != UNTOUCHED:
             steps.add(f"b_{name}_tc", 1)
-    if gauge_moves:
+    if load_moves:
         steps.add(LOAD_TK, 1)
     else:
         steps.set(LOAD_TK, 0)

@@ -123,7 +123,7 @@ class Acquire:
         except (Refused, NoAnswer, GeneratorExit):
             raise
         except BaseException as stop:
-            # An interrupt, at a request or anywhere else, or an error nobody foresaw.
+            # An interrupt, at a request or anywhere else, or an unforeseen error.
             self._hear_interrupt(stop)
             try:
                 yield from self.undo((yield from self.parts.client.new_deadline()))
@@ -183,7 +183,7 @@ class Acquire:
         return Grant((own,), self.draw.wanted, balances, tokens, max(self.now, leg.now))
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
-        """The outcome; ``begun``: there is a leg, and its first write has a verdict."""
+        """The outcome; ``begun``: there is a leg, and its first write has a result."""
         try:
             fresh = False
             while True:
@@ -362,7 +362,7 @@ class Acquire:
         leg.set_anchor()
         sure = leg.can_be_sure()
         if leg.doubtful and not sure:
-            parts.writer.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
+            parts.writer.unresolved += 1  # no client can tell whether the lost try was done: it may be charged twice
             leg.begin_anew(parts.write_ids.write_id(self.now))
         return parts.writer.params(
             leg.key,

@@ -4,7 +4,7 @@ A draw tries the better of two shards, by what is remembered of them. Where writ
 process stays with that shard for a moment: spread over all shards at once, its writes would hardly ever meet, and
 every division would undo what joining saves. If that shard turns out to be drained the draw tries two others, and then
 looks at all: the request is refused only if all shards together lack, and if they do not, but no single one has
-enough, several pay in one transaction. Whoever sees a shard under real pressure divides shard 0.
+enough, several pay in one transaction. A client that sees a shard under real pressure splits shard 0.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HOME_MS = 100
 """For how long those of one process whose writes can be joined draw from the same shard."""
 
 LOST_MS = 60_000
-"""For how long nobody looks for a shard that is lost."""
+"""For how long this client does not look for a shard that is lost."""
 
 
 def choose_shard(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
@@ -130,7 +130,7 @@ def _room(acquire: Acquire, leg: AcquireLeg, snapshot: BucketSnapshot) -> int:
 
 
 def _make(acquire: Acquire, leg: AcquireLeg, key: Key) -> Plan[BucketSnapshot | None]:
-    """A shard that nobody has made yet, or nothing."""
+    """A shard that is not made yet, or nothing."""
     parts = acquire.parts
     try:
         snapshot = yield from make_shard(parts.client, key, acquire.now, acquire.deadline)
@@ -271,7 +271,7 @@ def adopt_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
 
 
 def _draw_from_several(acquire: Acquire, leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]]) -> Plan[bool]:
-    """Let several shards pay together, in one transaction. False: somebody was faster."""
+    """Let several shards pay together, in one transaction. False: another client was faster."""
     parts = acquire.parts
     payment = _shared_payment(leg, shards, acquire.now)
     if payment is None:
