@@ -35,7 +35,7 @@ from functools import lru_cache
 from math import gcd
 
 from zae_limiter.models.choices import ConfigSource
-from zae_limiter.models.limit import MAX_ENDED, MAX_RESTING, Limit, too_many_at_rest
+from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
 from zae_limiter.models.status import LimitStatus
 
 MILLI = 1000
@@ -269,8 +269,8 @@ class Bucket:
                 del retired[name]
                 if balance.tc:
                     ended[name] = balance.tc
-        if bounded and len(retired) > max(MAX_RESTING, len(self.retired)):
-            raise too_many_at_rest(self.entity_id, self.resource, len(retired))
+        if bounded and len(retired) > max(MAX_RETIRED, len(self.retired)):
+            raise too_many_retired(self.entity_id, self.resource, len(retired))
         self.carried = ended
         self.balances = tuple(
             rebase(known[limit.name], limit, now)
@@ -293,12 +293,12 @@ class Bucket:
                 balance.tk, balance.at_rf = level, at_now  # nothing can come between the two
             self.rf = now
 
-    def bring_back(self, limits: Iterable[Limit], deltas: Mapping[str, int]) -> None:
+    def retire_again(self, limits: Iterable[Limit], deltas: Mapping[str, int]) -> None:
         """Retire those of ``limits`` again that have ended and that a lease still settles: they are full."""
         held = {balance.name for balance in self.balances}
         for limit in limits:
             if deltas.get(limit.name) and not (limit.name in held or limit.name in self.retired):
-                if len(self.retired) >= MAX_RESTING:
+                if len(self.retired) >= MAX_RETIRED:
                     return
                 self.retired[limit.name] = Balance(limit, self.rf, tc=self.carried.pop(limit.name, 0))
                 self.stored_terms = None

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOP_PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+PAGES = [*TOP_PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 
 NO_RUN = "<!-- no-run -->"
 SETUP = "<!-- setup"

@@ -18,7 +18,12 @@ from zae_limiter.cli.group import COMMANDS, cli
 
 API_PAGE = ROOT / "docs" / "api.md"
 CLI_PAGE = ROOT / "docs" / "cli.md"
+GLOSSARY_PAGE = ROOT / "docs" / "glossary.md"
 DECISIONS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+FOR_DEVELOPERS = [*DECISIONS, GLOSSARY_PAGE, ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
+"""Pages that name parts of the code which are not public."""
+
+SOURCES = [path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
 WITH_LINKS = [*PAGES, ROOT / "examples" / "README.md", ROOT / "benchmarks" / "REPORT.md"]
 
 README_LINES = 250
@@ -44,6 +49,49 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_named_path_of_the_repository_exists(page: Path) -> None:
     named = re.findall(r"(?<![\w/])(?:src|tests|benchmarks|docs|examples)/[\w./-]+", code_on(page))
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title_of)
+def test_every_named_module_exists(page: Path) -> None:
+    """A page may leave out the folders above: `stores/protocol.py`, `bucket.py`."""
+    known = ["/" + path.relative_to(ROOT).as_posix() for path in [*SOURCES, *(ROOT / "docs").rglob("*.py")]]
+    named = re.findall(r"(?<![\w./])[\w/]+\.py(?!\w)", code_on(page))
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in known)] == []
+
+
+@pytest.mark.parametrize("page", FOR_DEVELOPERS, ids=title_of)
+def test_every_named_class_exists(page: Path) -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*") if is_source(path))
+    named = re.findall(r"(?<![\w:/])[A-Z][a-z]+(?:[A-Z][a-z]+)+(?!\w)", code_on(page))
+    assert [name for name in named if not re.search(rf"\b{name}\b", source)] == []
+
+
+def test_every_module_in_the_diagrams_of_the_architecture_exists() -> None:
+    diagrams = "\n".join(block.text for block in blocks_of_kind(ROOT / "docs" / "architecture.md", "text"))
+    named = set(re.findall(r"(?<!\w)[a-z]+(?:_[a-z]+)+(?!\w)", diagrams))
+    assert named
+    assert named <= {path.stem for path in SOURCES}
+
+
+def is_source(path: Path) -> bool:
+    return path.suffix in (".py", ".yaml")
+
+
+def test_the_glossary_says_where_each_name_is() -> None:
+    """`Name` in `file.py`: the file has the name, and what is behind a dot is an attribute of it."""
+    rows = re.findall(r"^\|.*\| ([^|]+) \|$", GLOSSARY_PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    places = [place for row in rows for place in re.findall(r"((?:`[\w.]+`, )*`[\w.]+`) in `([\w/]+\.py)`", row)]
+    assert len(places) > 50
+    for names, path in places:
+        (file,) = [found for found in SOURCES if is_package_file(found, path)]
+        text = file.read_text(encoding="utf-8")
+        for name in re.findall(r"\w+", names):
+            assert re.search(rf"\b{name}\b", text), (name, path)
+
+
+def is_package_file(file: Path, path: str) -> bool:
+    packages = [ROOT / "src" / name for name in ("zae_limiter", "zae_limiter_aggregator")]
+    return file in [package / path for package in packages]
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
@@ -145,6 +193,16 @@ def test_every_public_method_is_on_the_page_of_names(kind: type) -> None:
     methods = [name for name, _ in inspect.getmembers(kind) if not name.startswith("_")]
     code = code_on(API_PAGE)
     assert [name for name in methods if not re.search(rf"(?<!\w){name}(?!\w)", code)] == []
+
+
+# Words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title_of)
+def test_prose_names_the_actor(page: Path) -> None:
+    """Caller, thread, task, process, client, operator: a reader wants to know which."""
+    prose = "\n".join(block.text for block in blocks_of_kind(page, "prose"))
+    assert re.findall(r"\b(?:whoever|(?:some|no|every|any)body)\b", prose, re.IGNORECASE) == []
 
 
 # Decisions

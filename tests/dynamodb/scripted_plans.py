@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zae_limiter.running.plan import (
     UNKNOWN,
-    AwaitBell,
+    AwaitWakeUp,
     CutShort,
     Interrupted,
     Pause,
@@ -160,7 +160,7 @@ class Script:
             return table.now
         if isinstance(request, ReadTimer):
             return table.timer
-        if isinstance(request, (Pause, AwaitBell)):
+        if isinstance(request, (Pause, AwaitWakeUp)):
             table.timer += request.milliseconds
             return None
         if isinstance(request, AwaitNews):

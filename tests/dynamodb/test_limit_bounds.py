@@ -14,7 +14,7 @@ from test_shards import Stage
 from aggregator.usage_model import empty_model, limiter_on, store_on
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter, ValidationError
-from zae_limiter.models.limit import MAX_ENDED, MAX_LIMITS, MAX_RESTING
+from zae_limiter.models.limit import MAX_ENDED, MAX_LIMITS, MAX_RETIRED
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
@@ -77,10 +77,10 @@ def crowded(
 @pytest.mark.parametrize("draws", [True, False])
 @pytest.mark.parametrize("later", [1, 2 * HOUR_MS])
 @pytest.mark.parametrize("used", [True, False])
-@pytest.mark.parametrize("comes_back", [0, MAX_RESTING - MAX_LIMITS])
+@pytest.mark.parametrize("comes_back", [0, MAX_RETIRED - MAX_LIMITS])
 def test_the_largest_change_of_limits_fits(draws: bool, later: int, used: bool, comes_back: int) -> None:
     """Every limit is exchanged and goes to rest, where no room is left then; all the others end, or come back."""
-    old, resting = long_names(MAX_LIMITS, "old"), long_names(MAX_RESTING - MAX_LIMITS, "resting")
+    old, resting = long_names(MAX_LIMITS, "old"), long_names(MAX_RETIRED - MAX_LIMITS, "resting")
     image = crowded(old, resting, long_names(MAX_LIMITS, "full"), MAX_ENDED - MAX_LIMITS)
     if not used:
         for balance in image.balances.values():
@@ -115,7 +115,7 @@ def test_the_largest_change_of_limits_fits(draws: bool, later: int, used: bool, 
 )
 def test_every_other_write_to_the_largest_bucket_fits(wish: Intent) -> None:
     room = MAX_LIMITS if wish.owed else 0
-    image = crowded(long_names(MAX_LIMITS, "old"), long_names(MAX_RESTING - room, "resting"), (), MAX_ENDED)
+    image = crowded(long_names(MAX_LIMITS, "old"), long_names(MAX_RETIRED - room, "resting"), (), MAX_ENDED)
     write = update(image, wish, now=NOW + 5, write_id=f"{NOW:x}.me", epoch_s=1, ttl_margin_s=1, anchor=ANCHOR)
     operators, condition, change = operators_and_size(write.params("table", KEY))
     assert operators <= 300
@@ -123,7 +123,7 @@ def test_every_other_write_to_the_largest_bucket_fits(wish: Intent) -> None:
 
 
 def test_dividing_the_largest_bucket_fits_and_items_are_far_below_their_limit() -> None:
-    image = crowded(long_names(MAX_LIMITS, "old"), long_names(MAX_RESTING, "resting"), (), MAX_ENDED)
+    image = crowded(long_names(MAX_LIMITS, "old"), long_names(MAX_RETIRED, "resting"), (), MAX_ENDED)
     item = new_item(
         KEY,
         terms(tuple(balance.limit for balance in image.balances.values()), "1.1.1.1.1"),
@@ -219,7 +219,7 @@ def test_too_many_limits_at_rest_refuse_the_next_change_until_they_are_full(stag
             pass
     more = long_names(MAX_LIMITS, "g2-", per_minute)
     wanted = {limit.name: 1 for limit in more}
-    with pytest.raises(ValidationError, match=f"at most {MAX_RESTING} limits that were removed from a bucket"):
+    with pytest.raises(ValidationError, match=f"at most {MAX_RETIRED} limits that were removed from a bucket"):
         limiter.acquire("key", "gpt", wanted, limits=list(more)).__enter__()
     with limiter.acquire("key", "gpt", {limits[0].name: 0}, limits=list(limits)):
         pass  # what holds goes on

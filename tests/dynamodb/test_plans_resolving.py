@@ -323,7 +323,7 @@ def test_who_waited_for_a_reading_that_failed_reads_for_itself() -> None:
     assert isinstance(waiting.request, AwaitNews)
     with pytest.raises(RateLimiterUnavailable):
         leader.plan.throw(Refused("AccessDeniedException"))
-    assert waiting.request.bell.rung
+    assert waiting.request.wake_up.is_set
     waiting.finish()
     assert not client.space.resolver._under_way
 

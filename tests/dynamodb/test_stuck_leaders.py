@@ -9,7 +9,7 @@ from scripted_plans import Script
 from scripted_tables import RESOURCE, Client, Table
 from test_plans_every_fault import hierarchy
 
-from zae_limiter.running.plan import Bell
+from zae_limiter.running.plan import WakeUp
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
@@ -59,5 +59,5 @@ def test_who_waits_in_a_stopped_loop_is_passed_over_when_the_next_one_leads() ->
     desks.leave(taking_over)
     assert alive.queue is not None
     assert gone.queue is None
-    assert isinstance(alive.bell, Bell)
-    assert alive.bell.rung
+    assert isinstance(alive.wake_up, WakeUp)
+    assert alive.wake_up.is_set

@@ -17,14 +17,14 @@ from simulation.violations import PROGRESS, Verb, Violation
 from simulation.words import only_looks_at_buckets
 from zae_limiter.running.plan import (
     UNKNOWN,
-    AwaitBell,
-    Bell,
+    AwaitWakeUp,
     CutShort,
     Interrupted,
     Pause,
     Plan,
     ReadClock,
     ReadTimer,
+    WakeUp,
 )
 from zae_limiter.stores.dynamodb.performer import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS, CheckedClock
 from zae_limiter.stores.dynamodb.requests import (
@@ -240,14 +240,14 @@ class Task:
             elif kind is Pause:
                 fleet.after(request.milliseconds * 1000, self._wake, self.turn)
                 return
-            elif kind is AwaitBell:
-                self._await_bell(request.bell, request.milliseconds, once=True)
+            elif kind is AwaitWakeUp:
+                self._await_bell(request.wake_up, request.milliseconds, once=True)
                 return
             elif kind is AwaitNews:
                 self._calls = ()
                 if fleet.faults.interrupted and fleet.rng.random() < fleet.faults.interrupted:
                     self._plan_interrupt(self.turn)
-                self._await_bell(request.bell, max(request.give_up_at - fleet.now_us // 1000, 0), once=False)
+                self._await_bell(request.wake_up, max(request.give_up_at - fleet.now_us // 1000, 0), once=False)
                 return
             else:
                 raise TypeError(f"nobody answers {request!r}")
@@ -263,7 +263,7 @@ class Task:
         if self.alive and self.turn == turn:
             self._resume(None, None)
 
-    def _await_bell(self, bell: Bell, milliseconds: int, *, once: bool) -> None:
+    def _await_bell(self, wake_up: WakeUp, milliseconds: int, *, once: bool) -> None:
         """``once``: whoever heard it must ring it again."""
         turn = self.turn
 
@@ -272,13 +272,13 @@ class Task:
 
         def wake() -> None:
             if self.alive and self.turn == turn:
-                bell.listen(None)
+                wake_up.listen(None)
                 if once:
-                    bell.rung = False
+                    wake_up.is_set = False
                 self._resume(None, None)
 
         self.fleet.after(milliseconds * 1000, wake)
-        bell.listen(heard)
+        wake_up.listen(heard)
 
     def _ask(self, calls: Sequence[Call], *, several: bool) -> None:
         fleet = self.fleet

@@ -11,7 +11,7 @@ import pytest
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.lease.admission import AcquireArguments, admit
-from zae_limiter.running.plan import AwaitBell, ReadClock, ReadTimer
+from zae_limiter.running.plan import AwaitWakeUp, ReadClock, ReadTimer
 from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.protocol import Draw, Grant, NotedGrant
 from zae_limiter.stores.sqlite.store import SqliteStore
@@ -196,7 +196,7 @@ def test_who_waits_in_line_does_not_sleep_until_the_time_of_a_clock_that_was_set
     plan = admit(limiter._core, AcquireArguments("key", "gpt", {"rpm": 1}, timeout_ms=30 * DAY_MS), NotedGrant())
     readings = iter([now + DAY_MS, now])
     request, timer = next(plan), 0
-    while not isinstance(request, AwaitBell):
+    while not isinstance(request, AwaitWakeUp):
         if isinstance(request, ReadClock):
             request = plan.send(next(readings))
         else:

@@ -16,13 +16,13 @@ from zae_limiter.running.plan import (
     READ_CLOCK,
     READ_TIMER,
     UNKNOWN,
-    AwaitBell,
-    Bell,
+    AwaitWakeUp,
     CutShort,
     Interrupted,
     Pause,
     Plan,
     Request,
+    WakeUp,
 )
 from zae_limiter.running.sync_driver import SyncDriver
 
@@ -224,19 +224,19 @@ def test_timeout_scopes_see_their_own_cancel() -> None:
     assert asyncio.run(scenario()) == []
 
 
-def test_a_bell_rung_before_the_wait_ends_it_at_once_and_is_then_silent() -> None:
-    bell = Bell()
-    bell.ring()
+def test_a_wake_up_before_the_wait_ends_it_at_once_and_only_once() -> None:
+    wake_up = WakeUp()
+    wake_up.wake()
 
     def plan() -> Plan[int]:
         before = yield from READ_TIMER
-        yield from AwaitBell(bell, 10_000)
+        yield from AwaitWakeUp(wake_up, 10_000)
         between = yield from READ_TIMER
         assert between - before < 5_000
-        assert not bell.rung
-        yield from AwaitBell(bell, 20)
+        assert not wake_up.is_set
+        yield from AwaitWakeUp(wake_up, 20)
         return (yield from READ_TIMER) - between
 
     assert SyncDriver(machine_clock, Shelf().perform).run(plan()) >= 19
-    bell.ring()
+    wake_up.wake()
     assert asyncio.run(AsyncDriver(machine_clock, Shelf().perform_async).run(plan())) >= 19

@@ -61,13 +61,13 @@ def test_several_threads_that_wait_are_served_each_at_its_time() -> None:
 
 def test_a_clock_that_does_not_advance_by_itself_waits_for_the_test() -> None:
     clock = FakeClock(auto_advance=False)
-    rung: list[int] = []
-    clock.call_later(500, lambda: rung.append(clock()))
-    call_off = clock.call_later(700, lambda: rung.append(clock()))
+    is_set: list[int] = []
+    clock.call_later(500, lambda: is_set.append(clock()))
+    call_off = clock.call_later(700, lambda: is_set.append(clock()))
     clock.advance(0.499)
-    assert (rung, clock.waiting) == ([], 2)
+    assert (is_set, clock.waiting) == ([], 2)
     clock.advance(milliseconds=1)
-    assert (rung, clock.waiting) == ([clock.start + 500], 1)
+    assert (is_set, clock.waiting) == ([clock.start + 500], 1)
     call_off()
     clock.advance(10)
-    assert len(rung) == 1
+    assert len(is_set) == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from zae_limiter import Limit, ValidationError
 from zae_limiter.bucket import MILLI, Bucket, refill_bucket, take
-from zae_limiter.models.limit import MAX_ENDED, MAX_LIMITS, MAX_RESTING, check_limits
+from zae_limiter.models.limit import MAX_ENDED, MAX_LIMITS, MAX_RETIRED, check_limits
 
 NOW = 1_767_225_600_000
 MINUTE = 60_000
@@ -64,7 +64,7 @@ def test_what_a_lease_owes_to_a_limit_that_has_ended_brings_it_back_to_rest() ->
     bucket = used_bucket(first, second, step=2 * MINUTE)
     now = NOW + 2 * MINUTE
     assert not bucket.retired
-    bucket.bring_back(first, {"v0-0": 5 * MILLI})
+    bucket.retire_again(first, {"v0-0": 5 * MILLI})
     bucket.settle({"v0-0": 5 * MILLI}, now)
     assert bucket.counters() == {"v0-0": 6 * MILLI, "v1-0": MILLI}
     bucket.adopt(first, now)
@@ -74,12 +74,12 @@ def test_what_a_lease_owes_to_a_limit_that_has_ended_brings_it_back_to_rest() ->
 def test_too_many_that_are_not_full_refuse_the_change_and_leave_the_bucket_as_it_is() -> None:
     slow = [
         tuple(Limit.per_day(f"v{number}-{place}", 10) for place in range(MAX_LIMITS // 2))
-        for number in range(MAX_RESTING)
+        for number in range(MAX_RETIRED)
     ]
-    fitting = MAX_RESTING // (MAX_LIMITS // 2) + 1
+    fitting = MAX_RETIRED // (MAX_LIMITS // 2) + 1
     bucket = used_bucket(*slow[:fitting], step=1)
     before = bucket.limits, bucket.balances, dict(bucket.retired)
-    with pytest.raises(ValidationError, match=f"at most {MAX_RESTING} limits that were removed"):
+    with pytest.raises(ValidationError, match=f"at most {MAX_RETIRED} limits that were removed"):
         bucket.adopt(slow[fitting], NOW + fitting)
     assert (bucket.limits, bucket.balances, bucket.retired) == before
     assert take(bucket.balances, {bucket.limits[0].name: 1}, NOW + fitting) is not None
@@ -89,7 +89,7 @@ def test_too_many_that_are_not_full_refuse_the_change_and_leave_the_bucket_as_it
 
 
 def test_as_many_as_a_level_can_have_can_be_replaced_at_once() -> None:
-    assert MAX_RESTING > MAX_LIMITS
+    assert MAX_RETIRED > MAX_LIMITS
     old, new = generation(0, MAX_LIMITS), generation(1, MAX_LIMITS)
     assert set(used_bucket(old, new, step=0).retired) == {limit.name for limit in old}
 

@@ -1,4 +1,4 @@
-"""Waiting in line: who is next, what is spoken for, and whom a bell wakes."""
+"""The wait queue: which caller is next, what is reserved for it, and what wakes it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ OTHER: BucketKey = ("key-2", "gpt-4")
 ELSEWHERE: BucketKey = ("key-1", "gpt-5")
 
 
-def rung(*waiters: Waiter) -> list[bool]:
-    return [waiter.bell.rung for waiter in waiters]
+def is_set(*waiters: Waiter) -> list[bool]:
+    return [waiter.wake_up.is_set for waiter in waiters]
 
 
 # Order
 
 
-def test_whoever_comes_first_is_the_head_until_it_leaves() -> None:
+def test_the_first_to_come_is_the_head_until_it_leaves() -> None:
     wait_queue = WaitQueue()
     first, second = wait_queue.join(KEY, {"rpm": 1}), wait_queue.join(KEY, {"rpm": 1})
     assert (wait_queue.is_head(first), wait_queue.is_head(second)) == (True, False)
@@ -27,13 +27,13 @@ def test_whoever_comes_first_is_the_head_until_it_leaves() -> None:
     assert wait_queue.is_head(second)
 
 
-def test_every_bucket_has_a_line_of_its_own() -> None:
+def test_every_bucket_has_a_queue_of_its_own() -> None:
     wait_queue = WaitQueue()
     waiters = [wait_queue.join(key, {"rpm": 1}) for key in (KEY, OTHER, ELSEWHERE)]
     assert all(wait_queue.is_head(waiter) for waiter in waiters)
 
 
-def test_lines_are_false_exactly_while_nobody_waits_anywhere() -> None:
+def test_the_queue_is_false_exactly_while_no_caller_waits() -> None:
     wait_queue = WaitQueue()
     assert not wait_queue
     one, other = wait_queue.join(KEY, {"rpm": 1}), wait_queue.join(OTHER, {"rpm": 1})
@@ -44,18 +44,18 @@ def test_lines_are_false_exactly_while_nobody_waits_anywhere() -> None:
     assert not wait_queue
 
 
-# Bells
+# Wake-ups
 
 
-def test_leaving_rings_every_head_on_the_resource() -> None:
+def test_leaving_wakes_every_head_on_the_resource() -> None:
     wait_queue = WaitQueue()
     first, second, third = (wait_queue.join(KEY, {"rpm": 1}) for _ in range(3))
     neighbour, stranger = wait_queue.join(OTHER, {"rpm": 1}), wait_queue.join(ELSEWHERE, {"rpm": 1})
     wait_queue.leave(first)
-    assert rung(first, second, third, neighbour, stranger) == [False, True, False, True, False]
+    assert is_set(first, second, third, neighbour, stranger) == [False, True, False, True, False]
 
 
-def test_what_comes_back_to_a_bucket_wakes_the_heads_of_other_lines_for_which_it_lacks() -> None:
+def test_what_comes_back_to_a_bucket_wakes_the_heads_of_other_queues_for_which_it_lacks() -> None:
     """One waiter stands at its own bucket, and its parent lacks as well."""
     parent: BucketKey = ("org", "gpt-4")
     wait_queue = WaitQueue()
@@ -68,7 +68,7 @@ def test_what_comes_back_to_a_bucket_wakes_the_heads_of_other_lines_for_which_it
         wait_queue.note_lacking(waiter, [KEY[0], parent[0]])
     wait_queue.note_lacking(other, [OTHER[0]])
     wait_queue.wake([parent])
-    assert rung(head, behind, other) == [True, False, False]
+    assert is_set(head, behind, other) == [True, False, False]
 
 
 def test_a_bucket_that_lacks_no_longer_wakes_no_one_else() -> None:
@@ -82,54 +82,54 @@ def test_a_bucket_that_lacks_no_longer_wakes_no_one_else() -> None:
     wait_queue.move(moved, parent)
     wait_queue.note_lacking(moved, [parent[0]])
     for waiter in (moved, served, left):
-        waiter.bell.rung = False
+        waiter.wake_up.is_set = False
     wait_queue.wake([parent])
-    assert rung(moved, served, left) == [True, False, False], "it stands there"
+    assert is_set(moved, served, left) == [True, False, False], "it stands there"
     wait_queue.leave(moved)
     wait_queue.leave(served)
     assert not wait_queue
     assert not wait_queue._also_lacking
 
 
-def test_giving_up_in_the_middle_of_a_line_lets_the_head_try_again() -> None:
+def test_giving_up_in_the_middle_of_a_queue_lets_the_head_try_again() -> None:
     """What it waited for is no longer spoken for."""
     wait_queue = WaitQueue()
     first, second, third = (wait_queue.join(KEY, {"rpm": 1}) for _ in range(3))
     wait_queue.leave(second)
-    assert rung(first, third) == [True, False]
+    assert is_set(first, third) == [True, False]
     wait_queue.leave(first)
     assert wait_queue.is_head(third)
 
 
-def test_a_give_back_rings_the_heads_of_the_buckets_it_concerns() -> None:
+def test_a_give_back_wakes_the_heads_of_the_buckets_it_concerns() -> None:
     wait_queue = WaitQueue()
     head, behind, neighbour = wait_queue.join(KEY, {}), wait_queue.join(KEY, {}), wait_queue.join(OTHER, {})
     wait_queue.wake(key for key in (KEY, ("nobody", "gpt-4")))
-    assert rung(head, behind, neighbour) == [True, False, False]
+    assert is_set(head, behind, neighbour) == [True, False, False]
 
 
-def test_a_change_of_limits_rings_every_head() -> None:
+def test_a_change_of_limits_wakes_every_head() -> None:
     wait_queue = WaitQueue()
     heads = [wait_queue.join(key, {}) for key in (KEY, OTHER, ELSEWHERE)]
     behind = wait_queue.join(KEY, {})
     wait_queue.wake_all()
-    assert rung(*heads) == [True, True, True]
-    assert rung(behind) == [False]
+    assert is_set(*heads) == [True, True, True]
+    assert is_set(behind) == [False]
 
 
-def test_ringing_where_nobody_waits_is_fine() -> None:
+def test_waking_where_no_caller_waits_is_fine() -> None:
     wait_queue = WaitQueue()
     wait_queue.wake([KEY])
     wait_queue.wake_all()
     assert not wait_queue
 
 
-def test_a_bell_may_be_rung_from_a_callback_that_uses_the_lines() -> None:
-    """No bell rings while the lines are locked."""
+def test_a_waiter_may_be_woken_by_a_callback_that_uses_the_queue() -> None:
+    """No waiter is woken while the queue is locked."""
     wait_queue = WaitQueue()
     first, second = wait_queue.join(KEY, {"rpm": 1}), wait_queue.join(KEY, {"rpm": 1})
     heard: list[bool] = []
-    second.bell.listen(lambda: heard.append(wait_queue.is_head(second)))
+    second.wake_up.listen(lambda: heard.append(wait_queue.is_head(second)))
     wait_queue.leave(first)
     wait_queue.wake([KEY])
     wait_queue.wake_all()
@@ -139,7 +139,7 @@ def test_a_bell_may_be_rung_from_a_callback_that_uses_the_lines() -> None:
 # What is spoken for
 
 
-def test_what_stands_in_line_is_added_up_per_entity_and_limit() -> None:
+def test_what_is_waited_for_is_added_up_per_entity_and_limit() -> None:
     wait_queue = WaitQueue()
     wait_queue.join(KEY, {"rpm": 1, "tpm": 500})
     wait_queue.join(KEY, {"rpm": 2})
@@ -154,7 +154,7 @@ def test_other_resources_do_not_count() -> None:
     assert wait_queue.waited_for("gpt-5") == {"key-1": {"rpm": 9}}
 
 
-def test_in_its_own_line_a_ticket_yields_only_to_those_before_it() -> None:
+def test_in_its_own_queue_a_waiter_yields_only_to_those_before_it() -> None:
     wait_queue = WaitQueue()
     wait_queue.join(OTHER, {"rpm": 5})
     wait_queue.join(KEY, {"rpm": 1})
@@ -163,7 +163,7 @@ def test_in_its_own_line_a_ticket_yields_only_to_those_before_it() -> None:
     assert wait_queue.waited_for("gpt-4", mine) == {"key-1": {"rpm": 1}, "key-2": {"rpm": 5}}
 
 
-def test_the_head_yields_to_nobody_in_its_own_line() -> None:
+def test_the_head_never_yields_in_its_own_queue() -> None:
     wait_queue = WaitQueue()
     head = wait_queue.join(KEY, {"rpm": 1})
     wait_queue.join(KEY, {"rpm": 10})
@@ -180,7 +180,7 @@ def test_the_head_yields_to_nobody_in_its_own_line() -> None:
         max_size=30,
     )
 )
-def test_lines_behave_like_plain_queues(moves: list[tuple[BucketKey, dict[str, int], int]]) -> None:
+def test_waiters_come_in_the_order_of_plain_queues(moves: list[tuple[BucketKey, dict[str, int], int]]) -> None:
     """Each move joins a line, then perhaps somebody leaves theirs; beside it a list per bucket is kept by hand."""
     wait_queue = WaitQueue()
     queues: dict[BucketKey, list[Waiter]] = {KEY: [], OTHER: [], ELSEWHERE: []}
@@ -217,6 +217,6 @@ def test_a_waiter_that_never_came_back_holds_up_no_one_and_wakes_no_one() -> Non
     wait_queue.drop_abandoned(timer, 1_000 + GRACE_MS)
     assert not wait_queue.is_head(stays), "it may only be late"
     wait_queue.drop_abandoned(timer, 1_001 + GRACE_MS)
-    assert (wait_queue.is_head(stays), rung(stays)) == (True, [True])
+    assert (wait_queue.is_head(stays), is_set(stays)) == (True, [True])
     wait_queue.wake([OTHER])  # where it lacked as well
     assert wait_queue.waited_for("gpt-4") == {"key-1": {"rpm": 1}}

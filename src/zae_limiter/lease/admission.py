@@ -14,7 +14,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.repository.core import Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.clocks import timer_of
-from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitBell, Plan
+from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
 
 logger = logging.getLogger("zae_limiter")
@@ -121,7 +121,7 @@ def _wait_in_queue(
             elif (gone_at := head.surely_gone_at(timer_of(core.clock))) is not None:
                 due = gone_at + 1 - timer
             if due > 0:
-                yield from AwaitBell(waiter.bell, min(due, remaining))
+                yield from AwaitWakeUp(waiter.wake_up, min(due, remaining))
             denied_at = yield from READ_CLOCK
             outcome = yield from _attempt(core, asked, waiter, denied_at, receipt)
             if isinstance(outcome, Grant) or outcome.wait_ms is None:

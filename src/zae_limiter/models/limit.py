@@ -16,9 +16,9 @@ MAX_PERIOD_SECONDS = 366 * 86_400
 
 MAX_LIMITS = 20
 """The most limits of one level, and so of one bucket. A write to a bucket names every limit in its condition, and
-DynamoDB allows a condition 300 operators: this many, each exchanged for another, and ``MAX_RESTING`` besides fit."""
+DynamoDB allows a condition 300 operators: this many, each exchanged for another, and ``MAX_RETIRED`` besides fit."""
 
-MAX_RESTING = 36
+MAX_RETIRED = 36
 """The most limits that were removed from a bucket and are not full again."""
 
 MAX_ENDED = 64
@@ -114,12 +114,12 @@ def check_limits(limits: object, field: str = "limits") -> tuple[Limit, ...]:
     return checked
 
 
-def too_many_at_rest(entity_id: str, resource: str, resting: int) -> ValidationError:
+def too_many_retired(entity_id: str, resource: str, retired: int) -> ValidationError:
     """The error that a bucket cannot take other limits yet."""
     return ValidationError(
         "limits",
-        f"{resting} on {entity_id}/{resource}",
-        f"at most {MAX_RESTING} limits that were removed from a bucket may wait there until they are full again; "
+        f"{retired} on {entity_id}/{resource}",
+        f"at most {MAX_RETIRED} limits that were removed from a bucket may wait there until they are full again; "
         "wait, keep the names of limits, or reset the bucket",
     )
 

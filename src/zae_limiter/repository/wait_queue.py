@@ -22,7 +22,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from zae_limiter.running.clocks import Clock
-from zae_limiter.running.plan import Bell
+from zae_limiter.running.plan import WakeUp
 
 GRACE_MS = 1_000
 """How long after its deadline a waiter is taken for gone: on a busy machine it may only be late."""
@@ -41,7 +41,7 @@ class WaitDeadline(NamedTuple):
 class Waiter:
     """A caller in a queue."""
 
-    __slots__ = ("also_lacking", "amounts", "arrival", "bell", "deadline", "key")
+    __slots__ = ("also_lacking", "amounts", "arrival", "deadline", "key", "wake_up")
 
     def __init__(
         self, key: BucketKey, amounts: Mapping[str, int], arrival: int, deadline: WaitDeadline | None
@@ -52,13 +52,18 @@ class Waiter:
         self.amounts = amounts
         self.arrival = arrival
         self.deadline = deadline
-        self.bell = Bell()
+        self.wake_up = WakeUp()
 
     def surely_gone_at(self, timer: Clock) -> int | None:
         """When it has left by itself if it still can, by this timer; ``None``: it has no deadline on this timer."""
         if self.deadline is None or self.deadline.timer is not timer:
             return None
         return self.deadline.give_up_at + GRACE_MS
+
+    def is_gone(self, timer: Clock, now: int) -> bool:
+        """Whether it can never leave by itself: its event loop is closed, or stood still beyond its deadline."""
+        gone_at = self.surely_gone_at(timer)
+        return self.wake_up.is_abandoned or (gone_at is not None and gone_at < now)
 
 
 class WaitQueue:
@@ -88,7 +93,7 @@ class WaitQueue:
         deadline was over. They must not hold up the others."""
         with self._lock:
             waiters = [waiter for queue in self.by_bucket.values() for waiter in queue]
-            gone = [one for one in waiters if one.bell.unheard or ((left := one.surely_gone_at(timer)) and left < now)]
+            gone = [waiter for waiter in waiters if waiter.is_gone(timer, now)]
             for waiter in gone:
                 self._set_also_lacking(waiter, frozenset())
                 self._dequeue(waiter)
@@ -184,7 +189,7 @@ class WaitQueue:
                     if (there := self.by_bucket.get(waiter.key)) and there[0] is waiter:
                         heads[waiter] = None
         for head in heads:
-            head.bell.ring()
+            head.wake_up.wake()
 
     def wake_all(self) -> None:
         """Limits or hierarchies changed: every head may try."""

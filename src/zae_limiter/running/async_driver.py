@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from zae_limiter.running.clocks import Clock, WaitingClock, timer_of
 from zae_limiter.running.plan import (
     NOT_YET,
-    AwaitBell,
-    Bell,
+    AwaitWakeUp,
     CutShort,
     Interrupted,
     Pause,
@@ -19,6 +18,7 @@ from zae_limiter.running.plan import (
     ReadClock,
     ReadTimer,
     Request,
+    WakeUp,
 )
 
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 ANSWERS_AT_ONCE = 3
 """How many requests of one plan are answered without letting other tasks run in between."""
 
-WAITS = frozenset((AwaitBell, Pause))
+WAITS = frozenset((AwaitWakeUp, Pause))
 """The requests that take nothing, so that they may be cut short."""
 
 
@@ -156,24 +156,24 @@ class AsyncDriver:
         return Answer(None if error else task.result(), error, interrupt, cancel)
 
     async def _answer(self, request: Request[Any]) -> Any:
-        if isinstance(request, AwaitBell):
-            return await self._wait(request.bell, request.milliseconds)
+        if isinstance(request, AwaitWakeUp):
+            return await self._wait(request.wake_up, request.milliseconds)
         if isinstance(request, Pause):
-            return await self._wait(Bell(), request.milliseconds)
+            return await self._wait(WakeUp(), request.milliseconds)
         return await self._perform(request)
 
-    async def _wait(self, bell: Bell, milliseconds: int) -> None:
+    async def _wait(self, wake_up: WakeUp, milliseconds: int) -> None:
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
 
-        def ring() -> None:
+        def wake() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(event.set)
 
-        bell.listen(ring, loop.is_closed)
+        wake_up.listen(wake, loop.is_closed)
         try:
             if isinstance(self._clock, WaitingClock):
-                call_off = self._clock.call_later(milliseconds, ring)
+                call_off = self._clock.call_later(milliseconds, wake)
                 try:
                     await event.wait()
                 finally:
@@ -185,8 +185,8 @@ class AsyncDriver:
                 except TimeoutError:
                     pass
         finally:
-            bell.listen(None)
-            bell.rung = False
+            wake_up.listen(None)
+            wake_up.is_set = False
 
 
 def resumption(

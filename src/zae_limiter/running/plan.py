@@ -55,44 +55,44 @@ class Pause(Request[None]):
         self.milliseconds = milliseconds
 
 
-class Bell:
-    """Something to wait for that somebody else may ring, from any thread, before or after."""
+class WakeUp:
+    """A wake-up call that a plan can wait for, and that any thread may give: before, during or after."""
 
-    __slots__ = ("_is_gone", "_wake", "rung")
+    __slots__ = ("_is_gone", "_wake", "is_set")
 
     def __init__(self) -> None:
-        self.rung = False
+        self.is_set = False
         self._wake: Callable[[], object] | None = None
         self._is_gone: Callable[[], bool] | None = None
 
-    def ring(self) -> None:
-        """Wake whoever waits, or whoever waits next."""
-        self.rung = True
+    def wake(self) -> None:
+        """Wake the plan that waits, or the next that does."""
+        self.is_set = True
         wake = self._wake
         if wake is not None:
             wake()
 
     @property
-    def unheard(self) -> bool:
-        """Whether whoever listened can never wake up: its event loop is closed."""
+    def is_abandoned(self) -> bool:
+        """Whether the plan that waits can never wake up: its event loop is closed."""
         is_gone = self._is_gone
         return is_gone is not None and is_gone()
 
     def listen(self, wake: Callable[[], object] | None, is_gone: Callable[[], bool] | None = None) -> None:
-        """Call ``wake`` when the bell rings; at once if it has. ``is_gone``: whether that is of no use any more."""
+        """Call ``wake`` at the wake-up; at once if it has come. ``is_gone``: whether that is of no use any more."""
         self._is_gone = is_gone
         self._wake = wake
-        if wake is not None and self.rung:
+        if wake is not None and self.is_set:
             wake()
 
 
-class AwaitBell(Request[None]):
-    """Wait until the bell rings, or ``milliseconds`` have passed. A bell that was heard is silent again."""
+class AwaitWakeUp(Request[None]):
+    """Wait for the wake-up, or until ``milliseconds`` have passed. Then it can be waited for again."""
 
-    __slots__ = ("bell", "milliseconds")
+    __slots__ = ("milliseconds", "wake_up")
 
-    def __init__(self, bell: Bell, milliseconds: int) -> None:
-        self.bell = bell
+    def __init__(self, wake_up: WakeUp, milliseconds: int) -> None:
+        self.wake_up = wake_up
         self.milliseconds = milliseconds
 
 

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from zae_limiter.running.clocks import Clock, WaitingClock, timer_of
 from zae_limiter.running.plan import (
     UNKNOWN,
-    AwaitBell,
-    Bell,
+    AwaitWakeUp,
     CutShort,
     Interrupted,
     Pause,
@@ -19,6 +18,7 @@ from zae_limiter.running.plan import (
     ReadClock,
     ReadTimer,
     Request,
+    WakeUp,
     is_over,
 )
 
@@ -74,15 +74,15 @@ class SyncDriver:
             return self._clock()
         if kind is ReadTimer:
             return self._timer()
-        if kind is AwaitBell:
-            return self._wait(request.bell, request.milliseconds)  # type: ignore[attr-defined]
+        if kind is AwaitWakeUp:
+            return self._wait(request.wake_up, request.milliseconds)  # type: ignore[attr-defined]
         if kind is Pause:
-            return self._wait(Bell(), request.milliseconds)  # type: ignore[attr-defined]
+            return self._wait(WakeUp(), request.milliseconds)  # type: ignore[attr-defined]
         return self._perform(request)
 
-    def _wait(self, bell: Bell, milliseconds: int) -> None:
+    def _wait(self, wake_up: WakeUp, milliseconds: int) -> None:
         event = threading.Event()
-        bell.listen(event.set)
+        wake_up.listen(event.set)
         try:
             if isinstance(self._clock, WaitingClock):
                 call_off = self._clock.call_later(milliseconds, event.set)
@@ -93,8 +93,8 @@ class SyncDriver:
             else:
                 event.wait(milliseconds / 1000)
         finally:
-            bell.listen(None)
-            bell.rung = False
+            wake_up.listen(None)
+            wake_up.is_set = False
 
     def _answer_sheltered(self, request: Request[Any]) -> Any:
         return sheltered(lambda: self._answer(request))
@@ -119,7 +119,7 @@ def told_of(
         return interrupt, reply, caught
     if reply is not UNKNOWN:
         return interrupt, reply, None
-    if isinstance(request, (Pause, AwaitBell)):
+    if isinstance(request, (Pause, AwaitWakeUp)):
         return interrupt, None, None  # a wait cut short has still been waited for
     return interrupt, UNKNOWN, CutShort("interrupted")
 

@@ -222,13 +222,13 @@ class BatchingWriter:
         The event loop of a leader may have been stopped. So when a quarter of its time is left it waits no longer, and
         writes alone without a desk: its write is as conditional as any.
         """
-        bell, stop = write.bell, None
-        assert bell is not None
+        wake_up, stop = write.wake_up, None
+        assert wake_up is not None
         rounds = -1
         patient_until = deadline.give_up_at - (deadline.give_up_at - deadline.started) // 4
         while write.queue is None and write.result is None:
             try:
-                yield from AwaitNews(bell, patient_until if rounds < 0 else deadline.give_up_at + rounds * GRACE_MS)
+                yield from AwaitNews(wake_up, patient_until if rounds < 0 else deadline.give_up_at + rounds * GRACE_MS)
                 rounds += 1
             except Interrupted as interrupt:
                 stop = interrupt
@@ -237,7 +237,7 @@ class BatchingWriter:
             except BaseException:  # the caller is gone
                 self._leave_line(write)
                 raise
-            if bell.rung:
+            if wake_up.is_set:
                 continue
             if self.queues.withdraw(write):
                 if rounds == 0 and stop is None:
@@ -332,64 +332,73 @@ class BatchingWriter:
         """One write for all of them, whose leader is the first."""
         in_flight: list[BucketWrite] = []
         try:
-            yield from self._write_lots(list(writes), snapshot, in_flight, deadline)
+            yield from self._write_batches(list(writes), snapshot, in_flight, deadline)
         finally:
             for write in writes:
                 if write.result is None and write is not writes[0]:  # an error nobody foresaw
                     write.doubtful = any(write is one for one in in_flight)
-                    write.result = LeaderLost("whoever wrote for all is gone")
-                if write.bell is not None:
-                    write.bell.ring()
+                    write.result = LeaderLost("the caller that wrote for this one is gone")
+                if write.wake_up is not None:
+                    write.wake_up.wake()
 
-    def _write_lots(
+    def _write_batches(
         self, pending: list[BucketWrite], snapshot: BucketSnapshot, in_flight: list[BucketWrite], deadline: Deadline
     ) -> Plan[None]:
-        key = pending[0].key
+        """Write as many of them as fit together, and again those that a wrong guess left out."""
         now = max(write.now for write in pending)
         for write in pending:
             write.result = None
         stop: Interrupted | None = None
         tries = 0
         while pending:
-            cached = self.cache.get(key)
+            cached = self.cache.get(pending[0].key)
             guesses = {} if tries or cached is None else cached.guesses(now)
-            batch, write_id = batch_of(snapshot, pending, now, guesses), self.write_ids.write_id(now)
-            params = self.writer.params(key, snapshot, batch.intent, now, write_id, deadline, guess=not tries)
+            batch = batch_of(snapshot, pending, now, guesses)
             in_flight[:] = batch.writes
-            for write in in_flight:  # should the answer be lost, this is what to look for
-                write.write_id, write.anchor, write.joint = write_id, snapshot.recent_writers[0], True
-            try:
-                (answer,) = yield from self.writer.ask_together([self.writer.call_to_update(params, deadline)])
-            except Interrupted as interrupt:
-                stop = interrupt
-                answer = answers_of(stop, 1)[0] or NoAnswer("interrupted")
-            answered = not isinstance(answer, (Refused, NoAnswer))
-            if answered:
-                for write in batch.writes:
-                    self.writer.remember_own(write)
-            result = yield from self.writer.result(key, answer, now)
-            if isinstance(result, NoAnswer) and result.sent:
-                result = yield from self._resolve(batch, snapshot, write_id, now, deadline, result)
+            result, stop = yield from self._write_batch(batch, snapshot, now, deadline, guess=not tries)
             in_flight.clear()
             tries += 1
             if not isinstance(result, SeenBucket):
                 self._tell(pending, result, now)
                 break
+            again: Sequence[BucketWrite] = ()
             if result.done:
-                for write in batch.writes:
-                    write.done = True
-                    if not answered:
-                        self.writer.remember_own(write)
                 self._tell(batch.writes, result, now)
-            again = []
-            if not result.done and result.snapshot is not None and stop is None and tries <= TRIES_AT_ONCE:
+            elif result.snapshot is not None and stop is None and tries <= TRIES_AT_ONCE:
                 snapshot = result.snapshot
-                again = list(batch_of(snapshot, [one for one in pending if one.may_join(snapshot)], now, {}).writes)
+                again = batch_of(snapshot, [one for one in pending if one.may_join(snapshot)], now, {}).writes
             told = {id(write) for write in (*again, *(batch.writes if result.done else ()))}
             self._tell([one for one in pending if id(one) not in told], result._replace(done=False), now)
-            pending = again
+            pending = list(again)
         if stop is not None:
             raise stop
+
+    def _write_batch(
+        self, batch: Batch, snapshot: BucketSnapshot, now: int, deadline: Deadline, *, guess: bool
+    ) -> Plan[tuple[WriteResult, Interrupted | None]]:
+        """One write for a batch, made sure of if its answer is lost; and the interrupt that came meanwhile, if any."""
+        key, write_id, stop = batch.writes[0].key, self.write_ids.write_id(now), None
+        params = self.writer.params(key, snapshot, batch.intent, now, write_id, deadline, guess=guess)
+        for write in batch.writes:  # should the answer be lost, this is what to look for
+            write.write_id, write.anchor, write.joint = write_id, snapshot.recent_writers[0], True
+        try:
+            (answer,) = yield from self.writer.ask_together([self.writer.call_to_update(params, deadline)])
+        except Interrupted as interrupt:
+            stop = interrupt
+            answer = answers_of(stop, 1)[0] or NoAnswer("interrupted")
+        answered = not isinstance(answer, (Refused, NoAnswer))
+        if answered:
+            for write in batch.writes:
+                self.writer.remember_own(write)
+        result = yield from self.writer.result(key, answer, now)
+        if isinstance(result, NoAnswer) and result.sent:
+            result = yield from self._resolve(batch, snapshot, write_id, now, deadline, result)
+        if isinstance(result, SeenBucket) and result.done:
+            for write in batch.writes:
+                write.done = True
+                if not answered:
+                    self.writer.remember_own(write)
+        return result, stop
 
     def _tell(self, writes: Sequence[BucketWrite], result: WriteResult, now: int) -> None:
         for write in writes:

@@ -46,7 +46,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from zae_limiter.running.plan import READ_CLOCK, Bell, CutShort, Interrupted, Plan
+from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan, WakeUp
 from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
@@ -148,7 +148,7 @@ class BucketWrite:
     """The queue it leads, if it is its turn to write."""
     give_up_at = 0
     """Until when it waits in a queue, machine time."""
-    bell: Bell | None = None
+    wake_up: WakeUp | None = None
     """Wakes its caller when it is its turn, or when the leader of the queue has written for it."""
     result: WriteResult | None = None
 

@@ -14,7 +14,7 @@ from zae_limiter.config_cache import ConfigCache
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
-from zae_limiter.running.plan import Bell, Plan
+from zae_limiter.running.plan import Plan, WakeUp
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
 from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
@@ -103,10 +103,10 @@ Prefetched = dict[Key, Item | None]
 class Reading:
     """Limits that are being read by one caller, and the callers that wait for it until ``over_at``, machine time."""
 
-    __slots__ = ("bells", "over_at")
+    __slots__ = ("over_at", "wake_ups")
 
     def __init__(self, over_at: int) -> None:
-        self.bells: list[Bell] = []
+        self.wake_ups: list[WakeUp] = []
         self.over_at = over_at
 
 
@@ -231,8 +231,8 @@ class ConfigResolver:
         finally:
             if self._under_way.get(key) is mine:
                 self._under_way.pop(key, None)
-            for bell in mine.bells:
-                bell.ring()
+            for wake_up in mine.wake_ups:
+                wake_up.wake()
 
     def _is_turn_of(self, mine: Reading, key: tuple[int, str, str], deadline: Deadline, patience: int) -> Plan[bool]:
         """Wait for another caller that reads the same. Returns whether this one is to read: not if that one ended."""
@@ -240,11 +240,11 @@ class ConfigResolver:
         if other is mine:
             return True
         if deadline.started < other.over_at:
-            bell = Bell()
-            other.bells.append(bell)
+            wake_up = WakeUp()
+            other.wake_ups.append(wake_up)
             if self._under_way.get(key) is not other:
                 return False  # it has just ended
-            yield from AwaitNews(bell, min(other.over_at, deadline.give_up_at))
+            yield from AwaitNews(wake_up, min(other.over_at, deadline.give_up_at))
             if self._under_way.get(key) is not other:
                 return False
             if other.over_at >= deadline.give_up_at:

@@ -292,33 +292,18 @@ def _int_in(attribute: Item) -> int:
 
 
 def _snapshot_of(item: Item) -> BucketSnapshot:
-    fields: dict[str, dict[str, int]] = {}
-    ended: dict[str, int] = {}
-    for attribute, value in item.items():
-        if attribute[:2] == "b_":
-            name = attribute[2:-3]
-            held = fields.get(name)
-            if held is None:
-                held = fields[name] = {}
-            held[attribute[-2:]] = _int_in(value)
-        elif attribute[:2] == "e_":
-            ended[attribute[2:]] = number_in(value)
+    fields, ended = _limit_fields(item)
     entity_id, resource, inc, cv = item["entity_id"]["S"], item["resource"]["S"], item["inc"]["S"], item["cv"]["S"]
     rv = item["rv"]["S"] if "rv" in item else ""
-    place, _, shard_text = item["PK"]["S"].partition("/")[2].rpartition("#")
     rf = number_in(item["rf"], 0, LAST_MOMENT_MS)
-    shard, shards = int(shard_text), number_in(item["shard_count"], 1, MOST_SHARDS)
-    if place != f"BUCKET#{entity_id}#{resource}" or str(shard) != shard_text:
-        raise ValueError("it has the key of another bucket")
-    if MOST_SHARDS % shards or not 0 <= shard < shards:
-        raise ValueError(f"it cannot be shard {shard} of {shards}")
+    shard, shards = _shard_in(item, entity_id, resource)
     if len(inc) > LONGEST_WRITE_ID or len(rv) > LONGEST_WRITE_ID or len(cv) > LONGEST_VERSION:
         raise ValueError("its life or its version has no such length")
     if len(ended) > MAX_ENDED:
         raise ValueError(f"it counts {len(ended)} limits that have ended")
-    load_level = fields.pop(RESERVED_LIMIT_NAME, {})
-    if load_level.get("bx", 0) < 0:
-        raise ValueError("its gauge has no ceiling")
+    load = fields.pop(RESERVED_LIMIT_NAME, {})
+    if load.get("bx", 0) < 0:
+        raise ValueError("its write load has no ceiling")
     balances: dict[str, Balance] = {}
     retired = []
     for name, terms in fields.items():
@@ -336,14 +321,41 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
         retired=frozenset(retired),
         ev=number_in(item["ev"]),
         recent_writers=_recent_writers_of(item),
-        load_level=load_level.get("tk", 0),
-        load_burst=load_level.get("bx", 0),
+        load_level=load.get("tk", 0),
+        load_burst=load.get("bx", 0),
         shard=shard,
         shards=shards,
         rv=rv,
         ended=ended or NOTHING_ENDED,
         eh=number_in(item["eh"], 0, LAST_MOMENT_MS) if "eh" in item else 0,
     )
+
+
+def _limit_fields(item: Item) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """The fields of every limit that is there, and what those have counted that have ended."""
+    fields: dict[str, dict[str, int]] = {}
+    ended: dict[str, int] = {}
+    for attribute, value in item.items():
+        if attribute[:2] == "b_":
+            name = attribute[2:-3]
+            held = fields.get(name)
+            if held is None:
+                held = fields[name] = {}
+            held[attribute[-2:]] = _int_in(value)
+        elif attribute[:2] == "e_":
+            ended[attribute[2:]] = number_in(value)
+    return fields, ended
+
+
+def _shard_in(item: Item, entity_id: str, resource: str) -> tuple[int, int]:
+    """Which shard an item is, of how many. Raises ``ValueError`` if its key is that of another bucket."""
+    place, _, shard_text = item["PK"]["S"].partition("/")[2].rpartition("#")
+    shard, shards = int(shard_text), number_in(item["shard_count"], 1, MOST_SHARDS)
+    if place != f"BUCKET#{entity_id}#{resource}" or str(shard) != shard_text:
+        raise ValueError("it has the key of another bucket")
+    if MOST_SHARDS % shards or not 0 <= shard < shards:
+        raise ValueError(f"it cannot be shard {shard} of {shards}")
+    return shard, shards
 
 
 def _recent_writers_of(item: Item) -> tuple[str, ...]:

@@ -443,9 +443,9 @@ def _pause(backoff: Backoff) -> float:
 
 def _await_news(request: AwaitNews) -> None:
     event = threading.Event()
-    request.bell.listen(event.set)
+    request.wake_up.listen(event.set)
     event.wait(max(request.give_up_at - machine_timer(), 0) / 1000)
-    request.bell.listen(None)
+    request.wake_up.listen(None)
 
 
 async def _await_news_async(request: AwaitNews) -> None:
@@ -457,14 +457,14 @@ async def _await_news_async(request: AwaitNews) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(event.set)
 
-    request.bell.listen(wake)
+    request.wake_up.listen(wake)
     try:
         async with asyncio.timeout(max(request.give_up_at - machine_timer(), 0) / 1000):
             await event.wait()
     except TimeoutError:
         pass
     finally:
-        request.bell.listen(None)
+        request.wake_up.listen(None)
 
 
 def _only_answers(answers: Sequence[Any]) -> Sequence[Answer]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from zae_limiter.running.plan import Bell, Request
+from zae_limiter.running.plan import Request, WakeUp
 
 Item: TypeAlias = Mapping[str, Any]
 """An item in DynamoDB's JSON: attribute → ``{"S": …}``, ``{"N": …}``."""
@@ -163,12 +163,12 @@ Answer: TypeAlias = Reply | Refused | NoAnswer
 
 
 class AwaitNews(Request[None]):
-    """Wait until a bell rings, by machine time: for what another plan of this client is finding out."""
+    """Wait for a wake-up, by machine time: for what another plan of this client is finding out."""
 
-    __slots__ = ("bell", "give_up_at")
+    __slots__ = ("give_up_at", "wake_up")
 
-    def __init__(self, bell: Bell, give_up_at: int) -> None:
-        self.bell = bell
+    def __init__(self, wake_up: WakeUp, give_up_at: int) -> None:
+        self.wake_up = wake_up
         self.give_up_at = give_up_at
 
 

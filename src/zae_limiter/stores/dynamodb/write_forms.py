@@ -40,7 +40,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
-from zae_limiter.models.limit import MAX_ENDED, MAX_RESTING, Limit, too_many_at_rest
+from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
 from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
@@ -323,8 +323,8 @@ class _Departures:
     def finish(self) -> None:
         """Say what changed, and let go of what was counted in earlier hours."""
         snapshot, write = self._snapshot, self._write
-        if self._retired > max(MAX_RESTING, len(snapshot.retired)):
-            raise too_many_at_rest(snapshot.entity_id, snapshot.resource, self._retired)
+        if self._retired > max(MAX_RETIRED, len(snapshot.retired)):
+            raise too_many_retired(snapshot.entity_id, snapshot.resource, self._retired)
         if snapshot.eh < self._hour and snapshot.ended:
             for name in sorted(snapshot.ended.keys() - self._ended):
                 write.remove(f"e_{name}")
@@ -340,7 +340,7 @@ def coming_back(snapshot: BucketSnapshot, deltas: Mapping[str, int], owed: tuple
     if deltas.keys() <= snapshot.balances.keys():
         return ()
     missing = [limit for limit in owed if deltas.get(limit.name) and limit.name not in snapshot.balances]
-    return tuple(missing[: max(MAX_RESTING - len(snapshot.retired), 0)])
+    return tuple(missing[: max(MAX_RETIRED - len(snapshot.retired), 0)])
 
 
 def _bring_back(

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from zae_limiter.running.plan import Bell
+from zae_limiter.running.plan import WakeUp
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
 from zae_limiter.stores.dynamodb.schema import Key
 
@@ -61,12 +61,12 @@ class WriteQueues:
             return True
 
     def enter(self, write: BucketWrite, now: int, give_up_at: int) -> bool:
-        """Likewise; if somebody is, wait in line: the bell will ring."""
+        """Likewise; if somebody is, wait in line for the wake-up."""
         while not self.lead_if_free(write, now, give_up_at):
             with self._lock:
                 queue = self._queues.get(write.key)
                 if queue is not None:
-                    write.bell, write.result, write.give_up_at = Bell(), None, give_up_at
+                    write.wake_up, write.result, write.give_up_at = WakeUp(), None, give_up_at
                     queue.line.append(write)
                     return False
         return True
@@ -97,8 +97,8 @@ class WriteQueues:
             queue.line = alive or queue.line
             following = queue.line.popleft()
             following.queue, queue.over_at = queue, max(queue.over_at, following.give_up_at)
-        if following.bell is not None:
-            following.bell.ring()
+        if following.wake_up is not None:
+            following.wake_up.wake()
 
     def withdraw(self, write: BucketWrite) -> bool:
         """Wait no longer. False: too late, somebody is writing for it, or it is its turn."""

@@ -104,7 +104,7 @@ class BucketVerbs(Transacting):
                 bucket.adopt(current.limits, now)
             begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
             if leg.limits != bucket.limits:
-                bucket.bring_back(leg.limits, deltas)
+                bucket.retire_again(leg.limits, deltas)
             bucket.written(now)
             for balance, tk, tc in bucket.settled(deltas, now):
                 changed += (balance, balance)

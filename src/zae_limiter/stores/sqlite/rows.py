@@ -149,7 +149,7 @@ def bucket_from_row(row: Sequence[Any]) -> Bucket:
     bucket = Bucket(entity_id, resource, whole(rf, 0, LAST_MOMENT_MS))
     bucket.events = whole(events)
     bucket.hour = whole(hour, 0, LAST_MOMENT_MS)
-    in_force, _, resting = terms.partition("\n")
+    in_force, _, retired = terms.partition("\n")
     words = tokens.split()
     if max(map(len, words), default=0) > LONGEST_NUMBER:
         raise ValueError("a balance or a counter is out of bounds")
@@ -161,11 +161,11 @@ def bucket_from_row(row: Sequence[Any]) -> Bucket:
         Balance(limit, rf, tk=numbers[2 * place], tc=numbers[2 * place + 1])
         for place, limit in enumerate(bucket.limits)
     )
-    if resting:
+    if retired:
         offset = 2 * len(bucket.limits)
         bucket.retired = {
             limit.name: Balance(limit, rf, tk=numbers[offset + 2 * place], tc=numbers[offset + 2 * place + 1])
-            for place, limit in enumerate(limits_from_text(resting))
+            for place, limit in enumerate(limits_from_text(retired))
         }
     if carried != "{}":
         bucket.carried = amounts(json.loads(carried))

@@ -71,22 +71,28 @@ def choose_shard(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
             return
         if len(there) < len(keys):
             one, two = _two_of(acquire, leg, there)
+    best = yield from _better_of(acquire, leg, (one, two))
+    if best is not None:
+        leg.move_to(*best, fresh=False)
+        if acquire.parts.batching.coalesce:
+            cache.prefer_shard(leg.first, best[0], acquire.now + HOME_MS)
+    else:  # both are lost: shard 0 never is
+        leg.tried.update((one, two))
+        cached = cache.get(leg.first)
+        leg.move_to(leg.first, None if cached is None else cached.snapshot, fresh=leg.all_seen)
+
+
+def _better_of(acquire: Acquire, leg: AcquireLeg, keys: tuple[Key, Key]) -> Plan[tuple[Key, BucketSnapshot] | None]:
+    """The shard that holds more than is needed, or least too little; ``None`` if both are lost."""
     best: tuple[int, Key, BucketSnapshot] | None = None
-    for key in dict.fromkeys((one, two)):
-        cached = cache.get(key)
+    for key in dict.fromkeys(keys):
+        cached = acquire.parts.cache.get(key)
         snapshot = cached.snapshot if cached is not None else (yield from _make(acquire, leg, key))
         if snapshot is not None:
             room = _room(acquire, leg, snapshot)
             if best is None or room > best[0]:
                 best = (room, key, snapshot)
-    if best is not None:
-        leg.move_to(best[1], best[2], fresh=False)
-        if acquire.parts.batching.coalesce:
-            cache.prefer_shard(leg.first, best[1], acquire.now + HOME_MS)
-    else:  # both are lost: shard 0 never is
-        leg.tried.update((one, two))
-        cached = cache.get(leg.first)
-        leg.move_to(leg.first, None if cached is None else cached.snapshot, fresh=leg.all_seen)
+    return None if best is None else best[1:]
 
 
 def _stay(acquire: Acquire, leg: AcquireLeg) -> bool:

@@ -419,7 +419,7 @@ class Propagation:
         return update(snapshot, intent, now=now, write_id=write_id, epoch_s=deadline.epoch_s, ttl_margin_s=margin)
 
     def check_terms_of_new(self, key: Key, terms: Terms, now: int, deadline: Deadline) -> Plan[None]:
-        """A config may have changed while its bucket was being created, unseen by the client that changed it. Look once."""
+        """A config may have changed while its bucket was created, unseen by the client that changed it. Look once."""
         cached = self.cache.get(key)
         seen, obeyed = (None if cached is None else cached.snapshot), terms.cv
         try:
