@@ -320,7 +320,7 @@ class BucketWriter:
     # Hearing
 
     def result(self, key: Key, answer: Answer, now: int) -> Plan[WriteResult]:
-        """What an answer says, once the image it brings is remembered."""
+        """What an answer says, once the snapshot it brings is remembered."""
         if isinstance(answer, NoAnswer):
             return answer
         if not isinstance(answer, Refused):
