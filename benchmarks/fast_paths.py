@@ -28,11 +28,9 @@ from dynamodb import KEYS, REGION, SECONDS, TABLE, recorded, split_store
 from engines.servers import Engine, dynoxide_engine
 from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import MILLI, Balance, force_consume, would_refill_satisfy
-from zae_limiter.lease.ledger import Ledger
 from zae_limiter.lease.sync_lease import SyncLease
 from zae_limiter.stores.dynamodb import items
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
-from zae_limiter.stores.dynamodb.operations.acquire_legs import Acquirer
+from zae_limiter.stores.dynamodb.operations.acquire import Acquire
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.write_forms import Intent
@@ -141,10 +139,10 @@ def would_take_by_parts(
     return left, amounts
 
 
-def draw_params_by_forms(
-    self: BucketWriter, key: Any, snapshot: Any, taken: Any, needed: Any, *when: Any, guess: bool
-) -> Any:
-    return self.params(key, snapshot, Intent(taken, needed, None, grants=1), *when, guess=guess)
+def params_by_forms(self: Acquire, leg: Any, snapshot: Any) -> Any:
+    leg.set_anchor()
+    intent, guess = Intent(leg.deltas, leg.needed, grants=1), not leg.fresh
+    return self.parts.writer.params(leg.key, snapshot, intent, self.now, leg.write_id, self.deadline, guess=guess)
 
 
 def embedded(folder: str, stack: ExitStack) -> Iterator[FastPath]:
@@ -171,12 +169,6 @@ def embedded(folder: str, stack: ExitStack) -> Iterator[FastPath]:
     )
     yield FastPath(
         "lease: end without a plan", "grant", granted(memory), lambda: patch.object(SyncLease, "__exit__", end_by_plan)
-    )
-    yield FastPath(
-        "lease: end without copies",
-        "grant and settle",
-        settled(memory),
-        lambda: patch.object(Ledger, "closed", Ledger.booked),
     )
     planned = opened("memory://")
     planned._core.fast_draws = {}
@@ -211,22 +203,20 @@ def on_dynamodb(engine: Engine, stack: ExitStack) -> Iterator[FastPath]:
     url = stack.enter_context(answering(recorded(engine)))
     limiter = SyncRateLimiter(SyncRepository(split_store(engine, url, "own")))
     run = granted(limiter)
+    yield FastPath("dynamodb: warm leg", "grant", run, lambda: patch.object(Acquire, "warm_leg", lambda self: None))
     yield FastPath(
-        "dynamodb: warm leg", "grant", run, lambda: patch.object(Acquirer, "warm_leg", lambda self, *draw: None)
+        "dynamodb: plain draw", "grant", run, lambda: patch.object(Acquire, "_plain_params", params_by_forms)
     )
-    yield FastPath(
-        "dynamodb: plain draw", "grant", run, lambda: patch.object(BucketWriter, "draw_params", draw_params_by_forms)
-    )
-    unread = lambda: patch.object(items, "_snapshot_in_text", lambda before, text: None)  # noqa: E731
-    yield FastPath("dynamodb: numbers searched in the reply", "grant", run, unread)
 
     @contextmanager
-    def whole() -> Iterator[None]:
-        with patch.object(items, "_snapshot_after", lambda before, item: None):
+    def read_whole() -> Iterator[None]:
+        with (
+            patch.object(items, "_snapshot_in_text", lambda before, text: None),
+            patch.object(items, "_snapshot_after", lambda before, item: None),
+        ):
             yield
 
-    with unread():
-        yield FastPath("dynamodb: only the numbers of an item", "grant, reply read whole", run, whole)
+    yield FastPath("dynamodb: only the numbers of a reply", "grant", run, read_whole)
     runner = stack.enter_context(asyncio.Runner())
     awaited = RateLimiter(Repository(split_store(engine, url, "own")))
     yield FastPath(

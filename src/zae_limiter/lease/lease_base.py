@@ -255,7 +255,7 @@ class LeaseBase:
         closing.is_done = True
         ledger.is_closed()
         if failure is None:
-            ledger.closed(closing.owed)
+            ledger.booked(closing.owed)
         else:
             logger.error("could not settle %s of %s on %s: %s", closing.owed, self._entity_id, self._resource, failure)
 

@@ -194,13 +194,6 @@ class Ledger:
         if self.guard is not None:
             self.guard.disarm()
 
-    def closed(self, deltas: Amounts) -> None:
-        """The store has booked these in the end: nothing will ever be asked of this ledger but what was consumed."""
-        written = self.written
-        for name, amount in deltas.items():
-            written[name] = written.get(name, 0) + amount
-        self.pending = {}
-
     def booked_except(self, deltas: Amounts, remaining: Sequence[Posting]) -> None:
         """The store has booked these, except for what remains to be booked on single legs."""
         written, paid_by_leg = self._written_with(deltas), self._paid_by_leg_with(deltas)

@@ -38,25 +38,25 @@ MOST_LIMITS = 24
 Shape: TypeAlias = tuple[tuple[str, ...], ...]
 """The names of the limits of every leg."""
 
+Parts: TypeAlias = tuple[Callable[[], object], Callable[[], object], *tuple[Bucket | tuple[Balance, ...], ...]]
+
 
 class MemoryFastDraw:
     """A route as it was last granted: good while every bucket stands as it did, in the hour that it counts.
 
-    A subclass for each shape has the buckets and the balances that they had, leg by leg, and the draw.
+    ``parts`` has what the draw works on, in one tuple that is cheap to unpack: how to take and release the store's
+    lock, then each bucket with the balances that it had. A subclass for each shape has the draw.
     """
 
-    __slots__ = ("enter", "leave", "legs")
-
-    legs: tuple[Leg, ...]
-    enter: Callable[[], object]
-    """Takes the store's lock, and :attr:`leave` releases it. The lock knows its owner."""
-    leave: Callable[[], object]
+    __slots__ = ("legs", "lock", "parts")
 
     def __init__(self, lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> None:
-        self.enter, self.leave, self.legs = lock.acquire, lock.release, legs
-        for leg, bucket in enumerate(buckets):
-            setattr(self, f"bucket{leg}", bucket)
-            setattr(self, f"held{leg}", bucket.balances)
+        self.legs = legs
+        self.lock = lock
+        held: list[Bucket | tuple[Balance, ...]] = []
+        for bucket in buckets:
+            held += (bucket, bucket.balances)
+        self.parts: Parts = (lock.acquire, lock.release, *held)
 
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
         raise NotImplementedError  # compiled for each shape
@@ -77,19 +77,21 @@ class MemoryFastDraw:
         return denial(self.legs, statuses_of(self.legs, self.held(), wanted, {}, now))
 
     def held(self) -> tuple[tuple[Balance, ...], ...]:
-        """The balances of every leg, as they were held when the route was granted."""
-        raise NotImplementedError  # compiled for each shape
+        """The balances of every leg, as they were when the route was granted."""
+        return tuple(part for part in self.parts if isinstance(part, tuple))
 
     def release_after_interrupt(self) -> None:
-        """Release the lock if this thread holds it: an interrupt came between taking it and the ``try`` behind."""
-        lock: Any = self.enter.__self__  # type: ignore[attr-defined]
-        if lock._is_owned():
-            self.leave()
+        """Release the lock if this thread holds it: an interrupt came between taking it and the ``try`` behind.
+
+        The lock is an ``RLock``, which knows its owner.
+        """
+        if self.lock._is_owned():
+            self.lock.release()
 
 
 _SHAPE = """\
 class ShapedDraw(MemoryFastDraw):
-    __slots__ = ({slots})
+    __slots__ = ()
 
     def draw(self, wanted, now, receipt):
         if type(wanted) is not dict:
@@ -109,9 +111,9 @@ class ShapedDraw(MemoryFastDraw):
         if {no_amount}:
             return False
         {in_milli}
-        {unpacked}
+        enter, leave, {buckets} = self.parts; {unpacked}
         try:
-            self.enter()
+            enter()
             try:
 {advanced}                {left}
                 if {lacks}:
@@ -120,14 +122,11 @@ class ShapedDraw(MemoryFastDraw):
                     return self.denied({{{every_name}}} if wanted is None else wanted, now)
                 {writes}; receipt._grant = (self, wanted, now, {new})
             finally:
-                self.leave()
+                leave()
         except BaseException:
             self.release_after_interrupt()
             raise
         return True
-
-    def held(self):
-        return ({held})
 """
 _ADVANCED = """\
                 if k{k}.balances is not h{k}:
@@ -168,8 +167,6 @@ def shaped_draw(shape: Shape) -> type[MemoryFastDraw]:
     paid = {n: amounts[name] for n, (_, name) in enumerate(names) if name in amounts}
     legs = range(len(shape))
     source = _SHAPE.format(
-        slots=", ".join(f"'bucket{k}', 'held{k}'" for k in legs),
-        held="".join(f"self.held{k}, " for k in legs),
         own_limits=len(own),
         every_amount="; ".join(f"{a} = wanted[{name!r}]" for name, a in amounts.items()),
         every_name=", ".join(f"{name!r}: {a} // 1000" for name, a in amounts.items()),
@@ -177,10 +174,9 @@ def shaped_draw(shape: Shape) -> type[MemoryFastDraw]:
         names_known=" + ".join(f"({name!r} in wanted)" for name in own),
         no_amount=" or ".join(f"type({a}) is not int or {a} < 0" for a in amounts.values()),
         in_milli="; ".join(f"{a} *= 1000" for a in amounts.values()),
+        buckets=", ".join(f"k{k}, h{k}" for k in legs),
         unpacked="; ".join(
-            f"k{k} = self.bucket{k}; {''.join(f'b{n}, ' for n, (leg, _) in enumerate(names) if leg == k)}"
-            f"= h{k} = self.held{k}"
-            for k in legs
+            f"{''.join(f'b{n}, ' for n, (leg, _) in enumerate(names) if leg == k)}= h{k}" for k in legs
         ),
         advanced="".join(
             _ADVANCED.format(
