@@ -244,8 +244,11 @@ def _snapshot_in_text(before: BucketSnapshot, text: str) -> BucketSnapshot | Non
     try:
         w0, w1, w2, w3, ev, load_level, *numbers = found
         tokens = iter(map(int, numbers))
+        balances = {}
+        for name, balance in before.balances.items():
+            balances[name] = balance.with_tokens(next(tokens), next(tokens))
         return before.with_numbers(
-            {name: balance.with_tokens(next(tokens), next(tokens)) for name, balance in before.balances.items()},
+            balances,
             ev=int(ev),
             recent_writers=(w0, w1, w2, w3),
             load_level=int(load_level),

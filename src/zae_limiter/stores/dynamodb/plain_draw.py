@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from zae_limiter.bucket import accrued_in_a_second
+from zae_limiter.bucket import MILLI, accrued_in_a_second
 from zae_limiter.stores.dynamodb.expressions import Shape, Update, Value
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
-from zae_limiter.stores.dynamodb.write_forms import expires_at
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, reset_level
+
+LAST_S = 253_402_300_799
+"""The last second of the year 9999: nothing expires later, however long it takes to fill."""
 
 UNTOUCHED, BELOW, AT_CEILING = range(3)
 """What becomes of a limit: only looked at for debt, or drawn from by one of the two forms."""
@@ -64,6 +66,11 @@ def plain_draw(
         values.append(level - accrued_in_a_second(snapshot.load_burst, rf, now) - load)
     values += (1, expires_at(epoch_s, longest + late, ttl_margin_s))
     return _shape_of(tuple(snapshot.balances), forms, level is None), values
+
+
+def expires_at(epoch_s: int, full_in_ms: int, margin_s: int) -> int:
+    """The second in which a bucket may go that is full so many milliseconds after ``epoch_s``."""
+    return min(epoch_s + -(-full_in_ms // MILLI) + margin_s, LAST_S)
 
 
 @lru_cache(2048)

@@ -43,6 +43,7 @@ from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
 from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
+from zae_limiter.stores.dynamodb.plain_draw import expires_at
 from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, PARTITION_WCU, WRITE, load_attributes, reset_level
@@ -50,9 +51,6 @@ from zae_limiter.stores.protocol import Leg
 from zae_limiter.stores.windows import hour_of
 
 NOTHING: Mapping[str, int] = {}
-
-LAST_S = 253_402_300_799
-"""The last second of the year 9999: nothing expires later, however long it takes to fill."""
 
 FULL_BY = "full_by"
 """What ``ttl`` is to a bucket, for a shard of a sharded one: when it is surely full. Single shards must not expire."""
@@ -473,11 +471,6 @@ def new_item(
         longest = max(longest, _time_to_fill(limit, max(taken, limit.burst * MILLI), 1))
     attributes["ttl"] = expires_at(epoch_s, longest, ttl_margin_s)
     return encode_item(attributes)
-
-
-def expires_at(epoch_s: int, full_in_ms: int, margin_s: int) -> int:
-    """The second in which a bucket may go that is full so many milliseconds after ``epoch_s``."""
-    return min(epoch_s + -(-full_in_ms // MILLI) + margin_s, LAST_S)
 
 
 def _time_to_fill(limit: Limit, milli: int, shards: int) -> int:
