@@ -174,16 +174,16 @@ Patch = pytest.MonkeyPatch
 def _move_without(ceiling_of_draws: bool, ceiling_of_credits: bool) -> Callable[..., int]:
     exact = write_forms._move
 
-    def move(write: write_forms.Update, balance: Balance, wish: write_forms.Intent, limit: Limit, **how: Any) -> int:
-        delta = wish.deltas.get(balance.name, 0)
+    def move(write: write_forms.Update, balance: Balance, limit: Limit, change: Any, **how: Any) -> int:
+        delta = change.intent.deltas.get(balance.name, 0)
         if (delta > 0 and ceiling_of_draws) or (delta < 0 and ceiling_of_credits):
-            accrued = balance.since_rf(how["now"])
-            if wish.needed is not None:
+            accrued = balance.since_rf(change.now)
+            if change.intent.needed is not None:
                 write.demand(f"b_{balance.name}_tk", ">=", delta - accrued)
             write.add(f"b_{balance.name}_tk", -delta)
             write.add(f"b_{balance.name}_tc", delta)
             return 0
-        return exact(write, balance, wish, limit, **how)
+        return exact(write, balance, limit, change, **how)
 
     return move
 

@@ -24,7 +24,7 @@ from zae_limiter.stores.dynamodb.operations.namespaces import info_of
 from zae_limiter.stores.dynamodb.operations.shard_life import full_by
 from zae_limiter.stores.dynamodb.operations.usage import live_bucket
 from zae_limiter.stores.dynamodb.schema import INDEXES, MOST_SHARDS, Key, encode_item, is_filed_rightly
-from zae_limiter.stores.dynamodb.shards import divided
+from zae_limiter.stores.dynamodb.shards import split_in_two
 from zae_limiter.stores.dynamodb.usage_items import span_of
 from zae_limiter_aggregator.archiver import line_of
 from zae_limiter_aggregator.membership import seen_in
@@ -210,7 +210,7 @@ def test_a_bucket_that_is_read_is_within_bounds(item: dict[str, Any], known: boo
         return
     check_bounds(image)
     if not known and image.shards < MOST_SHARDS:
-        divided(item, now=NOW, write_id="a.b", inc="c")
+        split_in_two(item, now=NOW, write_id="a.b", inc="c")
     may_follow("1.1.1.1.1", image.cv, seen_before=False)
 
 

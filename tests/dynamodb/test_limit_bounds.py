@@ -19,7 +19,7 @@ from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.schema import bucket_key, encode_item
-from zae_limiter.stores.dynamodb.shards import divided
+from zae_limiter.stores.dynamodb.shards import split_in_two
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, new_item, update
 from zae_limiter.stores.protocol import Leg
@@ -135,7 +135,7 @@ def test_dividing_the_largest_bucket_fits_and_items_are_far_below_their_limit() 
         epoch_s=1,
         ttl_margin_s=1,
     )
-    write, _, new = divided(item, now=NOW + 1, write_id=ANCHOR, inc="2")
+    write, _, new = split_in_two(item, now=NOW + 1, write_id=ANCHOR, inc="2")
     operators, condition, change = operators_and_size(write.params("table", KEY))
     assert operators <= 300
     assert max(condition, change) <= 4096

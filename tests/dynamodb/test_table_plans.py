@@ -58,13 +58,13 @@ def test_creating_sets_up_the_layout_and_the_default_namespace_without_a_trace(w
 def test_creating_again_changes_nothing(world: World) -> None:
     world.run(world.store.create(5))
     before = world.items()
-    world.run(Store(world.client()).create(99))
+    world.run(Store(world.table_client()).create(99))
     assert world.items() == before
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_any_number_of_clients_may_create_at_once(world: World, seed: int) -> None:
-    stores = [Store(world.client()) for _ in range(3)]
+    stores = [Store(world.table_client()) for _ in range(3)]
     assert interleaved([store.create(5) for store in stores], world.driver, seed) == [None, None, None]
     assert len(world.items()) == 3
 

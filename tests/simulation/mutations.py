@@ -54,9 +54,9 @@ def there_is_no_pause_between_splits(patch: pytest.MonkeyPatch) -> None:
 
 
 def dividing_mints(patch: pytest.MonkeyPatch) -> None:
-    original = shard_life.divided
+    original = shard_life.split_in_two
 
-    def divided(item: Any, **named: Any) -> Any:
+    def split_in_two(item: Any, **named: Any) -> Any:
         write, key, new = original(item, **named)
         image = shard_life.snapshot_of(item)
         full = {
@@ -67,17 +67,17 @@ def dividing_mints(patch: pytest.MonkeyPatch) -> None:
         }
         return write, key, {**new, **full}
 
-    patch.setattr(shard_life, "divided", divided)
+    patch.setattr(shard_life, "split_in_two", split_in_two)
 
 
 def only_the_old_shard_knows_of_the_division(patch: pytest.MonkeyPatch) -> None:
-    original = shard_life.divided
+    original = shard_life.split_in_two
 
-    def divided(item: Any, **named: Any) -> Any:
+    def split_in_two(item: Any, **named: Any) -> Any:
         write, key, new = original(item, **named)
         return write, key, {**new, "shard_count": item["shard_count"]}
 
-    patch.setattr(shard_life, "divided", divided)
+    patch.setattr(shard_life, "split_in_two", split_in_two)
 
 
 def every_shard_is_asked_alone(patch: pytest.MonkeyPatch) -> None:

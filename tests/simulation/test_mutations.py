@@ -70,8 +70,10 @@ def _moves(
     every_write_is_told_in_full(patch)
     original = write_forms._move
 
-    def move(write: Any, balance: Any, wish: Any, *arguments: Any, **named: Any) -> int:
-        return change(lambda write: original(write, balance, wish, *arguments, **named), write, balance, wish, named)
+    def move(write: Any, balance: Any, limit: Any, moved: Any, **named: Any) -> int:
+        return change(
+            lambda write: original(write, balance, limit, moved, **named), write, balance, moved.intent, named
+        )
 
     patch.setattr(write_forms, "_move", move)
 

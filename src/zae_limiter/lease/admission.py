@@ -40,7 +40,7 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     """
     waited = 0
     try:
-        now = yield from READ_CLOCK
+        now: int = yield READ_CLOCK
         outcome = yield from _attempt(core, asked, None, now, receipt)
         if asked.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
             started = yield from READ_TIMER
@@ -73,7 +73,7 @@ def refusal(denial: Denial) -> RateLimitExceeded:
 def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
     """One try, at one moment, leaving to the waiters ahead what they wait for."""
     ahead: Mapping[str, Mapping[str, int]] = {}
-    if core.wait_queue:
+    if core.wait_queue.by_bucket:
         core.wait_queue.drop_abandoned(timer_of(core.clock), (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
     draw = Draw(asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs)

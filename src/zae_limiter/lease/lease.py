@@ -40,7 +40,7 @@ class Lease(LeaseBase):
                         return self
                     if drawn:
                         raise refusal(drawn)
-            await self._driver.run(self._begin())
+            await self._limiter._driver.run(self._begin())
             return self
         except GeneratorExit:
             raise

@@ -207,7 +207,7 @@ class LeaseBase:
             options.timeout_ms,
             options.on_unavailable,
         )
-        self._grant = yield from admit(self._core, asked, self)
+        self._grant = yield from admit(self._limiter._core, asked, self)
         if self._grant is None:
             self._ledger = Ledger(asked.wanted)
         self._open = True

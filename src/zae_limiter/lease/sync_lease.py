@@ -40,7 +40,7 @@ class SyncLease(LeaseBase):
                         return self
                     if drawn:
                         raise refusal(drawn)
-            self._driver.run(self._begin())
+            self._limiter._driver.run(self._begin())
             return self
         except BaseException:
             if self._grant is not None:

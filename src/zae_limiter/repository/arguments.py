@@ -34,7 +34,10 @@ def check_consume(consume: object) -> Mapping[str, int]:
     """Amounts by limit: whole tokens, none negative."""
     if not isinstance(consume, Mapping):
         raise ValidationError("consume", consume, 'must be a dict like {"rpm": 1}')
-    return {check_limit_name(name): check_amount(amount, str(name)) for name, amount in consume.items()}
+    checked: dict[str, int] = {}
+    for name, amount in consume.items():
+        checked[check_limit_name(name)] = check_amount(amount, str(name))
+    return checked
 
 
 def check_seconds(value: object, field: str) -> float:

@@ -39,7 +39,7 @@ from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
 
 
 class Batch(NamedTuple):
-    """Bookings that are written together, and the wish that is all of them."""
+    """Writes that go out together, and the intent that is all of them."""
 
     writes: Sequence[BucketWrite]
     intent: Intent
@@ -147,19 +147,19 @@ def _fits(write: BucketWrite, left: Mapping[str, int], drawn: dict[str, int]) ->
 
 
 LONGEST_WRITE_ROUNDS = 3
-"""So many times the grace is waited for whoever writes for all, once it has begun."""
+"""So many times the grace a caller waits for the leader that writes for it, once that has begun."""
 
 AnyWrite = TypeVar("AnyWrite", bound=BucketWrite)
 
 
 class LeaderLost(NoAnswer):
-    """Whoever wrote for all did not come back in time. It may have been done."""
+    """The leader that wrote for this caller did not come back in time. It may have been done."""
 
     final = True
 
 
 class BatchingWriter:
-    """Writes to buckets, one verdict each."""
+    """Writes to buckets, one result each."""
 
     def __init__(self, writer: BucketWriter, *, coalesce: bool) -> None:
         self.writer = writer
@@ -171,9 +171,9 @@ class BatchingWriter:
     def post(
         self, writes: Sequence[AnyWrite], params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
     ) -> Plan[None]:
-        """Write all of them, each to a bucket that exists. Each has its verdict then.
+        """Write all of them, each to a bucket that exists. Each has its result then.
 
-        ``params_of`` makes the write of a booking that is written alone.
+        ``params_of`` makes the request of a write that goes out alone.
         """
         if not self.coalesce:
             return (yield from self._write_alone(writes, params_of, now, deadline))
@@ -182,7 +182,7 @@ class BatchingWriter:
         free = [write for write in writes if self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)]
         if free:
             yield from self._write_alone(free, params_of, now, deadline)
-        # One after the other: whoever leads at one desk must not be waiting at another.
+        # One after the other: a caller that leads one queue must not be waiting in another.
         for write in writes:
             if write not in free:
                 yield from self._post_in_turn(write, params_of, now, deadline)
@@ -201,7 +201,7 @@ class BatchingWriter:
             cached = self.cache.get(write.key)
             snapshot = write.snapshot if cached is None else cached.snapshot
             if snapshot is None or write.write_id in snapshot.recent_writers or not _is_like(snapshot, write):
-                # The bucket changed while it waited: whoever asked decides again.
+                # The bucket changed while it waited: its caller decides again.
                 write.done = snapshot is not None and write.write_id in snapshot.recent_writers
                 write.result = SeenBucket(snapshot, write.done)
                 return
@@ -220,7 +220,7 @@ class BatchingWriter:
         """Until it is its turn (then it leads) or another caller has written for it.
 
         The event loop of a leader may have been stopped. So when a quarter of its time is left it waits no longer, and
-        writes alone without a desk: its write is as conditional as any.
+        writes alone without leading a queue: its write is as conditional as any.
         """
         wake_up, stop = write.wake_up, None
         assert wake_up is not None
@@ -244,7 +244,7 @@ class BatchingWriter:
                     return True
                 write.result = DeadlineOver()
             elif rounds > LONGEST_WRITE_ROUNDS and write.queue is None and write.result is None:
-                write.result, write.doubtful = LeaderLost("whoever wrote for all never came back"), True
+                write.result, write.doubtful = LeaderLost("the caller that wrote for this one never came back"), True
         if stop is not None:
             self._leave_line(write)
             raise stop
@@ -275,7 +275,7 @@ class BatchingWriter:
                 raise
             for write, answer in zip(writes, answers, strict=True):
                 write.now = now
-                if write.done:  # before its image is seen, which has it
+                if write.done:  # before its snapshot is seen, which has it
                     self.writer.remember_own(write)
                 write.result = yield from self.writer.result(write.key, answer, now)
         finally:
@@ -332,64 +332,73 @@ class BatchingWriter:
         """One write for all of them, whose leader is the first."""
         in_flight: list[BucketWrite] = []
         try:
-            yield from self._write_lots(list(writes), snapshot, in_flight, deadline)
+            yield from self._write_batches(list(writes), snapshot, in_flight, deadline)
         finally:
             for write in writes:
-                if write.result is None and write is not writes[0]:  # an error nobody foresaw
+                if write.result is None and write is not writes[0]:  # an unforeseen error
                     write.doubtful = any(write is one for one in in_flight)
-                    write.result = LeaderLost("whoever wrote for all is gone")
+                    write.result = LeaderLost("the caller that wrote for this one is gone")
                 if write.wake_up is not None:
                     write.wake_up.wake()
 
-    def _write_lots(
+    def _write_batches(
         self, pending: list[BucketWrite], snapshot: BucketSnapshot, in_flight: list[BucketWrite], deadline: Deadline
     ) -> Plan[None]:
-        key = pending[0].key
+        """Write as many of them as fit together, and again those that a wrong guess left out."""
         now = max(write.now for write in pending)
         for write in pending:
             write.result = None
         stop: Interrupted | None = None
         tries = 0
         while pending:
-            cached = self.cache.get(key)
+            cached = self.cache.get(pending[0].key)
             guesses = {} if tries or cached is None else cached.guesses(now)
-            batch, write_id = batch_of(snapshot, pending, now, guesses), self.write_ids.write_id(now)
-            params = self.writer.params(key, snapshot, batch.intent, now, write_id, deadline, guess=not tries)
+            batch = batch_of(snapshot, pending, now, guesses)
             in_flight[:] = batch.writes
-            for write in in_flight:  # should the answer be lost, this is what to look for
-                write.write_id, write.anchor, write.joint = write_id, snapshot.recent_writers[0], True
-            try:
-                (answer,) = yield from self.writer.ask_together([self.writer.call_to_update(params, deadline)])
-            except Interrupted as interrupt:
-                stop = interrupt
-                answer = answers_of(stop, 1)[0] or NoAnswer("interrupted")
-            answered = not isinstance(answer, (Refused, NoAnswer))
-            if answered:
-                for write in batch.writes:
-                    self.writer.remember_own(write)
-            result = yield from self.writer.result(key, answer, now)
-            if isinstance(result, NoAnswer) and result.sent:
-                result = yield from self._resolve(batch, snapshot, write_id, now, deadline, result)
+            result, stop = yield from self._write_batch(batch, snapshot, now, deadline, guess=not tries)
             in_flight.clear()
             tries += 1
             if not isinstance(result, SeenBucket):
                 self._tell(pending, result, now)
                 break
+            again: Sequence[BucketWrite] = ()
             if result.done:
-                for write in batch.writes:
-                    write.done = True
-                    if not answered:
-                        self.writer.remember_own(write)
                 self._tell(batch.writes, result, now)
-            again = []
-            if not result.done and result.snapshot is not None and stop is None and tries <= TRIES_AT_ONCE:
+            elif result.snapshot is not None and stop is None and tries <= TRIES_AT_ONCE:
                 snapshot = result.snapshot
-                again = list(batch_of(snapshot, [one for one in pending if one.may_join(snapshot)], now, {}).writes)
+                again = batch_of(snapshot, [one for one in pending if one.may_join(snapshot)], now, {}).writes
             told = {id(write) for write in (*again, *(batch.writes if result.done else ()))}
             self._tell([one for one in pending if id(one) not in told], result._replace(done=False), now)
-            pending = again
+            pending = list(again)
         if stop is not None:
             raise stop
+
+    def _write_batch(
+        self, batch: Batch, snapshot: BucketSnapshot, now: int, deadline: Deadline, *, guess: bool
+    ) -> Plan[tuple[WriteResult, Interrupted | None]]:
+        """One write for a batch, made sure of if its answer is lost; and the interrupt that came meanwhile, if any."""
+        key, write_id, stop = batch.writes[0].key, self.write_ids.write_id(now), None
+        params = self.writer.params(key, snapshot, batch.intent, now, write_id, deadline, guess=guess)
+        for write in batch.writes:  # should the answer be lost, this is what to look for
+            write.write_id, write.anchor, write.joint = write_id, snapshot.recent_writers[0], True
+        try:
+            (answer,) = yield from self.writer.ask_together([self.writer.call_to_update(params, deadline)])
+        except Interrupted as interrupt:
+            stop = interrupt
+            answer = answers_of(stop, 1)[0] or NoAnswer("interrupted")
+        answered = not isinstance(answer, (Refused, NoAnswer))
+        if answered:
+            for write in batch.writes:
+                self.writer.remember_own(write)
+        result = yield from self.writer.result(key, answer, now)
+        if isinstance(result, NoAnswer) and result.sent:
+            result = yield from self._resolve(batch, snapshot, write_id, now, deadline, result)
+        if isinstance(result, SeenBucket) and result.done:
+            for write in batch.writes:
+                write.done = True
+                if not answered:
+                    self.writer.remember_own(write)
+        return result, stop
 
     def _tell(self, writes: Sequence[BucketWrite], result: WriteResult, now: int) -> None:
         for write in writes:
@@ -403,9 +412,10 @@ class BatchingWriter:
     def _resolve(
         self, batch: Batch, snapshot: BucketSnapshot, write_id: str, now: int, deadline: Deadline, silence: NoAnswer
     ) -> Plan[WriteResult]:
-        """Make sure of a joint write whose answer was lost, for everybody who is in it.
+        """Make sure of a joint write whose answer was lost, for every caller in it.
 
-        If the ring has moved on nobody can tell: what is taken may be charged twice, and nothing comes back twice.
+        If the recent writers have moved on no client can tell: what is taken may be charged twice, and nothing comes
+        back twice.
         """
         first = batch.writes[0]
         whole = BucketWrite(first.key, first.leg, {})
@@ -430,6 +440,6 @@ class BatchingWriter:
 
 
 def _is_like(snapshot: BucketSnapshot, write: BucketWrite) -> bool:
-    """Whether the bucket still is what the booking was decided for."""
+    """Whether the bucket still is what the write was decided for."""
     before = write.snapshot
     return before is None or (snapshot.cv, snapshot.shards) == (before.cv, before.shards)

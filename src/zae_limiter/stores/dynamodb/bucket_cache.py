@@ -1,12 +1,13 @@
 """What a client remembers of buckets: only ever a guess, checked by the conditions of every write.
 
-A good guess saves a call. Three things make it good: the image that came with the last answer, the rate at which
-*others* drained the bucket between the last images, and denials that were just received.
+A good guess saves a call. Three things make it good: the snapshot that came with the last answer, the rate at which
+*others* drained the bucket between the last snapshots, and denials that were just received.
 
-What others take is believed twice. It moves the guess along, on the mean path from the last image to now. And where it
-is most of what accrues, the guess stays below the ceiling, however far the mean path would go: a bucket is full only
-while nobody has taken from it for as long as that takes to come back, so the busier it is the rarer that is, even if
-much more accrues than is taken. Between the first two images, the marks of the last writers tell how busy it is.
+What others take is believed twice. It moves the guess along, on the mean path from the last snapshot to now. And
+where it is most of what accrues, the guess stays below the ceiling, however far the mean path would go: a bucket is
+full only while no client has taken from it for as long as that takes to come back, so the busier it is the rarer that
+is, even if much more accrues than is taken. Between the first two snapshots, the write ids of the recent writers tell
+how busy it is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LONGEST_AVOIDED_MS = 60_000
 """Nothing is left alone for longer; what says so was noted by a clock that was set back since."""
 
 MEASURED_OVER_MS = 100
-"""The least time between two images that says something about the rate of others."""
+"""The least time between two snapshots that says something about the rate of others."""
 
 BUSY_TENTHS = 7
 """Others who take so many tenths of what accrues hardly ever leave a bucket full."""
@@ -78,13 +79,13 @@ class CachedBucket:
         self.refused = 0  # writes of ours that were refused since one was done: they are load too
         self._refused_at = now
         self.throttled = 0  # and those that its partition did not even look at
-        self.split_again_at = 0  # nobody here tries to divide it before
+        self.split_again_at = 0  # this process does not try to split it before
         self._base = snapshot
         self._base_at = now
         self.rates = _rates_by_write_ids(snapshot, now)
 
     def see(self, snapshot: BucketSnapshot, now: int) -> None:
-        """A newer image came."""
+        """A newer snapshot came."""
         elapsed = now - self._base_at
         if snapshot.inc != self._base.inc or elapsed < 0:
             self.rates = {}
@@ -252,7 +253,7 @@ class BucketCache:
         self._avoided[key] = deadline
 
     def is_avoided(self, key: Key, now: int) -> bool:
-        """Whether somebody said to leave it alone."""
+        """Whether it is to be left alone."""
         return bool(self._avoided) and 0 < self._avoided.get(key, 0) - now <= LONGEST_AVOIDED_MS
 
     def is_shut(self, key: Key, throttles: int, now: int) -> bool:
@@ -261,7 +262,7 @@ class BucketCache:
         return cached is not None and cached.throttled > throttles and self.is_avoided(key, now)
 
     def preferred_shard(self, first: Key, now: int) -> Key | None:
-        """The shard that everybody here draws from for a while."""
+        """The shard that all callers of this process draw from for a while."""
         home, deadline = self._homes.get(first, (None, 0))
         return home if now < deadline else None
 
@@ -310,7 +311,7 @@ class BucketCache:
         return clock + self._lag(clock) if self._behind else clock
 
     def compare_clocks(self, newest: int, clock: int) -> None:
-        """Learn from the last writer's mark how far ours is behind; ``clock`` is what ours says now."""
+        """Learn how far ours is behind from the ``newest`` moment a writer noted; ``clock`` is what ours says now."""
         clock += self._clock_error_ms
         ahead = newest - clock
         if ahead > FURTHEST_AHEAD_MS:  # that is no clock to follow
@@ -326,11 +327,11 @@ class BucketCache:
 def newest(snapshot: BucketSnapshot) -> int:
     """The latest moment that any of the last writers, or the baseline, stands for."""
     latest = snapshot.rf
-    for mark in snapshot.recent_writers:
-        moment = write_id_time(mark)
+    for write_id in snapshot.recent_writers:
+        moment = write_id_time(write_id)
         if moment > latest:
             latest = moment
-        if mark[-1:] == BROUGHT_BACK:
+        if write_id[-1:] == BROUGHT_BACK:
             break
     return latest
 
@@ -341,7 +342,7 @@ def is_far_ahead(snapshot: BucketSnapshot, now: int) -> bool:
 
 
 def _rates_by_write_ids(snapshot: BucketSnapshot, now: int) -> dict[str, tuple[int, int]]:
-    """What is being taken of each limit, and in how many milliseconds, by the marks of the first image.
+    """What is being taken of each limit, and in how many milliseconds, by the write ids in the first snapshot.
 
     Since the oldest of the last writers the others came, and each took what grants of this bucket took on average. Far
     more than accrues, from a bucket that is more than half full all the same, was a handful at once and is no rate.

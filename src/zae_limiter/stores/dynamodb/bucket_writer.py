@@ -1,15 +1,50 @@
-"""One logical write to a bucket: how it is put, what its answer says, and how far it is.
+"""One logical write to a bucket: how it is sent, what its answer says, and how far it is.
 
-A write is tried until it is surely done or surely not. While it is neither it is *doubtful*: an answer was lost.
-Then its mark among those of the last writers tells whether it was done, as long as its anchor, a mark that was
-there before, is still there too; and a repetition that moves the baseline makes sure that only one of the two is
-ever done. :meth:`BucketWriter.void` makes sure of a write that is given up.
+A write is tried until it is surely done or surely not. Every try has the write id of the write, and every bucket
+remembers the ids of its recent writers: a write that is done cannot be done twice, and a client whose answer was lost
+finds there whether it was done. The *anchor* of a try is an id that was there before. While the anchor is still there
+the recent writers have not moved on, and then the absence of the write id says as much as its presence.
+
+===========  ==========================================================================================
+state        what is known
+===========  ==========================================================================================
+OPEN         no try of it was done: it may be sent as it is, alone or together with others
+IN_DOUBT     the answer to a try was lost: it may have been done, or be done when it arrives late
+DONE         it was done, or there is nothing left of it to do
+===========  ==========================================================================================
+
+=============================================================  =========  ========  ====
+event                                                          from OPEN  IN_DOUBT  DONE
+=============================================================  =========  ========  ====
+ANSWERED: DynamoDB did the last try                            DONE       DONE      DONE
+REFUSED: by a condition or by load, the last try was not done  OPEN       IN_DOUBT  DONE
+NOT_SENT: the last try never left this client                  OPEN       IN_DOUBT  DONE
+LOST: the last try may have arrived, and has no answer         IN_DOUBT   IN_DOUBT  DONE
+SEEN: its id is among the recent writers, or its life began    DONE       DONE      DONE
+EXCLUDED: another client began the life it was to begin        OPEN       OPEN      DONE
+BEGUN_ANEW: it was voided or given up, and has another id now  OPEN       OPEN      DONE
+NOTHING_LEFT: what it still had to do is done elsewhere        DONE       DONE      DONE
+GIVEN_BACK: what it took was booked back                       OPEN       OPEN      OPEN
+=============================================================  =========  ========  ====
+
+A refusal says nothing of an earlier try that was lost, so doubt outlives it. There are three ways out of doubt:
+
+- The bucket shows the write id: SEEN. :meth:`BucketWriter.result` and :meth:`BucketWriter.look_at` bring the bucket.
+- It is repeated with the same id while the anchor is there, by a write that moves the baseline: whichever of the two
+  tries comes second is refused (:meth:`BucketWrite.can_be_sure`).
+- It is *voided*: :meth:`BucketWriter.void` moves the baseline by a write that does nothing but demand that the id is
+  absent. Then the lost try can never be done, and the write begins anew, with another id.
+
+If the recent writers have moved on, no client can tell whether the lost try was done. The write begins anew all the
+same: what it takes may be charged twice, and what it gives back is let go (:meth:`BucketWrite.let_credits_go`, after
+which ``maybe_done`` says that the caller cannot be told for sure).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from enum import Enum, auto
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan, WakeUp
 from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
@@ -35,43 +70,86 @@ WriteResult: TypeAlias = SeenBucket | Refused | NoAnswer
 """What became of a write. ``Refused`` is never for a condition: that is ``SeenBucket``, and not done."""
 
 
+class WriteState(Enum):
+    """How far a write is."""
+
+    OPEN = auto()
+    IN_DOUBT = auto()
+    DONE = auto()
+
+
+class WriteEvent(Enum):
+    """What can become known of a write."""
+
+    ANSWERED = auto()
+    REFUSED = auto()
+    NOT_SENT = auto()
+    LOST = auto()
+    SEEN = auto()
+    EXCLUDED = auto()
+    BEGUN_ANEW = auto()
+    NOTHING_LEFT = auto()
+    GIVEN_BACK = auto()
+
+
+OPEN, IN_DOUBT, DONE = WriteState
+
+TRANSITIONS: Final[Mapping[WriteEvent, Mapping[WriteState, WriteState]]] = {
+    WriteEvent.ANSWERED: {OPEN: DONE, IN_DOUBT: DONE, DONE: DONE},
+    WriteEvent.REFUSED: {OPEN: OPEN, IN_DOUBT: IN_DOUBT, DONE: DONE},
+    WriteEvent.NOT_SENT: {OPEN: OPEN, IN_DOUBT: IN_DOUBT, DONE: DONE},
+    WriteEvent.LOST: {OPEN: IN_DOUBT, IN_DOUBT: IN_DOUBT, DONE: DONE},
+    WriteEvent.SEEN: {OPEN: DONE, IN_DOUBT: DONE, DONE: DONE},
+    WriteEvent.EXCLUDED: {OPEN: OPEN, IN_DOUBT: OPEN, DONE: DONE},
+    WriteEvent.BEGUN_ANEW: {OPEN: OPEN, IN_DOUBT: OPEN, DONE: DONE},
+    WriteEvent.NOTHING_LEFT: {OPEN: DONE, IN_DOUBT: DONE, DONE: DONE},
+    WriteEvent.GIVEN_BACK: {OPEN: OPEN, IN_DOUBT: OPEN, DONE: OPEN},
+}
+
+
 class BucketWrite:
-    """Something to book on one bucket, and how far that is."""
+    """Something to book on one bucket, and how far that is.
+
+    Its state is kept as two flags, because a warm acquire reads and sets them without a call: ``done``, and
+    ``doubtful``, which says nothing of a write that is done. :meth:`advance` moves them as :data:`TRANSITIONS` says.
+    """
 
     key: Key
     leg: Leg
     deltas: Mapping[str, int]
 
-    # How every booking begins.
+    # How every write begins.
     grants = 0
     snapshot: BucketSnapshot | None = None
     write_id = ""
     inc = ""
+    """The life of the bucket that it is to begin, if there is none."""
     void_id = ""
+    """The write id of the write that voids it."""
     done = False
     doubtful = False
-    """It may have been done: an answer was lost."""
     joint = False
-    """Its mark is that of a write for several callers, or to several shards: it is not written alone by that."""
+    """Its write id is that of a write for several callers, or to several shards: its id does not say that it was done
+    alone."""
     untold = False
-    """Nobody can tell any more whether a lost try of it was done."""
+    """The last attempt to void it could not tell whether the lost try was done."""
     maybe_done = False
     """A lost try of it may have been done, and what is tried since is another write."""
     anchor: str | None = None
-    """A mark that was in the ring before it can have been done."""
+    """A write id that was among the recent writers before it can have been done."""
     tries = 0
     needed: Mapping[str, int] | None = None
-    """What must be there, if it asks at all."""
+    """What the bucket must hold, if it is a draw."""
     weight = 1
     """How many callers it stands for."""
     now = 0
-    """What it was last computed for."""
+    """The time it was last computed for."""
     queue: object = None
-    """The desk it is at, if it writes."""
+    """The queue it leads, if it is its turn to write."""
     give_up_at = 0
-    """Until when it waits there, machine time."""
+    """Until when it waits in a queue, machine time."""
     wake_up: WakeUp | None = None
-    """Rings when it is its turn, or when somebody wrote for it."""
+    """Wakes its caller when it is its turn, or when the leader of the queue has written for it."""
     result: WriteResult | None = None
 
     def __init__(self, key: Key, leg: Leg, deltas: Mapping[str, int], *, grants: int = 0) -> None:
@@ -80,48 +158,61 @@ class BucketWrite:
         self.deltas = deltas
         self.grants = grants
 
+    @property
+    def state(self) -> WriteState:
+        """How far it is."""
+        if self.done:
+            return WriteState.DONE
+        return WriteState.IN_DOUBT if self.doubtful else WriteState.OPEN
+
+    def advance(self, event: WriteEvent) -> None:
+        """Go to the state that an event leads to."""
+        state = TRANSITIONS[event][self.state]
+        self.done, self.doubtful = state is WriteState.DONE, state is WriteState.IN_DOUBT
+
     def may_join(self, snapshot: BucketSnapshot) -> bool:
         """Whether it can be written together with others."""
         return not (self.doubtful or self.done or self.inc)
 
     def set_anchor(self) -> None:
-        """Note a mark that is in the ring before the next try: while it is there, the ring has not moved on."""
+        """Note the newest of the recent writers before the next try: while it is there, they have not moved on."""
         if not self.doubtful and self.snapshot is not None:
             self.anchor = self.snapshot.recent_writers[0]
 
     def note(self, answer: Answer | None) -> None:
         """What must be known of an answer before anything else can go wrong; ``None``: it was never heard."""
         if answer is None:
-            self.doubtful = True
+            self.advance(WriteEvent.LOST)
         elif isinstance(answer, NoAnswer):
-            self.doubtful = self.doubtful or answer.sent
-        elif not isinstance(answer, Refused):
-            self.done = True
+            self.advance(WriteEvent.LOST if answer.sent else WriteEvent.NOT_SENT)
+        else:
+            self.advance(WriteEvent.REFUSED if isinstance(answer, Refused) else WriteEvent.ANSWERED)
 
     def is_in(self, snapshot: BucketSnapshot) -> bool:
-        """Whether a bucket shows that it was done: by its mark, or by the life it began."""
+        """Whether a bucket shows that it was done: by its write id, or by the life it began."""
         return self.write_id in snapshot.recent_writers or snapshot.inc == self.inc
 
     def can_be_sure(self) -> bool:
         """Whether a try whose answer was lost can be repeated so that only one of the two is ever done.
 
-        The anchor must still be in the ring: then the try was done only if its mark is there too. And the repetition
-        must move the baseline: then the try, if it is still under way, is refused when it arrives.
+        The anchor must still be among the recent writers: then the try was done only if its write id is there too. And
+        the repetition must move the baseline: then the try, if it is still under way, is refused when it arrives.
         """
         snapshot = self.snapshot
         return self.doubtful and snapshot is not None and self.anchor in snapshot.recent_writers
 
     def begin_anew(self, write_id: str) -> None:
-        """The next try is another write, with a mark of its own: no mark is ever applied twice."""
-        self.doubtful = self.joint = False
-        self.write_id, self.inc, self.void_id = write_id, "", ""
+        """The next try is another write, with a write id of its own: no id is ever applied twice."""
+        self.advance(WriteEvent.BEGUN_ANEW)
+        self.write_id, self.inc, self.void_id, self.joint = write_id, "", "", False
 
     def let_credits_go(self) -> None:
-        """Nobody can tell whether a lost try was done: what could come back twice does not come back at all."""
+        """No client can tell whether a lost try was done: what could come back twice does not come back at all."""
         self.maybe_done = True
         self.deltas = {name: delta for name, delta in self.deltas.items() if delta > 0}
         self.grants = max(self.grants, 0)
-        self.done = not self.deltas and not self.grants
+        if not self.deltas and not self.grants:
+            self.advance(WriteEvent.NOTHING_LEFT)
 
     def left(self) -> Mapping[str, int]:
         """What is to be booked again: of what may have been done, only what may be done twice."""
@@ -135,7 +226,7 @@ class BucketWrite:
 
 
 def answers_of(stop: Interrupted, count: int) -> Sequence[Answer | None]:
-    """What the calls in flight answered when an interrupt came; ``None`` where nobody knows."""
+    """What the calls in flight answered when an interrupt came; ``None`` where that is unknown."""
     heard: Any = stop.reply if stop.error is None else stop.error
     if count == 1 and isinstance(heard, (Mapping, Refused, NoAnswer)):
         return [heard]
@@ -145,11 +236,11 @@ def answers_of(stop: Interrupted, count: int) -> Sequence[Answer | None]:
 
 
 TRIES_AT_ONCE = 2
-"""So often a refused write is repeated at once, with the image the refusal brought; later ones wait a little."""
+"""So often a refused write is repeated at once, with the snapshot the refusal brought; later ones wait a little."""
 
 
 class BucketWriter:
-    """From a wish to a write, and from its answer to a verdict."""
+    """From an intent to a write, and from its answer to a result."""
 
     def __init__(self, namespace: Namespace) -> None:
         self.client = namespace.client
@@ -229,7 +320,7 @@ class BucketWriter:
     # Hearing
 
     def result(self, key: Key, answer: Answer, now: int) -> Plan[WriteResult]:
-        """What an answer says, once the image it brings is remembered."""
+        """What an answer says, once the snapshot it brings is remembered."""
         if isinstance(answer, NoAnswer):
             return answer
         if not isinstance(answer, Refused):
@@ -331,10 +422,10 @@ class BucketWriter:
                 again.append(write)
             elif item is not None:
                 snapshot = write.snapshot = yield from self.see(write.key, snapshot_of(item), now)
-                if write.doubtful and write.is_in(snapshot):
-                    write.done = True
-                elif not write.doubtful:
-                    write.inc = ""  # somebody else created it: ours was refused
+                if not write.doubtful:
+                    write.inc = ""  # another client created it: ours was refused
+                elif write.is_in(snapshot):
+                    write.advance(WriteEvent.SEEN)
         unseen = [write for write in again if write.snapshot is None]
         if unseen:
             yield from self.look_at(unseen, now, deadline)

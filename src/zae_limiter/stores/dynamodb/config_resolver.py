@@ -51,7 +51,7 @@ class ResolvedConfig(NamedTuple):
     way: str = ""
 
     def is_of(self, deadline: Deadline) -> bool:
-        """Whether it was read since then, by whomever: what was configured before is in it."""
+        """Whether it was read since then, by any caller: what was configured before is in it."""
         return self.read_at > deadline.moment
 
     def terms(self) -> Terms | None:
@@ -101,7 +101,7 @@ Prefetched = dict[Key, Item | None]
 
 
 class Reading:
-    """Limits that are being read by one caller, and those who wait for it until it is ``over_at``, machine time."""
+    """Limits that are being read by one caller, and the callers that wait for it until ``over_at``, machine time."""
 
     __slots__ = ("over_at", "wake_ups")
 

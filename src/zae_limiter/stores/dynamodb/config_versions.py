@@ -172,7 +172,8 @@ def after_taking(
 ) -> BucketSnapshot:
     """What a transaction left of the bucket, which it does not tell itself.
 
-    Limits that were taken away are told to rest, also if they have ended: the next write to the bucket learns that.
+    Limits that were taken away are said to be retired, also if they have ended: the next write to the bucket learns
+    that.
     """
     rebased = snapshot.cv != terms.cv
     rf = max(now, snapshot.rf) if rebased else snapshot.rf

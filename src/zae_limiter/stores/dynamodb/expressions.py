@@ -54,7 +54,7 @@ class Shape:
 class UpdateParams(Mapping[str, Any]):
     """What UpdateItem is given, or (as a dict) an Update within a transaction.
 
-    It is a mapping like that of any other call, for whoever looks into it; :meth:`written` is what is sent.
+    It is a mapping like that of any other call, for callers that look into it; :meth:`written` is what is sent.
     """
 
     __slots__ = ("_key", "_returns_new", "_shape", "_table", "_values", "_whole")
@@ -152,7 +152,7 @@ class Update:
         self._steps.append(("ABSENT", attribute))
 
     def push_write_id(self, write_id: str, anchor: str | None) -> None:
-        """Put a mark into the ring, unless it is there. With ``anchor``: only while that mark is still there."""
+        """Put a write id among the recent writers, unless it is there. With ``anchor``: only while that one is."""
         self._steps.append(("PUSH", ""))
         self._values.append(write_id)
         if anchor is not None:
@@ -160,7 +160,7 @@ class Update:
             self._values.append(anchor)
 
     def demand_not_written(self, write_id: str) -> None:
-        """Another mark must not be in the ring."""
+        """Another write id must not be among the recent writers."""
         self._steps.append(("NOT WRITTEN", ""))
         self._values.append(write_id)
 

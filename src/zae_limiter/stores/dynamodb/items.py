@@ -25,12 +25,12 @@ _LOAD_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
 NOTHING_ENDED: Mapping[str, int] = {}
 
 RECENT_WRITERS = ("w0", "w1", "w2", "w3")
-"""The marks of the last writers, newest first."""
+"""Where the write ids of the recent writers stand, newest first."""
 
 LONGEST_WRITE_ID = 64
 LONGEST_VERSION = 8_192
 LONGEST_VALUE = len(str(-MOST_STORED)) - 1
-"""So many characters a number or a mark that changes with every write has at most."""
+"""So many characters a number or a write id that changes with every write has at most."""
 
 
 def address(key: Key) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class BucketSnapshot:
     """A bucket (or one shard of it) as a client last saw it.
 
     ``balances`` has every limit it holds. ``retired`` names those that were taken away: they keep their tokens
-    and counters but refuse nobody. In the item, a resting limit is one without ``cp``. ``rv`` is the mark of the last
+    and counters but refuse nothing. In the item, a retired limit is one without ``cp``. ``rv`` is the id of the last
     write that changed which limits rest. ``ended`` has the counters of limits that rest no longer, up to the end of
     the hour that begins at ``eh``; in the item they begin with ``e_``.
     """
@@ -235,17 +235,20 @@ def _snapshot_in_text(before: BucketSnapshot, text: str) -> BucketSnapshot | Non
     ):
         return None
     found = []
-    for mark in _places_of(tuple(before.balances)):
-        begin = text.find(mark) + len(mark)
+    for place in _places_of(tuple(before.balances)):
+        begin = text.find(place) + len(place)
         end = text.find('"', begin)
-        if begin < len(mark) or end < 0 or end - begin > LONGEST_VALUE:
+        if begin < len(place) or end < 0 or end - begin > LONGEST_VALUE:
             return None
         found.append(text[begin:end])
     try:
         w0, w1, w2, w3, ev, load_level, *numbers = found
         tokens = iter(map(int, numbers))
+        balances = {}
+        for name, balance in before.balances.items():
+            balances[name] = balance.with_tokens(next(tokens), next(tokens))
         return before.with_numbers(
-            {name: balance.with_tokens(next(tokens), next(tokens)) for name, balance in before.balances.items()},
+            balances,
             ev=int(ev),
             recent_writers=(w0, w1, w2, w3),
             load_level=int(load_level),
@@ -256,7 +259,7 @@ def _snapshot_in_text(before: BucketSnapshot, text: str) -> BucketSnapshot | Non
 
 @lru_cache(1024)
 def _places_of(names: tuple[str, ...]) -> tuple[str, ...]:
-    """What stands before each number that changes in a bucket with these limits, and before each mark of a writer."""
+    """What stands before each number that changes in a bucket with these limits, and before each write id."""
     numbers = ["ev", _LOAD_TK, *(f"b_{name}_{field}" for name in names for field in ("tk", "tc"))]
     return (*(f'"{place}":{{"S":"' for place in RECENT_WRITERS), *(f'"{number}":{{"N":"' for number in numbers))
 
@@ -292,33 +295,18 @@ def _int_in(attribute: Item) -> int:
 
 
 def _snapshot_of(item: Item) -> BucketSnapshot:
-    fields: dict[str, dict[str, int]] = {}
-    ended: dict[str, int] = {}
-    for attribute, value in item.items():
-        if attribute[:2] == "b_":
-            name = attribute[2:-3]
-            held = fields.get(name)
-            if held is None:
-                held = fields[name] = {}
-            held[attribute[-2:]] = _int_in(value)
-        elif attribute[:2] == "e_":
-            ended[attribute[2:]] = number_in(value)
+    fields, ended = _limit_fields(item)
     entity_id, resource, inc, cv = item["entity_id"]["S"], item["resource"]["S"], item["inc"]["S"], item["cv"]["S"]
     rv = item["rv"]["S"] if "rv" in item else ""
-    place, _, shard_text = item["PK"]["S"].partition("/")[2].rpartition("#")
     rf = number_in(item["rf"], 0, LAST_MOMENT_MS)
-    shard, shards = int(shard_text), number_in(item["shard_count"], 1, MOST_SHARDS)
-    if place != f"BUCKET#{entity_id}#{resource}" or str(shard) != shard_text:
-        raise ValueError("it has the key of another bucket")
-    if MOST_SHARDS % shards or not 0 <= shard < shards:
-        raise ValueError(f"it cannot be shard {shard} of {shards}")
+    shard, shards = _shard_in(item, entity_id, resource)
     if len(inc) > LONGEST_WRITE_ID or len(rv) > LONGEST_WRITE_ID or len(cv) > LONGEST_VERSION:
         raise ValueError("its life or its version has no such length")
     if len(ended) > MAX_ENDED:
         raise ValueError(f"it counts {len(ended)} limits that have ended")
-    load_level = fields.pop(RESERVED_LIMIT_NAME, {})
-    if load_level.get("bx", 0) < 0:
-        raise ValueError("its gauge has no ceiling")
+    load = fields.pop(RESERVED_LIMIT_NAME, {})
+    if load.get("bx", 0) < 0:
+        raise ValueError("its write load has no ceiling")
     balances: dict[str, Balance] = {}
     retired = []
     for name, terms in fields.items():
@@ -336,8 +324,8 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
         retired=frozenset(retired),
         ev=number_in(item["ev"]),
         recent_writers=_recent_writers_of(item),
-        load_level=load_level.get("tk", 0),
-        load_burst=load_level.get("bx", 0),
+        load_level=load.get("tk", 0),
+        load_burst=load.get("bx", 0),
         shard=shard,
         shards=shards,
         rv=rv,
@@ -346,11 +334,38 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
     )
 
 
+def _limit_fields(item: Item) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """The fields of every limit that is there, and what those have counted that have ended."""
+    fields: dict[str, dict[str, int]] = {}
+    ended: dict[str, int] = {}
+    for attribute, value in item.items():
+        if attribute[:2] == "b_":
+            name = attribute[2:-3]
+            held = fields.get(name)
+            if held is None:
+                held = fields[name] = {}
+            held[attribute[-2:]] = _int_in(value)
+        elif attribute[:2] == "e_":
+            ended[attribute[2:]] = number_in(value)
+    return fields, ended
+
+
+def _shard_in(item: Item, entity_id: str, resource: str) -> tuple[int, int]:
+    """Which shard an item is, of how many. Raises ``ValueError`` if its key is that of another bucket."""
+    place, _, shard_text = item["PK"]["S"].partition("/")[2].rpartition("#")
+    shard, shards = int(shard_text), number_in(item["shard_count"], 1, MOST_SHARDS)
+    if place != f"BUCKET#{entity_id}#{resource}" or str(shard) != shard_text:
+        raise ValueError("it has the key of another bucket")
+    if MOST_SHARDS % shards or not 0 <= shard < shards:
+        raise ValueError(f"it cannot be shard {shard} of {shards}")
+    return shard, shards
+
+
 def _recent_writers_of(item: Item) -> tuple[str, ...]:
     recent_writers = tuple([item[place]["S"] for place in RECENT_WRITERS if place in item])
-    for mark in recent_writers:
-        if len(mark) > LONGEST_WRITE_ID:
-            raise ValueError("no writer has such a mark")
+    for write_id in recent_writers:
+        if len(write_id) > LONGEST_WRITE_ID:
+            raise ValueError("no write has such an id")
     return recent_writers
 
 

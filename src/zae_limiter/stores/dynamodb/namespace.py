@@ -94,7 +94,7 @@ def check_layout(table: str, record: Item | None) -> None:
         raise VersionError(f"{about}. Install a newer one: pip install --upgrade zae-limiter")
     if "migration" in record:
         raise VersionError(
-            f"{about}. It is being migrated; if nobody is at it any more, this continues: "
+            f"{about}. It is being migrated; if that was interrupted, continue it with: "
             f"zae-limiter migrate --url dynamodb://{table}"
         )
     raise VersionError(f"{about}. Bring it here with: zae-limiter migrate --url dynamodb://{table}")
@@ -138,9 +138,9 @@ class Namespace:
         return self.live_ns(items.get(registered))
 
     def checked_time(self, now: int, deadline: Deadline) -> Plan[tuple[int, Deadline]]:
-        """Bucket time for what was asked at ``now``, and the until, by a clock that a reply has confirmed.
+        """Bucket time for what was asked at ``now``, and the deadline, by a clock that a reply has confirmed.
 
-        Whoever asks has just read something. Most of the time the clock was confirmed before that; if not, time is
+        The caller has just read something. Most of the time the clock was confirmed before that; if not, time is
         taken now. If even that reply said nothing new, because the clock was set since, one more is asked for.
         """
         if not deadline.checked:

@@ -347,7 +347,7 @@ class RequestPerformer:
     ) -> None:
         """``how`` calls are carried: by ourselves, or by botocore. ``transport`` and ``async_transport`` stand in.
 
-        ``wcu``: how many writes a second one shard of a bucket takes before it is divided.
+        ``wcu``: how many writes a second one shard of a bucket takes before it is split.
         """
         self.client = TableClient(
             table,

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from zae_limiter.bucket import accrued_in_a_second
+from zae_limiter.bucket import MILLI, accrued_in_a_second
 from zae_limiter.stores.dynamodb.expressions import Shape, Update, Value
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
-from zae_limiter.stores.dynamodb.write_forms import expires_at
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, reset_level
+
+LAST_S = 253_402_300_799
+"""The last second of the year 9999: nothing expires later, however long it takes to fill."""
 
 UNTOUCHED, BELOW, AT_CEILING = range(3)
 """What becomes of a limit: only looked at for debt, or drawn from by one of the two forms."""
@@ -66,8 +68,13 @@ def plain_draw(
     return _shape_of(tuple(snapshot.balances), forms, level is None), values
 
 
+def expires_at(epoch_s: int, full_in_ms: int, margin_s: int) -> int:
+    """The second in which a bucket may go that is full so many milliseconds after ``epoch_s``."""
+    return min(epoch_s + -(-full_in_ms // MILLI) + margin_s, LAST_S)
+
+
 @lru_cache(2048)
-def _shape_of(names: tuple[str, ...], forms: int, gauge_moves: bool) -> Shape:
+def _shape_of(names: tuple[str, ...], forms: int, load_moves: bool) -> Shape:
     steps = Update()
     for attribute in ("rf", "cv", "shard_count"):
         steps.demand(attribute, "=", "")
@@ -84,7 +91,7 @@ def _shape_of(names: tuple[str, ...], forms: int, gauge_moves: bool) -> Shape:
             steps.add(tk, 1)
         if form != UNTOUCHED:
             steps.add(f"b_{name}_tc", 1)
-    if gauge_moves:
+    if load_moves:
         steps.add(LOAD_TK, 1)
     else:
         steps.set(LOAD_TK, 0)

@@ -23,7 +23,7 @@ SPREAD = 16
 """Over how many keys the index of a whole namespace is spread: one key would be one hot index partition."""
 
 MOST_SHARDS = 64
-"""Into how many shards a bucket is divided at most."""
+"""Into how many shards a bucket is split at most."""
 
 GSI1, GSI2, GSI3, GSI4 = "GSI1", "GSI2", "GSI3", "GSI4"
 INDEXES = (GSI1, GSI2, GSI3, GSI4)

@@ -10,7 +10,7 @@ Only a shard's ancestor can make it, and only while it is split too little: so t
 A shard that is missing although its ancestor is split enough was lost, and is not made again.
 
 **Allocation.** What comes back goes to the shards that paid, as far as they have room; then to those that have
-room, and only what does not fit into the whole bucket is lost, as it would be if the bucket were not divided. What
+room, and only what does not fit into the whole bucket is lost, as it would be if the bucket had no shards. What
 is taken without asking is taken from the shard that paid, as far as it holds it, then from those that hold most.
 Only when all of them together do not hold it is there a debt, and then it is that of all: each shard owes by its
 share of the refill, so that none goes on granting while the whole bucket is in debt, and all are out of it at once.
@@ -69,7 +69,7 @@ def full_by_in(item: Item) -> int | None:
         return None
 
 
-def divided(item: Item, *, now: int, write_id: str, inc: str) -> tuple[Update, Key, dict[str, Any]]:
+def split_in_two(item: Item, *, now: int, write_id: str, inc: str) -> tuple[Update, Key, dict[str, Any]]:
     """The write that halves the shard of ``item``, and the new shard: where it is, and what it is."""
     snapshot = snapshot_of(item)
     now = max(now, snapshot.rf)
@@ -139,13 +139,13 @@ def shared_out(leg: Leg, owed: Mapping[str, int]) -> Iterator[tuple[int, Leg, Ma
     for name, delta in owed.items():
         by_shard = {shard: paid.get(name, 0) for shard, paid in leg.paid}
         most = max(by_shard, key=lambda shard: by_shard[shard])
-        rest, total = delta, sum(by_shard.values())
+        left, total = delta, sum(by_shard.values())
         for shard, paid in by_shard.items():
             part = -(-delta * paid // total) if delta < 0 and total and shard != most else 0
             if part:
                 parts[shard][name] = part
-                rest -= part
-        parts[most][name] = rest
+                left -= part
+        parts[most][name] = left
     for shard, deltas in parts.items():
         if deltas:
             yield shard, replace(leg, paid=((shard, deltas),)), deltas
@@ -218,30 +218,30 @@ def placed(
 def _taken(home: Key, delta: int, levels: Mapping[Key, int]) -> dict[Key, int]:
     """From its shard as much as it holds, then from those that hold most. Together they hold it."""
     shares: dict[Key, int] = {}
-    rest = delta
+    left = delta
     for key in sorted(levels, key=lambda key: (key != home, -levels[key])):
-        part = min(rest, max(levels[key], 0))
+        part = min(left, max(levels[key], 0))
         if part:
             shares[key] = part
-            rest -= part
+            left -= part
     return shares
 
 
 def _given_back(home: Key, delta: int, held: Mapping[Key, Balance], levels: Mapping[Key, int]) -> dict[Key, int]:
-    """To its shard as much as fits, the rest where most room is; what fits nowhere is lost at its ceiling.
+    """To its shard as much as fits, the remainder where most room is; what fits nowhere is lost at its ceiling.
 
     A shard that is in debt, or seems so because others have drawn since, comes last: none leaves its debt alone.
     """
     shares: dict[Key, int] = {}
-    rest = delta
+    left = delta
     rooms = {key: max(balance.bx - levels[key], 0) for key, balance in held.items()}
     for key in sorted(rooms, key=lambda key: (levels[key] < 0, key != home, -rooms[key])):
-        part = max(rest, -rooms[key])
+        part = max(left, -rooms[key])
         if part:
             shares[key] = part
-            rest -= part
-    if rest:
-        shares[home] = shares.get(home, 0) + rest
+            left -= part
+    if left:
+        shares[home] = shares.get(home, 0) + left
     return shares
 
 

@@ -82,7 +82,7 @@ class TableClient:
         ttl_margin_s: int = TTL_MARGIN_S,
         wcu: int = PARTITION_WCU,
     ) -> None:
-        """``wcu``: how many writes a second one shard of a bucket is to take before it is divided."""
+        """``wcu``: how many writes a second one shard of a bucket is to take before it is split."""
         self.table = table
         self.deadline_ms = deadline_ms
         self.write_ids = write_ids
@@ -102,7 +102,7 @@ class TableClient:
         return self.deadline_from((yield READ_MACHINE_TIME))
 
     def deadline_from(self, time: MachineTime) -> Deadline:
-        """The same, for whoever has read the time."""
+        """The same, for a caller that has read the time."""
         started, epoch_s, error_ms, checked = time
         return Deadline(started, started + self.deadline_ms, epoch_s, next(self._moments), error_ms, checked)
 
@@ -367,7 +367,7 @@ Write: TypeAlias = dict[str, Any]
 
 
 class Overtaken(Refused):
-    """Somebody else changed one of the items meanwhile. Nothing was done."""
+    """Another client changed one of the items meanwhile. Nothing was done."""
 
     def __init__(self, reasons: Sequence[Reason] = ()) -> None:
         super().__init__(TRANSACTION_CANCELED, "others keep changing the same thing", reasons=reasons)

@@ -42,7 +42,7 @@ SEQUENCE_DIGITS = 40
 """The most digits a sequence number has. It is stored with leading zeros, so that strings compare like numbers."""
 
 LAST_HOUR = milliseconds_at(datetime.fromisoformat("9000-01-01T00:00Z"))
-"""The last hour anybody may ask about."""
+"""The last hour that a caller may ask about."""
 
 _BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#(0|[1-9][0-9]?)").fullmatch
 
@@ -50,13 +50,13 @@ _BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#(0|[1-9][0-9]?)"
 class Edge(NamedTuple):
     """One end of a span: the change that is there, and the counters just outside of it.
 
-    ``mark`` is that of the change's writer, as the bucket then has it in ``w0``: a bucket that still has it there was
-    not written to since. Only last edges have one.
+    ``write_id`` is that of the change, as the bucket then has it in ``w0``: a bucket that still has it there was not
+    written to since. Only last edges have one.
     """
 
     sequence: str
     counters: Counters
-    mark: str = ""
+    write_id: str = ""
 
 
 class Life(NamedTuple):
@@ -112,7 +112,7 @@ def sequence_key(sequence: str) -> str:
 
 
 def life_of(pk: str, snapshot: Item) -> Life:
-    """Whose life an image of a bucket shows. Raises ``KeyError`` or ``ValueError`` for anything that is none."""
+    """Whose life a bucket shows. Raises ``KeyError`` or ``ValueError`` for anything that is none."""
     parts = _BUCKET_KEY(pk)
     entity_id, resource, inc = snapshot["entity_id"]["S"], snapshot["resource"]["S"], snapshot["inc"]["S"]
     if parts is None or parts.group(2, 3) != (entity_id, resource):
@@ -130,7 +130,7 @@ def checked_life(ns: str, entity_id: str, resource: str, shard: int, inc: str) -
 
 
 def counters_in(snapshot: Item, hour: int | None = None) -> Counters:
-    """What a bucket has counted, without its gauge of writes; also of limits that have ended in ``hour``, or later."""
+    """What a bucket has counted, without its write load; also of limits that have ended in ``hour``, or later."""
     milli = (
         {} if hour is None or "eh" not in snapshot or number_in(snapshot["eh"]) < hour else _amounts(snapshot, "e_")
     )
@@ -163,8 +163,8 @@ def first_attributes(edge: Edge) -> dict[str, Any]:
 def last_attributes(edge: Edge) -> dict[str, Any]:
     """The last edge as attributes."""
     ended = {f"tc_{name}": milli for name, milli in edge.counters.milli.items()}
-    mark = {"lw": edge.mark} if edge.mark else {}
-    return {"ls": edge.sequence, "ev": edge.counters.events, **ended, **mark}
+    write_id = {"lw": edge.write_id} if edge.write_id else {}
+    return {"ls": edge.sequence, "ev": edge.counters.events, **ended, **write_id}
 
 
 def first_edge(item: Item) -> Edge:

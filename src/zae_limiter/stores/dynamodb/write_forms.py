@@ -1,4 +1,4 @@
-"""The forms every change of a bucket takes. Pure: from an image and a wish to one conditional UpdateItem.
+"""The forms every change of a bucket takes. Pure: from a snapshot and an intent to one conditional UpdateItem.
 
 **Why they are exact.** A bucket's level is ``min(tk + a, bx)``, where ``a`` is what accrued since the baseline
 ``rf``. ``rf`` stands still while tokens come and go, so for a given ``now`` the accrual ``a`` is a number the client
@@ -14,23 +14,24 @@ effect                  ``ADD tk  shift + up - down``   ``SET tk = C + shift - d
 
 with ``C = bx - a`` (what ``tk`` is when the bucket is full), ``up`` what comes back, ``down`` what is taken. The
 conditions exclude each other and cover everything, so a wrong guess costs a call and never a token: the refusal
-brings the image for the right one.
+brings the snapshot for the right one.
 
 A *rebase* moves the baseline to ``now`` and sets new terms: then ``C = min(old bx, new bx) - a`` and everything
 shifts by ``a``; otherwise ``shift`` is 0. The ``floor`` is what makes it a *draw* (the tokens must be there, for
 limits that are not named at least no debt), and for a *settlement* it only bounds how deep the debt can be, so that
 the expiry time written along cannot forgive any. A pure credit has no floor and leaves the expiry time alone. A shard
-of a divided bucket settles only what it holds, and gets nothing back while it is in debt (``held``): a debt is that of
+of a sharded bucket settles only what it holds, and gets nothing back while it is in debt (``held``): a debt is that of
 all shards, and is written to all of them at once, each ``exactly`` as it was seen. A limit that a shard has no longer,
-or not yet, is full there: it is settled as if it were there, and comes back to rest.
+or not yet, is full there: it is settled as if it were there, and comes back as a retired one.
 
 **Guards.** Every write also demands the baseline, the config version and the number of shards it was computed for,
-and that its own mark is not among those of the last four writers: what is applied once is not applied twice.
+and that its own write id is not among the four recent writers: what is applied once is not applied twice.
 
-**Limits that are taken away** rest: they go on filling under the terms they had. A change of terms that finds one full
-removes it, since one that is full and one that was never there are the same. What it counted stays until the hour is
-over, because the usage of that hour is read from it. ``rv`` guards which limits rest: within a millisecond one may
-come back by ``limits=`` under other terms and rest again, and version and baseline would be what they were.
+**Limits that are taken away** are retired: they go on filling under the terms they had. A change of terms that finds
+one full removes it, since one that is full and one that was never there are the same. What it counted stays until the
+hour is over, because the usage of that hour is read from it. ``rv`` guards which limits are retired: within a
+millisecond one may come back by ``limits=`` under other terms and be retired again, and version and baseline would be
+what they were.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
 from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
+from zae_limiter.stores.dynamodb.plain_draw import expires_at
 from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, PARTITION_WCU, WRITE, load_attributes, reset_level
@@ -50,11 +52,8 @@ from zae_limiter.stores.windows import hour_of
 
 NOTHING: Mapping[str, int] = {}
 
-LAST_S = 253_402_300_799
-"""The last second of the year 9999: nothing expires later, however long it takes to fill."""
-
 FULL_BY = "full_by"
-"""What ``ttl`` is to a bucket, for a shard of a divided one: when it is surely full. Single shards must not expire."""
+"""What ``ttl`` is to a bucket, for a shard of a sharded one: when it is surely full. Single shards must not expire."""
 
 
 class Terms(NamedTuple):
@@ -76,8 +75,8 @@ class Intent(NamedTuple):
 
     ``held``: what is taken must be there, and nothing comes back to a limit in debt, though it is no draw.
     ``exactly``: these limits must hold what they were seen to hold.
-    ``not_written``: this mark must not be in the ring.
-    ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full, to rest.
+    ``not_written``: this write id must not be among the recent writers.
+    ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full and retired.
     """
 
     deltas: Mapping[str, int]
@@ -107,8 +106,8 @@ def update(
 ) -> Update:
     """The write that does ``intent`` to the bucket of ``snapshot``, if that is how the bucket still is.
 
-    ``guesses`` has what ``tk`` may be by now, where it may differ from the image. ``load`` is what the gauge of the
-    bucket's own write load is charged, and ``age_ms`` how old the image is, if anybody knows.
+    ``guesses`` has what ``tk`` may be by now, where it may differ from the snapshot. ``load`` is what the bucket's
+    write load is charged, and ``age_ms`` how old the snapshot is, if that is known.
     """
     terms = intent.terms
     back = coming_back(snapshot, intent.deltas, intent.owed) if intent.owed and terms is None else ()
@@ -256,7 +255,7 @@ def _needed_of(name: str, intent: Intent, *, active: bool) -> int | None:
 
 
 def _weigh(write: Update, snapshot: BucketSnapshot, now: int, load: int, *, rebased: bool, age_ms: int | None) -> None:
-    """Charge the gauge of the bucket's own write load. It never refuses anything."""
+    """Charge the write load of the bucket. It never refuses anything."""
     accrued = accrued_in_a_second(snapshot.load_burst, snapshot.rf, now)
     level = None if age_ms is None else reset_level(snapshot, now, age_ms)
     if level is None:
@@ -266,7 +265,7 @@ def _weigh(write: Update, snapshot: BucketSnapshot, now: int, load: int, *, reba
 
 
 def demand_same_retired(write: Update, snapshot: BucketSnapshot) -> None:
-    """The same limits must rest, under the same terms."""
+    """The same limits must be retired, under the same terms."""
     if snapshot.rv:
         write.demand("rv", "=", snapshot.rv)
     else:
@@ -274,11 +273,11 @@ def demand_same_retired(write: Update, snapshot: BucketSnapshot) -> None:
 
 
 class _Departures:
-    """The limits of a bucket that are not in force after a write: which rest, and what those that end have counted."""
+    """The limits that are not in force after a write: which are retired, and what those that end have counted."""
 
     def __init__(self, write: Update, snapshot: BucketSnapshot, write_id: str) -> None:
         self._write = write
-        self._image = snapshot
+        self._snapshot = snapshot
         self._write_id = write_id
         self._retired = 0
         self._changed = False
@@ -305,9 +304,9 @@ class _Departures:
         self._changed = True
 
     def keep(self, name: str, limit: Limit | None) -> None:
-        """Keep it: in force, or to rest."""
+        """Keep it: in force, or retired."""
         self._retired += limit is None
-        self._changed |= (limit is None) != (name in self._image.retired)
+        self._changed |= (limit is None) != (name in self._snapshot.retired)
 
     def begin(self, name: str, amount: int) -> None:
         """Count a limit that the bucket does not have: within an hour, on from where it ended."""
@@ -321,7 +320,7 @@ class _Departures:
 
     def finish(self) -> None:
         """Say what changed, and let go of what was counted in earlier hours."""
-        snapshot, write = self._image, self._write
+        snapshot, write = self._snapshot, self._write
         if self._retired > max(MAX_RETIRED, len(snapshot.retired)):
             raise too_many_retired(snapshot.entity_id, snapshot.resource, self._retired)
         if snapshot.eh < self._hour and snapshot.ended:
@@ -345,7 +344,7 @@ def coming_back(snapshot: BucketSnapshot, deltas: Mapping[str, int], owed: tuple
 def _bring_back(
     write: Update, limits: tuple[Limit, ...], intent: Intent, snapshot: BucketSnapshot, write_id: str
 ) -> int:
-    """Let limits rest again: each is full, less what is taken. Returns the milliseconds they may take to be full."""
+    """Bring limits back as retired: full, less what is taken. Returns the milliseconds they may take to be full."""
     longest = 0
     departures = _Departures(write, snapshot, write_id)
     for limit in limits:
@@ -384,7 +383,7 @@ def _add_limit(write: Update, limit: Limit, intent: Intent, snapshot: BucketSnap
 
 
 def _write_terms(write: Update, name: str, balance: Balance, limit: Limit | None, *, retired: bool) -> None:
-    """The terms that change. A limit that was taken away rests: it loses its ``cp``, and keeps the others."""
+    """The terms that change. A limit that was taken away is retired: it loses its ``cp``, and keeps the others."""
     if limit is None:
         if not retired:
             write.remove(f"b_{name}_cp")
@@ -405,13 +404,13 @@ def _write_version(write: Update, snapshot: BucketSnapshot, terms: Terms) -> Non
         write.set("parent_id", terms.parent_id)
 
 
-def brought_back(snapshot: BucketSnapshot, *, ahead: int, now: int, mark: str) -> Update:
+def brought_back(snapshot: BucketSnapshot, *, ahead: int, now: int, write_id: str) -> Update:
     """A bucket that was written by a clock that is wrong goes on from ``now``, with what it held at ``ahead``.
 
     A rebase, but for two things. What accrued is counted up to ``ahead``, the latest moment it was written for:
     what was above the ceiling then is forgotten, and only that moment tells how much. And the baseline moves back.
     """
-    write = _guarded(snapshot, mark)
+    write = _guarded(snapshot, write_id)
     demand_same_retired(write, snapshot)
     _move_all(write, snapshot, _Change(Intent({}, rebase=True), ahead, rebased=True, bounded=False), NOTHING)
     write.set("rf", now if now != snapshot.rf else now + 1)
@@ -420,7 +419,7 @@ def brought_back(snapshot: BucketSnapshot, *, ahead: int, now: int, mark: str) -
 
 
 def restamp(snapshot: BucketSnapshot, cv: str, *, write_id: str) -> Update:
-    """Only another version: the bucket's limits are gone, and whoever knew them must notice."""
+    """Only another version: the bucket's limits are gone, and clients that know them must notice."""
     write = _guarded(snapshot, write_id)
     write.set("cv", cv)
     write.add(LOAD_TK, -WRITE)
@@ -472,11 +471,6 @@ def new_item(
         longest = max(longest, _time_to_fill(limit, max(taken, limit.burst * MILLI), 1))
     attributes["ttl"] = expires_at(epoch_s, longest, ttl_margin_s)
     return encode_item(attributes)
-
-
-def expires_at(epoch_s: int, full_in_ms: int, margin_s: int) -> int:
-    """The second in which a bucket may go that is full so many milliseconds after ``epoch_s``."""
-    return min(epoch_s + -(-full_in_ms // MILLI) + margin_s, LAST_S)
 
 
 def _time_to_fill(limit: Limit, milli: int, shards: int) -> int:

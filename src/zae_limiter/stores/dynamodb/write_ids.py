@@ -1,4 +1,4 @@
-"""Marks that tell one write, one bucket's life, one client from another. Unique without asking anybody.
+"""Ids that tell one write, one bucket's life, one client from another. Unique without asking the table.
 
 A process that is copied would go on with the same name and the same count, and its copies would take each other's
 writes for their own. So a name is drawn anew in the child of a fork, when a runtime says that it was restored from a
@@ -21,11 +21,11 @@ STEP_S = 1.0
 _ALL: WeakSet[WriteIds] = WeakSet()
 
 BROUGHT_BACK = "!"
-"""Ends the mark of a write that brought a bucket back from the future: what older marks say of the time is void."""
+"""Ends the id of a write that brought a bucket back from the future: what older ids say of the time is void."""
 
 
 class WriteIds:
-    """One client's source of marks: a name of its own, and a count."""
+    """One client's source of ids: a name of its own, and a count."""
 
     __slots__ = ("__weakref__", "_client", "_count", "_stopped_for")
 

@@ -1,9 +1,9 @@
-"""The gauge of a bucket's own write load: a limit named ``wcu`` in every bucket item, that nobody outside sees.
+"""The write load of a bucket: a limit named ``wcu`` in every bucket item, which no caller sees.
 
-A partition of DynamoDB takes about 1,000 writes a second. Every write charges the gauge of its bucket, without any
-condition: it never refuses, it only tells. Whoever sees it below zero has seen real pressure, more writes for more
-than a second than the partition can take, and divides the bucket. It is never divided itself: every shard is a
-partition of its own.
+A partition of DynamoDB takes about 1,000 writes a second. Every write charges the write load of its bucket, without
+any condition: it never refuses, it only tells. A client that sees it below zero has seen real pressure, more writes
+for more than a second than the partition can take, and splits the bucket. The write load itself is not split: every
+shard is a partition of its own.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ PAUSE_BETWEEN_SPLITS_MS = 1_000
 """Shard 0 is left alone for so long after a split, so that its effect is seen first."""
 
 YOUNG_MS = 1_000
-"""An image younger than this says that the bucket is being written to."""
+"""A snapshot younger than this says that the bucket is being written to."""
 
 TOO_FULL = 2
-"""So many ceilings a gauge may hold, after a quiet time, before somebody cuts it to one."""
+"""So many ceilings it may hold, after a quiet time, before a client cuts it to one."""
 
 TOO_LOW = 4
-"""A gauge that is below zero by this part of its ceiling is lifted to zero: old pressure is no pressure."""
+"""If it is below zero by more than this part of its ceiling it is lifted to zero: old pressure is no pressure."""
 
 
 def load_attributes(burst: int, load: int = WRITE) -> dict[str, Any]:
-    """The gauge of a new bucket, full but for the write that makes it."""
+    """The write load of a new bucket, full but for the write that makes it."""
     fields = {"tk": burst - load, "tc": 0, "cp": burst, "bx": burst, "ra": burst, "rp": MILLI}
     return {f"b_{RESERVED_LIMIT_NAME}_{field}": value for field, value in fields.items()}
 
@@ -48,10 +48,10 @@ def load_level_at(snapshot: BucketSnapshot, now: int) -> int:
 
 
 def reset_level(snapshot: BucketSnapshot, now: int, age_ms: int) -> int | None:
-    """The level a gauge is to be set to, because it tells too much of the past; nothing, if it does not.
+    """The level it is to be set to, because it tells too much of the past; ``None`` if it does not.
 
-    It is set without any condition, by those who use the bucket: what others write in between is forgotten, and they
-    will be there again.
+    It is set without any condition, by the clients that use the bucket: what others write in between is forgotten, and
+    they will be there again.
     """
     if age_ms >= YOUNG_MS:
         return None
@@ -67,14 +67,14 @@ def is_overloaded(snapshot: BucketSnapshot, now: int) -> bool:
 
 
 def may_split(first: BucketSnapshot, now: int) -> bool:
-    """Whether shard 0, as it is, may be divided now."""
+    """Whether shard 0, as it is, may be split now."""
     return may_split_at(first.shards, first.rf, now)
 
 
 def may_split_at(shards: int, rf: int, now: int) -> bool:
     """The same, of so many shards, the first of which has its baseline at ``rf``: that of the last split, if any."""
-    rested = shards == 1 or now - rf >= PAUSE_BETWEEN_SPLITS_MS
-    return rested and shards < MOST_SHARDS
+    paused = shards == 1 or now - rf >= PAUSE_BETWEEN_SPLITS_MS
+    return paused and shards < MOST_SHARDS
 
 
 def load_of(snapshot: BucketSnapshot, failed: int) -> int:

@@ -1,11 +1,11 @@
-"""Desks: where those of one process who want to write to the same bucket meet, so that one writes for all.
+"""Write queues: callers of one process that write to the same bucket wait for each other, and one writes for all.
 
-While a write to a bucket is in flight, whoever comes next waits in line. When it is over the first in line leads: it
-writes once for everybody who waits by then, tells each of them what became of theirs, and lets the next one lead. So
-nobody waits for longer than the write in flight and their own. Nothing runs beside the callers; a desk exists while
-somebody is at it.
+While a write to a bucket is in flight, the next callers wait in its queue. When it is over the first of them leads: it
+writes once for all that wait by then, tells each of them what became of its write, and lets the next one lead. So no
+caller waits for longer than the write in flight and its own. Nothing runs beside the callers; a queue exists while a
+write to its bucket is in flight.
 
-Desks are shared by threads and event loops. A leader who never comes back (its loop was stopped, its thread died) is
+Queues are shared by threads and event loops. A leader that never comes back (its loop was stopped, its thread died) is
 given up when its time is over.
 """
 
@@ -36,7 +36,7 @@ class WriteQueue:
 
 
 class WriteQueues:
-    """All desks of one client."""
+    """All write queues of one client."""
 
     __slots__ = ("_lock", "_pid", "_queues")
 
@@ -46,8 +46,8 @@ class WriteQueues:
         self._pid = os.getpid()
 
     def lead_if_free(self, write: BucketWrite, now: int, give_up_at: int) -> bool:
-        """Whether nobody is writing to its bucket: then it may, until it leaves. Machine time."""
-        if self._pid != os.getpid():  # whoever was at a desk when this process was forked is not here
+        """Whether no write to its bucket is in flight: then it leads, until it leaves. Machine time."""
+        if self._pid != os.getpid():  # the callers of the process that was forked are not here
             self._queues, self._lock, self._pid = {}, threading.Lock(), os.getpid()
         with self._lock:
             queue = self._queues.get(write.key)
@@ -55,13 +55,13 @@ class WriteQueues:
                 queue.seen = max(queue.seen, now)
                 return False
             mine = self._queues[write.key] = WriteQueue(give_up_at, now)
-            if queue is not None:  # whoever leads there has no company any more, should it come back
+            if queue is not None:  # the leader that is given up has no followers any more, should it come back
                 mine.line, queue.line = queue.line, deque()
             write.queue = mine
             return True
 
     def enter(self, write: BucketWrite, now: int, give_up_at: int) -> bool:
-        """Likewise; if somebody is, wait in line for the wake-up."""
+        """Likewise; if there is one, wait in its queue for the wake-up."""
         while not self.lead_if_free(write, now, give_up_at):
             with self._lock:
                 queue = self._queues.get(write.key)
@@ -92,7 +92,7 @@ class WriteQueues:
             if not queue.line:
                 del self._queues[write.key]
                 return
-            # Whoever has been given up by now is in an event loop that was stopped: it must not lead.
+            # A caller that was given up by now is in an event loop that was stopped: it must not lead.
             alive = deque(one for one in queue.line if one.give_up_at + GRACE_MS >= queue.seen)
             queue.line = alive or queue.line
             following = queue.line.popleft()
@@ -101,7 +101,7 @@ class WriteQueues:
             following.wake_up.wake()
 
     def withdraw(self, write: BucketWrite) -> bool:
-        """Wait no longer. False: too late, somebody is writing for it, or it is its turn."""
+        """Wait no longer. False: too late, a leader is writing for it, or it is its turn."""
         with self._lock:
             queue = self._queues.get(write.key)
             if queue is None or write not in queue.line:

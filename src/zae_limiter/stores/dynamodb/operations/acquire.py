@@ -123,7 +123,7 @@ class Acquire:
         except (Refused, NoAnswer, GeneratorExit):
             raise
         except BaseException as stop:
-            # An interrupt, at a request or anywhere else, or an error nobody foresaw.
+            # An interrupt, at a request or anywhere else, or an unforeseen error.
             self._hear_interrupt(stop)
             try:
                 yield from self.undo((yield from self.parts.client.new_deadline()))
@@ -183,7 +183,7 @@ class Acquire:
         return Grant((own,), self.draw.wanted, balances, tokens, max(self.now, leg.now))
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
-        """The outcome; ``begun``: there is a leg, and its first write has a verdict."""
+        """The outcome; ``begun``: there is a leg, and its first write has a result."""
         try:
             fresh = False
             while True:
@@ -274,19 +274,11 @@ class Acquire:
         while pending := [leg for leg in self.legs if not leg.done]:
             if not all(self._may_write(leg) for leg in pending):
                 return None
-            if (yield from self._look_again(pending)):
+            denied = yield from self._make_way(pending)
+            if isinstance(denied, Denial):
+                return denied
+            if denied is None:
                 continue
-            if any(leg.throttled > THROTTLES_BORNE for leg in pending):
-                return (yield from self._deny_under_load())
-            drained = next((leg for leg in pending if leg.fresh and leg.lacks(self.now)), None)
-            if drained is not None:
-                if not (yield from look_elsewhere(self, drained)):
-                    refused = yield from self._deny()
-                    if refused is not None:
-                        return refused
-                continue
-            if (yield from self._change_shards(pending)):
-                continue  # where it is now may obey other terms, or lack
             if any(leg.snapshot is None for leg in pending):
                 if not terms_are_fresh:
                     return None  # a new bucket obeys what holds now, not what was remembered
@@ -300,6 +292,19 @@ class Acquire:
             if leg.snapshot is not None and is_overloaded(leg.snapshot, max(self.now, newest(leg.snapshot))):
                 yield from divide(self, leg)
         return self._grant()
+
+    def _make_way(self, pending: Sequence[AcquireLeg]) -> Plan[Denial | bool | None]:
+        """What must be done before these legs are written: the denial, if one lacks; ``None`` if something changed,
+        and they are to be looked at again; True if they can be written."""
+        if (yield from self._look_again(pending)):
+            return None
+        if any(leg.throttled > THROTTLES_BORNE for leg in pending):
+            return (yield from self._deny_under_load())
+        drained = next((leg for leg in pending if leg.fresh and leg.lacks(self.now)), None)
+        if drained is not None:
+            return None if (yield from look_elsewhere(self, drained)) else (yield from self._deny())
+        changed = yield from self._change_shards(pending)  # where it is now may obey other terms, or lack
+        return None if changed else True
 
     def _look_again(self, pending: Sequence[AcquireLeg]) -> Plan[bool]:
         """Bring back buckets that a wrong clock has written to, and read those that seem never to hold enough."""
@@ -357,7 +362,7 @@ class Acquire:
         leg.set_anchor()
         sure = leg.can_be_sure()
         if leg.doubtful and not sure:
-            parts.writer.unresolved += 1  # nobody can tell whether the lost try was done: it may be charged twice
+            parts.writer.unresolved += 1  # no client can tell whether the lost try was done: it may be charged twice
             leg.begin_anew(parts.write_ids.write_id(self.now))
         return parts.writer.params(
             leg.key,

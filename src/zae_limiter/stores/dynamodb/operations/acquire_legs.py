@@ -27,7 +27,7 @@ class AcquireLeg(BucketWrite):
     grants = 1
     needed: Mapping[str, int]
     fresh = False
-    """The image came during this draw."""
+    """The snapshot came during this draw."""
     granted_at = 0
     """What it was computed for, perhaps together with others."""
     throttled = 0
@@ -71,7 +71,7 @@ class AcquireLeg(BucketWrite):
         return self.is_stale or any(snapshot.cv != self.terms.cv for snapshot in cache.family(self.first))
 
     def lacks(self, now: int) -> bool:
-        """Whether, by the image, its shard does not hold what is needed."""
+        """Whether, by the snapshot, its shard does not hold what is needed."""
         return bool(lacking(adopted(self.snapshot, self.terms, now), self.needed, now))
 
     def fits(self) -> bool:

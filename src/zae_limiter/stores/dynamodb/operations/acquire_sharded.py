@@ -4,7 +4,7 @@ A draw tries the better of two shards, by what is remembered of them. Where writ
 process stays with that shard for a moment: spread over all shards at once, its writes would hardly ever meet, and
 every division would undo what joining saves. If that shard turns out to be drained the draw tries two others, and then
 looks at all: the request is refused only if all shards together lack, and if they do not, but no single one has
-enough, several pay in one transaction. Whoever sees a shard under real pressure divides shard 0.
+enough, several pay in one transaction. A client that sees a shard under real pressure splits shard 0.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HOME_MS = 100
 """For how long those of one process whose writes can be joined draw from the same shard."""
 
 LOST_MS = 60_000
-"""For how long nobody looks for a shard that is lost."""
+"""For how long this client does not look for a shard that is lost."""
 
 
 def choose_shard(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
@@ -71,22 +71,28 @@ def choose_shard(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
             return
         if len(there) < len(keys):
             one, two = _two_of(acquire, leg, there)
+    best = yield from _better_of(acquire, leg, (one, two))
+    if best is not None:
+        leg.move_to(*best, fresh=False)
+        if acquire.parts.batching.coalesce:
+            cache.prefer_shard(leg.first, best[0], acquire.now + HOME_MS)
+    else:  # both are lost: shard 0 never is
+        leg.tried.update((one, two))
+        cached = cache.get(leg.first)
+        leg.move_to(leg.first, None if cached is None else cached.snapshot, fresh=leg.all_seen)
+
+
+def _better_of(acquire: Acquire, leg: AcquireLeg, keys: tuple[Key, Key]) -> Plan[tuple[Key, BucketSnapshot] | None]:
+    """The shard that holds more than is needed, or least too little; ``None`` if both are lost."""
     best: tuple[int, Key, BucketSnapshot] | None = None
-    for key in dict.fromkeys((one, two)):
-        cached = cache.get(key)
+    for key in dict.fromkeys(keys):
+        cached = acquire.parts.cache.get(key)
         snapshot = cached.snapshot if cached is not None else (yield from _make(acquire, leg, key))
         if snapshot is not None:
             room = _room(acquire, leg, snapshot)
             if best is None or room > best[0]:
                 best = (room, key, snapshot)
-    if best is not None:
-        leg.move_to(best[1], best[2], fresh=False)
-        if acquire.parts.batching.coalesce:
-            cache.prefer_shard(leg.first, best[1], acquire.now + HOME_MS)
-    else:  # both are lost: shard 0 never is
-        leg.tried.update((one, two))
-        cached = cache.get(leg.first)
-        leg.move_to(leg.first, None if cached is None else cached.snapshot, fresh=leg.all_seen)
+    return None if best is None else best[1:]
 
 
 def _stay(acquire: Acquire, leg: AcquireLeg) -> bool:
@@ -124,7 +130,7 @@ def _room(acquire: Acquire, leg: AcquireLeg, snapshot: BucketSnapshot) -> int:
 
 
 def _make(acquire: Acquire, leg: AcquireLeg, key: Key) -> Plan[BucketSnapshot | None]:
-    """A shard that nobody has made yet, or nothing."""
+    """A shard that is not made yet, or nothing."""
     parts = acquire.parts
     try:
         snapshot = yield from make_shard(parts.client, key, acquire.now, acquire.deadline)
@@ -265,7 +271,7 @@ def adopt_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
 
 
 def _draw_from_several(acquire: Acquire, leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]]) -> Plan[bool]:
-    """Let several shards pay together, in one transaction. False: somebody was faster."""
+    """Let several shards pay together, in one transaction. False: another client was faster."""
     parts = acquire.parts
     payment = _shared_payment(leg, shards, acquire.now)
     if payment is None:

@@ -351,7 +351,7 @@ def children_of(item: Item) -> int:
 
 
 def new_entity_attributes(ns: str, entity: Entity, config_version: int) -> Mapping[str, Any]:
-    """What the item of an entity that begins now has beside its key. It is nobody's parent yet."""
+    """What the item of an entity that begins now has beside its key. It has no children yet."""
     created = entity.created_at
     return {
         **description(entity),

@@ -403,7 +403,7 @@ class Table:
         return description
 
     def _ask_unless_in_use(self, operation: str, params: Mapping[str, Any], deadline: Deadline) -> Plan[None]:
-        """Ask for the table to come or go; somebody else may be at the same, or have done it."""
+        """Ask for the table to come or go; another client may be at the same, or have done it."""
         try:
             yield from self.client.ask(operation, params, deadline, repeatable=True)
         except Refused as refusal:
@@ -429,7 +429,7 @@ class Table:
             except Refused as refusal:
                 if refusal.code not in (INVALID, TABLE_IN_USE):
                     raise
-                failure = refusal  # somebody else has just done it, perhaps
+                failure = refusal  # another client has just done it, perhaps
             tries += 1
             yield from self.client.pause(tries, deadline, failure)
 

@@ -55,7 +55,7 @@ def names_after(prefix: str, after: str | None) -> tuple[str, str]:
 class Strand:
     """One partition, of the table or of an index, in the order of its sort key, read ahead."""
 
-    __slots__ = ("_asking", "_next_key", "_pk", "_query", "ahead", "over", "sort_key")
+    __slots__ = ("_client", "_next_key", "_pk", "_query", "ahead", "over", "sort_key")
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Strand:
         self.ahead: deque[Item] = deque()
         self.over = False
         self.sort_key = "SK" if index is None else f"{index}SK"
-        self._asking = client
+        self._client = client
         self._pk = pk
         self._query: dict[str, Any] = {
             "index": index,
@@ -91,7 +91,7 @@ class Strand:
     def read_on(self, deadline: Deadline, limit: int) -> Plan[None]:
         """Read until something is ahead, or everything was read."""
         while not self.ahead and not self.over:
-            query = self._asking.query(self._pk, deadline, start=self._next_key, limit=limit, **self._query)
+            query = self._client.query(self._pk, deadline, start=self._next_key, limit=limit, **self._query)
             found = yield from query
             self.ahead.extend(found.items)
             self._next_key = found.next_key
@@ -101,10 +101,10 @@ class Strand:
 class Merged:
     """Several strands as one list."""
 
-    __slots__ = ("_asking", "_first_of", "_strands")
+    __slots__ = ("_client", "_first_of", "_strands")
 
     def __init__(self, client: TableClient, strands: Sequence[Strand], *, newest_first: bool = False) -> None:
-        self._asking = client
+        self._client = client
         self._strands = list(strands)
         self._first_of = max if newest_first else min
 
@@ -115,7 +115,7 @@ class Merged:
         while len(taken) < count:
             dry = [strand for strand in self._strands if not strand.ahead and not strand.over]
             if dry:
-                deadline = yield from self._asking.new_deadline()
+                deadline = yield from self._client.new_deadline()
                 yield from side_by_side([strand.read_on(deadline, limit) for strand in dry])
             live = [strand for strand in self._strands if strand.ahead]
             if not live:

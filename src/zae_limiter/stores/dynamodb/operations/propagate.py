@@ -231,7 +231,7 @@ class Propagation:
     def _follow(self, keys: Sequence[Key], now: int, following: Following) -> Plan[None]:
         """Let these buckets follow, with all their shards, each by what holds for it now, unless it is ``followed``.
 
-        A bucket that is divided meanwhile has more shards than it had when it was read: they obey what it obeyed then,
+        A bucket that is split meanwhile has more shards than it had when it was read: they obey what it obeyed then,
         and are followed too. Every batch has time of its own, and one that fails keeps no other from following.
         """
         while waiting := [key for key in dict.fromkeys(keys) if key not in following.followed]:
@@ -328,25 +328,25 @@ class Propagation:
         """Let a bucket that was written by a clock that is wrong go on from ``now``. The bucket as it is then.
 
         Not twice within a minute: where clocks do not agree at all, a bucket that is brought back every time would
-        be full every time for whoever is ahead.
+        be full every time for the client that is ahead.
         """
         if not is_far_ahead(snapshot, now) or not self.cache.may_bring_back(key, now):
             return snapshot
         ahead = newest(snapshot)
-        now = self.cache.corrected((yield from READ_CLOCK))  # whoever was held up since may be late itself
+        now = self.cache.corrected((yield from READ_CLOCK))  # a client that was held up since may be late itself
         if ahead <= now + FURTHEST_AHEAD_MS:
             return snapshot
-        mark = self.write_ids.write_id(now) + BROUGHT_BACK
+        write_id = self.write_ids.write_id(now) + BROUGHT_BACK
 
         def moved(seen: BucketSnapshot) -> Update | None:
             same_life = (seen.inc, seen.rf) == (snapshot.inc, snapshot.rf)
             latest = max(newest(seen), ahead) if same_life else newest(seen)
             if latest <= now + FURTHEST_AHEAD_MS:
                 return None  # another client has brought it back
-            return brought_back(seen, ahead=latest, now=now, mark=mark)
+            return brought_back(seen, ahead=latest, now=now, write_id=write_id)
 
-        found = yield from self.write_until_done(key, snapshot, moved, now, mark, deadline)
-        if found is not None and mark in found.recent_writers:
+        found = yield from self.write_until_done(key, snapshot, moved, now, write_id, deadline)
+        if found is not None and write_id in found.recent_writers:
             self.cache.brought_back(key, now)
             logger.warning(
                 "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
@@ -357,7 +357,7 @@ class Propagation:
     def _restamp(
         self, key: Key, snapshot: BucketSnapshot, cv: str, now: int, deadline: Deadline
     ) -> Plan[BucketSnapshot]:
-        """No limits hold any more: whoever knew the old ones must notice. The bucket as it was last seen."""
+        """No limits hold any more: clients that know the old ones must notice. The bucket as it was last seen."""
         write_id = self.write_ids.write_id(now)
 
         def stamped(seen: BucketSnapshot) -> Update | None:
@@ -419,7 +419,7 @@ class Propagation:
         return update(snapshot, intent, now=now, write_id=write_id, epoch_s=deadline.epoch_s, ttl_margin_s=margin)
 
     def check_terms_of_new(self, key: Key, terms: Terms, now: int, deadline: Deadline) -> Plan[None]:
-        """A config may have changed while its bucket was being created, unseen by who changed it. Look once."""
+        """A config may have changed while its bucket was created, unseen by the client that changed it. Look once."""
         cached = self.cache.get(key)
         seen, obeyed = (None if cached is None else cached.snapshot), terms.cv
         try:

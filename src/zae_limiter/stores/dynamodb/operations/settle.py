@@ -1,7 +1,7 @@
 """Settling what a lease owes, giving back what an acquire took in vain, and filling buckets again for operators.
 
-Each booking is one logical write with one mark. It is tried until it is surely done. When an answer was lost, the
-marks of the last writers tell whether it was done. If they have moved on, nothing can tell: then a debit is booked
+Each is one logical write with one write id. It is tried until it is surely done. When an answer was lost, the
+recent writers tell whether it was done. If they have moved on, nothing can tell: then a debit is booked
 again (at worst it is charged twice) and a credit is not (it must never be given twice).
 """
 
@@ -54,7 +54,7 @@ class SettlementWriter:
     def writes_of(
         self, ns: str, owed: Sequence[tuple[Leg, Mapping[str, int]]], *, grants: int = 0
     ) -> list[BucketWrite]:
-        """One booking per bucket; on a divided one, per shard that paid."""
+        """One write per bucket; on a sharded one, per shard that paid."""
         return [
             BucketWrite(bucket_key(ns, part.entity_id, part.resource, shard), part, deltas, grants=grants)
             for leg, owes in owed
@@ -64,7 +64,7 @@ class SettlementWriter:
     def write_all(self, writes: list[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
         """Do all of them. Raises when time runs out; those that are ``done`` are done.
 
-        What does not fit into its shard becomes further bookings, on other shards.
+        What does not fit into its shard becomes further writes, to other shards.
         """
         rebuilt: dict[Key, Terms] = {}
         yield from self._write_until_done(writes, rebuilt, now, deadline)
@@ -133,7 +133,7 @@ class SettlementWriter:
     def _share_out(
         self, write: BucketWrite, snapshot: BucketSnapshot, now: int, deadline: Deadline
     ) -> Plan[list[BucketWrite] | None]:
-        """Let other shards bear what its own cannot: by bookings of their own, or, if it is a debt, with it at once.
+        """Let other shards bear what its own cannot: by writes of their own, or, if it is a debt, with it at once.
 
         Nothing (``None``): it was written, or is to be looked at again. A shard that a wrong clock has written, and
         that cannot be brought back yet, bears alone what is booked there: what it seems to owe is no debt of the
@@ -263,7 +263,7 @@ class SettlementWriter:
         )
 
     def _forget_doubt(self, write: BucketWrite, now: int) -> None:
-        """Nobody can tell whether the lost try was done: what is taken may be charged twice."""
+        """No client can tell whether the lost try was done: what is taken may be charged twice."""
         self.writer.unresolved += 1
         write.let_credits_go()
         write.begin_anew(self.write_ids.write_id(now))
@@ -277,7 +277,7 @@ class SettlementWriter:
     def _rebuild(
         self, write: BucketWrite, terms: Terms, now: int, deadline: Deadline
     ) -> Plan[Refused | NoAnswer | None]:
-        """Try to rebuild its bucket. Returns what went wrong, if somebody else was not just faster."""
+        """Try to rebuild its bucket. Returns what went wrong, if another client was not just faster."""
         call = self.writer.call_to_create(write, terms, now, deadline)
         try:
             (answer,) = yield from self.writer.ask_together([call])
@@ -316,7 +316,7 @@ class SettlementWriter:
             write.done = True
             self.writer.remember_own(write)
         elif write.inc:
-            write.doubtful, write.inc = False, ""  # somebody else created it: ours was not
+            write.doubtful, write.inc = False, ""  # another client created it: ours was not
 
     def _or_raise(self, failure: Refused | NoAnswer) -> Refused | NoAnswer:
         """A failure after which the same may be tried again; any other is raised."""

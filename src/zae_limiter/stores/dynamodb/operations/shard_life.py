@@ -3,15 +3,15 @@
 **Splitting.** A bucket that is written to faster than its partition can take is split, shard 0 first.
 
 **Deleting.** Nothing is left of a bucket, and nothing else is removed. A client that meets a bucket without its
-first shard begins a new one, undivided. Another shard that was left behind would then be too much. So the first
+first shard begins a new one, unsharded. Another shard that was left behind would then be too much. So the first
 shard goes last, when no other is there and none can come. A deletion may arrive long after it was sent: it was
 repeated, the bucket is gone, and its entity has a new one. So a deletion says which life it means (``inc``), and
 that nothing was written to it since it was *fenced* (``w0``): the fence is a version that no client has, by which
 no client draws and no client splits. A client that meets the fence reads its limits again and writes by them; then
 the shard is fenced again. Without the fence a busy bucket would be written to between every look and the deletion.
 
-**Sweeping.** An undivided bucket that is full again expires by itself. A single shard must not: its share would be
-gone until the others expire too. So the shards of a divided bucket only note when they are surely full, and are
+**Sweeping.** An unsharded bucket that is full again expires by itself. A single shard must not: its share would be
+gone until the others expire too. So the shards of a bucket only note when they are surely full, and are
 removed in one transaction that proves, shard by shard, that no client has written since that was read, nor made one
 that was not there.
 """
@@ -49,7 +49,7 @@ from zae_limiter.stores.dynamodb.schema import (
     shard_of,
     sk_namespace_id,
 )
-from zae_limiter.stores.dynamodb.shards import ancestor_of, divided, top_bit
+from zae_limiter.stores.dynamodb.shards import ancestor_of, split_in_two, top_bit
 from zae_limiter.stores.dynamodb.table_client import ABSENT, NEW, Deadline, Expected, TableClient, delete
 from zae_limiter.stores.dynamodb.write_forms import FULL_BY
 from zae_limiter.stores.dynamodb.write_load import may_split
@@ -59,9 +59,9 @@ TRIES = 3
 
 
 def split(client: TableClient, key: Key, item: Item, now: int, deadline: Deadline) -> Plan[bool]:
-    """Divide one shard, which ``item`` is, in two. False: somebody else was faster, or it was too busy.
+    """Split one shard, which ``item`` is, in two. False: another client was faster, or it was too busy.
 
-    Nor is a shard divided that a wrong clock has written to: its half would not tell.
+    Nor is a shard split that a wrong clock has written to: its half would not tell.
     """
     shards = snapshot_of(item).shards
     for _ in range(TRIES):
@@ -69,7 +69,7 @@ def split(client: TableClient, key: Key, item: Item, now: int, deadline: Deadlin
         if 2 * shards > MOST_SHARDS or is_fence(snapshot.cv) or is_far_ahead(snapshot, now):
             return False
         write_id, inc = client.write_ids.write_id(now), client.write_ids.incarnation()
-        write, new_key, new = divided(item, now=now, write_id=write_id, inc=inc)
+        write, new_key, new = split_in_two(item, now=now, write_id=write_id, inc=inc)
         put: dict[str, Any] = {
             "TableName": client.table,
             "Item": {**new, **address(new_key)},
@@ -89,7 +89,7 @@ def split(client: TableClient, key: Key, item: Item, now: int, deadline: Deadlin
 
 
 def split_first(client: TableClient, key: Key, now: int, deadline: Deadline) -> Plan[bool]:
-    """Divide shard 0 of the bucket that ``key`` is a shard of, if it has rested since the last time."""
+    """Split shard 0 of the bucket that ``key`` is a shard of, unless it was split a moment ago."""
     first = shard_key(key, 0)
     item = yield from client.get(first, deadline)
     if item is None or not may_split(snapshot_of(item), now):
@@ -100,12 +100,12 @@ def split_first(client: TableClient, key: Key, now: int, deadline: Deadline) -> 
 def make_shard(client: TableClient, key: Key, now: int, deadline: Deadline) -> Plan[BucketSnapshot | None]:
     """The shard at ``key``, made from its ancestor if need be. ``None``: it is lost, or others are busy.
 
-    Or the bucket began another life since a client learned of that shard, and is divided less: the first shard says
+    Or the bucket began another life since a client learned of that shard, and is split less: the first shard says
     how many there are, and clients that read or remove a bucket look for no others.
     """
     shard = shard_of(key)
     if shard == 0:
-        return None  # it has no ancestor: who misses it begins a new bucket
+        return None  # it has no ancestor: a client that misses it begins a new bucket
     for _ in range(MOST_SHARDS.bit_length()):
         above = shard_key(key, ancestor_of(shard))
         first = shard_key(key, 0)
@@ -158,7 +158,7 @@ def drop_buckets(client: TableClient, keys: Sequence[Key], now: int, deadline: D
 def _due(families: dict[Key, set[Key]], there: Mapping[Key, Item]) -> list[Key]:
     """What may go now of these buckets, of which so much is there. Those that are gone are families no more.
 
-    A shard that was divided since it was last seen has left one more behind. Without its ancestor none comes again.
+    A shard that was split since it was last seen has left one more behind. Without its ancestor none comes again.
     """
     due: list[Key] = []
     for first, others in list(families.items()):
@@ -201,7 +201,7 @@ def _drop(client: TableClient, key: Key, item: Item, now: int, deadline: Deadlin
 def _done(
     client: TableClient, operation: str, params: Mapping[str, Any], deadline: Deadline, write_id: str | None = None
 ) -> Plan[bool]:
-    """Whether a write was done, by this try or (as its mark shows) by one before whose answer was lost."""
+    """Whether a write was done, by this try or (as its write id shows) by one before whose answer was lost."""
     try:
         yield from client.ask(operation, params, deadline, repeatable=True)
     except Refused as refusal:
@@ -239,7 +239,7 @@ KEYS_AT_ONCE = 500
 
 
 def sweep_table(client: TableClient) -> Plan[int]:
-    """Remove the divided buckets of all namespaces that are idle; how many there were."""
+    """Remove the sharded buckets of all namespaces that are idle; how many there were."""
     swept = 0
     for item in (yield from client.query_all(pk_system(REGISTRY), prefix=sk_namespace_id(""))):
         ns = unless_broken(ns_in, item)
@@ -249,13 +249,13 @@ def sweep_table(client: TableClient) -> Plan[int]:
 
 
 def sweep(client: TableClient, ns: str) -> Plan[int]:
-    """Remove the divided buckets of a namespace that are idle; how many there were."""
+    """Remove the sharded buckets of a namespace that are idle; how many there were."""
     swept = 0
     buckets = whole_namespace(client, ns, prefix="BUCKET")
     while page := (yield from buckets.take(KEYS_AT_ONCE)):
         for item in page:
             key = key_of(item)
-            if shard_of(key) == 1:  # every divided bucket has one, and no other has
+            if shard_of(key) == 1:  # every sharded bucket has one, and no other has
                 swept += yield from _sweep_one(client, shard_key(key, 0))
     return swept
 
@@ -280,12 +280,12 @@ def _sweep_one(client: TableClient, first: Key) -> Plan[bool]:
 
 @decoder("a bucket")
 def full_by(item: Item) -> int:
-    """When a shard has been surely full for as long as an undivided bucket is kept, in seconds since the epoch."""
+    """When a shard has been surely full for as long as an unsharded bucket is kept, in seconds since the epoch."""
     return number_in(item[FULL_BY]) if FULL_BY in item else MOST_STORED
 
 
 def _as_it_is(item: Item) -> Expected:
     """What changes with every write to a shard."""
     snapshot = snapshot_of(item)
-    mark = snapshot.recent_writers[0] if snapshot.recent_writers else ABSENT
-    return {"inc": snapshot.inc, "rf": snapshot.rf, "shard_count": snapshot.shards, "w0": mark}
+    last_writer = snapshot.recent_writers[0] if snapshot.recent_writers else ABSENT
+    return {"inc": snapshot.inc, "rf": snapshot.rf, "shard_count": snapshot.shards, "w0": last_writer}

@@ -7,7 +7,7 @@ list in that of entities. So every page goes over the index for the hours it is 
 next few entities.
 
 **Proving.** Each life of each shard of a bucket is a chain of its own (see ``stores.chains``). The last hour must
-end where the bucket is now. If it has seen the bucket's last write, which its mark tells, the two must be equal.
+end where the bucket is now. If it has seen the bucket's last write, which its write id tells, the two must be equal.
 Otherwise the aggregator is behind, and the bucket may be further; it may also have counted less than the hour says,
 if tokens came back since. But only as long as the aggregator can still read of it: an hour that is ahead of its
 bucket for longer than the stream keeps records is wrong. Hours that overlap, because the clocks of two writers
@@ -68,10 +68,10 @@ STREAM_KEPT_MS: Final = DAY_MS
 
 
 class LiveBucket(NamedTuple):
-    """What a live bucket has counted, and the mark of its last write."""
+    """What a live bucket has counted, and the id of its last write."""
 
     counters: Counters
-    mark: str
+    write_id: str
 
 
 class UsageProofs:
@@ -147,9 +147,9 @@ def end_by_bucket(end: Edge, bucket: LiveBucket | None, now: int) -> Counters:
     if bucket is None:
         return end.counters
     counted = {**end.counters.milli, **bucket.counters.milli}  # a limit that has ended is in no bucket any more
-    if end.mark == bucket.mark:
+    if end.write_id == bucket.write_id:
         return Counters(bucket.counters.events, counted)
-    if end.mark and now - write_id_time(bucket.mark) <= STREAM_KEPT_MS:
+    if end.write_id and now - write_id_time(bucket.write_id) <= STREAM_KEPT_MS:
         return end.counters  # it was written to since, and the aggregator has yet to read of it
     milli = {name: min(amount, counted[name]) for name, amount in end.counters.milli.items()}
     return Counters(min(end.counters.events, bucket.counters.events), milli)
@@ -241,7 +241,7 @@ class ResourcesOf:
     """The resources that an entity used, each found behind the keys of the one before."""
 
     def __init__(self, client: TableClient, ns: str, entity_id: str, first: tuple[str, str]) -> None:
-        self._asking = client
+        self._client = client
         self._pk = pk_entity(ns, entity_id)
         self._entity_id = entity_id
         self._from: str | None = USAGE
@@ -252,8 +252,8 @@ class ResourcesOf:
         """One, because its windows may well fill the page."""
         if self._from is None:
             return []
-        deadline = yield from self._asking.new_deadline()
-        found = yield from self._asking.query(self._pk, deadline, between=(self._from, f"{USAGE}{LAST}"), limit=1)
+        deadline = yield from self._client.new_deadline()
+        found = yield from self._client.query(self._pk, deadline, between=(self._from, f"{USAGE}{LAST}"), limit=1)
         if not found.items:
             self._from = None
             return []
@@ -268,7 +268,7 @@ class EntitiesOn:
     def __init__(
         self, client: TableClient, ns: str, resource: str, hours: tuple[int, int], first: tuple[str, str]
     ) -> None:
-        self._asking = client
+        self._client = client
         self._pk = pk_resource(ns, resource)
         self._resource = resource
         self._between = keys_between(f"USAGE#{WINDOW}#", *hours)
@@ -289,8 +289,8 @@ class EntitiesOn:
         self._over = True
         start: Item | None = None
         while True:
-            deadline = yield from self._asking.new_deadline()
-            found = yield from self._asking.query(self._pk, deadline, index=GSI2, between=self._between, start=start)
+            deadline = yield from self._client.new_deadline()
+            found = yield from self._client.query(self._pk, deadline, index=GSI2, between=self._between, start=start)
             names.update(name for name in entities_in(found.items) if name >= self._from)
             if len(names) > ENTITIES_KEPT:
                 self._over = False
