@@ -78,7 +78,9 @@ class MemoryFastDraw:
 
     def held(self) -> tuple[tuple[Balance, ...], ...]:
         """The balances of every leg, as they were when the route was granted."""
-        return tuple(part for part in self.parts if isinstance(part, tuple))
+        parts: Any = self.parts
+        held: tuple[tuple[Balance, ...], ...] = parts[3::2]
+        return held
 
     def release_after_interrupt(self) -> None:
         """Release the lock if this thread holds it: an interrupt came between taking it and the ``try`` behind.
