@@ -249,9 +249,10 @@ class World:
                         self._check_full(place, [other for other in here if here[other] in payers], name)
 
     def _check_drained(self, place: tuple[str, str], payers: Sequence[tuple[str, str]], name: str, began: int) -> None:
-        """What accrued since, while the calls took their time, is no reason to have spared those who paid."""
+        """One of those that paid did not hold its part. What accrued since, while the calls took their time, is no
+        reason to have spared them."""
         references = [self.fleet.oracle.references[payer] for payer in payers]
-        if any(2 * reference.level(name, began) > reference.terms[name].bx for reference in references):
+        if all(2 * reference.level(name, began) > reference.terms[name].bx for reference in references):
             raise Violation(PAID, place, f"{name} was taken here, although those who paid hold it")
 
     def _check_full(self, place: tuple[str, str], payers: Sequence[tuple[str, str]], name: str) -> None:
