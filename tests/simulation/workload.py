@@ -148,7 +148,7 @@ class Worker:
             task.verb.stakes.update(_owed(legs, owed))
             task.to_the_end = True
             failure: Exception | None = None
-            before = self.world.counted(legs)
+            before, began = self.world.counted(legs), self.fleet.now
             try:
                 yield from self.client.space.settle(postings(legs, owed), (yield from READ_CLOCK))
             except Exception as error:
@@ -158,7 +158,7 @@ class Worker:
             task.to_the_end = False
             task.verb.over = True
             self._settling = None
-            self.world.check_settled(legs, before)
+            self.world.check_settled(legs, before, began)
             for _ in range(self.client.space.unresolved - unresolved):
                 self.fleet.books.doubt_settlement(_owed(legs, owed))
             owed = self._book(legs, owed, failure)

@@ -233,7 +233,9 @@ class World:
             for place in places
         }
 
-    def check_settled(self, legs: Sequence[Leg], before: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
+    def check_settled(
+        self, legs: Sequence[Leg], before: Mapping[tuple[str, str], Mapping[str, int]], began: int
+    ) -> None:
         """Nobody but the shards that paid has settled, unless those had no room for it, or did not hold it."""
         after = self.counted(legs)
         for leg in legs:
@@ -242,14 +244,15 @@ class World:
             for place, shard in here.items():
                 for name, count in after[place].items():
                     if shard not in payers and count > before[place].get(name, 0):
-                        self._check_drained(place, [other for other in here if here[other] in payers], name)
+                        self._check_drained(place, [other for other in here if here[other] in payers], name, began)
                     if shard not in payers and count < before[place].get(name, 0):
                         self._check_full(place, [other for other in here if here[other] in payers], name)
 
-    def _check_drained(self, place: tuple[str, str], payers: Sequence[tuple[str, str]], name: str) -> None:
-        """What accrued since, while the calls took their time, is no reason to have spared those who paid."""
+    def _check_drained(self, place: tuple[str, str], payers: Sequence[tuple[str, str]], name: str, began: int) -> None:
+        """One of those that paid did not hold its part. What accrued since, while the calls took their time, is no
+        reason to have spared them."""
         references = [self.fleet.oracle.references[payer] for payer in payers]
-        if any(2 * reference.level(name, self.fleet.now) > reference.terms[name].bx for reference in references):
+        if all(2 * reference.level(name, began) > reference.terms[name].bx for reference in references):
             raise Violation(PAID, place, f"{name} was taken here, although those who paid hold it")
 
     def _check_full(self, place: tuple[str, str], payers: Sequence[tuple[str, str]], name: str) -> None:
