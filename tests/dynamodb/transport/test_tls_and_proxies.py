@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import re
@@ -10,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from support.scripted_server import KEYS, Server, always, http, refusal, reply, 
 from support.transports import EVERY, OWN_WORLDS, WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
 from zae_limiter.stores.dynamodb.transport import settings
+from zae_limiter.stores.dynamodb.transport.asyncio_transport import _result
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target, transports_for
 from zae_limiter.stores.dynamodb.transport.service import Services
 from zae_limiter.stores.dynamodb.transport.settings import discovered_settings
@@ -244,6 +247,20 @@ def test_answers_through_a_proxy_mean_the_same(asking: Any, monkeypatch: pytest.
     assert silence.value.sent is True
     assert closed.value.sent is True
     assert gone.value.sent is False
+
+
+def test_a_thread_that_gives_up_together_with_its_caller_says_whether_the_request_was_sent() -> None:
+    async def waited_for() -> None:
+        loop, future = asyncio.get_running_loop(), Future[None]()
+        future.set_running_or_notify_cancel()
+        give_up_at = loop.time() + 0.01
+        loop.call_at(give_up_at, future.set_exception, NoAnswer("read timed out"))
+        await _result(future, give_up_at, "too late")
+
+    with pytest.raises(NoAnswer) as silence:
+        asyncio.run(waited_for())
+    assert str(silence.value) == "read timed out"
+    assert silence.value.sent is True
 
 
 @OWN_WORLDS

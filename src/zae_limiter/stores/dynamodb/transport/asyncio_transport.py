@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from types import AsyncGeneratorType
 from typing import Any, Final, TypeVar, cast
@@ -384,10 +385,12 @@ async def _result(
     future: Future[Result], give_up_at: float, too_late: str = SETTINGS_TOO_LATE, *, sent: bool = False
 ) -> Result:
     """The outcome of a thread's work. Raises ``NoAnswer`` if it is not there in time."""
-    try:
+    with suppress(Exception):  # a thread may end together with its caller's time: then its outcome counts
         async with asyncio.timeout_at(give_up_at):
             return await asyncio.wrap_future(future)
+    if not future.done():
+        raise NoAnswer(too_late, sent=sent)
+    try:
+        return future.result()
     except Exception as error:
-        if isinstance(error, TimeoutError) and not future.done():
-            raise NoAnswer(too_late, sent=sent) from error
         raise error_before_sending(error) from error
