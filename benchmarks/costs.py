@@ -99,7 +99,7 @@ class Metered(DynamoStore):
         self._meter = meter
 
     def perform(self, request: Request[Any], /) -> Any:
-        beside = threading.current_thread().name.startswith("zae-limiter-leg")
+        beside = threading.current_thread().name.startswith("zae-limiter-call")
         if isinstance(request, (Call, Together)) and not beside:
             self._meter.trips += 1
         return super().perform(request)
