@@ -22,7 +22,7 @@ from zae_limiter.stores.dynamodb.config_versions import FENCE
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, key_of, snapshot_of
 from zae_limiter.stores.dynamodb.operations import shard_life
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
-from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Together
+from zae_limiter.stores.dynamodb.requests import TRANSACTION_CONFLICT, Call, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.schema import bucket_key, shard_of
 from zae_limiter.stores.protocol import Scope
 
@@ -169,13 +169,17 @@ def test_a_reset_that_was_done_is_not_done_again_however_many_wrote_since() -> N
     assert drain(table) == 0
 
 
-def test_a_reset_of_which_nothing_is_known_any_more_says_so() -> None:
-    """Its answer was lost, and others have moved the baseline since, and written more than the ring remembers."""
+@pytest.mark.parametrize("failure", [NoAnswer("lost"), Refused(TRANSACTION_CONFLICT)], ids=["lost", "a conflict"])
+def test_a_reset_of_which_nothing_is_known_any_more_says_so(failure: NoAnswer | Refused) -> None:
+    """Others have moved the baseline since, and written more than the ring remembers.
+
+    Its answer was lost; or one copy of the request met a conflict, and another copy, which the network made, did not.
+    """
     table = used_up()
     operator = table.operator
     lost: list[Call] = []
 
-    def hear(call: Call) -> NoAnswer | None:
+    def hear(call: Call) -> NoAnswer | Refused | None:
         if call.operation != "UpdateItem" or lost:
             return None
         lost.append(call)
@@ -183,7 +187,7 @@ def test_a_reset_of_which_nothing_is_known_any_more_says_so() -> None:
         pass_time(table, 5)
         operator.run(operator.space.set_config(Scope("key", RESOURCE), RAISED, None, None, True, table.now))
         assert drain(table) == 10
-        return NoAnswer("lost")
+        return failure
 
     ended = run_hearing(ACTS["reset of one"](table.client(), table), table, hear)
     assert isinstance(ended.error, RateLimiterUnavailable)

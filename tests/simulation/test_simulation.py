@@ -178,6 +178,8 @@ KEPT_SEEDS = [
     ("shards", 2026112091),
     # Nobody could tell whether a settlement was done, then time ran out: the error said that nothing was done.
     ("operators", 4026111631),
+    # One copy of a reset met a conflict, the other was done; five writes later the repetition filled again.
+    ("operators", 9026111978),
     # A limit came and went to rest within a millisecond: who knew nothing of it moved the baseline without it.
     ("shards", 500086),
     # More came back than a shard can hold: it was filled, although it was in debt with all others by then.

@@ -76,22 +76,26 @@ class Following:
 
 
 class LostTry(NamedTuple):
-    """A try to move the baseline of a bucket whose answer was lost, and the bucket it was sent to."""
+    """A try to move the baseline of a bucket that may have been done unseen, and the bucket it was sent to.
 
-    silence: NoAnswer
+    Its answer was lost; or it met another transaction or was throttled, and a second copy of the same request, which
+    the network delivered as well, was not.
+    """
+
+    failure: Refused | NoAnswer
     snapshot: BucketSnapshot
 
     def was_done(self, seen: BucketSnapshot, now: int) -> bool:
         """Whether the bucket shows that this try was done, although its write id is not among the recent writers.
 
         Only a bucket with a new baseline, and more writers since than it remembers, can hide it: then the try was done
-        if the baseline is the one it set. If it is another one, no client can tell, and the silence is raised.
+        if the baseline is the one it set. If it is another one, no client can tell, and that is raised.
         """
         before = self.snapshot
         if seen.rf == before.rf or before.recent_writers[0] in seen.recent_writers:
             return False
         if seen.rf != max(now, before.rf + 1):
-            raise self.silence
+            raise NoAnswer(f"whether it was done can no longer be seen: {self.failure}") from self.failure
         return True
 
 
@@ -405,7 +409,7 @@ class Propagation:
                     break
             elif not _may_pass(answer):
                 raise answer
-            elif isinstance(answer, NoAnswer) and answer.sent:
+            elif isinstance(answer, Refused) or answer.sent:
                 lost = LostTry(answer, snapshot)
             tries += 1
             yield from self.writer.pause(tries, deadline, answer)
