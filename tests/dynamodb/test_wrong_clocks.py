@@ -254,6 +254,22 @@ def test_two_who_bring_it_back_at_once_bring_it_back_once() -> None:
     assert level(table) == 97 * MILLI
 
 
+@pytest.mark.parametrize("request_number", range(1, 7))
+def test_a_clock_that_is_still_further_ahead_and_writes_in_between_is_not_overlooked(request_number: int) -> None:
+    table = hierarchy(1)
+    later = known(table)
+    written_ahead(table)
+
+    def from_two_days_ahead() -> None:
+        table.now += 2 * DAY_MS
+        later.take("key", ONE)
+        table.now -= 2 * DAY_MS
+
+    Script(table, meanwhile={request_number: from_two_days_ahead}).run(table.client().lease("key", ONE)._begin())
+    table.now += FURTHEST_AHEAD_MS
+    assert table.client().takes("key", {"rpd": 90})
+
+
 @pytest.mark.parametrize("fate", EVERY_FATE)
 def test_whatever_becomes_of_the_write_that_brings_it_back_it_mints_once(fate: Fate) -> None:
     usual = hierarchy(1)

@@ -180,6 +180,8 @@ KEPT_SEEDS = [
     ("operators", 4026111631),
     # One copy of a reset met a conflict, the other was done; five writes later the repetition filled again.
     ("operators", 9026111978),
+    # A clock still further ahead drew while the bucket was brought back from an earlier moment.
+    ("given clocks", 9026112033),
     # A limit came and went to rest within a millisecond: who knew nothing of it moved the baseline without it.
     ("shards", 500086),
     # More came back than a shard can hold: it was filled, although it was in debt with all others by then.

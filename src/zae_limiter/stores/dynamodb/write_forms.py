@@ -409,8 +409,10 @@ def brought_back(snapshot: BucketSnapshot, *, ahead: int, now: int, write_id: st
 
     A rebase, but for two things. What accrued is counted up to ``ahead``, the latest moment it was written for:
     what was above the ceiling then is forgotten, and only that moment tells how much. And the baseline moves back.
+    No other write may come in between: if it was for a moment still later, this one would void what tells of it.
     """
     write = _guarded(snapshot, write_id)
+    write.demand(RECENT_WRITERS[0], "=", snapshot.recent_writers[0])
     demand_same_retired(write, snapshot)
     _move_all(write, snapshot, _Change(Intent({}, rebase=True), ahead, rebased=True, bounded=False), NOTHING)
     write.set("rf", now if now != snapshot.rf else now + 1)
