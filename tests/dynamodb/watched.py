@@ -67,7 +67,7 @@ class Watched(DynamoStore):
     def waiting_in_line(self) -> int:
         """How many wait at the desks of the default namespace."""
         desks = self.space("default", corrected=True).batching.queues
-        return sum(len(desk.line) for desk in list(desks._queues.values()))
+        return sum(len(desk) for desk in list(desks._queues.values()))
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -27,7 +27,7 @@ def check_queues(fleet: Fleet) -> None:
         if client.vanished:
             continue  # whoever wrote for all is not coming back
         for key, desk in client.space.batching.queues._queues.items():
-            raise Violation(DESKS, key, f"{client.name} still has {len(desk.line)} waiting behind somebody")
+            raise Violation(DESKS, key, f"{client.name} still has {len(desk)} waiting behind somebody")
 
 
 def check_everything_is_granted(fleet: Fleet, world: World) -> None:

@@ -32,7 +32,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
 )
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
-from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.write_forms import Intent, coming_back
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
@@ -175,18 +175,22 @@ class BatchingWriter:
 
         ``params_of`` makes the request of a write that goes out alone.
         """
-        if not self.coalesce:
-            return (yield from self._write_alone(writes, params_of, now, deadline))
-        if len(writes) == 1:
-            return (yield from self.write_one(writes[0], params_of, now, deadline))
-        free = [write for write in writes if self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)]
-        if free:
-            yield from self._write_alone(free, params_of, now, deadline)
+        leading, waiting = writes, list[AnyWrite]()
+        try:
+            if self.coalesce:
+                leading = []
+                for write in writes:
+                    is_free = self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)
+                    (leading if is_free else waiting).append(write)
+            if leading:
+                yield from self._send(leading, params_of, now, deadline)
+        finally:
+            for write in writes:
+                if write.queue is not None:
+                    self.queues.leave(write)
         # One after the other: a caller that leads one queue must not be waiting in another.
-        for write in writes:
-            if write not in free:
-                yield from self._post_in_turn(write, params_of, now, deadline)
-        return None
+        for write in waiting:
+            yield from self._post_in_turn(write, params_of, now, deadline)
 
     def _post_in_turn(
         self, write: AnyWrite, params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
@@ -212,7 +216,7 @@ class BatchingWriter:
             if followers:
                 yield from self._write_for_all([write, *followers], snapshot, deadline)
             else:
-                yield from self.write_one(write, params_of, now, deadline, leads=True)
+                yield from self._send((write,), params_of, now, deadline)
         finally:
             self.queues.leave(write)
 
@@ -256,64 +260,30 @@ class BatchingWriter:
 
     # Writing
 
-    def _write_alone(
+    def _send(
         self, writes: Sequence[AnyWrite], params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
     ) -> Plan[None]:
+        """Send these writes, each alone and all at the same time; it is their turn."""
+        calls = []
+        for write in writes:
+            params = params_of(write)
+            params.returns_new = True
+            calls.append(Call("UpdateItem", params, deadline.give_up_at))
+        answers: Sequence[Answer]
         try:
-            calls = [self.writer.call_to_update(params_of(write), deadline) for write in writes]
             try:
-                answers = yield from self.writer.ask_together(calls)
-                for write, answer in zip(writes, answers, strict=True):
-                    write.note(answer)
-            except Interrupted as stop:
-                for write, heard in zip(writes, answers_of(stop, len(writes)), strict=True):
-                    write.note(heard)
-                raise
-            except BaseException:
-                for write in writes:  # an interrupt between any two lines: the answers may not have been noted
-                    write.note(None)
-                raise
+                answers = (yield Together(calls)) if len(calls) > 1 else ((yield calls[0]),)
+            except (Refused, NoAnswer) as failure:
+                answers = (failure,)
+            except CutShort as cut:
+                answers = [NoAnswer(str(cut))] * len(calls)
             for write, answer in zip(writes, answers, strict=True):
-                write.now = now
-                if write.done:  # before its snapshot is seen, which has it
-                    self.writer.remember_own(write)
-                write.result = yield from self.writer.result(write.key, answer, now)
-        finally:
-            for write in writes:
-                if write.queue is not None:
-                    self.queues.leave(write)
-
-    def write_one(
-        self,
-        write: AnyWrite,
-        params_of: Callable[[AnyWrite], UpdateParams],
-        now: int,
-        deadline: Deadline,
-        *,
-        leads: bool = False,
-    ) -> Plan[None]:
-        """The same for one write, as most are. ``leads``: it is its turn already."""
-        leads = leads or not self.coalesce
-        if not leads and not self.queues.lead_if_free(write, deadline.started, deadline.give_up_at):
-            return (yield from self._post_in_turn(write, params_of, now, deadline))
-        try:
-            call = Call("UpdateItem", params_of(write).returning_new(), deadline.give_up_at)
-            try:
-                try:
-                    answer: Answer = yield call
-                    write.done = True
-                except (Refused, NoAnswer) as failure:
-                    answer = failure
-                    write.note(answer)
-                except CutShort as cut:
-                    answer = NoAnswer(str(cut))
-                    write.note(answer)
-            except Interrupted as stop:
-                write.note(answers_of(stop, 1)[0])
-                raise
-            except BaseException:
-                write.note(None)  # an interrupt between any two lines: the answer may not have been noted
-                raise
+                write.note(answer)
+        except BaseException as stop:
+            for write, heard in zip(writes, answers_of(stop, len(writes)), strict=True):
+                write.note(heard)
+            raise
+        for write, answer in zip(writes, answers, strict=True):
             write.now = now
             if isinstance(answer, (Refused, NoAnswer)):
                 write.result = yield from self.writer.result(write.key, answer, now)
@@ -322,9 +292,6 @@ class BatchingWriter:
                 if cached.newest > now:
                     yield from self.writer.compare_clocks(cached, now)
                 write.result = SeenBucket(cached.snapshot, True)
-        finally:
-            if write.queue is not None:
-                self.queues.leave(write)
 
     def _write_for_all(
         self, writes: Sequence[BucketWrite], snapshot: BucketSnapshot, deadline: Deadline

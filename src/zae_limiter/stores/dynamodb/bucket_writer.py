@@ -185,12 +185,26 @@ class BucketWrite:
             self.advance(WriteEvent.LOST)
         elif isinstance(answer, NoAnswer):
             self.advance(WriteEvent.LOST if answer.sent else WriteEvent.NOT_SENT)
+        elif isinstance(answer, Refused):
+            self.advance(WriteEvent.REFUSED)
         else:
-            self.advance(WriteEvent.REFUSED if isinstance(answer, Refused) else WriteEvent.ANSWERED)
+            self.done, self.doubtful = True, False  # ANSWERED, as nearly all are
 
     def is_in(self, snapshot: BucketSnapshot) -> bool:
         """Whether a bucket shows that it was done: by its write id, or by the life it began."""
         return self.write_id in snapshot.recent_writers or snapshot.inc == self.inc
+
+    def recognise(self, snapshot: BucketSnapshot) -> bool:
+        """Whether a bucket, as it was seen, shows that a try of it was done whose answer was lost."""
+        if self.done:
+            return False
+        if self.is_in(snapshot):
+            self.advance(WriteEvent.SEEN)
+            return True
+        if self.inc:  # another client created the bucket: ours was not done
+            self.advance(WriteEvent.EXCLUDED)
+            self.inc = ""
+        return False
 
     def can_be_sure(self) -> bool:
         """Whether a try whose answer was lost can be repeated so that only one of the two is ever done.
@@ -222,11 +236,16 @@ class BucketWrite:
 
     @property
     def gives_back(self) -> bool:
-        return any(delta < 0 for delta in self.deltas.values())
+        return min(self.deltas.values(), default=0) < 0
 
 
-def answers_of(stop: Interrupted, count: int) -> Sequence[Answer | None]:
-    """What the calls in flight answered when an interrupt came; ``None`` where that is unknown."""
+def answers_of(stop: BaseException, count: int) -> Sequence[Answer | None]:
+    """What the calls in flight answered when an interrupt came; ``None`` where that is unknown.
+
+    An interrupt may come between any two lines: then an answer that has arrived may not have been noted.
+    """
+    if not isinstance(stop, Interrupted):
+        return [None] * count
     heard: Any = stop.reply if stop.error is None else stop.error
     if count == 1 and isinstance(heard, (Mapping, Refused, NoAnswer)):
         return [heard]
@@ -278,7 +297,8 @@ class BucketWriter:
 
     def call_to_update(self, params: UpdateParams, deadline: Deadline) -> Call:
         """An UpdateItem that answers with the bucket as it is afterwards."""
-        return Call("UpdateItem", params.returning_new(), deadline.give_up_at)
+        params.returns_new = True
+        return Call("UpdateItem", params, deadline.give_up_at)
 
     def call_to_create(self, write: BucketWrite, terms: Terms, now: int, deadline: Deadline) -> Call:
         """A PutItem that begins the life of a bucket, unless there is one."""
@@ -325,7 +345,8 @@ class BucketWriter:
             return answer
         if not isinstance(answer, Refused):
             written = self.cache.see_own(key, answer, NOTHING, now)
-            yield from self.compare_clocks(written, now)
+            if written.newest > now:
+                yield from self.compare_clocks(written, now)
             return SeenBucket(written.snapshot, True)
         cached = self.cache.get(key)
         before = None if cached is None else cached.snapshot

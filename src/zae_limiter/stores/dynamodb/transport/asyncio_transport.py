@@ -37,7 +37,6 @@ from zae_limiter.stores.dynamodb.transport.service import (
     Service,
     Services,
     SignedRequest,
-    encoded,
     error_before_sending,
     refresh_failed,
 )
@@ -78,7 +77,6 @@ class AsyncioTransport:
         give_up_at = loop.time() + seconds
         channel = await self._own_process().channel(loop, service_of(operation), give_up_at)
         service = channel.service
-        body = encoded(params)
         if refused is not None and not await _can_be_signed_anew(service, *refused, give_up_at):
             raise refused[0]
         was_refused = refused is not None
@@ -86,7 +84,7 @@ class AsyncioTransport:
             credentials = service.credentials.current()
             if credentials is None:
                 credentials = await _result(service.credentials.fetching(), give_up_at)
-            request = service.sign(operation, body, credentials)
+            request = service.sign(operation, params, credentials)
             reply = await channel.exchange(request.data, give_up_at)
             try:
                 return service.decode(reply, request)
@@ -114,7 +112,7 @@ class AsyncioTransport:
             return None
         try:
             give_up_at = loop.time() + seconds
-            request = service.sign(operation, encoded(params), credentials)
+            request = service.sign(operation, params, credentials)
             resend = partial(self.call, operation, params)
             call = CallInFlight(service, request, channel, connection, give_up_at, resend, listener, loop)
             connection.send(request.data, give_up_at, call)

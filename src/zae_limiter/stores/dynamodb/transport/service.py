@@ -102,8 +102,13 @@ class Service:
     def __repr__(self) -> str:
         return f"Service({self.endpoint.url!r})"
 
-    def sign(self, operation: str, body: bytes, credentials: Credentials) -> SignedRequest:
-        """The request for a call. Raises ``NoAnswer`` if the credentials cannot be written into a header."""
+    def sign(self, operation: str, params: Mapping[str, Any], credentials: Credentials) -> SignedRequest:
+        """The request for a call. Raises ``NoAnswer`` if the credentials cannot be written into a header.
+
+        Some parameters know themselves how they are sent (see ``expressions``).
+        """
+        written: Callable[[], bytes] | None = getattr(params, "written", None)
+        body = _encode(params).encode() if written is None else written()
         target = self._target_prefix + operation
         offset_s, now = self.clock_offset_s, time.time()
         try:
@@ -205,12 +210,6 @@ class Services:
         if service.credentials.current() is None:
             service.credentials.fetching().result()
         return self._ready.setdefault(name, service)
-
-
-def encoded(params: Mapping[str, Any]) -> bytes:
-    """A call's parameters as they are sent. Some know that themselves (see ``expressions``)."""
-    written: Callable[[], bytes] | None = getattr(params, "written", None)
-    return _encode(params).encode() if written is None else written()
 
 
 def without_secrets(text: str, credentials: Credentials) -> str:
