@@ -222,6 +222,7 @@ def a_refused_creation_forgets_its_doubt(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_expiry_ignores_limits_that_rest(patch: pytest.MonkeyPatch) -> None:
+    every_write_is_told_in_full(patch)
     original = write_forms._move
 
     def move(*arguments: Any, active: bool, **named: Any) -> int:

@@ -160,11 +160,11 @@ def taken_for_silent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Connections that were taken for silent whatever they were, as if the reset came just after the look."""
     taken: list[Any] = []
 
-    def silence_of(descriptor: int) -> Any:
-        return lambda: taken.append(descriptor) or True
+    def news_of(descriptor: int) -> Any:
+        return lambda timeout_ms: taken.append(descriptor)
 
     for module in (connection_pool, asyncio_connection):
-        monkeypatch.setattr(module, "silence_of", silence_of)
+        monkeypatch.setattr(module, "news_of", news_of)
     return taken
 
 

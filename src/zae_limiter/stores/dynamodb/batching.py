@@ -27,6 +27,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
     BucketWrite,
     BucketWriter,
     SeenBucket,
+    WriteEvent,
     WriteResult,
     answers_of,
 )
@@ -206,7 +207,8 @@ class BatchingWriter:
             snapshot = write.snapshot if cached is None else cached.snapshot
             if snapshot is None or write.write_id in snapshot.recent_writers or not _is_like(snapshot, write):
                 # The bucket changed while it waited: its caller decides again.
-                write.done = snapshot is not None and write.write_id in snapshot.recent_writers
+                if snapshot is not None and write.write_id in snapshot.recent_writers:
+                    write.advance(WriteEvent.SEEN)
                 write.result = SeenBucket(snapshot, write.done)
                 return
             write.snapshot = snapshot
@@ -248,7 +250,8 @@ class BatchingWriter:
                     return True
                 write.result = DeadlineOver()
             elif rounds > LONGEST_WRITE_ROUNDS and write.queue is None and write.result is None:
-                write.result, write.doubtful = LeaderLost("the caller that wrote for this one never came back"), True
+                write.advance(WriteEvent.LOST)
+                write.result = LeaderLost("the caller that wrote for this one never came back")
         if stop is not None:
             self._leave_line(write)
             raise stop
@@ -273,12 +276,13 @@ class BatchingWriter:
         try:
             try:
                 answers = (yield Together(calls)) if len(calls) > 1 else ((yield calls[0]),)
-            except (Refused, NoAnswer) as failure:
-                answers = (failure,)
-            except CutShort as cut:
-                answers = [NoAnswer(str(cut))] * len(calls)
+            except (Refused, NoAnswer, CutShort) as failure:
+                answers = [NoAnswer(str(failure)) if isinstance(failure, CutShort) else failure] * len(calls)
             for write, answer in zip(writes, answers, strict=True):
-                write.note(answer)
+                if isinstance(answer, (Refused, NoAnswer)):
+                    write.note(answer)
+                else:
+                    write.done, write.doubtful = True, False  # ANSWERED, as nearly all are
         except BaseException as stop:
             for write, heard in zip(writes, answers_of(stop, len(writes)), strict=True):
                 write.note(heard)
@@ -303,7 +307,8 @@ class BatchingWriter:
         finally:
             for write in writes:
                 if write.result is None and write is not writes[0]:  # an unforeseen error
-                    write.doubtful = any(write is one for one in in_flight)
+                    if any(write is one for one in in_flight):
+                        write.advance(WriteEvent.LOST)
                     write.result = LeaderLost("the caller that wrote for this one is gone")
                 if write.wake_up is not None:
                     write.wake_up.wake()
@@ -362,7 +367,7 @@ class BatchingWriter:
             result = yield from self._resolve(batch, snapshot, write_id, now, deadline, result)
         if isinstance(result, SeenBucket) and result.done:
             for write in batch.writes:
-                write.done = True
+                write.advance(WriteEvent.ANSWERED)
                 if not answered:
                     self.writer.remember_own(write)
         return result, stop
@@ -386,15 +391,11 @@ class BatchingWriter:
         """
         first = batch.writes[0]
         whole = BucketWrite(first.key, first.leg, {})
-        whole.write_id, whole.snapshot, whole.anchor, whole.doubtful = (
-            write_id,
-            snapshot,
-            snapshot.recent_writers[0],
-            True,
-        )
+        whole.write_id, whole.snapshot, whole.anchor = write_id, snapshot, snapshot.recent_writers[0]
+        whole.advance(WriteEvent.LOST)
         whole.weight = len(batch.writes)
         for write in batch.writes:
-            write.doubtful = True
+            write.advance(WriteEvent.LOST)
         try:
             done = yield from self.writer.void(whole, now, deadline)
         except (Refused, NoAnswer):

@@ -110,8 +110,9 @@ TRANSITIONS: Final[Mapping[WriteEvent, Mapping[WriteState, WriteState]]] = {
 class BucketWrite:
     """Something to book on one bucket, and how far that is.
 
-    Its state is kept as two flags, because a warm acquire reads and sets them without a call: ``done``, and
-    ``doubtful``, which says nothing of a write that is done. :meth:`advance` moves them as :data:`TRANSITIONS` says.
+    Its state is kept as two flags, because a warm acquire reads them without a call: ``done``, and ``doubtful``, which
+    says nothing of a write that is done. :meth:`advance` moves them as :data:`TRANSITIONS` says, and nothing else does
+    but :meth:`BatchingWriter.post`, for the event that nearly every write meets.
     """
 
     key: Key
@@ -185,10 +186,8 @@ class BucketWrite:
             self.advance(WriteEvent.LOST)
         elif isinstance(answer, NoAnswer):
             self.advance(WriteEvent.LOST if answer.sent else WriteEvent.NOT_SENT)
-        elif isinstance(answer, Refused):
-            self.advance(WriteEvent.REFUSED)
         else:
-            self.done, self.doubtful = True, False  # ANSWERED, as nearly all are
+            self.advance(WriteEvent.REFUSED if isinstance(answer, Refused) else WriteEvent.ANSWERED)
 
     def is_in(self, snapshot: BucketSnapshot) -> bool:
         """Whether a bucket shows that it was done: by its write id, or by the life it began."""
@@ -394,6 +393,7 @@ class BucketWriter:
         tries = 0
         while (snapshot := (yield from self._seen(write, now, deadline))) is not None:
             if write.is_in(snapshot):
+                write.advance(WriteEvent.SEEN)
                 return True
             if write.void_id in snapshot.recent_writers:
                 break

@@ -202,7 +202,9 @@ class CallExecutor:
         except (NoAnswer, Refused) as failure:
             self._note_failure(failure, transport)
             raise
-        self._note_answer(transport)
+        skew_s = getattr(transport, "last_date_skew_s", None)
+        if self._breaker.failures or skew_s is None or skew_s is not self._last_skew_s:
+            self._note_answer(transport)
         return reply
 
     def send(self, call: Call) -> SentCall | None:
@@ -240,10 +242,13 @@ class CallExecutor:
 
     def begin(self, call: Call) -> Any:
         """The reply to come, of a call that is sent by now; nothing, if it has to be awaited (:meth:`call_async`)."""
-        begin = getattr(self.async_transport(), "begin", None)
+        begin = getattr(self._async_transport or self.async_transport(), "begin", None)
         if begin is None or self._breaker.is_open:
             return None
-        return begin(call.operation, call.params, _seconds_left(call), self._ended)
+        seconds = (call.give_up_at - machine_timer()) / 1000
+        if seconds <= 0:
+            raise DeadlineOver
+        return begin(call.operation, call.params, min(seconds, LONGEST_CALL_S), self._ended)
 
     def begin_together(self, calls: Sequence[Call]) -> Any:
         """The answers to come, errors as values, of calls of which at least one is sent by now; else ``NOT_YET``."""
@@ -263,10 +268,13 @@ class CallExecutor:
 
     def _ended(self, failure: NoAnswer | Refused | None) -> None:
         """A call that was begun has ended."""
-        if failure is None:
-            self._note_answer(self._async_transport)
-        else:
-            self._note_failure(failure, self._async_transport)
+        transport = self._async_transport
+        if failure is not None:
+            self._note_failure(failure, transport)
+            return
+        skew_s = getattr(transport, "last_date_skew_s", None)
+        if self._breaker.failures or skew_s is None or skew_s is not self._last_skew_s:
+            self._note_answer(transport)
 
     def _note_answer(self, transport: Any) -> None:
         if self._breaker.failures:

@@ -26,6 +26,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
     BucketWrite,
     BucketWriter,
     SeenBucket,
+    WriteEvent,
     WriteResult,
     answers_of,
 )
@@ -63,7 +64,7 @@ from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, unav
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -121,7 +122,9 @@ class Acquire:
                 self.deadline = self.whole
             legs = self.warm_legs()
             if legs:
-                self._begin(legs)
+                self.legs = legs
+                if len(legs) > 1:
+                    self._keep_time_to_give_back()
                 yield from parts.batching.post(legs, self.params_of, self.now, self.deadline)
                 granted = self._warm_grant(legs)
                 if granted is not None:
@@ -176,7 +179,7 @@ class Acquire:
             for limit in own.limits:
                 if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
                     return ()
-            leg.snapshot = cached.snapshot
+            leg.write_id, leg.snapshot = parts.write_ids.write_id(self.now), cached.snapshot
             legs.append(leg)
             if not resolved.cascade or resolved.parent_id is None:
                 break
@@ -188,18 +191,14 @@ class Acquire:
         configs.hits += len(legs)
         return legs
 
-    def _begin(self, legs: Sequence[AcquireLeg]) -> None:
-        """Try these legs from now on. A part of the time is for giving back, if there are several."""
-        self.legs = legs
-        for leg in legs:
-            leg.write_id = self.parts.write_ids.write_id(self.now)
-        if len(legs) > 1:
-            time = int(self.parts.client.deadline_ms * SHARE_FOR_TAKING)
-            self.deadline = self.whole._replace(give_up_at=self.whole.started + time)
+    def _keep_time_to_give_back(self) -> None:
+        """There are several legs: a part of the time is for giving back what some of them take."""
+        time = int(self.parts.client.deadline_ms * SHARE_FOR_TAKING)
+        self.deadline = self.whole._replace(give_up_at=self.whole.started + time)
 
     def _warm_grant(self, legs: Sequence[AcquireLeg]) -> Grant | None:
         """The grant, if every leg of a draw was written and there is nothing else to do."""
-        now, balances, tokens = self.now, list[Balance](), list[int]()
+        now, balances, tokens, granted = self.now, list[Balance](), list[int](), list[Leg]()
         for leg in legs:
             snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
             if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
@@ -214,7 +213,8 @@ class Acquire:
                 balances.append(balance)
                 tokens.append(balance.tk)
             now = max(now, leg.now)
-        return Grant(tuple([leg.leg for leg in legs]), self.draw.wanted, balances, tokens, now)
+            granted.append(leg.leg)
+        return Grant(tuple(granted), self.draw.wanted, balances, tokens, now)
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
         """The outcome; ``begun``: there is a leg, and its first write has a result."""
@@ -278,13 +278,14 @@ class Acquire:
         if not self.deadline.checked:  # the first draw of its process: what it has just read tells the time
             self.now, self.whole = yield from parts.namespace.checked_time(self.now, self.deadline)
             self.deadline = self.whole
-        self._begin(
-            [
-                AcquireLeg(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
-                for terms in route.terms
-            ]
-        )
+        self.legs = [
+            AcquireLeg(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
+            for terms in route.terms
+        ]
+        if len(self.legs) > 1:
+            self._keep_time_to_give_back()
         for leg in self.legs:
+            leg.write_id = parts.write_ids.write_id(self.now)
             cached = parts.cache.get(leg.key)
             leg.snapshot = None if cached is None else cached.snapshot
         remembered = self._remembered_denial()
@@ -470,7 +471,7 @@ class Acquire:
         self.flight = ()
         for leg in self.legs:
             if leg.doubtful and not leg.done:
-                leg.done = yield from self.parts.writer.void(leg, self.now, deadline)
+                yield from self.parts.writer.void(leg, self.now, deadline)
         taken = [leg for leg in self.legs if leg.done]
         if taken or self.backs:
             for leg in taken:
@@ -478,7 +479,9 @@ class Acquire:
                     BucketWrite(key, leg.leg, {name: -delta for name, delta in deltas.items()}, grants=-(not place))
                     for place, (key, deltas) in enumerate(leg.payment())
                 ]
-                leg.done, leg.payers, self.backs = False, (), [*self.backs, *backs]
+                # GIVEN_BACK. No signal comes between these: nothing is called.
+                backs = [*self.backs, *backs]
+                leg.done, leg.payers, self.backs = False, (), backs
                 leg.begin_anew(self.parts.write_ids.write_id(self.now))
             # Should this be interrupted, it goes on where it was.
             yield from self.parts.settling.write_all(self.backs, self.now, deadline)
@@ -565,5 +568,5 @@ class Acquire:
             leg.snapshot = (
                 None if here is None else (yield from self.parts.writer.see(leg.key, snapshot_of(here), self.now))
             )
-            if leg.doubtful and leg.snapshot is not None:
-                leg.done = leg.is_in(leg.snapshot)
+            if leg.doubtful and leg.snapshot is not None and leg.is_in(leg.snapshot):
+                leg.advance(WriteEvent.SEEN)

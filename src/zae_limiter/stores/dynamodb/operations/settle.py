@@ -15,7 +15,7 @@ from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailabl
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter, SeenBucket, answers_of
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter, SeenBucket, WriteEvent, answers_of
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import after_settling
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
@@ -193,7 +193,8 @@ class SettlementWriter:
                 other.write_id, other.snapshot = self.write_ids.write_id(now), family[key]
                 others.append(other)
         write.deltas, write.snapshot = parts[write.key], family[write.key]
-        write.done = not write.deltas and not write.grants
+        if not write.deltas and not write.grants:
+            write.advance(WriteEvent.NOTHING_LEFT)
         return others
 
     def _look_at_all_shards(self, key: Key, now: int, deadline: Deadline) -> Plan[dict[Key, BucketSnapshot]]:
@@ -238,21 +239,19 @@ class SettlementWriter:
         doubts: list[NoAnswer] = []
         try:
             reasons = yield from self.client.transact(updates, deadline, doubts)
-        except (Refused, NoAnswer):
-            write.doubtful = write.joint = bool(doubts)
-            raise
-        except BaseException:
-            write.doubtful = write.joint = True
+        except BaseException as failure:
+            if doubts or not isinstance(failure, (Refused, NoAnswer)):
+                _lose(write)
             raise
         write.tries += 1
         if reasons:
             write.snapshot = None
             if doubts:
-                write.doubtful = write.joint = True
+                _lose(write)
             else:
                 write.begin_anew(self.write_ids.write_id(now))
             return
-        write.done = True
+        write.advance(WriteEvent.ANSWERED)
         for key, deltas in parts.items():
             grants = write.grants if key == write.key else 0
             self.cache.see(key, after_settling(family[key], deltas, moment, write.write_id, grants=grants), now)
@@ -262,7 +261,7 @@ class SettlementWriter:
     def _make_sure(self, write: BucketWrite, now: int, deadline: Deadline) -> Plan[None]:
         """A lost try of it may have been done, together with others or by a shard that cannot bear it any more: find
         out before it is written in another way."""
-        write.done = yield from self.writer.void(write, now, deadline)
+        yield from self.writer.void(write, now, deadline)
         if not write.done and write.untold:
             write.let_credits_go()
 
@@ -368,6 +367,12 @@ class SettlementWriter:
         elif not (failure.by_throttling or failure.by_conflict):
             raise failure
         return failure
+
+
+def _lose(write: BucketWrite) -> None:
+    """The answer to a transaction that has it was lost."""
+    write.joint = True
+    write.advance(WriteEvent.LOST)
 
 
 def _needs_no_care(write: BucketWrite, now: int) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from zae_limiter.running.async_driver import InFlight
 from zae_limiter.stores.dynamodb.requests import Answer, NoAnswer, Refused, Reply
-from zae_limiter.stores.dynamodb.transport.connection_pool import NothingSent, silence_of
+from zae_limiter.stores.dynamodb.transport.connection_pool import NothingSent, news_of
 from zae_limiter.stores.dynamodb.transport.failures import described
 from zae_limiter.stores.dynamodb.transport.http_replies import (
     HttpReply,
@@ -103,8 +103,8 @@ class LoopConnection(asyncio.Protocol):
     __slots__ = (
         "_closed",
         "_give_up_at",
-        "_has_nothing_to_read",
         "_loop",
+        "_news",
         "_open",
         "_reader",
         "_receiver",
@@ -121,7 +121,7 @@ class LoopConnection(asyncio.Protocol):
         self._give_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._has_nothing_to_read: Callable[[], bool] = bool  # nothing is known of it
+        self._news: Callable[[int], object] = lambda timeout_ms: True  # nothing is known of it
 
     # Called by asyncio
 
@@ -129,7 +129,7 @@ class LoopConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         connected = transport.get_extra_info("socket")
         if connected is not None:
-            self._has_nothing_to_read = silence_of(connected.fileno())
+            self._news = news_of(connected.fileno())
         self._open.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -162,9 +162,9 @@ class LoopConnection(asyncio.Protocol):
 
     # Called by the pool
 
-    def is_silent(self) -> bool:
-        """Whether there is nothing to read, not even the end."""
-        return not self._transport.is_closing() and self._has_nothing_to_read()
+    def news(self, timeout_ms: int) -> object:
+        """Nothing (what is false), if there is nothing to read within so much time, not even the end."""
+        return self._transport.is_closing() or self._news(timeout_ms)
 
     def close(self) -> None:
         self._transport.abort()

@@ -48,8 +48,8 @@ BUSY: Final = "every connection was busy until there was no time left"
 class PooledConnection(Protocol):
     """A connection."""
 
-    def is_silent(self) -> bool:
-        """Whether there is nothing to read, not even the end."""
+    def news(self, timeout_ms: int, /) -> object:
+        """Nothing (what is false), if there is nothing to read within so much time, not even the end."""
         ...
 
     def close(self) -> object: ...
@@ -85,7 +85,7 @@ class IdleConnections(Generic[Connection]):
                 since, connection = self._connections.pop()
             except IndexError:
                 return None
-            if abs(time() - since) <= MAX_IDLE_S and connection.is_silent():
+            if abs(time() - since) <= MAX_IDLE_S and not connection.news(0):
                 return connection
             connection.close()
 
@@ -98,14 +98,14 @@ class IdleConnections(Generic[Connection]):
                 break
 
 
-def silence_of(descriptor: int) -> Callable[[], bool]:
-    """Tells, whenever it is called, whether there is nothing to read from a connection, not even its end."""
+def news_of(descriptor: int) -> Callable[[int], object]:
+    """What tells the news of a connection (see :class:`PooledConnection`)."""
     try:
         poll = select.poll()
     except AttributeError:  # Windows
-        return lambda: not select.select([descriptor], [], [], 0)[0]
+        return lambda timeout_ms: select.select([descriptor], [], [], timeout_ms / 1000)[0]
     poll.register(descriptor, select.POLLIN)
-    return lambda: not poll.poll(0)
+    return poll.poll
 
 
 class NothingSent(Exception):
@@ -124,11 +124,6 @@ class ConnectionPool:
         for _ in range(CONNECTIONS):
             self._permits.put(None)
         weakref.finalize(self, self._idle.close_all)
-
-    def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
-        """The reply to a request. Raises ``NoAnswer``."""
-        connection = self.begin(request, give_up_at) or self._begin_anew(request, give_up_at)
-        return self.finish(connection, give_up_at)
 
     def begin(self, request: bytes, give_up_at: float) -> SocketConnection | None:
         """An idle connection over which a request was sent; nothing, if something has to be waited for first.
@@ -153,28 +148,8 @@ class ConnectionPool:
                 self.abandon(connection)
         return None
 
-    def finish(self, connection: SocketConnection, give_up_at: float) -> HttpReply:
-        """The reply to the request that was sent over a connection. Raises ``NoAnswer``."""
-        reusable = False
-        try:
-            reply = connection.receive(give_up_at)
-            reusable = reply.reusable
-            return reply
-        finally:
-            if reusable:
-                self._idle.put(connection)
-                self._permits.put(None)
-            else:
-                self.abandon(connection)
-
-    def abandon(self, connection: SocketConnection | None) -> None:
-        """Close a connection whose reply is not waited for, and leave its permit to another call."""
-        if connection is not None:
-            connection.close()
-        self._permits.put(None)
-
-    def _begin_anew(self, request: bytes, give_up_at: float) -> SocketConnection:
-        """A connection over which a request was sent, if need be a new one. Raises ``NoAnswer``."""
+    def begin_anew(self, request: bytes, give_up_at: float) -> SocketConnection:
+        """The same, after waiting for what is missing. Raises ``NoAnswer``."""
         try:
             self._permits.get(timeout=max(give_up_at - monotonic(), 0))
         except Empty:
@@ -200,6 +175,26 @@ class ConnectionPool:
         finally:
             if has_permit and not is_sent:
                 self.abandon(connection)
+
+    def finish(self, connection: SocketConnection, give_up_at: float) -> HttpReply:
+        """The reply to the request that was sent over a connection. Raises ``NoAnswer``."""
+        reusable = False
+        try:
+            reply = connection.receive(give_up_at)
+            reusable = reply.reusable
+            return reply
+        finally:
+            if reusable:
+                self._idle.put(connection)
+                self._permits.put(None)
+            else:
+                self.abandon(connection)
+
+    def abandon(self, connection: SocketConnection | None) -> None:
+        """Close a connection whose reply is not waited for, and leave its permit to another call."""
+        if connection is not None:
+            connection.close()
+        self._permits.put(None)
 
     def close(self) -> None:
         """Close the idle connections. One in use is closed after its call."""
@@ -238,13 +233,13 @@ class ConnectionPool:
 class SocketConnection:
     """One connection. ``close`` is the socket's own."""
 
-    __slots__ = ("_socket", "_timeout_s", "close", "is_silent")
+    __slots__ = ("_socket", "_timeout_s", "close", "news")
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._timeout_s = -1.0
         self.close = connected.close
-        self.is_silent = silence_of(connected.fileno())
+        self.news = news_of(connected.fileno())
 
     def send(self, request: bytes, give_up_at: float) -> None:
         """Hand a request over to the system. Raises :class:`NothingSent`."""

@@ -172,33 +172,28 @@ class Services:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._ready: dict[str, Service] = {}
+        self.known: dict[str, Service] = {}
+        """Those that are prepared, by name."""
         self._preparing = {
             name: SingleFlight(partial(self._prepare, name), "zae-limiter-settings") for name in TARGET_PREFIXES
         }
 
     def ready(self, name: str, *, quick: bool = False) -> Service | None:
         """A service, if it is prepared or can be at once; ``quick``: without reading certificates."""
-        service = self._ready.get(name)
+        service = self.known.get(name)
         if service is None:
             try:
                 settings = discovered_settings(self._target, name)
                 if settings is None or (quick and settings.endpoint.is_secure):
                     return None
-                service = self._ready.setdefault(name, Service(settings, name))
+                service = self.known.setdefault(name, Service(settings, name))
             except Exception as error:
                 raise error_before_sending(error) from error
         return service
 
     def preparing(self, name: str) -> Future[Service]:
         """A service to come: that of another caller, if one was faster. That may fail."""
-        return self._preparing[name].run(unless_done=name in self._ready)
-
-    @property
-    def date_skew_s(self) -> float | None:
-        """By how much the machine's clock is behind DynamoDB's, to a second; unknown before the first reply."""
-        service = self._ready.get("dynamodb")
-        return None if service is None else service.date_skew_s
+        return self._preparing[name].run(unless_done=name in self.known)
 
     def _prepare(self, name: str) -> Service:
         settings = discovered_settings(self._target, name)
@@ -209,7 +204,7 @@ class Services:
         service = Service(settings, name)
         if service.credentials.current() is None:
             service.credentials.fetching().result()
-        return self._ready.setdefault(name, service)
+        return self.known.setdefault(name, service)
 
 
 def without_secrets(text: str, credentials: Credentials) -> str:

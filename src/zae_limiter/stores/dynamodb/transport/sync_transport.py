@@ -75,7 +75,8 @@ class SocketTransport:
         while True:
             credentials = service.credentials.current() or _result(service.credentials.fetching(), give_up_at)
             request = service.sign(operation, params, credentials)
-            reply = channel.exchange(request.data, give_up_at)
+            sent = channel.begin(request.data, give_up_at) or channel.begin_anew(request.data, give_up_at)
+            reply = channel.finish(sent, give_up_at)
             try:
                 return service.decode(reply, request)
             except Refused as refusal:
@@ -154,8 +155,16 @@ class SentCall:
 class Channel(Protocol):
     """Sends requests to one endpoint, and brings the replies back."""
 
-    def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
-        """The reply to a request. Raises ``NoAnswer``."""
+    def begin(self, request: bytes, give_up_at: float) -> Any:
+        """Send a request, for :meth:`finish`. Nothing, if something has to be waited for first."""
+        ...
+
+    def begin_anew(self, request: bytes, give_up_at: float) -> Any:
+        """The same, after waiting for what is missing. Raises ``NoAnswer``."""
+        ...
+
+    def finish(self, sent: Any, give_up_at: float) -> HttpReply:
+        """The reply to a request that was sent. Raises ``NoAnswer``."""
         ...
 
     def close(self) -> None: ...
@@ -247,12 +256,16 @@ class ProxyChannel:
         except (HTTPError, ValueError):
             raise NoAnswer("the URL of the proxy is not valid", sent=False) from None
 
-    def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
-        """The reply to a request. Raises ``NoAnswer``."""
-        seconds = max(give_up_at - monotonic(), 0.001)
-        exchanging = self.exchanging(request, seconds)
+    def begin(self, request: bytes, give_up_at: float) -> Future[HttpReply]:
+        """The reply to come."""
+        return self.exchanging(request, max(give_up_at - monotonic(), 0.001))
+
+    begin_anew = begin
+
+    def finish(self, sent: Future[HttpReply], give_up_at: float) -> HttpReply:
+        """The reply. Raises ``NoAnswer``."""
         try:
-            return exchanging.result(seconds)
+            return sent.result(max(give_up_at - monotonic(), 0.001))
         except TimeoutError as error:
             raise NoAnswer(PROXY_TOO_LATE) from error
 
