@@ -26,10 +26,11 @@ for size in ("COLUMNS", "LINES"):
 
 ONE_AFTER_THE_OTHER = (
     "tests/cli/test_demo_",
-    "tests/dynamodb/test_outages",
-    "tests/dynamodb/test_crowds",
-    "tests/dynamodb/test_hostile_server",
+    "tests/dynamodb/behaviour/test_outages",
+    "tests/dynamodb/behaviour/test_crowds.py",
+    "tests/dynamodb/behaviour/test_hostile_server",
     "tests/dynamodb/transport/test_failures",
+    "tests/dynamodb/transport/behaviour/test_connection_",
     "tests/dynamodb/transport/test_connection_",
     "tests/dynamodb/transport/test_credentials",
     "tests/contract/test_extreme_limits",

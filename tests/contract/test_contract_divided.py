@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dynamodb.aggregated import Aggregated
 from engines.servers import Engine
+from support.dynamodb.aggregated_store import Aggregated
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.repository.sync_repository import SyncRepository
 from zae_limiter.running.clocks import machine_clock
