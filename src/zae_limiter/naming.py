@@ -10,7 +10,7 @@ import re
 from zae_limiter.exceptions import ValidationError
 
 RESERVED_LIMIT_NAME = "wcu"
-"""The gauge a divided bucket keeps of its own write load; never a user's limit."""
+"""The balance in which a bucket keeps its own write load; never a user's limit."""
 
 DEFAULT_RESOURCE = "_default_"
 """Stands for "every resource" where an entity's limits are stored; not a resource of its own."""

@@ -71,6 +71,6 @@ def test_a_bad_url_is_one_clear_line(url: str) -> None:
 
 
 @pytest.mark.parametrize(("proven", "code"), [(True, 0), (False, 1)])
-def test_the_exit_code_is_the_verdict(proven: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_code_says_whether_it_was_proven(proven: bool, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "run", lambda settings: proven)
     assert CliRunner().invoke(command, []).exit_code == code

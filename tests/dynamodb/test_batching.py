@@ -1,4 +1,4 @@
-"""Writes of one process to one bucket are joined: fewer calls, and everybody's own exact verdict."""
+"""Writes of one process to one bucket are joined: fewer calls, and to every caller its own exact result."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_four_hundred_tasks_cost_a_few_writes_and_get_exactly_the_budget(open_st
         assert statuses == {"rpd": (0, True), "tpd": (7_000, False)}
 
 
-def test_without_coalescing_everybody_writes(open_store: Opening) -> None:
+def test_without_coalescing_every_caller_writes(open_store: Opening) -> None:
     store = open_store(coalesce=False)
     sync, limiter = limiters(store, budget("rpd", 300))
 
@@ -132,14 +132,14 @@ def test_without_coalescing_everybody_writes(open_store: Opening) -> None:
 def test_threads_join_the_next_write(open_store: Opening) -> None:
     store = open_store()
     limiter, _ = limiters(store, budget("rpd", 20))
-    verdicts: Counter[bool] = Counter()
+    granted: Counter[bool] = Counter()
 
     def take() -> None:
         try:
             with limiter.acquire("key", "gpt", {"rpd": 1}):
-                verdicts[True] += 1
+                granted[True] += 1
         except RateLimitExceeded:
-            verdicts[False] += 1
+            granted[False] += 1
 
     store.hold_next_write()
     threads = [threading.Thread(target=take, daemon=True) for _ in range(30)]
@@ -149,7 +149,7 @@ def test_threads_join_the_next_write(open_store: Opening) -> None:
     store.let_go()
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert verdicts == {True: 20, False: 10}
+    assert granted == {True: 20, False: 10}
     assert store.calls["UpdateItem"] == 2
     assert totals(limiter) == ({"rpd": 0}, {"rpd": 20}, 21)
 
@@ -167,13 +167,13 @@ def test_threads_and_tasks_join_each_other(open_store: Opening) -> None:
     threads = [threading.Thread(target=take, daemon=True) for _ in range(5)]
 
     async def tasks() -> list[bool]:
-        everybody = [asyncio.create_task(taken(limiter, rpd=1)) for _ in range(20)]
+        tasks = [asyncio.create_task(taken(limiter, rpd=1)) for _ in range(20)]
         await until_async(lambda: store.waiting_in_line() == 19)
         for thread in threads:
             thread.start()
         await until_async(lambda: store.waiting_in_line() == 24)
         store.let_go()
-        return list(await asyncio.gather(*everybody))
+        return list(await asyncio.gather(*tasks))
 
     assert all(finish(store, tasks()))
     for thread in threads:
@@ -229,7 +229,7 @@ def test_settlements_and_give_backs_join_too(open_store: Opening) -> None:
     assert store.calls["UpdateItem"] < 30
 
 
-def test_what_was_written_for_somebody_who_is_cancelled_comes_back(open_store: Opening) -> None:
+def test_what_was_written_for_a_cancelled_caller_comes_back(open_store: Opening) -> None:
     store = open_store()
     sync, limiter = limiters(store, budget("rpd", 100))
 
@@ -307,7 +307,7 @@ def test_a_child_does_not_wait_for_a_leader_that_was_not_forked(open_store: Open
     assert totals(limiter)[1] == {"rpd": 2}
 
 
-def test_a_loop_that_stops_while_leading_holds_nobody_up_for_long(open_store: Opening) -> None:
+def test_a_loop_that_stops_while_leading_holds_no_caller_up_for_long(open_store: Opening) -> None:
     open_store()
     store = open_store(deadline=0.4)
     sync, limiter = limiters(store, budget("rpd", 10))
@@ -318,7 +318,7 @@ def test_a_loop_that_stops_while_leading_holds_nobody_up_for_long(open_store: Op
     async def begin() -> None:
         await until_async(store.held.is_set)
 
-    loop.run_until_complete(begin())  # and never again: whoever leads stays where it is
+    loop.run_until_complete(begin())  # and never again: the leader stays where it is
     began = time.monotonic()
     tries = 0
     while True:
@@ -343,19 +343,19 @@ async def _outcome(task: asyncio.Task[bool]) -> str:
         return "unavailable"
 
 
-def test_one_write_counts_once_against_the_gauge(open_store: Opening) -> None:
+def test_one_write_counts_once_in_the_write_load(open_store: Opening) -> None:
     store = open_store()
     _, limiter = limiters(store, budget("rpd", 1_000))
     space = store.space("default", corrected=True)
 
-    def gauge() -> int:
-        (memory,) = space.cache.buckets.values()
-        return memory.snapshot.load_level
+    def write_load() -> int:
+        (cached,) = space.cache.buckets.values()
+        return cached.snapshot.load_level
 
-    before = gauge()
+    before = write_load()
 
     async def all_of_them() -> None:
         await asyncio.gather(*(taken(limiter, rpd=1) for _ in range(200)))
 
     finish(store, all_of_them())
-    assert before - gauge() == store.calls["UpdateItem"] * 1_000
+    assert before - write_load() == store.calls["UpdateItem"] * 1_000

@@ -1,4 +1,4 @@
-"""The answer to a joint write is lost, and the ring has moved on: nobody can tell whether it was done."""
+"""The answer to a batch is lost, and others have written since: no reader can tell whether it was done."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def written_together(table: Table, others: int, *, done: bool) -> tuple[int, int
     """Give back and take in one write whose answer is lost. What came back, what was taken, and what is unresolved."""
     client = warm(table)
     key, leg = bucket_key(table.ns, "key", RESOURCE), Leg("key", RESOURCE, LIMITS, "system")
-    bookings = [BucketWrite(key, leg, {"tpd": -BACK}), BucketWrite(key, leg, {"rpd": TAKEN})]
-    image = table.snapshot("key")
-    assert image is not None
-    for booking in bookings:
-        booking.snapshot, booking.now, booking.write_id = (
-            image,
+    writes = [BucketWrite(key, leg, {"tpd": -BACK}), BucketWrite(key, leg, {"rpd": TAKEN})]
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    for write in writes:
+        write.snapshot, write.now, write.write_id = (
+            snapshot,
             table.now,
             client.space.namespace.write_ids.write_id(table.now),
         )
@@ -42,7 +42,7 @@ def written_together(table: Table, others: int, *, done: bool) -> tuple[int, int
 
     before = table.counters("key")
     until = client.run(client.store.client.new_deadline())
-    ended = run_hearing(client.space.batching._write_for_all(bookings, image, until), table, hear)
+    ended = run_hearing(client.space.batching._write_for_all(writes, snapshot, until), table, hear)
     assert ended.error is None
     assert lost
     after = table.counters("key")
@@ -56,4 +56,4 @@ def test_what_comes_back_comes_back_once_at_most(others: int, done: bool) -> Non
     assert back in (0, BACK)
     assert taken in (TAKEN, 2 * TAKEN)
     if (back, taken) != (BACK, TAKEN):
-        assert unresolved, "more is charged than was asked for, and nobody is told"
+        assert unresolved, "more is charged than was asked for, and no caller is told"

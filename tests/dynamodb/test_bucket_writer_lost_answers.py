@@ -1,4 +1,4 @@
-"""Answers that are lost on a busy bucket: what nobody can know any more over-charges, is counted, and never mints."""
+"""Answers that are lost on a busy bucket: what can never be known over-charges, is counted, and never mints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def settling(client: Client, **deltas: int) -> Plan[None]:
 
 
 def done(table: Table, request: object) -> None:
-    """The call is done, and nobody hears of it."""
+    """The call is done, and its answer is lost."""
     assert isinstance(request, Call)
     table.call(request.operation, request.params)
 
@@ -33,7 +33,7 @@ def done(table: Table, request: object) -> None:
 
 
 @pytest.mark.parametrize("others", range(RECENT_WRITERS + 2))
-def test_a_draw_that_was_done_is_not_done_again_while_the_ring_remembers_it(others: int) -> None:
+def test_a_draw_that_was_done_is_not_done_again_while_it_is_among_the_recent_writers(others: int) -> None:
     table = hierarchy(1)
     client = warm(table)
     script = Script(table, {0: Fate.UNHEARD}, meanwhile={1: lambda: others_write(table, others)})
@@ -70,14 +70,16 @@ def at_the_baseline() -> tuple[Table, Client]:
     client = warm(table)
     table.operator.limiter.set_system_defaults(HIGHER)
     client.take()
-    image = table.snapshot("key")
-    assert image is not None
-    assert image.rf == table.now
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.rf == table.now
     return table, client
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNHEARD])
-def test_a_lost_answer_in_the_millisecond_of_the_baseline_is_found_in_the_ring(fate: Fate) -> None:
+def test_a_write_in_the_millisecond_of_the_baseline_whose_answer_was_lost_is_found_among_the_recent_writers(
+    fate: Fate,
+) -> None:
     table, client = at_the_baseline()
     script = Script(table, {0: fate})
     assert script.run(client.lease()._begin()).error is None
@@ -174,11 +176,11 @@ def test_a_credit_is_given_once_or_not_at_all(fate: Fate, others: int) -> None:
     assert given in (0, 30 * MILLI)
     assert given or client.unresolved == 1
     if others < RECENT_WRITERS - 1:
-        assert given, "the ring proves it"
+        assert given, "the recent writers prove it"
 
 
 def test_a_settlement_that_may_have_been_done_says_so_when_its_time_is_over() -> None:
-    """Also if it was begun anew since, because the ring has moved on: its credit must not be given again."""
+    """Also if it was begun anew since, because others have written since: its credit must not be given again."""
     table = hierarchy(1)
     client = warm(table)
     fates = {0: Fate.UNHEARD} | dict.fromkeys(range(2, 200), Fate.THROTTLED)
@@ -193,9 +195,9 @@ def test_a_settlement_that_may_have_been_done_says_so_when_its_time_is_over() ->
 
 
 def credit_beside(table: Table, drawer: Client, creditor: Client) -> Ended:
-    """Two answers are lost on one bucket: of a draw, and of a credit by somebody who saw the mark of the draw.
+    """Two answers are lost on one bucket: of a draw, and of a credit by a client that saw the write id of the draw.
 
-    Both repeat after others have pushed both marks out of the ring, first the draw, then the credit.
+    Both repeat after others have pushed both ids out of the recent writers, first the draw, then the credit.
     """
     lease = creditor.take("key", {"tpd": 100})
     table.now += 1_000
@@ -209,7 +211,7 @@ def credit_beside(table: Table, drawer: Client, creditor: Client) -> Ended:
     return finish(credit, table, UNHEARD)
 
 
-def test_a_mark_that_comes_back_proves_nothing() -> None:
+def test_a_write_id_that_comes_back_proves_nothing() -> None:
     table = hierarchy(1)
     before = table.counters("key")["tpd"]
     credit_beside(table, warm(table), warm(table))

@@ -225,7 +225,7 @@ class Interjecting(dict[Any, Any]):
 
 
 class Reader:
-    """A plan that resolves limits, driven by hand to where it reads them or waits for somebody who does."""
+    """A plan that resolves limits, driven by hand to where it reads them or waits for a caller that does."""
 
     def __init__(self, table: Table, client: Client) -> None:
         self.table = table
@@ -242,7 +242,7 @@ class Reader:
         return isinstance(self.request, AwaitNews) or "#CONFIG" in repr(self.request)
 
     def finish(self, *others: Reader) -> None:
-        """Run to the end; whoever it waits for ends first."""
+        """Run to the end; the reader it waits for ends first."""
         while True:
             if isinstance(self.request, AwaitNews):
                 for other in others:
@@ -281,7 +281,7 @@ def test_who_joins_a_reading_that_has_just_ended_does_not_wait() -> None:
 
 
 def test_a_reading_that_never_ends_is_taken_over() -> None:
-    """Its task was left in an event loop that was stopped: nobody else may wait for it for long, or for ever."""
+    """Its task was left in an event loop that was stopped: no other caller may wait for it for long, or for ever."""
     table = hierarchy(1)
     client = table.client()
     leader = Reader(table, client).go_on()
@@ -305,7 +305,7 @@ def test_who_takes_a_reading_over_is_waited_for_in_its_place() -> None:
     assert isinstance(second.request, AwaitNews)
     assert isinstance(third.request, AwaitNews)
     table.timer = second.request.give_up_at
-    for waiting in (second, third):  # nobody rang
+    for waiting in (second, third):  # they were not woken
         waiting.request = waiting.plan.send(None)
         waiting.go_on()
     assert not isinstance(second.request, AwaitNews)
@@ -353,10 +353,10 @@ def test_a_child_forked_during_a_reading_reads_for_itself() -> None:
     leader.finish()
 
 
-# Threads and images
+# Threads and snapshots
 
 
-def test_threads_that_share_images_take_exactly_what_is_there() -> None:
+def test_threads_that_share_a_bucket_cache_take_exactly_what_is_there() -> None:
     table = hierarchy(1)
     store = ModelStore(table, deadline=20)
     limiter = SyncRateLimiter(SyncRepository(store, clock=lambda: table.now))

@@ -24,9 +24,9 @@ def one(table: Table | None = None) -> tuple[Table, Client]:
 
 
 def burst(table: Table, entity_id: str = "key") -> int:
-    image = table.snapshot(entity_id)
-    assert image is not None
-    return image.balances["rpd"].limit.burst
+    snapshot = table.snapshot(entity_id)
+    assert snapshot is not None
+    return snapshot.balances["rpd"].limit.burst
 
 
 # The rule
@@ -265,19 +265,19 @@ def test_all_who_pass_by_an_ancestor_without_limits_agree_on_the_version() -> No
     lease = client.take("key", {"rpd": 1})
     for plan in (lambda: client.lease("key", {"rpd": 1})._begin(), lambda: lease._consume_more(rpd=1)):
         assert Script(table).run(plan()).operations == ["UpdateItem"]
-    image = table.snapshot("key")
-    assert image is not None
-    assert image.cv.endswith("/0.0.1")
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.cv.endswith("/0.0.1")
     table.remove_bucket("key")
     client.run(lease._adjust(rpd=1))
     client.run(lease._end(False), to_the_end=True)
     rebuilt = table.snapshot("key")
     assert rebuilt is not None
-    assert rebuilt.cv == image.cv
+    assert rebuilt.cv == snapshot.cv
     table.operator.limiter.set_limits("key", LOW, resource=RESOURCE)
-    image = table.snapshot("key")
-    assert image is not None
-    assert image.cv == "0.0.0.2.1/0.0.1"
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.cv == "0.0.0.2.1/0.0.1"
 
 
 def test_a_change_of_an_ancestor_that_has_limits_does_not_touch_the_buckets_below() -> None:
@@ -329,6 +329,6 @@ def test_a_denial_does_not_take_the_fence_off_a_parent() -> None:
     table.now += LONGEST_DENIAL_MS
     table.spoil("team", "cv", {"S": fence_of(1)})
     assert not client.takes()
-    image = table.snapshot("team")
-    assert image is not None
-    assert image.cv == fence_of(1)
+    snapshot = table.snapshot("team")
+    assert snapshot is not None
+    assert snapshot.cv == fence_of(1)

@@ -205,20 +205,20 @@ def test_an_item_is_read_or_refused_by_name(what: str, data: st.DataObject) -> N
 def test_a_bucket_that_is_read_is_within_bounds(item: dict[str, Any], known: bool) -> None:
     before = snapshot_of(encode_item(BUCKET)) if known else None
     try:
-        image = snapshot_of(item, before)
+        snapshot = snapshot_of(item, before)
     except BrokenItem:
         return
-    check_bounds(image)
-    if not known and image.shards < MOST_SHARDS:
+    check_bounds(snapshot)
+    if not known and snapshot.shards < MOST_SHARDS:
         split_in_two(item, now=NOW, write_id="a.b", inc="c")
-    may_follow("1.1.1.1.1", image.cv, seen_before=False)
+    may_follow("1.1.1.1.1", snapshot.cv, seen_before=False)
 
 
-def check_bounds(image: BucketSnapshot) -> None:
-    assert 0 <= image.shard < image.shards <= MOST_SHARDS
-    assert 0 <= image.rf <= LAST_MOMENT_MS
-    assert all(len(mark) <= 64 for mark in image.recent_writers)
-    for balance in image.balances.values():
+def check_bounds(snapshot: BucketSnapshot) -> None:
+    assert 0 <= snapshot.shard < snapshot.shards <= MOST_SHARDS
+    assert 0 <= snapshot.rf <= LAST_MOMENT_MS
+    assert all(len(write_id) <= 64 for write_id in snapshot.recent_writers)
+    for balance in snapshot.balances.values():
         assert abs(balance.tk) <= MOST_STORED
         assert abs(balance.tc) <= MOST_STORED
         assert balance.level(NOW) <= balance.bx <= 10**18

@@ -35,7 +35,7 @@ KEY = Key("ns/BUCKET#key#gpt#0", "#STATE")
 NAMES = ("rpm", "tpm", "a.b-c_d")
 
 TERMS = st.tuples(st.integers(1, 1000), st.integers(1, 1000), st.sampled_from([1, 60, 86_400]), st.integers(1, 1000))
-MARKS = st.one_of(st.just("-"), st.integers(-5_000, 5_000).map(lambda at: f"{START + at:x}.them"))
+WRITE_IDS = st.one_of(st.just("-"), st.integers(-5_000, 5_000).map(lambda at: f"{START + at:x}.them"))
 
 
 def around(*edges: int) -> st.SearchStrategy[int]:
@@ -46,8 +46,8 @@ def around(*edges: int) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def images(draw: st.DrawFn, names: tuple[str, ...] = NAMES, fewest: int = 1) -> BucketSnapshot:
-    """An undivided bucket in which nothing rests, as anybody may have seen it."""
+def snapshots(draw: st.DrawFn, names: tuple[str, ...] = NAMES, fewest: int = 1) -> BucketSnapshot:
+    """An unsplit bucket without a retired limit, as a client may have seen it."""
     rf = START + draw(st.integers(-3_000, 3_000))
     balances = {}
     for name in names[: draw(st.integers(fewest, len(names)))]:
@@ -62,31 +62,31 @@ def images(draw: st.DrawFn, names: tuple[str, ...] = NAMES, fewest: int = 1) -> 
         inc=draw(st.sampled_from(["one", "two"])),
         balances=balances,
         ev=draw(st.integers(0, 1000)),
-        recent_writers=tuple(draw(MARKS) for _ in range(4)),
+        recent_writers=tuple(draw(WRITE_IDS) for _ in range(4)),
         load_level=draw(st.integers(-3_000_000, 3_000_000)),
         load_burst=1_000_000,
     )
 
 
-def item_of(image: BucketSnapshot, **others: Any) -> dict[str, Any]:
-    """The item that an image is of."""
+def item_of(snapshot: BucketSnapshot, **others: Any) -> dict[str, Any]:
+    """The item that a snapshot is of."""
     attributes: dict[str, Any] = {
         "PK": KEY.pk,
         "SK": KEY.sk,
-        "entity_id": image.entity_id,
-        "resource": image.resource,
-        "rf": image.rf,
-        "cv": image.cv,
-        "inc": image.inc,
-        "ev": image.ev,
-        "shard_count": image.shards,
+        "entity_id": snapshot.entity_id,
+        "resource": snapshot.resource,
+        "rf": snapshot.rf,
+        "cv": snapshot.cv,
+        "inc": snapshot.inc,
+        "ev": snapshot.ev,
+        "shard_count": snapshot.shards,
         "cascade": False,
         "ttl": 1,
-        "b_wcu_tk": image.load_level,
-        "b_wcu_bx": image.load_burst,
+        "b_wcu_tk": snapshot.load_level,
+        "b_wcu_bx": snapshot.load_burst,
     }
-    attributes |= {f"w{place}": mark for place, mark in enumerate(image.recent_writers)}
-    for name, balance in image.balances.items():
+    attributes |= {f"w{place}": write_id for place, write_id in enumerate(snapshot.recent_writers)}
+    for name, balance in snapshot.balances.items():
         limit = balance.limit
         terms = (limit.capacity, limit.burst, limit.refill_amount, limit.refill_period_seconds)
         attributes |= {
@@ -96,28 +96,32 @@ def item_of(image: BucketSnapshot, **others: Any) -> dict[str, Any]:
     return encode_item(attributes | others)
 
 
-def told(image: BucketSnapshot) -> tuple[Any, ...]:
-    """All that an image says."""
+def told(snapshot: BucketSnapshot) -> tuple[Any, ...]:
+    """All that a snapshot says."""
     balances = {
         name: (balance.limit, balance.tk, balance.tc, balance.at_rf, balance.bx, balance.shard, balance.shards)
-        for name, balance in image.balances.items()
+        for name, balance in snapshot.balances.items()
     }
-    return balances, *(getattr(image, slot) for slot in BucketSnapshot.__slots__ if slot != "balances")
+    return balances, *(getattr(snapshot, slot) for slot in BucketSnapshot.__slots__ if slot != "balances")
 
 
 # The write
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.data(), images(), st.integers(-4_000, 90_000))
-def test_a_plain_draw_is_the_write_that_the_forms_make(data: st.DataObject, image: BucketSnapshot, later: int) -> None:
+@given(st.data(), snapshots(), st.integers(-4_000, 90_000))
+def test_a_plain_draw_is_the_write_that_the_forms_make(
+    data: st.DataObject, snapshot: BucketSnapshot, later: int
+) -> None:
     taken = {
-        name: data.draw(around(0, balance.bx)) for name, balance in image.balances.items() if data.draw(st.booleans())
+        name: data.draw(around(0, balance.bx))
+        for name, balance in snapshot.balances.items()
+        if data.draw(st.booleans())
     }
     taken = {name: amount for name, amount in taken.items() if amount}
     reserved = data.draw(st.booleans())
     needed = {name: amount + (data.draw(st.integers(0, 5_000)) if reserved else 0) for name, amount in taken.items()}
-    guesses = {name: data.draw(st.integers(-(10**6), 10**6)) for name in image.balances if data.draw(st.booleans())}
+    guesses = {name: data.draw(st.integers(-(10**6), 10**6)) for name in snapshot.balances if data.draw(st.booleans())}
     at: dict[str, Any] = {
         "now": START + later,
         "write_id": "1a2b.c",
@@ -127,8 +131,8 @@ def test_a_plain_draw_is_the_write_that_the_forms_make(data: st.DataObject, imag
         "epoch_s": 1_800_000_000,
         "ttl_margin_s": 3_600,
     }
-    in_full = update(image, Intent(taken, needed, grants=1), **at).params("limits", KEY)
-    shape, values = plain_draw(image, taken, needed, **at)
+    in_full = update(snapshot, Intent(taken, needed, grants=1), **at).params("limits", KEY)
+    shape, values = plain_draw(snapshot, taken, needed, **at)
     assert dict(UpdateParams(shape, "limits", KEY, values)) == dict(in_full)
 
 
@@ -161,9 +165,9 @@ def test_a_write_says_in_json_what_it_is_as_a_mapping(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.data(), images())
+@given(st.data(), snapshots())
 def test_a_bucket_is_found_in_a_text_as_in_what_is_read_from_it(data: st.DataObject, before: BucketSnapshot) -> None:
-    after = data.draw(images(tuple(before.balances)))
+    after = data.draw(snapshots(tuple(before.balances)))
     others: dict[str, Any] = {"note": data.draw(STRINGS)} if data.draw(st.booleans()) else {}
     for same in data.draw(st.sets(st.sampled_from(["rf", "cv", "inc"]))) | {"rf", "cv"}:
         setattr(after, same, getattr(before, same))
@@ -226,13 +230,13 @@ class Client:
             return plan, repr(error)
 
     def remembered(self) -> Any:
-        memory = self.space.cache.get(bucket_key("ns", "key", "gpt"))
-        if memory is None:
+        cached = self.space.cache.get(bucket_key("ns", "key", "gpt"))
+        if cached is None:
             return None
-        kept = [getattr(memory, slot) for slot in type(memory).__slots__ if slot not in ("snapshot", "_base")]
+        kept = [getattr(cached, slot) for slot in type(cached).__slots__ if slot not in ("snapshot", "_base")]
         return (
-            told(memory.snapshot),
-            told(memory._base),
+            told(cached.snapshot),
+            told(cached._base),
             kept,
             self.space.cache_stats(),
             self.space.batching.queues._queues,
@@ -241,7 +245,7 @@ class Client:
 
 ODDITIES = (
     "plain",
-    "divided",
+    "sharded",
     "of another version",
     "with a parent",
     "denied a moment ago",
@@ -260,17 +264,17 @@ ODDITIES = (
 @st.composite
 def worlds(draw: st.DrawFn, odd: str) -> Any:
     """How to make a client remember things, and what is drawn when: plain but for one thing, at most."""
-    image = draw(images(("rpm", "tpm")))
-    names, key = list(image.balances), bucket_key("ns", "key", "gpt")
-    limits = tuple(balance.limit for balance in image.balances.values())
-    now = max(START, image.rf) + draw(st.integers(-100, 5_000))
+    snapshot = draw(snapshots(("rpm", "tpm")))
+    names, key = list(snapshot.balances), bucket_key("ns", "key", "gpt")
+    limits = tuple(balance.limit for balance in snapshot.balances.values())
+    now = max(START, snapshot.rf) + draw(st.integers(-100, 5_000))
     age, failures = draw(st.sampled_from([0, 50, 500])), draw(st.integers(0, 2))
     wanted = {limit.name: draw(st.integers(0, limit.burst)) for limit in limits if draw(st.booleans())}
     throttles = draw(st.sampled_from([1, 5]))
-    if odd == "divided":
-        image.shards = 2
+    if odd == "sharded":
+        snapshot.shards = 2
     if odd == "denied a moment ago":
-        image.balances["rpm"].tk, wanted["rpm"] = -(10**9), 1
+        snapshot.balances["rpm"].tk, wanted["rpm"] = -(10**9), 1
     if odd in ("of a limit it has not", "of more than fits"):
         wanted["other" if odd == "of a limit it has not" else names[0]] = 1_001
 
@@ -280,19 +284,19 @@ def worlds(draw: st.DrawFn, odd: str) -> Any:
             space.namespace.known_ns = "ns"
         if odd != "with no limits known":
             leg = None if odd == "with no limits at all" else Leg("key", "gpt", limits, "system")
-            cv = "3.0.0.0.0" if odd == "of another version" else image.cv
+            cv = "3.0.0.0.0" if odd == "of another version" else snapshot.cv
             parent_id = "parent" if odd == "with a parent" else None
-            standing = ResolvedConfig("key", "gpt", leg, cv, 0, "/0.0.0", parent_id, True, None, 0, key)
-            space.resolver.configs.put(("key", "gpt"), standing, 900)
+            config = ResolvedConfig("key", "gpt", leg, cv, 0, "/0.0.0", parent_id, True, None, 0, key)
+            space.resolver.configs.put(("key", "gpt"), config, 900)
         if odd != "never seen":
-            memory = space.cache.see(key, image, now - age)
+            cached = space.cache.see(key, snapshot, now - age)
             for _ in range(failures):
-                memory.count_refused(now - age)
+                cached.count_refused(now - age)
             if odd == "throttled":
-                memory.throttled = throttles
+                cached.throttled = throttles
                 space.cache.avoid(key, now + 50)
             if odd == "denied a moment ago":
-                memory.deny({"rpm": 1_000}, {"rpm": now + 10**6}, now)
+                cached.deny({"rpm": 1_000}, {"rpm": now + 10**6}, now)
 
     own = (Limit.per_minute("rpm", 2_000),) if odd == "of limits in the call" else None
     reserved = {"key": {names[0]: 3}} if odd == "waited for" else {}
@@ -302,7 +306,7 @@ def worlds(draw: st.DrawFn, odd: str) -> Any:
 @pytest.mark.parametrize("odd", ODDITIES)
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_a_leg_at_hand_is_written_as_if_everything_had_been_looked_at(odd: str, data: st.DataObject) -> None:
+def test_a_known_bucket_is_written_as_if_everything_had_been_looked_at(odd: str, data: st.DataObject) -> None:
     prepare, draw, now = data.draw(worlds(odd))
     short, full = Client(thinks_twice=False), Client(thinks_twice=True)
     steps = []
@@ -322,12 +326,12 @@ def test_a_leg_at_hand_is_written_as_if_everything_had_been_looked_at(odd: str, 
     if not isinstance(asked, Call) or asked.operation != "UpdateItem":
         assert repr(asked) == repr(asked_in_full)
         return
-    memory = short.space.cache.get(bucket_key("ns", "key", "gpt"))
-    assert memory is not None
-    if memory.snapshot.shards > 1:
+    cached = short.space.cache.get(bucket_key("ns", "key", "gpt"))
+    assert cached is not None
+    if cached.snapshot.shards > 1:
         return
-    after = data.draw(images(tuple(memory.snapshot.balances), fewest=len(memory.snapshot.balances)))
-    after.rf, after.cv, after.load_level = memory.snapshot.rf, memory.snapshot.cv, abs(after.load_level)
+    after = data.draw(snapshots(tuple(cached.snapshot.balances), fewest=len(cached.snapshot.balances)))
+    after.rf, after.cv, after.load_level = cached.snapshot.rf, cached.snapshot.cv, abs(after.load_level)
     reply = {"Attributes": item_of(after)}
     ends = [answered(each, reply, now) for each in (plan, plan_in_full)]
     assert ends[0] == ends[1]
@@ -352,14 +356,12 @@ def test_what_a_client_took_itself_is_not_taken_for_what_others_take() -> None:
     client, key = Client(thinks_twice=False), bucket_key("ns", "key", "gpt")
     limit = Limit.per_minute("rpm", 1_000)
     client.space.namespace.known_ns = "ns"
-    standing = ResolvedConfig(
-        "key", "gpt", Leg("key", "gpt", (limit,), "system"), "1", 0, "", None, False, None, 0, key
-    )
-    client.space.resolver.configs.put(("key", "gpt"), standing, 900)
+    config = ResolvedConfig("key", "gpt", Leg("key", "gpt", (limit,), "system"), "1", 0, "", None, False, None, 0, key)
+    client.space.resolver.configs.put(("key", "gpt"), config, 900)
 
     def bucket(taken: int, at: int) -> BucketSnapshot:
         balance = Balance(limit, START, tk=limit.burst * 1_000 - taken, tc=taken)
-        ring = (f"{at:x}.me1", "-", "-", "-")
+        writers = (f"{at:x}.me1", "-", "-", "-")
         return BucketSnapshot(
             "key",
             "gpt",
@@ -367,13 +369,13 @@ def test_what_a_client_took_itself_is_not_taken_for_what_others_take() -> None:
             cv="1",
             inc="one",
             balances={"rpm": balance},
-            recent_writers=ring,
+            recent_writers=writers,
             load_burst=1_000_000,
         )
 
-    memory = client.space.cache.see(key, bucket(0, START), START)
+    cached = client.space.cache.see(key, bucket(0, START), START)
     for taken, expected in ((5_000, {}), (25_000, {"rpm": (15_000, 200)})):  # then others take 15, in 200 ms
-        now = memory.seen_at + 200
+        now = cached.seen_at + 200
         plan, _ = client.first_call(Draw("key", "gpt", {"rpm": 5}), now)
         answered(plan, {"Attributes": item_of(bucket(taken, now))}, now)
-        assert memory.rates == expected
+        assert cached.rates == expected

@@ -1,4 +1,4 @@
-"""What each shard of a divided bucket bears of what is settled on one of them."""
+"""What each shard of a sharded bucket bears of what is settled on one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zae_limiter.stores.dynamodb.write_forms import Intent, update
 NOW = 1_700_000_000_000
 LIMIT = Limit.per_minute("tpm", 60)
 TREES = ((2, 2), (4, 4, 4, 4), (4, 2, 4), (8, 4, 4, 4, 8))
-"""By how many each shard of a bucket is divided."""
+"""Of how many shards each shard of a bucket knows: some were split further than others."""
 
 
 def shard_of(shard: int, shards: int, level: int | None) -> BucketSnapshot:
@@ -43,7 +43,7 @@ def families(draw: some.DrawFn) -> dict[Key, BucketSnapshot]:
 @given(families(), some.integers(-200_000, 200_000), some.integers(0, 1))
 def test_all_of_it_is_borne_and_a_debt_by_every_shard(family: dict[Key, BucketSnapshot], delta: int, at: int) -> None:
     home = bucket_key("ns", "key", "gpt", at)
-    before = {key: image.balances["tpm"].level(NOW) for key, image in family.items()}
+    before = {key: snapshot.balances["tpm"].level(NOW) for key, snapshot in family.items()}
     whole = sum(before.values())
     parts, in_debt = placed(home, {"tpm": delta}, (LIMIT,), family, NOW)
     borne = {key: part["tpm"] for key, part in parts.items() if "tpm" in part}
@@ -53,13 +53,13 @@ def test_all_of_it_is_borne_and_a_debt_by_every_shard(family: dict[Key, BucketSn
     if in_debt:
         assert borne.keys() == family.keys(), "each must be as it was seen"
     if whole < delta:
-        assert all(abs(after[key] * image.shards + delta - whole) <= image.shards for key, image in family.items()), (
-            "each owes its share"
-        )
+        assert all(
+            abs(after[key] * snapshot.shards + delta - whole) <= snapshot.shards for key, snapshot in family.items()
+        ), "each owes its share"
     else:
         assert min(after.values()) >= 0
     if delta < 0 and whole - delta <= LIMIT.burst * 1000:
-        assert all(after[key] <= image.balances["tpm"].bx for key, image in family.items()), "nothing is lost"
+        assert all(after[key] <= snapshot.balances["tpm"].bx for key, snapshot in family.items()), "nothing is lost"
 
 
 @given(families(), some.integers(-200_000, 200_000))
@@ -89,10 +89,12 @@ def test_a_shard_without_the_limit_bears_what_a_full_one_does(
 ) -> None:
     home = bucket_key("ns", "key", "gpt", 0)
     full, lacking = dict(family), dict(family)
-    for key, image in family.items():
-        if image.shard in without:
-            full[key] = shard_of(image.shard, image.shards, share(LIMIT.burst * 1000, image.shard, image.shards))
-            lacking[key] = shard_of(image.shard, image.shards, None)
+    for key, snapshot in family.items():
+        if snapshot.shard in without:
+            full[key] = shard_of(
+                snapshot.shard, snapshot.shards, share(LIMIT.burst * 1000, snapshot.shard, snapshot.shards)
+            )
+            lacking[key] = shard_of(snapshot.shard, snapshot.shards, None)
     deltas = {"tpm": delta} if delta else {}
     assert placed(home, deltas, (LIMIT,), lacking, NOW) == placed(home, deltas, (LIMIT,), full, NOW)
     assert fits(lacking[home], deltas, (LIMIT,), NOW) == fits(full[home], deltas, (LIMIT,), NOW)

@@ -1,4 +1,4 @@
-"""``dynamodb://`` URLs: what they may say, and that opening one asks nobody anything."""
+"""``dynamodb://`` URLs: what they may say, and that opening one makes no call."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_unknown_option_is_refused() -> None:
         opened("dynamodb://my-app", colour="green")
 
 
-def test_opening_and_closing_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_and_closing_makes_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("something was asked")
 

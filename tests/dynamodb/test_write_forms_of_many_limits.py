@@ -54,13 +54,13 @@ def terms(limits: tuple[Limit, ...], cv: str) -> Terms:
 
 
 def crowded(
-    in_force: tuple[Limit, ...], resting: tuple[Limit, ...], full: tuple[Limit, ...], counted: int
+    in_force: tuple[Limit, ...], retired: tuple[Limit, ...], full: tuple[Limit, ...], counted: int
 ) -> BucketSnapshot:
-    """A bucket that holds as much as one may: limits in force, limits at rest, some of them full, and counters."""
+    """A bucket that holds as much as one may: limits in force, retired limits, some of them full, and counters."""
     made: dict[str, Any] = new_item(
         KEY,
-        terms((*in_force, *resting, *full), "999999.999999.999999.999999.999999"),
-        {limit.name: 10**17 + 1 for limit in (*in_force, *resting)},
+        terms((*in_force, *retired, *full), "999999.999999.999999.999999.999999"),
+        {limit.name: 10**17 + 1 for limit in (*in_force, *retired)},
         now=NOW,
         write_id=ANCHOR,
         inc="1",
@@ -68,7 +68,7 @@ def crowded(
         epoch_s=NOW // 1000,
         ttl_margin_s=60,
     )
-    for limit in (*resting, *full):
+    for limit in (*retired, *full):
         del made[f"b_{limit.name}_cp"]
     ended = {f"e_{limit.name}": 10**20 for limit in long_names(counted, "ended")}
     return snapshot_of(made | encode_item({**ended, "eh": NOW - NOW % HOUR_MS, "rv": ANCHOR}))
@@ -79,17 +79,17 @@ def crowded(
 @pytest.mark.parametrize("used", [True, False])
 @pytest.mark.parametrize("comes_back", [0, MAX_RETIRED - MAX_LIMITS])
 def test_the_largest_change_of_limits_fits(draws: bool, later: int, used: bool, comes_back: int) -> None:
-    """Every limit is exchanged and goes to rest, where no room is left then; all the others end, or come back."""
-    old, resting = long_names(MAX_LIMITS, "old"), long_names(MAX_RETIRED - MAX_LIMITS, "resting")
-    image = crowded(old, resting, long_names(MAX_LIMITS, "full"), MAX_ENDED - MAX_LIMITS)
+    """Every limit is exchanged and retired, which leaves no room for more; all the others end, or come back."""
+    old, retired = long_names(MAX_LIMITS, "old"), long_names(MAX_RETIRED - MAX_LIMITS, "retired")
+    snapshot = crowded(old, retired, long_names(MAX_LIMITS, "full"), MAX_ENDED - MAX_LIMITS)
     if not used:
-        for balance in image.balances.values():
+        for balance in snapshot.balances.values():
             balance.tc = 0
-    new = (*resting[:comes_back], *long_names(MAX_LIMITS - comes_back, "new"))
+    new = (*retired[:comes_back], *long_names(MAX_LIMITS - comes_back, "new"))
     needed = {limit.name: 1000 for limit in new[comes_back:]}
-    wish = Intent(needed, needed if draws else None, terms=terms(new, "1000000.1.1.1.1"), grants=1)
+    intent = Intent(needed, needed if draws else None, terms=terms(new, "1000000.1.1.1.1"), grants=1)
     write = update(
-        image, wish, now=NOW + later, write_id=f"{NOW + later:x}.me1", epoch_s=1, ttl_margin_s=1, anchor=ANCHOR
+        snapshot, intent, now=NOW + later, write_id=f"{NOW + later:x}.me1", epoch_s=1, ttl_margin_s=1, anchor=ANCHOR
     )
     operators, condition, change = operators_and_size(write.params("table", KEY))
     assert operators <= 300
@@ -98,7 +98,7 @@ def test_the_largest_change_of_limits_fits(draws: bool, later: int, used: bool, 
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "intent",
     [
         Intent({}, fill=True),
         Intent({}, rebase=True, not_written=f"{NOW:x}.x"),
@@ -113,20 +113,20 @@ def test_the_largest_change_of_limits_fits(draws: bool, later: int, used: bool, 
     ],
     ids=["reset", "void", "draw", "credit", "settle what ended"],
 )
-def test_every_other_write_to_the_largest_bucket_fits(wish: Intent) -> None:
-    room = MAX_LIMITS if wish.owed else 0
-    image = crowded(long_names(MAX_LIMITS, "old"), long_names(MAX_RETIRED - room, "resting"), (), MAX_ENDED)
-    write = update(image, wish, now=NOW + 5, write_id=f"{NOW:x}.me", epoch_s=1, ttl_margin_s=1, anchor=ANCHOR)
+def test_every_other_write_to_the_largest_bucket_fits(intent: Intent) -> None:
+    room = MAX_LIMITS if intent.owed else 0
+    snapshot = crowded(long_names(MAX_LIMITS, "old"), long_names(MAX_RETIRED - room, "retired"), (), MAX_ENDED)
+    write = update(snapshot, intent, now=NOW + 5, write_id=f"{NOW:x}.me", epoch_s=1, ttl_margin_s=1, anchor=ANCHOR)
     operators, condition, change = operators_and_size(write.params("table", KEY))
     assert operators <= 300
     assert max(condition, change) <= 4096
 
 
-def test_dividing_the_largest_bucket_fits_and_items_are_far_below_their_limit() -> None:
-    image = crowded(long_names(MAX_LIMITS, "old"), long_names(MAX_RETIRED, "resting"), (), MAX_ENDED)
+def test_splitting_the_largest_bucket_fits_and_items_are_far_below_their_limit() -> None:
+    snapshot = crowded(long_names(MAX_LIMITS, "old"), long_names(MAX_RETIRED, "retired"), (), MAX_ENDED)
     item = new_item(
         KEY,
-        terms(tuple(balance.limit for balance in image.balances.values()), "1.1.1.1.1"),
+        terms(tuple(balance.limit for balance in snapshot.balances.values()), "1.1.1.1.1"),
         {},
         now=NOW,
         write_id=ANCHOR,
@@ -184,7 +184,7 @@ def per_minute(rate: int, name: str) -> Limit:
 
 
 def test_buckets_with_all_limits_live_through_everything(stage: Stage) -> None:
-    """Cascaded, divided, settled, joined, renamed while in use, reset: with all the limits there may be."""
+    """Cascaded, split, settled, joined, renamed while in use, reset: with all the limits there may be."""
     limiter = stage.client()
     generations = [long_names(MAX_LIMITS, f"g{number}-", per_minute) for number in range(4)]
     limiter.set_system_defaults(list(generations[0]))
@@ -201,8 +201,8 @@ def test_buckets_with_all_limits_live_through_everything(stage: Stage) -> None:
             available = limiter.available(entity_id, "gpt")
             assert available == {limit.name: 985 if place % 2 == 0 else 995 for place, limit in enumerate(limits)}
         if number == 0:
-            stage.divide_once("key")
-            stage.divide_once("org")
+            stage.split_once("key")
+            stage.split_once("org")
         # The next ones are renamed while these are in use, then while the ones before are full again.
         stage.clock.advance(0.1 if number == 0 else 120)
     with limiter.acquire("key", "gpt", {limit.name: 800 for limit in limits}):
@@ -211,7 +211,7 @@ def test_buckets_with_all_limits_live_through_everything(stage: Stage) -> None:
     assert set(limiter.available("key", "gpt").values()) == {1_000}
 
 
-def test_too_many_limits_at_rest_refuse_the_next_change_until_they_are_full(stage: Stage) -> None:
+def test_too_many_retired_limits_refuse_the_next_change_until_they_are_full(stage: Stage) -> None:
     limiter = stage.client()
     for number in range(2):
         limits = long_names(MAX_LIMITS, f"g{number}-", per_minute)

@@ -62,7 +62,7 @@ def test_without_a_new_name_copies_would_admit_more() -> None:
 
 
 @pytest.mark.parametrize("step", [-2.0, 2.0, 3_600.0])
-def test_every_kind_of_mark_is_new_after_the_clock_moved(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
+def test_every_kind_of_write_id_is_new_after_the_clock_moved(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
     kinds: list[Callable[[WriteIds], object]] = [
         lambda source: source.write_id(1),
         WriteIds.incarnation,

@@ -28,7 +28,7 @@ def stuck_writer(table: Table, client: Client) -> Any:
 
 
 @pytest.mark.parametrize("how_many", [1, 3])
-def test_a_leader_that_never_comes_back_makes_nobody_unavailable(how_many: int) -> None:
+def test_a_leader_that_never_comes_back_makes_the_store_unavailable_to_no_caller(how_many: int) -> None:
     table = hierarchy(1)
     client = table.client()
     assert client.takes("key", {"rpd": 1})
@@ -41,22 +41,22 @@ def test_a_leader_that_never_comes_back_makes_nobody_unavailable(how_many: int) 
     stuck.close()
 
 
-def booking(give_up_at: int) -> BucketWrite:
+def write_until(give_up_at: int) -> BucketWrite:
     made = BucketWrite(bucket_key("ns", "key", RESOURCE), LEG, {})
     made.give_up_at = give_up_at
     return made
 
 
 def test_who_waits_in_a_stopped_loop_is_passed_over_when_the_next_one_leads() -> None:
-    desks = WriteQueues()
-    leader, gone, alive = booking(0), booking(0), booking(0)
-    assert desks.enter(leader, 0, 2_000)
-    assert not desks.enter(gone, 0, 2_000)
+    queues = WriteQueues()
+    leader, gone, alive = write_until(0), write_until(0), write_until(0)
+    assert queues.enter(leader, 0, 2_000)
+    assert not queues.enter(gone, 0, 2_000)
     later = 2_000 + GRACE_MS + 1
-    taking_over = booking(0)
-    assert desks.enter(taking_over, later, later + 2_000)  # the leader is given up, and the line is kept
-    assert not desks.enter(alive, later + 1, later + 2_001)
-    desks.leave(taking_over)
+    taking_over = write_until(0)
+    assert queues.enter(taking_over, later, later + 2_000)  # the leader is given up, and the queue is kept
+    assert not queues.enter(alive, later + 1, later + 2_001)
+    queues.leave(taking_over)
     assert alive.queue is not None
     assert gone.queue is None
     assert isinstance(alive.wake_up, WakeUp)

@@ -96,7 +96,7 @@ def test_grandchildren_count_on_the_same_file(limiter: SyncRateLimiter) -> None:
     assert limiter.available("key", "gpt") == {"rpd": 969}
 
 
-def test_a_child_that_leaves_through_the_interpreters_exit_disturbs_nobody(limiter: SyncRateLimiter) -> None:
+def test_a_child_that_leaves_through_the_interpreters_exit_disturbs_no_other_process(limiter: SyncRateLimiter) -> None:
     child = os.fork()
     if child == 0:
         # What a finalizer does to whatever was inherited, without the rest of pytest's own exit.
@@ -152,7 +152,7 @@ def test_a_child_may_run_an_event_loop_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_child_does_not_hold_on_to_the_gate_of_its_parent(limiter: SyncRateLimiter, tmp_path: Path) -> None:
-    """A child that never uses the limiter, and so never opens anything of its own, keeps nobody waiting."""
+    """A child that never uses the limiter, and so never opens anything of its own, keeps no other process waiting."""
     release, hold = os.pipe()
     child = os.fork()
     if child == 0:
@@ -212,7 +212,7 @@ def test_children_go_on_after_their_parent_has_closed_its_limiter(limiter: SyncR
     check_integrity(tmp_path / "limits.db")
 
 
-def test_those_who_wait_in_line_in_the_parent_do_not_stand_in_the_childs_way(limiter: SyncRateLimiter) -> None:
+def test_callers_that_wait_in_the_queue_of_the_parent_do_not_hold_up_the_child(limiter: SyncRateLimiter) -> None:
     def wait() -> None:
         with pytest.raises(RateLimitExceeded), limiter.acquire("key", "gpt", {"rpd": 1_000}, timeout=2):
             pass

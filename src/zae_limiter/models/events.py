@@ -11,7 +11,7 @@ from zae_limiter.models.status import LimitStatus
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An acquire (or ``lease.consume``) was granted or denied. ``waited_ms`` is its time in line."""
+    """An acquire (or ``lease.consume``) was granted or denied. ``waited_ms`` is its time in the wait queue."""
 
     entity_id: str
     resource: str

@@ -1,4 +1,4 @@
-"""Items that are not as we wrote them: a clear error, nothing taken or given twice, and nobody else held up."""
+"""Items that are not as we wrote them: a clear error, nothing taken or given twice, and no other caller held up."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_nothing_stays_taken(what: str, known: bool) -> None:
 
 
 @pytest.mark.parametrize("what", sorted(READ_ONCE))
-def test_whoever_knows_the_terms_goes_on_by_them(what: str) -> None:
+def test_a_client_that_knows_the_terms_goes_on_by_them(what: str) -> None:
     error, taken = acquire(True, what)
     assert (error, taken) == (None, 3 * MILLI)
 
@@ -84,7 +84,7 @@ def test_what_we_do_not_read_may_be_anything(what: str) -> None:
 
 
 @pytest.mark.parametrize("missing", ["w0", "w2"])
-def test_a_bucket_without_a_whole_ring_is_refused_by_dynamodb(missing: str) -> None:
+def test_a_bucket_that_lacks_a_recent_writer_is_refused_by_dynamodb(missing: str) -> None:
     table = hierarchy(1)
     table.spoil("key", missing)
     ended = Script(table).run(table.client().lease()._begin())
@@ -110,16 +110,16 @@ def test_a_broken_bucket_does_not_keep_the_others_from_following() -> None:
     table.spoil("key", "inc")
     operator = table.operator
     Script(table).run(operator.limiter._set_system_defaults(HIGHER))
-    image = table.snapshot("team")
-    assert image is not None
-    assert image.balances["rpd"].limit == HIGHER[0]
+    snapshot = table.snapshot("team")
+    assert snapshot is not None
+    assert snapshot.balances["rpd"].limit == HIGHER[0]
 
 
-# Versions that nobody can have
+# Versions that no client can have
 
 
 def counters_begin_anew(table: Table) -> None:
-    """Somebody deleted a config by hand, or restored an older one: its counter is behind the buckets'."""
+    """An operator deleted a config by hand, or restored an older one: its counter is behind the buckets'."""
     key = config_key(table.ns, None, None)
     table.call("DeleteItem", {"TableName": table.NAME, "Key": {"PK": {"S": key.pk}, "SK": {"S": key.sk}}})
     table.operator.limiter.set_resource_defaults(RESOURCE, LIMITS, propagate=False)
@@ -131,7 +131,7 @@ def weird_version(table: Table) -> None:
 
 @pytest.mark.parametrize("happens", [counters_begin_anew, weird_version])
 def test_a_version_ahead_of_all_configs_is_followed_once_it_was_seen_before_them(happens: Any) -> None:
-    """Counters only grow. What was resolved after an image was seen is newer than it, whatever the numbers say."""
+    """Counters only grow. What was resolved after a snapshot was seen is newer than it, whatever the numbers say."""
     table = hierarchy(1)
     happens(table)
     ended = Script(table).run(table.client().lease()._begin())

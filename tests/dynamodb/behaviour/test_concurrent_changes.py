@@ -165,7 +165,7 @@ def play(case: Case, event: Callable[[Table], object], place: int) -> tuple[Scri
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("scenario", CHOSEN)
-def test_it_happens_before_any_call(scenario: str, event: str) -> None:
+def test_a_change_before_any_call_leaves_what_the_caller_was_told(scenario: str, event: str) -> None:
     wrong = []
     for place in range(9):
         case = SCENARIOS[scenario]()
@@ -187,8 +187,8 @@ def check(case: Case, script: Script, ended: Ended) -> None:
     for place in promised.keys() | script.effects.keys():
         assert script.effects[place] == promised[place], f"{place}: {promised[place]} promised, {script.effects}"
     for item in case.table.buckets():
-        image = snapshot_of(item)
-        assert image.balances.keys() > image.retired
+        snapshot = snapshot_of(item)
+        assert snapshot.balances.keys() > snapshot.retired
         assert {"GSI2PK", "GSI3PK", "GSI4PK", "ttl"} <= item.keys()
         assert all(item[f"{index}PK"]["S"].startswith(f"{case.table.ns}/") for index in ("GSI2", "GSI3", "GSI4"))
     assert case.client.unresolved == 0

@@ -267,12 +267,12 @@ def other_world(dynoxide: Engine) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
-def test_it_is_corrected(correction: str, world: World) -> None:
+def test_each_correction_holds(correction: str, world: World) -> None:
     CORRECTIONS[correction][0](world)
 
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
-def test_it_would_be_noticed_if_it_were_undone(
+def test_a_correction_that_is_undone_is_noticed(
     correction: str, other_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario, undo = CORRECTIONS[correction]

@@ -1,4 +1,4 @@
-"""Four processes divide one entity into eight shards and more: what is admitted is exact, and everything adds up."""
+"""Four processes split one entity into eight shards and more: what is admitted is exact, and everything adds up."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _scan(store: DynamoStore) -> Any:
 
 
 @pytest.mark.timeout(400)
-def test_four_processes_divide_an_entity_and_get_exactly_its_budget(dynoxide: Engine) -> None:
+def test_four_processes_split_an_entity_and_get_exactly_its_budget(dynoxide: Engine) -> None:
     table = f"hot-crowd-{next(TABLES)}"
     url = f"dynamodb://{table}?region=us-east-1&endpoint_url={dynoxide.endpoint_url}"
     store = DynamoStore(table, Target("us-east-1", dynoxide.endpoint_url), deadline=20)

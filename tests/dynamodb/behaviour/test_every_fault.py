@@ -93,7 +93,7 @@ def play_all(scenario: str, several: Iterator[Mapping[int, Fate]]) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_nothing_happens_to_it(scenario: str) -> None:
+def test_a_scenario_without_faults_ends_well(scenario: str) -> None:
     case = SCENARIOS[scenario]()
     before = books_of(case)
     ended = Script(case.table).run(case.plan(), to_the_end=case.to_the_end)
@@ -110,7 +110,7 @@ def test_one_call_meets_any_fate(scenario: str) -> None:
 
 @pytest.mark.parametrize("heard", [False, True], ids=["nothing arrives", "everything is done"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_from_some_call_on_nobody_answers_and_that_costs_one_deadline(scenario: str, heard: bool) -> None:
+def test_from_some_call_on_no_call_is_answered_and_that_costs_one_deadline(scenario: str, heard: bool) -> None:
     for place in range(play(scenario, {}) + 1):
         case = SCENARIOS[scenario]()
         before = books_of(case)

@@ -14,7 +14,7 @@ from zae_limiter.stores.protocol import Scope
 
 FAST, SLOW = Limit.per_second("rps", 10), Limit.per_day("rpd", 10)
 LATER_MS = (TTL_MARGIN_S + 600) * 1000
-"""The fast limit is full by then, and an undivided bucket of it alone would have expired."""
+"""The fast limit is full by then, and an unsplit bucket of it alone would have expired."""
 
 
 def configure(table: Table, *limits: Limit, propagate: bool = True) -> None:
@@ -45,7 +45,7 @@ WRITES: dict[str, Callable[[Client], None]] = {"the change": nothing, "a draw": 
 
 
 def used_up(*, propagate: bool = True) -> Table:
-    """A bucket whose slow limit is empty, and rests."""
+    """A bucket whose slow limit is empty and retired."""
     table = Table()
     configure(table, FAST, SLOW)
     assert table.client().takes("key", {"rps": 1, "rpd": 10})
@@ -56,7 +56,7 @@ def used_up(*, propagate: bool = True) -> Table:
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_bucket_outlives_the_limit_that_rests_in_it(write: Callable[[Client], None]) -> None:
+def test_a_bucket_outlives_its_retired_limit(write: Callable[[Client], None]) -> None:
     table = used_up()
     write(table.client())
     pass_time(table, LATER_MS)
@@ -82,9 +82,9 @@ def test_a_bucket_whose_limits_are_all_full_expires() -> None:
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_an_expiry_that_ignores_what_rests_is_noticed(
+def test_an_expiry_that_ignores_retired_limits_is_noticed(
     monkeypatch: pytest.MonkeyPatch, write: Callable[[Client], None]
 ) -> None:
     the_expiry_ignores_limits_that_rest(monkeypatch)
     with pytest.raises(AssertionError, match="it has expired"):
-        test_a_bucket_outlives_the_limit_that_rests_in_it(write)
+        test_a_bucket_outlives_its_retired_limit(write)

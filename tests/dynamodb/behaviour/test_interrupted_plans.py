@@ -82,7 +82,7 @@ def client_of(table: Table, *, known: bool) -> SyncRateLimiter:
 def taken_when_interrupted(
     height: int, known: bool, counts: Callable[[FrameType, str], bool], rounds: int = ROUNDS
 ) -> dict[str, list[int]]:
-    """For every line: what stays taken of each leg, where that is anything and nobody counted it."""
+    """For every line: what stays taken of each leg, where that is anything and is not counted."""
     wrong: dict[str, list[int]] = {}
     for point in range(5_000):
         table = hierarchy(height)
@@ -118,7 +118,7 @@ def test_an_interrupt_at_any_line_of_a_plan_leaves_nothing_taken(height: int) ->
 
 
 def after_a_step(frame: FrameType, line: str) -> bool:
-    """The plan has just asked for something, and nobody has begun to do it."""
+    """The plan has just asked for something, and the driver has not begun to do it."""
     return frame.f_code.co_filename == sync_driver.__file__ and line == "error = None"
 
 

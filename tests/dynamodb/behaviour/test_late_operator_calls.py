@@ -14,7 +14,7 @@ import pytest
 from simulation.mutations import a_deletion_ignores_what_was_written_since
 from support.dynamodb.scripted_plans import Ended, Script, answer, arrives, go_on, run_hearing, steps
 from support.dynamodb.scripted_tables import RESOURCE, Client, Table
-from support.dynamodb.sharded_tables import divide, pass_time
+from support.dynamodb.sharded_tables import pass_time, split_into
 from zae_limiter import Limit
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
@@ -49,7 +49,7 @@ def used_up(*, shards: int = 1) -> Table:
     client.run(client.space.set_config(Scope("key", RESOURCE), DAY, None, None, True, table.now))
     assert drain(table) == 10
     if shards > 1:
-        divide(table, client, shards)
+        split_into(table, client, shards)
     pass_time(table)
     return table
 
@@ -140,7 +140,7 @@ def test_a_reset_that_was_done_is_not_done_again_however_many_wrote_since() -> N
             return None
         lost.append(call)
         arrives(table, call)
-        assert drain(table) == 10, "the ring remembers four writers, these were ten"
+        assert drain(table) == 10, "a bucket remembers four recent writers, these were ten"
         return NoAnswer("lost")
 
     ended = run_hearing(ACTS["reset of one"](table.client(), table), table, hear)
@@ -151,7 +151,7 @@ def test_a_reset_that_was_done_is_not_done_again_however_many_wrote_since() -> N
 
 @pytest.mark.parametrize("failure", [NoAnswer("lost"), Refused(TRANSACTION_CONFLICT)], ids=["lost", "a conflict"])
 def test_a_reset_of_which_nothing_is_known_any_more_says_so(failure: NoAnswer | Refused) -> None:
-    """Others have moved the baseline since, and written more than the ring remembers.
+    """Others have moved the baseline since, and written more often than a bucket remembers.
 
     Its answer was lost; or one copy of the request met a conflict, and another copy, which the network made, did not.
     """
@@ -179,7 +179,7 @@ def test_a_reset_of_which_nothing_is_known_any_more_says_so(failure: NoAnswer | 
 
 
 def split_it(table: Table) -> None:
-    """A client draws, so that no fence holds it up, and divides the bucket."""
+    """A client draws, so that no fence holds it up, and splits the bucket."""
     client = table.client()
     client.takes("key", {"rpd": 1})
     until = client.run(client.store.client.new_deadline())
@@ -218,11 +218,11 @@ def with_traffic(table: Table, client: Client, most: int) -> tuple[Ended, int]:
         if isinstance(request, Ended):
             return request, number
         answers = answer(table, request)
-        image = table.snapshot("key")
-        if image is not None:
-            memory = busy.space.cache.get(bucket_key(table.ns, "key", RESOURCE))
-            if memory is not None and memory.snapshot.cv == image.cv:
-                busy.takes("key", {"rpd": 1})  # by what it remembers: whoever is fenced has to read first
+        snapshot = table.snapshot("key")
+        if snapshot is not None:
+            cached = busy.space.cache.get(bucket_key(table.ns, "key", RESOURCE))
+            if cached is not None and cached.snapshot.cv == snapshot.cv:
+                busy.takes("key", {"rpd": 1})  # by what it remembers: a client that meets the fence has to read first
         request = go_on(stepping, answers if isinstance(request, Together) else answers[0])
     raise AssertionError("it was overtaken every time")
 
@@ -239,9 +239,9 @@ def test_a_busy_bucket_is_deleted_all_the_same() -> None:
 
 def test_without_the_fence_a_busy_bucket_would_not_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     def seemingly_fenced(item: Any) -> BucketSnapshot:
-        image = snapshot_of(item)
-        image.cv = FENCE
-        return image
+        snapshot = snapshot_of(item)
+        snapshot.cv = FENCE
+        return snapshot
 
     monkeypatch.setattr(shard_life, "snapshot_of", seemingly_fenced)
     with pytest.raises(AssertionError):

@@ -210,9 +210,9 @@ def test_the_same_denial_again_costs_nothing_for_a_while() -> None:
 
 def test_a_denial_is_not_believed_longer_than_its_wait() -> None:
     table, client = drained()
-    image = table.snapshot("key")
-    assert image is not None
-    due = calculate_due(image.balances["rpd"], 5 * MILLI)
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    due = calculate_due(snapshot.balances["rpd"], 5 * MILLI)
     table.now = due - 1
     assert not client.takes("key", {"rpd": 5})
     table.now = due
@@ -262,7 +262,7 @@ def test_a_denial_lasts_a_quarter_of_a_second_at_least() -> None:
 
 
 def ahead(table: Table, milliseconds: int) -> None:
-    """Somebody whose clock is ahead writes to the bucket."""
+    """A client whose clock is ahead writes to the bucket."""
     table.now += milliseconds
     table.client().take("key", {"tpd": 1})
     table.now -= milliseconds
@@ -321,9 +321,9 @@ def test_expiry_goes_by_the_corrected_clock_of_the_machine() -> None:
 
 def expires(table: Table) -> int:
     """How many seconds after being full again the bucket may expire."""
-    image, item = table.snapshot("key"), table.item("key")
-    assert image is not None
-    full = max(calculate_due(balance, balance.bx) for balance in image.balances.values())
+    snapshot, item = table.snapshot("key"), table.item("key")
+    assert snapshot is not None
+    full = max(calculate_due(balance, balance.bx) for balance in snapshot.balances.values())
     return int(item["ttl"]["N"]) - -(-full // 1000)
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from engines.servers import Engine
-from support.bad_servers import black_hole, no_tls, nobody, refusing, server
+from support.bad_servers import black_hole, no_server, no_tls, refusing, server
 from zae_limiter import (
     NamespaceNotFoundError,
     RateLimiter,
@@ -38,7 +38,7 @@ LOADED_DEADLINE_S = 2.0
 """Long enough for the first refusal to arrive on a busy machine: who never heard one cannot know of load."""
 
 BAD_DAYS: dict[str, tuple[Where, str, str | None]] = {
-    "nobody listens": (nobody, "did not answer", None),
+    "no server listens": (no_server, "did not answer", None),
     "black hole": (black_hole, "did not answer", None),
     "no TLS": (no_tls, "did not answer", None),
     "500": (lambda: server(refusing(500, "InternalServerError")), "did not answer", None),

@@ -223,7 +223,7 @@ def test_threads_that_share_a_limiter_admit_the_burst_and_count_it_exactly(world
 
 
 def check_admitted(world: World, granted: int) -> None:
-    """Never more than the burst. The last ones may be denied while somebody else's leg is on its way back."""
+    """Never more than the burst. The last ones may be denied while a leg of another thread is on its way back."""
     assert 90 <= granted <= 100
     assert world.used("key")["rpd"] == world.used("org")["rpd"] == granted
 

@@ -56,8 +56,8 @@ VERBS = (drawn, settled, created, reset, configured, moved)
 def check_times(table: Table) -> None:
     """Nothing was written ahead of the true time, and nothing expires before it is full."""
     for item in table.buckets():
-        image = snapshot_of(item)
-        assert abs(newest(image) - table.now) <= 2_000 or newest(image) < table.now
+        snapshot = snapshot_of(item)
+        assert abs(newest(snapshot) - table.now) <= 2_000 or newest(snapshot) < table.now
         assert int(item["ttl"]["N"]) > table.now // 1000
 
 
@@ -102,9 +102,9 @@ def test_a_machine_that_slept_does_not_write_as_if_it_still_were_the_day_before(
     table.now += DAY_MS  # and its timer stood still
     host.take("key", ONE)
     check_times(table)
-    image = table.snapshot("key")
-    assert image is not None
-    assert newest(image) == table.now
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert newest(snapshot) == table.now
 
 
 def test_a_clock_of_the_caller_is_not_corrected_but_expiry_is_the_machines() -> None:
@@ -112,9 +112,9 @@ def test_a_clock_of_the_caller_is_not_corrected_but_expiry_is_the_machines() -> 
     host = Host(table, -DAY_MS, corrected=False)
     host.table.remove_bucket("key")
     host.take("key", ONE)
-    image = table.snapshot("key")
-    assert image is not None
-    assert image.rf == host.wall()
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.rf == host.wall()
     assert int(table.item("key")["ttl"]["N"]) > table.now // 1000
 
 
@@ -122,7 +122,7 @@ def test_a_clock_of_the_caller_is_not_corrected_but_expiry_is_the_machines() -> 
 
 
 def written_ahead(table: Table, milliseconds: int = DAY_MS, **options: object) -> None:
-    """Somebody whose clock is ahead takes one token: he finds a full bucket."""
+    """A client whose clock is ahead takes one token: it finds a full bucket."""
     table.now += milliseconds
     table.client().take("key", ONE, **options)
     table.now -= milliseconds
@@ -140,15 +140,15 @@ def level(table: Table, name: str = "rpd") -> int:
 
 @pytest.mark.parametrize("ahead", [FURTHEST_AHEAD_MS + 1, DAY_MS, 365 * DAY_MS])
 @pytest.mark.parametrize("who", ["a client that knows the bucket", "a stranger"])
-def test_everybody_is_granted_at_once(ahead: int, who: str) -> None:
+def test_every_client_is_granted_at_once(ahead: int, who: str) -> None:
     table = hierarchy(1)
     client = known(table) if who != "a stranger" else table.client()
     written_ahead(table, ahead)
     assert client.takes("key", ONE)
     assert client.takes("key", ONE), "what the first has seen is mended by the next, if it was not before"
-    image = table.snapshot("key")
-    assert image is not None
-    assert newest(image) == table.now
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert newest(snapshot) == table.now
 
 
 def test_it_goes_on_with_what_the_wrong_clock_left_and_not_more() -> None:
@@ -209,13 +209,13 @@ def test_a_change_of_limits_brings_the_bucket_back_too() -> None:
     ahead = table.client()
     ahead.limiter.set_limits("key", [Limit.per_day("rpd", 50)], resource=RESOURCE)
     table.now -= DAY_MS
-    image = table.snapshot("key")
-    assert image is not None
-    assert image.rf > table.now
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.rf > table.now
     table.operator.limiter.set_limits("key", [Limit.per_day("rpd", 60)], resource=RESOURCE)
-    image = table.snapshot("key")
-    assert image is not None
-    assert image.rf <= table.now + 1
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.rf <= table.now + 1
     assert level(table) == 50 * MILLI
     assert table.client().takes("key", {"rpd": 50})
 
@@ -226,7 +226,7 @@ def test_ancestors_are_brought_back() -> None:
     assert table.client().takes("key", {"rpd": 50})
 
 
-def test_shards_are_brought_back_before_they_pay_and_before_they_are_divided() -> None:
+def test_shards_are_brought_back_before_they_pay_and_before_they_are_split() -> None:
     table = hierarchy(1)
     client = known(table)
     key = bucket_key(table.ns, "key", RESOURCE)
@@ -317,7 +317,7 @@ def test_the_wait_that_is_told_while_a_bucket_may_not_be_brought_back_again_is_a
     assert client.takes("key", ONE)
 
 
-def test_marks_that_are_a_little_ahead_change_nothing() -> None:
+def test_write_ids_that_are_a_little_ahead_change_nothing() -> None:
     table = hierarchy(1)
     written_ahead(table, FURTHEST_AHEAD_MS)
     before = table.snapshot("key")

@@ -1,4 +1,4 @@
-"""A bucket is created in a transaction whose answer is lost: the doubt stays until somebody has made sure."""
+"""A bucket is created in a transaction whose answer is lost: the doubt stays until the client has made sure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bucket that is divided is still one bucket to everybody who uses it.
+"""A bucket that was split is still one bucket to every caller.
 
 Time stands still here (a clock of the tests), except where a test moves it.
 """
@@ -54,7 +54,7 @@ def stage(engine: Engine) -> Iterator[Stage]:
 def limiter(stage: Stage) -> SyncRateLimiter:
     """A client whose bucket of ``key`` has four shards."""
     limiter = SyncRateLimiter(SyncRepository(stage.opened[0], clock=stage.clock))
-    stage.divide(limiter, 4)
+    stage.split_into(limiter, 4)
     return limiter
 
 
@@ -74,7 +74,7 @@ def test_status_is_the_sum_of_the_shards(stage: Stage, limiter: SyncRateLimiter)
     items = stage.items()
     assert sum(item["b_rpm_tc"] for item in items.values()) == 20_000
     assert levels(limiter) == ({"rpm": 44, "tpm": 4_400}, {"rpm": 20, "tpm": 2_000})
-    assert levels(stage.client()) == levels(limiter), "somebody who comes later sees the same"
+    assert levels(stage.client()) == levels(limiter), "a client that comes later sees the same"
     assert limiter.available("key", "gpt") == {"rpm": 44, "tpm": 4_400}
     assert stage.shards_add_up(RPM, TPM)
     assert not [item for item in items.values() if "ttl" in item]
@@ -189,12 +189,12 @@ def test_what_comes_back_to_a_full_shard_goes_to_those_with_room(stage: Stage, l
     assert levels(limiter) == ({"rpm": 34, "tpm": 6_400}, {"rpm": 40, "tpm": 0})
 
 
-def test_a_lease_that_was_granted_before_the_division_is_settled_after_it(stage: Stage) -> None:
+def test_a_lease_that_was_granted_before_the_split_is_settled_after_it(stage: Stage) -> None:
     limiter = stage.client()
     with suppress(ZeroDivisionError), limiter.acquire("late", "gpt", {"rpm": 60, "tpm": 6_000}):
-        stage.divide_once("late")
+        stage.split_once("late")
         stage.clock.advance(1.5)
-        stage.divide_once("late")
+        stage.split_once("late")
         assert len(stage.items("late")) == 4
         raise ZeroDivisionError
     assert levels(limiter, "late") == ({"rpm": 64, "tpm": 6_400}, {"rpm": 0, "tpm": 0})
@@ -213,7 +213,7 @@ def test_leases_settle_adjust_release_and_take_more_where_they_paid(stage: Stage
     assert levels(limiter)[0]["rpm"] == 20
 
 
-def test_debts_of_a_divided_bucket_are_repaid(stage: Stage, limiter: SyncRateLimiter) -> None:
+def test_debts_of_a_sharded_bucket_are_repaid(stage: Stage, limiter: SyncRateLimiter) -> None:
     with limiter.acquire("key", "gpt", {"tpm": 100}) as lease:
         lease.adjust(tpm=7_000)
     assert levels(limiter)[0]["tpm"] == 6_400 - 7_100
@@ -325,8 +325,8 @@ def test_what_brings_a_bucket_out_of_debt_leaves_no_shard_in_it(stage: Stage, li
     assert granted(stage) == 12
 
 
-def test_a_debt_that_a_division_did_not_see_is_halved_all_the_same(stage: Stage) -> None:
-    """Who divides has read a bucket that was just drained; until it writes, the bucket is in debt."""
+def test_a_debt_that_a_split_did_not_see_is_halved_all_the_same(stage: Stage) -> None:
+    """Who splits has read a bucket that was just drained; until it writes, the bucket is in debt."""
     limiter = stage.client()
     with limiter.acquire("key", "gpt", {"tpm": 6_400}) as lease:
         store = stage.opened[0]
@@ -352,7 +352,7 @@ def test_reset_fills_every_shard(stage: Stage, limiter: SyncRateLimiter) -> None
 
 def test_deleting_an_entity_removes_every_shard(stage: Stage, limiter: SyncRateLimiter) -> None:
     limiter.create_entity("gone")
-    stage.divide(limiter, 4, "gone")
+    stage.split_into(limiter, 4, "gone")
     limiter.delete_entity("gone")
     assert stage.items("gone") == {}
     with limiter.acquire("gone", "gpt", {"rpm": 64}):
@@ -390,7 +390,7 @@ def test_a_shard_on_older_terms_does_not_refuse_for_ever(stage: Stage, why: str,
     small, large = Limit.per_minute("rpm", 13), Limit.per_minute("rpm", 30, burst=60)
     limiter = stage.client(config_cache_ttl=0.0)
     limiter.set_limits("key", [large if why.startswith("limits given") else small], resource="gpt")
-    stage.divide(limiter, 2)
+    stage.split_into(limiter, 2)
     if why.startswith("limits given"):
         with limiter.acquire("key", "gpt", {"rpm": 1}, limits=[small]):
             pass
@@ -449,7 +449,7 @@ def test_when_no_shard_takes_writes_the_draw_is_denied_and_soon_tried_again(
     assert levels(limiter)[1]["rpm"] == 1
 
 
-def test_nobody_is_shown_the_gauge(stage: Stage, limiter: SyncRateLimiter) -> None:
+def test_no_report_shows_the_write_load(stage: Stage, limiter: SyncRateLimiter) -> None:
     with limiter.acquire("key", "gpt", {"rpm": 60}) as lease:
         shown = {status.limit_name for status in lease.statuses}
     with pytest.raises(RateLimitExceeded) as denied:
@@ -462,7 +462,7 @@ def test_nobody_is_shown_the_gauge(stage: Stage, limiter: SyncRateLimiter) -> No
     assert all("b_wcu_tk" in item for item in stage.items().values())
 
 
-def test_the_name_of_the_gauge_is_nobodys(limiter: SyncRateLimiter) -> None:
+def test_no_limit_may_have_the_name_of_the_write_load(limiter: SyncRateLimiter) -> None:
     with pytest.raises(ValidationError):
         Limit.per_second("wcu", 10)
     with pytest.raises(ValidationError):
@@ -479,7 +479,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
         SyncRateLimiter.open("dynamodb://limits?region=us-east-1", **options)
 
 
-def test_real_pressure_divides_and_less_does_not(stage: Stage) -> None:
+def test_real_pressure_splits_and_less_does_not(stage: Stage) -> None:
     """Ten writes a second: what is asked within the first is more, what is asked over many seconds is not."""
     pressing = stage.client(wcu=10)
     for _ in range(11):

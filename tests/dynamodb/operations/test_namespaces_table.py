@@ -223,7 +223,7 @@ def test_a_table_that_never_comes_is_given_up() -> None:
         driver.run(store.create(5))
 
 
-def test_expiry_that_somebody_else_has_just_switched_on_is_fine() -> None:
+def test_expiry_that_another_client_has_just_switched_on_is_fine() -> None:
     off, on = ({"TimeToLiveDescription": {"TimeToLiveStatus": status}} for status in ("DISABLED", "ENABLING"))
     taken = Refused("ValidationException", "TimeToLive is already enabled")
     driver, store = slow_world(slow_creation(DescribeTimeToLive=[off, on], UpdateTimeToLive=[taken]))

@@ -1,4 +1,4 @@
-"""Divided buckets that nobody uses any more go, all shards together; those that are used, or owe, stay."""
+"""Sharded buckets that are not used any more go, all shards together; those that are used, or owe, stay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from support.dynamodb.scripted_plans import steps
 from support.dynamodb.scripted_tables import RESOURCE, Client, Table
-from support.dynamodb.sharded_tables import divide, pass_time
+from support.dynamodb.sharded_tables import pass_time, split_into
 from zae_limiter import Limit
 from zae_limiter.stores.dynamodb.items import key_of
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, sweep_table
@@ -19,12 +19,12 @@ LIMITS = [Limit.per_minute("rpm", 60)]
 IDLE_MS = (TTL_MARGIN_S + 300) * 1000
 
 
-def divided(times: int = 2) -> tuple[Table, Client]:
-    """A bucket that was used, and divided so often."""
+def sharded(times: int = 2) -> tuple[Table, Client]:
+    """A bucket that was used, and split so often."""
     table = Table()
     client = table.client()
     assert client.takes(wanted={"rpm": 10}, limits=LIMITS)
-    divide(table, client, 2**times)
+    split_into(table, client, 2**times)
     return table, client
 
 
@@ -36,8 +36,8 @@ def swept(client: Client) -> Any:
     return client.run(sweep_table(client.store.client))
 
 
-def test_a_divided_bucket_that_is_idle_goes_with_all_its_shards() -> None:
-    table, client = divided()
+def test_a_sharded_bucket_that_is_idle_goes_with_all_its_shards() -> None:
+    table, client = sharded()
     assert shards_there(table) == [0, 1, 2, 3]
     assert not any("ttl" in item for item in table.buckets()), "no single shard may expire"
     assert swept(client) == 0
@@ -49,7 +49,7 @@ def test_a_divided_bucket_that_is_idle_goes_with_all_its_shards() -> None:
 
 
 def test_one_shard_that_is_in_use_keeps_all() -> None:
-    table, client = divided()
+    table, client = sharded()
     pass_time(table, IDLE_MS)
     assert table.client().takes(wanted={"rpm": 1}, limits=LIMITS)
     assert swept(client) == 0
@@ -57,7 +57,7 @@ def test_one_shard_that_is_in_use_keeps_all() -> None:
 
 
 def test_a_debt_is_not_forgiven() -> None:
-    table, client = divided()
+    table, client = sharded()
     lease = client.take(wanted={"rpm": 1}, limits=LIMITS)
     client.run(lease._adjust(rpm=100 * TTL_MARGIN_S))
     client.run(lease._end(False), to_the_end=True)
@@ -66,8 +66,8 @@ def test_a_debt_is_not_forgiven() -> None:
     assert shards_there(table) == [0, 1, 2, 3]
 
 
-def test_whoever_writes_while_it_is_swept_keeps_it() -> None:
-    table, client = divided()
+def test_a_write_while_it_is_swept_keeps_it() -> None:
+    table, client = sharded()
     pass_time(table, IDLE_MS)
     under_way = steps(sweep_table(client.store.client), table)
     call: Any = next(under_way)
@@ -91,7 +91,7 @@ def test_whoever_writes_while_it_is_swept_keeps_it() -> None:
     assert shards_there(table) == [0, 1, 2, 3]
 
 
-def test_an_undivided_bucket_is_left_to_expire() -> None:
+def test_an_unsplit_bucket_is_left_to_expire() -> None:
     table = Table()
     client = table.client()
     assert client.takes(wanted={"rpm": 10}, limits=LIMITS)
@@ -101,8 +101,8 @@ def test_an_undivided_bucket_is_left_to_expire() -> None:
 
 
 def test_a_shard_that_a_client_knows_from_an_earlier_life_is_not_made() -> None:
-    """The first shard says how many there are: whoever sweeps or deletes a bucket looks for no others."""
-    table, client = divided(times=1)
+    """The first shard says how many there are: a client that sweeps or deletes a bucket looks for no others."""
+    table, client = sharded(times=1)
     until = client.run(client.store.client.new_deadline())
     for shard in (2, 3):
         key = bucket_key(table.ns, "key", RESOURCE, shard)

@@ -66,7 +66,7 @@ def looping(call: Callable[[AsyncioTransport], Any]) -> Callable[[Target], Abstr
 
 
 def begun(transport: AsyncioTransport) -> Any:
-    """A call that is sent before anything waits for it, where a connection rests."""
+    """A call that is sent before anything waits for it, where a connection is idle."""
     in_flight = transport.begin("UpdateItem", ASKED, SECONDS, lambda failure: None)
     return transport.call("UpdateItem", ASKED, SECONDS) if in_flight is None else in_flight
 

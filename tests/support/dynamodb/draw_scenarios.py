@@ -14,7 +14,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.protocol import Grant, Leg, Posting, Scope
 
 RECENT_WRITERS = 4
-"""So many writes push every mark out of the ring."""
+"""So many writes push every id out of the recent writers."""
 
 ENTITIES = ("key", "team", "org")
 TAKEN = {name: amount * MILLI for name, amount in WANTED.items()}
@@ -63,7 +63,7 @@ def original(height: int) -> Table:
 
 
 def drain(table: Table, entity_id: str) -> None:
-    """Somebody else takes nearly all of one bucket, and of its ancestors'."""
+    """Another client takes nearly all of one bucket, and of its ancestors'."""
     levels = table.levels(entity_id)
     other = table.client()
     other.take(entity_id, {"rpd": levels["rpd"] // MILLI - 1}, limits=None)

@@ -294,7 +294,7 @@ def world_by(ask: Ask, *, created: bool = True) -> Iterator[World]:
 
 
 def lose_next_reply(driver: Driver, operation: str) -> None:
-    """The next call of that kind is done, but nobody hears of it."""
+    """The next call of that kind is done, but its answer is lost."""
 
     def lose(call: Call) -> None:
         if call.operation == operation:
@@ -305,7 +305,7 @@ def lose_next_reply(driver: Driver, operation: str) -> None:
 
 
 def meanwhile(driver: Driver, operation: str, work: Callable[[], Any]) -> None:
-    """Somebody else does ``work`` just before the next call of that kind."""
+    """Another client does ``work`` just before the next call of that kind."""
 
     def intervene(call: Call) -> None:
         if call.operation == operation:

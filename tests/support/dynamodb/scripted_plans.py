@@ -51,10 +51,10 @@ MOST_STEPS = 20_000
 class Fate(StrEnum):
     """What becomes of one call, instead of its being done and answered."""
 
-    LOST = "it never arrives, and nobody answers"
-    UNHEARD = "it is done, and nobody answers"
-    LATE = "nobody answers, and it is done after the next call"
-    LATEST = "nobody answers, and it is done when the plan is over"
+    LOST = "it never arrives, and there is no answer"
+    UNHEARD = "it is done, and its answer is lost"
+    LATE = "there is no answer, and it is done after the next call"
+    LATEST = "there is no answer, and it is done when the plan is over"
     UNSENT = "there is no connection"
     THROTTLED = "the key is throttled"
     CONFLICT = "a transaction is at the item"
@@ -95,7 +95,7 @@ class Ended(NamedTuple):
 class Script:
     """Runs plans; ``fates`` and ``meanwhile`` are by the number of the call, from 0.
 
-    ``silent_from``: from that call on nobody answers within any deadline, and ``heard`` says whether calls arrive.
+    ``silent_from``: from that call on there is no answer within any deadline, and ``heard`` says whether calls arrive.
     """
 
     def __init__(

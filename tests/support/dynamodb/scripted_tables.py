@@ -41,17 +41,17 @@ class Held(NamedTuple):
 def held_in(item: Any, now: int) -> dict[tuple[str, str], Held]:
     """What a bucket holds; nothing if a test has spoiled it."""
     try:
-        image = snapshot_of(item)
+        snapshot = snapshot_of(item)
     except Exception:
         return {}
     return {
-        (image.entity_id, name): Held(refill_bucket(balance, now), balance.tc, balance.bx)
-        for name, balance in image.balances.items()
+        (snapshot.entity_id, name): Held(refill_bucket(balance, now), balance.tc, balance.bx)
+        for name, balance in snapshot.balances.items()
     }
 
 
 class Table:
-    """One table, all its clients, and one time for everybody."""
+    """One table, all its clients, and one time for all of them."""
 
     NAME = "limits"
 
@@ -160,7 +160,7 @@ def order_of(order: Any) -> Any:
 
 
 class Client:
-    """One process: a store of its own, with its memory, its cache and its marks."""
+    """One process: a store of its own, with its bucket cache, its config cache and its write ids."""
 
     def __init__(self, table: Table, name: str, corrected: bool, config_cache_ttl: float) -> None:
         self.table = table

@@ -26,8 +26,8 @@ def pass_time(table: Table, milliseconds: int = 1_500) -> None:
     table.timer += milliseconds
 
 
-def divide(table: Table, client: Client, shards: int) -> None:
-    """Divide the bucket so far; two seconds pass each time."""
+def split_into(table: Table, client: Client, shards: int) -> None:
+    """Split the bucket so far; two seconds pass each time."""
     first = bucket_key(table.ns, "key", RESOURCE)
     for so_far in (2**number for number in range(1, shards.bit_length())):
         until = client.run(client.store.client.new_deadline())
@@ -57,7 +57,7 @@ class Throttling(Watched):
 
 @dataclass
 class Stage:
-    """A table on which buckets are divided, clients of it, and a clock."""
+    """A table on which buckets are split, clients of it, and a clock."""
 
     table: str
     target: Target
@@ -76,17 +76,17 @@ class Stage:
         found = [item for item in map(decode_item, reply["Items"]) if f"/BUCKET#{entity_id}#gpt#" in item["PK"]]
         return {int(item["PK"].rpartition("#")[2]): item for item in found}
 
-    def divide(self, limiter: SyncRateLimiter, shards: int, entity_id: str = "key") -> None:
+    def split_into(self, limiter: SyncRateLimiter, shards: int, entity_id: str = "key") -> None:
         """Let a bucket have so many shards, and be full."""
         with limiter.acquire(entity_id, "gpt", {"rpm": 0}):
             pass
         while len(self.items(entity_id)) < shards:
             self.clock.advance(2)
-            self.divide_once(entity_id)
+            self.split_once(entity_id)
         self.clock.advance(120)
 
-    def divide_once(self, entity_id: str = "key") -> None:
-        """As whoever sees pressure does."""
+    def split_once(self, entity_id: str = "key") -> None:
+        """As a client does that sees pressure."""
         store = self.opened[0]
         driver = SyncDriver(machine_clock, store.perform)
         key = bucket_key(driver.run(store.space("default").namespace.ns()), entity_id, "gpt")

@@ -65,9 +65,9 @@ class Watched(DynamoStore):
         return True
 
     def waiting_in_line(self) -> int:
-        """How many wait at the desks of the default namespace."""
-        desks = self.space("default", corrected=True).batching.queues
-        return sum(len(desk.line) for desk in list(desks._queues.values()))
+        """How many wait in the write queues of the default namespace."""
+        queues = self.space("default", corrected=True).batching.queues
+        return sum(len(queue.line) for queue in list(queues._queues.values()))
 
 
 def until(condition: Callable[[], bool]) -> None:

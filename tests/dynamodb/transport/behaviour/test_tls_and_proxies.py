@@ -106,7 +106,7 @@ def test_the_usual_certificates_are_botocores() -> None:
 
 @needs_openssl
 @OWN_WORLDS
-def test_a_secure_connection_that_is_closed_while_it_rests_is_replaced(
+def test_a_secure_connection_that_is_closed_while_it_is_idle_is_replaced(
     asking: Any, ours: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_CA_BUNDLE", str(ours.path))

@@ -1,4 +1,4 @@
-"""Callers with a timeout stand in line and are served in order; one without does not overtake them."""
+"""Callers with a timeout wait in the queue and are served in order; one without does not overtake them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def main() -> None:
     async with await RateLimiter.open("memory://") as limiter:
         await limiter.set_system_defaults([Limit.per_second("pages", 10)])
         await patient(limiter, "the first", 10)
-        say("the tray is empty; three get in line")
+        say("the tray is empty; three join the queue")
         async with asyncio.TaskGroup() as callers:
             for name, amount in (("a long document", 10), ("a note", 1), ("a letter", 3)):
                 callers.create_task(patient(limiter, name, amount))

@@ -1,7 +1,7 @@
-"""The contract on buckets that are divided: every row about buckets, with every bucket under pressure.
+"""The contract on buckets that are split: every row about buckets, with every bucket under pressure.
 
-A gauge without any capacity is below zero from the first write on, so every bucket is divided by the draw that creates
-it, and again with every second that passes: into at most four shards here, which is enough to go wrong.
+A write load without any capacity is below zero from the first write on, so every bucket is split by the draw that
+creates it, and again with every second that passes: into at most four shards here, which is enough to go wrong.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pressed_table(engine: Engine, request: pytest.FixtureRequest) -> OpenStore:
-    """A table on which every bucket is divided at once."""
-    table = f"divided-{next(TABLES)}"
+    """A table on which every bucket is split at once."""
+    table = f"sharded-{next(TABLES)}"
 
     def open_store() -> DynamoStore:
         return DynamoStore(table, Target("us-east-1", engine.endpoint_url), deadline=PATIENCE_S, wcu=0)
@@ -64,22 +64,20 @@ def pressed_table(engine: Engine, request: pytest.FixtureRequest) -> OpenStore:
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("case", list(cases_of(CHAPTERS)))
-def test_divided_buckets_keep_the_contract(
+def test_sharded_buckets_keep_the_contract(
     case: Case, mode: Mode, dynoxide: Engine, request: pytest.FixtureRequest
 ) -> None:
     play(case, mode, pressed_table(dynoxide, request))
 
 
 @pytest.mark.parametrize("case", list(cases_of(CENTRAL)))
-def test_divided_buckets_keep_the_central_rows_on_ministack(
+def test_sharded_buckets_keep_the_central_rows_on_ministack(
     case: Case, ministack: Engine, request: pytest.FixtureRequest
 ) -> None:
     play(case, "async", pressed_table(ministack, request))
 
 
-def test_a_bucket_without_capacity_is_divided_by_its_first_draw(
-    engine: Engine, request: pytest.FixtureRequest
-) -> None:
+def test_a_bucket_without_capacity_is_split_by_its_first_draw(engine: Engine, request: pytest.FixtureRequest) -> None:
     opened = pressed_table(engine, request)()
     limiter = SyncRateLimiter(SyncRepository(opened))
     limiter.set_system_defaults([Limit.per_minute("rpm", 10)])
