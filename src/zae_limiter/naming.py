@@ -29,6 +29,9 @@ RECORD_PREFIX = "zael:manifest:"
 MAX_AMOUNT = 10**15
 """The most tokens one call may name: every sum of them then stays exact on every store."""
 
+MAX_PAGE = 1_000
+"""The most items one page of a list may have."""
+
 _WHOLE_AMOUNT = f"must be a whole number of tokens from 0 to {MAX_AMOUNT}"
 
 
