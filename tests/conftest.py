@@ -13,8 +13,9 @@ import pytest
 from hypothesis import settings
 
 from engines.fixtures import dynoxide, engine, ministack
+from support.no_skips_in_ci import pytest_runtest_makereport
 
-__all__ = ["dynoxide", "engine", "ministack"]
+__all__ = ["dynoxide", "engine", "ministack", "pytest_runtest_makereport"]
 
 pytest.register_assert_rewrite("zae_limiter.testing.contract")
 
