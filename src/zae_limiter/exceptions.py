@@ -113,7 +113,7 @@ class RateLimiterUnavailable(ZAELimiterError):
     """The store did not answer in time, or could not do what was asked. ``__cause__`` has the native error.
 
     ``hint`` says what may help. ``ambiguous``: the store may have done what was asked all the same. ``remaining``:
-    of several bookings, those to repeat (``None`` when the store cannot tell).
+    of several settlements, those to repeat (``None`` when the store cannot tell).
     """
 
     remaining: Sequence[Any] | None = None

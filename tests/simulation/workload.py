@@ -188,7 +188,7 @@ def _owed(legs: tuple[Leg, ...], owed: Mapping[str, int]) -> list[tuple[tuple[st
 
 
 class Keeper:
-    """One task of one client, as the aggregator: it divides buckets by records it reads late, and sweeps idle ones."""
+    """One task of one client, as the aggregator: it splits buckets by records it reads late, and sweeps idle ones."""
 
     def __init__(self, world: World, client: Client, rounds: int) -> None:
         self.world = world

@@ -18,7 +18,7 @@ class Decision(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An acquire (or ``lease.consume``) was granted or denied. ``waited_ms`` is its time in the queue."""
+    """An acquire (or ``lease.consume``) was granted or denied. ``waited_ms`` is its time in the wait queue."""
 
     entity_id: str
     resource: str

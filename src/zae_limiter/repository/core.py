@@ -21,7 +21,6 @@ Result = TypeVar("Result")
 logger = logging.getLogger("zae_limiter")
 
 DEFAULT_DEADLINE = 2.0
-DEFAULT_CONFIG_CACHE_TTL = 60.0
 
 
 class Core:

@@ -85,7 +85,7 @@ class Resolution(NamedTuple):
 class Leg:
     """One bucket an acquire takes from: the entity's own, or an ancestor's.
 
-    ``paid`` says which shards of a divided bucket gave how many millitokens, for those who settle there.
+    ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there.
     """
 
     entity_id: str

@@ -235,7 +235,7 @@ def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:
 
 
 def leaves_reserve(legs: Iterable[Leg], buckets: Iterable[Bucket], draw: Draw, now: int) -> bool:
-    """Whether the draw leaves to those in line what they wait for."""
+    """Whether the draw leaves to the waiters what they wait for."""
     for leg, bucket in zip(legs, buckets, strict=True):
         reserved = draw.reserved.get(leg.entity_id, {})
         for balance in bucket.balances:
