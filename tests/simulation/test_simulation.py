@@ -182,6 +182,8 @@ KEPT_SEEDS = [
     ("operators", 9026111978),
     # A clock still further ahead drew while the bucket was brought back from an earlier moment.
     ("given clocks", 9026112033),
+    # A draw gave back in order to create a bucket above, and took a change of limits that came first back with it.
+    ("shards", 10026111799),
     # A limit came and went to rest within a millisecond: who knew nothing of it moved the baseline without it.
     ("shards", 500086),
     # More came back than a shard can hold: it was filled, although it was in debt with all others by then.
