@@ -270,6 +270,76 @@ def test_a_clock_that_is_still_further_ahead_and_writes_in_between_is_not_overlo
     assert table.client().takes("key", {"rpd": 90})
 
 
+def returning(table: Table) -> int:
+    """The number of the call by which a stranger's acquire brings the bucket back."""
+    twin = table.copy()
+    calls = Script(twin).run(twin.client().lease("key", ONE)._begin()).calls
+    return next(number for number, call in enumerate(calls) if "!" in repr(call))
+
+
+def test_it_goes_on_from_the_moment_of_the_try_that_is_done() -> None:
+    """With the time of an earlier try it could go on from a baseline that it has had, and others wrote for."""
+    table = hierarchy(1)
+    ahead = known(table)
+    written_ahead(table)
+
+    def refused_a_second_long() -> None:
+        table.now += DAY_MS
+        ahead.take("key", ONE)
+        table.now += 1_000 - DAY_MS
+
+    ended = Script(table, meanwhile={returning(table): refused_a_second_long}).run(
+        table.client().lease("key", ONE)._begin()
+    )
+    assert ended.error is None
+    image = table.snapshot("key")
+    assert image is not None
+    assert image.rf == table.now
+
+
+def test_what_was_brought_back_to_a_baseline_that_it_has_had_is_not_brought_back_again() -> None:
+    """A client that was late saw the same baseline before and after, and between them another one."""
+    table = hierarchy(1)
+    client, other = known(table), table.client()
+    written_ahead(table)
+    client.take("key", ONE)  # which brings it back
+    written_ahead(table)
+    image = table.snapshot("key")
+    assert image is not None
+    baseline, moment = image.rf, table.now
+
+    def moved_there_and_back() -> None:
+        table.now += DAY_MS
+        table.operator.limiter.set_limits("key", [Limit.per_day("rpd", 100)], resource=RESOURCE)
+        table.now = baseline
+        other.take("key", {"rpd": 50})
+        table.now = moment
+
+    Script(table, meanwhile={returning(table): moved_there_and_back}).run(table.client().lease("key", ONE)._begin())
+    image = table.snapshot("key")
+    assert image is not None
+    assert image.rf == baseline
+    assert level(table) <= 50 * MILLI
+
+
+def test_two_callers_of_one_process_do_not_bring_it_back_twice_within_a_minute() -> None:
+    table = hierarchy(1)
+    client = table.client()
+    ahead = known(table)
+    written_ahead(table)
+
+    def another_caller_was_faster() -> None:
+        assert client.takes("key", {"rpd": 50})
+        table.now += DAY_MS
+        ahead.take("key", ONE)
+        table.now -= DAY_MS
+
+    ended = Script(table, meanwhile={returning(table): another_caller_was_faster}).run(
+        client.lease("key", ONE)._begin()
+    )
+    assert isinstance(ended.error, RateLimitExceeded)
+
+
 @pytest.mark.parametrize("fate", EVERY_FATE)
 def test_whatever_becomes_of_the_write_that_brings_it_back_it_mints_once(fate: Fate) -> None:
     usual = hierarchy(1)

@@ -186,6 +186,8 @@ KEPT_SEEDS = [
     ("shards", 10026111799),
     # Keys were left unread until the last answer was missing: the draw took that for an outage.
     ("overload", 11026111630),
+    # A bucket was brought back by a time read long before, to a baseline it had had: another client did it again.
+    ("given clocks over shards", 11026111783),
     # A limit came and went to rest within a millisecond: who knew nothing of it moved the baseline without it.
     ("shards", 500086),
     # More came back than a shard can hold: it was filled, although it was in debt with all others by then.
