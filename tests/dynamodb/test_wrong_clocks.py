@@ -7,16 +7,18 @@ from collections.abc import Callable
 import pytest
 from hosts import DAY_MS, Host
 from scripted_plans import EVERY_FATE, Fate, Script
-from scripted_tables import RESOURCE, Client, Table
+from scripted_tables import LIMITS, RESOURCE, Client, Table
 from test_plans_every_fault import drain, hierarchy
 
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
+from zae_limiter.stores.dynamodb.batching import batch_of
 from zae_limiter.stores.dynamodb.bucket_cache import newest
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
 from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.schema import bucket_key
-from zae_limiter.stores.protocol import Draw, Posting, Scope
+from zae_limiter.stores.protocol import Draw, Leg, Posting, Scope
 
 OFF = (DAY_MS, -DAY_MS, 365 * DAY_MS)
 ONE = {"rpd": 1}
@@ -241,6 +243,43 @@ def test_shards_are_brought_back_before_they_pay_and_before_they_are_divided() -
     )
     stranger = table.client()
     assert stranger.takes("key", {"rpd": 90})
+
+
+@pytest.mark.parametrize(
+    ("settled", "wanted", "granted"),
+    [
+        ({"tpd": 501 * MILLI}, {"rpd": 1 * MILLI}, False),  # more than half of the limit, which is what it holds
+        ({"tpd": 500 * MILLI}, {"rpd": 1 * MILLI}, True),
+        ({"rpd": 30 * MILLI}, {"rpd": 21 * MILLI}, False),
+        ({"rpd": -10 * MILLI}, {"rpd": 59 * MILLI}, True),
+        ({"rpd": -10 * MILLI}, {"rpd": 60 * MILLI}, False),
+    ],
+)
+def test_on_a_shard_that_is_ahead_what_is_settled_is_booked_before_the_draws_of_the_same_write(
+    settled: dict[str, int], wanted: dict[str, int], granted: bool
+) -> None:
+    """And always: what it does not hold is no debt of the other shards."""
+    table = hierarchy(1)
+    table.now += DAY_MS
+    client = known(table)
+    until = client.run(client.space.namespace.client.new_deadline())
+    key = bucket_key(table.ns, "key", RESOURCE)
+    assert client.run(split_first(client.space.namespace.client, key, table.now, until))
+    table.now -= DAY_MS
+    image = table.snapshot("key")
+    assert image is not None
+    assert image.shards == 2
+    leg = Leg("key", RESOURCE, LIMITS, "system")
+    settlement, draw = BucketWrite(key, leg, settled), BucketWrite(key, leg, wanted, grants=1)
+    draw.needed = wanted
+    batch = batch_of(image, [draw, settlement], table.now, {})
+    assert list(batch.writes) == ([settlement, draw] if granted else [settlement])
+    params = client.space.writer.params(key, image, batch.intent, table.now, "0.test", until)
+    table.call("UpdateItem", params.returning_new())
+    after = table.snapshot("key")
+    assert after is not None
+    booked = {name: after.balances[name].tc - image.balances[name].tc for name in ("rpd", "tpd")}
+    assert booked == {name: settled.get(name, 0) + wanted.get(name, 0) * granted for name in ("rpd", "tpd")}
 
 
 def test_two_who_bring_it_back_at_once_bring_it_back_once() -> None:
