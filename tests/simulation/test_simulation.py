@@ -190,6 +190,8 @@ KEPT_SEEDS = [
     ("given clocks over shards", 11026111783),
     # A shard that a wrong clock had written granted a draw in the write that put it into debt.
     ("given clocks over shards", 10026111966),
+    # A debt was written while one shard still refilled by the old limits, and was out of it first: the oracle.
+    ("operators", 10026112272),
     # A limit came and went to rest within a millisecond: who knew nothing of it moved the baseline without it.
     ("shards", 500086),
     # More came back than a shard can hold: it was filled, although it was in debt with all others by then.
