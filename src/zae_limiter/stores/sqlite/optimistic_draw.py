@@ -24,7 +24,7 @@ from zae_limiter.stores.windows import HOUR_MS
 
 
 class DrawingSpace(Protocol):
-    """What a fast draw asks of its namespace."""
+    """What a fast path asks of its namespace."""
 
     namespace: str
 
@@ -35,7 +35,7 @@ class DrawingSpace(Protocol):
         """The whole transaction of a draw."""
 
 
-class SqliteFastDraw:
+class SqliteFastPath:
     """A route that was granted before: its legs, and the number and epoch of the namespace they were resolved in."""
 
     __slots__ = ("_epoch", "_legs", "_ns", "_space")
