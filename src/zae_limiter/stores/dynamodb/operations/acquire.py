@@ -123,6 +123,8 @@ class Acquire:
             legs = self.warm_legs()
             if legs:
                 self.legs = legs
+                for leg in legs:
+                    leg.write_id = parts.write_ids.write_id(self.now)
                 if len(legs) > 1:
                     self._keep_time_to_give_back()
                 yield from parts.batching.post(legs, self.params_of, self.now, self.deadline)
@@ -179,7 +181,7 @@ class Acquire:
             for limit in own.limits:
                 if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
                     return ()
-            leg.write_id, leg.snapshot = parts.write_ids.write_id(self.now), cached.snapshot
+            leg.snapshot = cached.snapshot
             legs.append(leg)
             if not resolved.cascade or resolved.parent_id is None:
                 break
@@ -305,7 +307,7 @@ class Acquire:
     def _follow(self, *, terms_are_fresh: bool, tries: int = 0) -> Plan[Outcome | None]:
         """Try until every leg is written, or one lacks. ``None``: its terms are too old."""
         while pending := [leg for leg in self.legs if not leg.done]:
-            if not all(self._may_write(leg) for leg in pending):
+            if not all(self.may_write(leg) for leg in pending):
                 return None
             denied = yield from self._make_way(pending)
             if isinstance(denied, Denial):
@@ -365,7 +367,8 @@ class Acquire:
         seen_before = self.seen_before.get(key) == theirs
         return theirs == leg.terms.cv or may_follow(leg.terms.cv, theirs, seen_before=seen_before)
 
-    def _may_write(self, leg: AcquireLeg) -> bool:
+    def may_write(self, leg: AcquireLeg) -> bool:
+        """Whether the bucket of a leg, as it was seen, may obey our terms."""
         return leg.snapshot is None or self.may_follow(leg, leg.key, leg.snapshot.cv)
 
     def _looks_drained(self, leg: AcquireLeg) -> bool:

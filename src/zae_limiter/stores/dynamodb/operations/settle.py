@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
-from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
+from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter, SeenBucket, WriteEvent, answers_of
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import after_settling
@@ -380,7 +381,7 @@ def _needs_no_care(write: BucketWrite, now: int) -> bool:
     snapshot = write.snapshot
     if snapshot is None or snapshot.shards > 1 or write.doubtful or write.inc:
         return False
-    return not is_far_ahead(snapshot, now)
+    return newest(snapshot) <= now + FURTHEST_AHEAD_MS
 
 
 def left_of(writes: Sequence[BucketWrite]) -> list[Posting]:
