@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,8 @@ from presenting import circumstances, show, write
 from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target, TransportKind, transports_for
+from zae_limiter.stores.dynamodb.transport.service import Service
+from zae_limiter.stores.dynamodb.transport.settings import discovered_settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -45,6 +48,8 @@ LIMITS = [Limit.per_minute("rpm", 10**9), Limit.per_minute("tpm", 10**12)]
 AMOUNTS = {"rpm": 1, "tpm": 500}
 AT_ONCE = 32
 CPU = Goal(1 / 8, 1 / 4, at_most=True)
+SETTLED = Goal(1.1, at_most=True)
+TWO_LEVELS = Goal(2.2, at_most=True)
 NAMES: dict[TransportKind, str] = {"own": "own", "botocore": "botocore"}
 SECONDS = 20.0
 
@@ -195,6 +200,93 @@ def measure_acquires(engine: Engine, one: Pace, many: Pace, tell: Callable[[str]
         rows.append((title, own[0], theirs[0], one))
         rows.append((f"{title}, {AT_ONCE} at once", own[1], theirs[1], many))
     return [compared(title, [ours, theirs], pace, CPU, tell) for title, ours, theirs, pace in rows]
+
+
+# More than one write: what is settled, and a hierarchy
+
+
+def leases_in_threads(limiter: SyncRateLimiter) -> Iterator[Contender]:
+    """An acquire that is settled, two acquires, one acquire, and one that takes from a parent too."""
+
+    def work(key: str, times: int, *, settles: bool = False) -> None:
+        for _ in range(times):
+            with limiter.acquire(key, "gpt-4", AMOUNTS) as lease:
+                if settles:
+                    lease.settle(tpm=700)
+
+    for key in ("key-1", "child"):
+        work(key, 3)
+    yield Contender("acquire and settle, sync", "two writes", lambda times: work("key-1", times, settles=True))
+    yield Contender("two acquires, sync", "two writes", lambda times: work("key-1", 2 * times))
+    yield Contender("one level, sync", "one write", lambda times: work("key-1", times))
+    yield Contender("two levels, sync", "two writes at once", lambda times: work("child", times))
+
+
+def leases_in_tasks(limiter: RateLimiter) -> Iterator[Contender]:
+    """The same."""
+
+    async def work(key: str, times: int, *, settles: bool = False) -> None:
+        for _ in range(times):
+            async with limiter.acquire(key, "gpt-4", AMOUNTS) as lease:
+                if settles:
+                    await lease.settle(tpm=700)
+
+    for key in ("key-1", "child"):
+        RUNNER.run(work(key, 3))
+    yield Contender(
+        "acquire and settle, async", "two writes", in_the_loop(lambda times: work("key-1", times, settles=True))
+    )
+    yield Contender("two acquires, async", "two writes", in_the_loop(lambda times: work("key-1", 2 * times)))
+    yield Contender("one level, async", "one write", in_the_loop(lambda times: work("key-1", times)))
+    yield Contender("two levels, async", "two writes at once", in_the_loop(lambda times: work("child", times)))
+
+
+def measure_leases(engine: Engine, pace: Pace, tell: Callable[[str], None]) -> list[Finding]:
+    findings = []
+    sync, asynchronous = (store(engine, "own") for _ in range(2))
+    in_both_worlds = (
+        leases_in_threads(SyncRateLimiter(SyncRepository(sync))),
+        leases_in_tasks(RateLimiter(Repository(asynchronous))),
+    )
+    for settled, twice, one, two in in_both_worlds:
+        findings.append(compared(settled.name, [settled, twice], pace, SETTLED, tell))
+        findings.append(compared(two.name, [two, one], pace, TWO_LEVELS, tell))
+    return findings
+
+
+# What no client in Python can do without: the same bytes over a socket, and a signature
+
+
+def exchanged(url: str) -> Run:
+    """The same request over one connection, again and again."""
+    settings = discovered_settings(Target(REGION, url, KEYS), "dynamodb")
+    assert settings is not None
+    request = Service(settings, "dynamodb").sign("UpdateItem", update(), KEYS).data
+    host, port = url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.settimeout(SECONDS)
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            connection.sendall(request)
+            connection.recv(65536)
+
+    return run
+
+
+def measure_floor(engine: Engine, pace: Pace, tell: Callable[[str], None]) -> list[Finding]:
+    """What an acquire costs beyond the bytes that go over the wire, with the engine and with canned answers."""
+    findings = []
+    with answering(recorded(engine)) as url:
+        for title, opened, where in [
+            ("acquire, sync", store(engine, "own"), engine.endpoint_url),
+            ("acquire, sync, canned answer", split_store(engine, url, "own"), url),
+        ]:
+            own = in_threads(opened, "own")[0]
+            bare = Contender("send and receive", "one request of the same size, signed before", exchanged(where))
+            findings.append(compared(f"{title}, beside the bare exchange", [own, bare], pace, None, tell))
+    return findings
 
 
 def compared(
@@ -351,9 +443,13 @@ def main() -> None:
         limiter = SyncRateLimiter(SyncRepository(store(engine, "own")))
         limiter.repository._driver.run(limiter.repository._core.store.create(0))
         limiter.set_system_defaults(LIMITS)
+        limiter.create_entity("parent")
+        limiter.create_entity("child", parent_id="parent", cascade=True)
         one, many = (QUICK_ONE, QUICK_MANY) if quick else (ONE, MANY)
         findings = measure_acquires(engine, one, many, tell)
+        findings += measure_leases(engine, one, tell)
         findings += measure_answered_acquires(engine, one, tell)
+        findings += measure_floor(engine, one, tell)
         findings += measure_calls(one, tell)
         findings += measure_starts(engine, QUICK_STARTS if quick else STARTS, tell)
         loaded = started(engine, "own", "sync", "botocore,urllib3,http,email")

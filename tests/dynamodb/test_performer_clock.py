@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zae_limiter.stores.dynamodb.performer import CheckedClock, Correction
+from zae_limiter.stores.dynamodb.performer import CheckedClock
 
 HOUR = 3_600_000
 WALL, TIMER = 1_800_000_000_000, 5_000
@@ -16,15 +16,23 @@ def checked(skew: int = 0) -> CheckedClock:
     return clock
 
 
+def correction(clock: CheckedClock, wall_ms: int, timer_ms: int) -> tuple[int, bool]:
+    """What a reading of the wall clock is corrected by, and whether a reply confirms that."""
+    time = clock.machine_time(wall_ms, timer_ms)
+    assert time.timer_ms == timer_ms
+    assert time.epoch_s == (wall_ms + time.clock_error_ms) // 1000
+    return time.clock_error_ms, time.checked
+
+
 def test_before_the_first_reply_nothing_is_confirmed() -> None:
-    assert CheckedClock().correction(WALL, TIMER) == Correction(0, checked=False)
+    assert correction(CheckedClock(), WALL, TIMER) == (0, False)
 
 
 @pytest.mark.parametrize(
     ("skew", "error"), [(0, 0), (1_900, 0), (-1_900, 0), (2_001, 2_001), (-HOUR, -HOUR), (24 * HOUR, 24 * HOUR)]
 )
 def test_a_clock_is_corrected_by_what_the_reply_shows_if_that_is_more_than_two_seconds(skew: int, error: int) -> None:
-    assert checked(skew).correction(WALL + 7_000, TIMER + 7_000) == Correction(error, checked=True)
+    assert correction(checked(skew), WALL + 7_000, TIMER + 7_000) == (error, True)
 
 
 def test_the_correction_is_reported_when_it_changes() -> None:
@@ -33,7 +41,7 @@ def test_the_correction_is_reported_when_it_changes() -> None:
     assert clock.hear(-HOUR, WALL, TIMER) == -HOUR
     assert clock.hear(-HOUR - 900, WALL, TIMER) is None, "dates are of whole seconds"
     assert clock.hear(0, WALL, TIMER) == 0
-    assert clock.correction(WALL, TIMER) == Correction(0, checked=True)
+    assert correction(clock, WALL, TIMER) == (0, True)
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR, 365 * 24 * HOUR])
@@ -41,30 +49,30 @@ def test_the_correction_is_reported_when_it_changes() -> None:
 def test_a_clock_that_was_set_goes_on_along_the_timer_until_a_reply_confirms_it(step: int, skew: int) -> None:
     clock = checked(skew)
     at = (WALL + 1_000 + step, TIMER + 1_000)
-    assert clock.correction(*at) == Correction(skew - step, checked=False)
+    assert correction(clock, *at) == (skew - step, False)
     clock.hear(skew - step, *at)
-    assert clock.correction(*at) == Correction(skew - step, checked=True)
+    assert correction(clock, *at) == (skew - step, True)
 
 
 def test_a_machine_that_was_asleep_learns_the_time_from_the_next_reply() -> None:
     clock = checked()
     woken = (WALL + 8 * HOUR, TIMER + 10)
-    assert not clock.correction(*woken).checked
+    assert not correction(clock, *woken)[1]
     clock.hear(200, *woken)
-    assert clock.correction(*woken) == Correction(0, checked=True)
+    assert correction(clock, *woken) == (0, True)
 
 
 def test_drift_between_two_replies_is_no_step() -> None:
     clock = checked()
     for second in range(1, 3_000):
         at = (WALL + second * 1_001, TIMER + second * 1_000)
-        assert clock.correction(*at) == Correction(0, checked=True)
+        assert correction(clock, *at) == (0, True)
         clock.hear(0, *at)
 
 
 def test_replies_without_a_date_leave_the_clock_as_it_is_and_cost_no_calls() -> None:
     clock = CheckedClock()
     assert clock.hear(None, WALL, TIMER) is None
-    assert clock.correction(WALL, TIMER) == Correction(0, checked=True)
+    assert correction(clock, WALL, TIMER) == (0, True)
     clock.hear(None, WALL + HOUR, TIMER)
-    assert clock.correction(WALL + HOUR, TIMER) == Correction(0, checked=True)
+    assert correction(clock, WALL + HOUR, TIMER) == (0, True)

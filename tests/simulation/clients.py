@@ -101,8 +101,7 @@ class Client:
         timer, wall = self.fleet.now_us // 1000, self.fleet.now_us // 1000 + self.skew
         if not self.fleet.faults.hours:
             return MachineTime(timer, wall // 1000)
-        error, checked = self.checked.correction(wall, timer)
-        return MachineTime(timer, (wall + error) // 1000, error, checked)
+        return self.checked.machine_time(wall, timer)
 
     def hear(self) -> None:
         """A reply came: it is dated, to the second."""

@@ -14,7 +14,8 @@ from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.operations import acquire, acquire_sharded, namespaces, propagate, settle, shard_life
 from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
-from zae_limiter.stores.dynamodb.performer import CheckedClock, Correction
+from zae_limiter.stores.dynamodb.performer import CheckedClock
+from zae_limiter.stores.dynamodb.requests import MachineTime
 from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.protocol import Leg
@@ -238,11 +239,12 @@ def the_expiry_ignores_limits_that_rest(patch: pytest.MonkeyPatch) -> None:
 def every_clock_is_believed(patch: pytest.MonkeyPatch) -> None:
     """Writes go by a clock that no reply has confirmed: before the first one, and after it was set."""
 
-    def correction(self: CheckedClock, wall_ms: int, timer_ms: int) -> Correction:
+    def machine_time(self: CheckedClock, wall_ms: int, timer_ms: int) -> MachineTime:
         last = self._last
-        return Correction(0 if last is None else last.error_ms, checked=True)
+        error = 0 if last is None else last.error_ms
+        return MachineTime(timer_ms, (wall_ms + error) // 1000, error, checked=True)
 
-    patch.setattr(CheckedClock, "correction", correction)
+    patch.setattr(CheckedClock, "machine_time", machine_time)
 
 
 def nothing_is_brought_back(patch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,8 @@ from zae_limiter.stores.dynamodb.items import address, key_of
 from zae_limiter.stores.dynamodb.operations.entities import LIVE, is_live
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, encode, meta_key
-from zae_limiter.stores.dynamodb.table_client import PRESENT, Deadline, TableClient, Write, commit, persist, update
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
+from zae_limiter.stores.dynamodb.transactions import PRESENT, Write, commit, persist, update
 from zae_limiter.stores.dynamodb.usage_items import RETENTION_S, Edge, Life, Span
 from zae_limiter.stores.windows import DAY_MS, Counters, hour_of
 

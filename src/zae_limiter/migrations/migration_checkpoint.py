@@ -17,16 +17,8 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, decode_item, pk_system
-from zae_limiter.stores.dynamodb.table_client import (
-    Deadline,
-    Overtaken,
-    TableClient,
-    Write,
-    commit,
-    delete,
-    put,
-    update,
-)
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
+from zae_limiter.stores.dynamodb.transactions import Overtaken, Write, commit, delete, put, update
 
 CHECKPOINT_KEY = Key(pk_system(REGISTRY), "#MIGRATION")
 

@@ -49,18 +49,8 @@ from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table,
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, version_key
-from zae_limiter.stores.dynamodb.table_client import (
-    EXISTING,
-    NEW,
-    Deadline,
-    Overtaken,
-    TableClient,
-    commit,
-    persist,
-    put,
-    update,
-    verb,
-)
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, verb
+from zae_limiter.stores.dynamodb.transactions import EXISTING, NEW, Overtaken, commit, persist, put, update
 from zae_limiter.version import __version__
 
 PAGE = 250

@@ -8,7 +8,7 @@ from support.dynamodb.scripted_plans import Ended, Fate, Script
 from support.dynamodb.scripted_tables import Client, Table
 from zae_limiter.running.plan import Plan, ReadClock, Request
 from zae_limiter.stores.dynamodb.performer import CheckedClock
-from zae_limiter.stores.dynamodb.requests import Call, MachineTime, NoAnswer, ReadMachineTime
+from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, ReadMachineTime
 
 DAY_MS = 86_400_000
 
@@ -56,8 +56,7 @@ class OnHost(Script):
     def _answer(self, request: Request[Any]) -> Any:
         host, timer = self.host, self.table.timer
         if isinstance(request, ReadMachineTime):
-            error, checked = host.clock.correction(host.wall(), timer)
-            return MachineTime(timer, (host.wall() + error) // 1000, error, checked)
+            return host.clock.machine_time(host.wall(), timer)
         return host.wall() if isinstance(request, ReadClock) else super()._answer(request)
 
     def _fulfil(self, call: Call, number: int, fate: Fate | None) -> Any:

@@ -109,16 +109,6 @@ LARGEST_CLOCK_ERROR_MS = 2_000
 against the machine's timer since the last reply."""
 
 
-class Correction(NamedTuple):
-    """What is to be added to a reading of the wall clock, and whether a reply confirms that."""
-
-    error_ms: int
-    checked: bool
-
-
-UNCHECKED = Correction(0, False)
-
-
 class _LastReply(NamedTuple):
     """What the last reply showed, and how far the wall clock was ahead of the timer then."""
 
@@ -146,7 +136,7 @@ class CheckedClock:
         nothing better to wait for: then the clock is believed.
         """
         before = 0 if self._last is None else self._last.error_ms
-        known = self.correction(wall_ms, timer_ms).error_ms
+        known = self.machine_time(wall_ms, timer_ms).clock_error_ms
         error = skew_ms or 0
         if skew_ms is not None and abs(error - known) <= LARGEST_CLOCK_ERROR_MS:
             error = known
@@ -155,15 +145,14 @@ class CheckedClock:
         self._last = _LastReply(error, wall_ms - timer_ms)
         return None if error == before else error
 
-    def correction(self, wall_ms: int, timer_ms: int) -> Correction:
-        """What the clock is to be corrected by, at a reading of wall clock and timer."""
-        last = self._last
-        if last is None:
-            return UNCHECKED
-        step = wall_ms - timer_ms - last.lead_ms
-        if -LARGEST_CLOCK_ERROR_MS <= step <= LARGEST_CLOCK_ERROR_MS:  # what clocks drift
-            return Correction(last.error_ms, True)
-        return Correction(last.error_ms - step, False)
+    def machine_time(self, wall_ms: int, timer_ms: int) -> MachineTime:
+        """The time at a reading of wall clock and timer, corrected, and whether a reply confirms that."""
+        error, checked, last = 0, False, self._last
+        if last is not None:
+            step = wall_ms - timer_ms - last.lead_ms
+            checked = -LARGEST_CLOCK_ERROR_MS <= step <= LARGEST_CLOCK_ERROR_MS  # what clocks drift
+            error = last.error_ms if checked else last.error_ms - step
+        return MachineTime(timer_ms, (wall_ms + error) // 1000, error, checked)
 
 
 class CallExecutor:
@@ -417,28 +406,23 @@ class RequestPerformer:
     def attempt(self, request: Request[Any], /) -> Any:
         kind = type(request)
         if kind is ReadMachineTime:
-            return self._machine_time()
+            return self._clock.machine_time(machine_clock(), machine_timer())
         if kind is Call:
             return self._calls.begin(request) or NOT_YET  # type: ignore[arg-type]
         return self._calls.begin_together(request.calls) if isinstance(request, Together) else NOT_YET
-
-    def _machine_time(self) -> MachineTime:
-        wall, timer = machine_clock(), machine_timer()
-        error, checked = self._clock.correction(wall, timer)
-        return MachineTime(timer, (wall + error) // 1000, error, checked)
 
     def perform(self, request: Request[Any], /) -> Any:
         if isinstance(request, Call):
             return self._calls.call(request)
         if isinstance(request, ReadMachineTime):
-            return self._machine_time()
+            return self._clock.machine_time(machine_clock(), machine_timer())
         if isinstance(request, Together):
             return self._call_together(request.calls)
         if isinstance(request, Backoff):
             return time.sleep(_pause(request))
         if isinstance(request, AwaitNews):
             return _await_news(request)
-        return self._machine_time()
+        return self._clock.machine_time(machine_clock(), machine_timer())
 
     async def perform_async(self, request: Request[Any], /) -> Any:
         import asyncio
@@ -452,7 +436,7 @@ class RequestPerformer:
             return await asyncio.sleep(_pause(request))
         if isinstance(request, AwaitNews):
             return await _await_news_async(request)
-        return self._machine_time()
+        return self._clock.machine_time(machine_clock(), machine_timer())
 
     def _call_together(self, calls: Sequence[Call]) -> Sequence[Answer]:
         """The answers to several calls that are made at the same time.

@@ -23,7 +23,8 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 )
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, gsi4, number_in, pk_audit, sk_audit
-from zae_limiter.stores.dynamodb.table_client import NOTHING, Deadline, TableClient, Write, put, verb
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, verb
+from zae_limiter.stores.dynamodb.transactions import NOTHING, Write, put
 from zae_limiter.stores.windows import DAYS_KEPT
 
 RETENTION_S = DAYS_KEPT * 86_400

@@ -28,17 +28,8 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI3, Key, config_key, gsi3_config, gsi4
-from zae_limiter.stores.dynamodb.table_client import (
-    NEW,
-    NOTHING,
-    Deadline,
-    Expected,
-    Write,
-    commit,
-    persist,
-    put,
-    verb,
-)
+from zae_limiter.stores.dynamodb.table_client import Deadline, verb
+from zae_limiter.stores.dynamodb.transactions import NEW, NOTHING, Expected, Write, commit, persist, put
 from zae_limiter.stores.protocol import Config, Scope
 
 TOMBSTONE = "TOMB"

@@ -51,13 +51,13 @@ from zae_limiter.stores.dynamodb.schema import (
     pk_entity,
     sk_config,
 )
-from zae_limiter.stores.dynamodb.table_client import (
+from zae_limiter.stores.dynamodb.table_client import Deadline, verb
+from zae_limiter.stores.dynamodb.transactions import (
     ABSENT,
     EXISTING,
     NEW,
     PRESENT,
     WRITES_AT_ONCE,
-    Deadline,
     Expected,
     Overtaken,
     Write,
@@ -66,7 +66,6 @@ from zae_limiter.stores.dynamodb.table_client import (
     persist,
     put,
     update,
-    verb,
 )
 from zae_limiter.stores.protocol import Config, EntityChange, Scope
 from zae_limiter.stores.refusals import has_children, own_ancestor

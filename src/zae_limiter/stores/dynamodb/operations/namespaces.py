@@ -57,23 +57,20 @@ from zae_limiter.stores.dynamodb.schema import (
     sk_namespace,
     version_key,
 )
-from zae_limiter.stores.dynamodb.table_client import (
+from zae_limiter.stores.dynamodb.table_client import BATCH_WRITE, Deadline, TableClient, verb
+from zae_limiter.stores.dynamodb.transactions import (
     ABSENT,
-    BATCH_WRITE,
     EXISTING,
     NEW,
     NOTHING,
     PRESENT,
-    Deadline,
     Expected,
-    TableClient,
     Write,
     commit,
     delete,
     persist,
     put,
     update,
-    verb,
 )
 from zae_limiter.stores.refusals import not_deleted_yet
 from zae_limiter.version import __version__

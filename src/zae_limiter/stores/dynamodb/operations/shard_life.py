@@ -50,7 +50,8 @@ from zae_limiter.stores.dynamodb.schema import (
     sk_namespace_id,
 )
 from zae_limiter.stores.dynamodb.shards import ancestor_of, split_in_two, top_bit
-from zae_limiter.stores.dynamodb.table_client import ABSENT, NEW, Deadline, Expected, TableClient, delete
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
+from zae_limiter.stores.dynamodb.transactions import ABSENT, NEW, Expected, delete
 from zae_limiter.stores.dynamodb.write_forms import FULL_BY
 from zae_limiter.stores.dynamodb.write_load import may_split
 
