@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from zae_limiter.models.events import Observer
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
 from zae_limiter.repository.data_verbs import DataVerbs
+from zae_limiter.repository.opening import StoreOptions
 from zae_limiter.repository.repository_verbs import RepositoryVerbs
 from zae_limiter.running.clocks import Clock
 from zae_limiter.running.sync_async import sync_method
@@ -76,7 +77,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
         observer: Observer | None = None,
         deadline: float = DEFAULT_DEADLINE,
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> Self:
         """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
 

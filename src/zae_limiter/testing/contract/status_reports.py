@@ -28,6 +28,27 @@ async def status_shows_every_live_bucket(world: World) -> None:
     assert [b.resource for b in (await world.limiter.get_status("key", "gpt")).buckets] == ["gpt"]
 
 
+@case("check tells whether an acquire would be granted, what binds and the wait, and takes nothing")
+async def check_tells_what_an_acquire_would_meet(world: World) -> None:
+    limiter = world.limiter
+    await limiter.check()
+    await limiter.set_system_defaults([RPM, TPM])
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", parent_id="org", cascade=True)
+    await limiter.set_limits("org", [Limit.per_minute("rpm", 4), TPM])
+    async with limiter.acquire("key", "gpt", {"rpm": 3, "tpm": 10}):
+        pass
+    found = await limiter.check("key", "gpt", {"rpm": 1, "tpm": 10})
+    assert (found.fits, found.wait_seconds, found.binding, len(found.statuses)) == (True, 0.0, None, 4)
+    found = await limiter.check("key", "gpt", {"rpm": 2})
+    assert (found.fits, found.wait_seconds) == (False, 15.0)
+    assert found.binding is not None
+    assert (found.binding.entity_id, found.binding.limit_name, found.binding.available) == ("org", "rpm", 1)
+    found = await limiter.check("key", "gpt", {"rpm": 5})
+    assert (found.fits, found.wait_seconds) == (False, None)
+    assert (await limiter.available("key", "gpt"))["rpm"] == 7
+
+
 @case("Usage equals what was taken and settled, per hour, day and month, in UTC")
 async def usage_equals_what_was_taken(world: World) -> None:
     await world.limiter.set_system_defaults([RPM, TPM])
