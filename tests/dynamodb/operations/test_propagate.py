@@ -11,6 +11,7 @@ import pytest
 from support.dynamodb.draw_scenarios import HIGHER, hierarchy, warm
 from support.dynamodb.scripted_plans import Fate, Script
 from support.dynamodb.scripted_tables import DEADLINE_S, LIMITS, RESOURCE, Client, Table
+from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import snapshot_of
@@ -115,6 +116,22 @@ def test_shards_that_are_made_at_any_moment_of_a_change_obey_it(
         if number >= len(ended.calls):
             return
         assert len(bursts) == 2**times
+    raise AssertionError("there is no end to it")
+
+
+@pytest.mark.parametrize("resource", [RESOURCE, None])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_shards_that_are_made_at_any_moment_of_a_reset_are_filled(times: int, resource: str | None) -> None:
+    for number in range(200):
+        table = partly_split(times)
+        other = table.client()
+        other.take("key", {"rpd": 20})
+        reset = table.client().space.reset("key", resource, None, table.now)
+        ended = Script(table, meanwhile={number: partial(make_all, table, other)}).run(reset)
+        assert ended.result == 1
+        assert table.levels("key") == {"rpd": 100 * MILLI, "tpd": 1_000 * MILLI}, f"after {number} calls"
+        if number >= len(ended.calls):
+            return
     raise AssertionError("there is no end to it")
 
 

@@ -320,8 +320,11 @@ class Propagation:
 
         return (yield from self.write_until_done(key, snapshot, rebased, now, write_id, deadline))
 
-    def fill(self, key: Key, snapshot: BucketSnapshot, now: int, deadline: Deadline) -> Plan[None]:
-        """Fill every limit of a bucket, once: the baseline moves, so that a try which arrives later is refused."""
+    def fill(self, key: Key, snapshot: BucketSnapshot, now: int, deadline: Deadline) -> Plan[BucketSnapshot | None]:
+        """Fill every limit of a bucket, once: the baseline moves, so that a try which arrives later is refused.
+
+        The bucket as it is then; ``None`` if that life of it is over.
+        """
         write_id = self.write_ids.write_id(now)
 
         def filled(seen: BucketSnapshot) -> Update:
@@ -329,7 +332,7 @@ class Propagation:
                 seen, Intent({}, fill=True, rebase=True), max(now, seen.rf + 1), write_id, deadline
             )
 
-        yield from self.write_until_done(key, snapshot, filled, now, write_id, deadline, once=True)
+        return (yield from self.write_until_done(key, snapshot, filled, now, write_id, deadline, once=True))
 
     def bring_back(
         self, key: Key, snapshot: BucketSnapshot, now: int, deadline: Deadline
