@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zae_limiter import Limit, SyncRateLimiter, ZAELimiterError
 from zae_limiter.stores.sqlite import row_cache
+from zae_limiter.stores.sqlite.optimistic_draw import DrawRequest
 from zae_limiter.testing import FakeClock
 
 LIMITS = {
@@ -24,7 +28,7 @@ steps = st.tuples(
     st.sampled_from(["key", "key", "project"]),
     requests,
     st.sampled_from([0, 0, 1, 7, 400, 61_000, 3_600_000, -900]),
-    st.sampled_from(["", "", "", "", "", "fail", "adjust", "change", "call", "reset", "delete"]),
+    st.sampled_from(["", "", "", "", "", "fail", "adjust", "change", "call", "reset", "delete", "forget"]),
 )
 
 
@@ -40,7 +44,9 @@ def clients(file: Path, clock: FakeClock) -> list[SyncRateLimiter]:
 
 def outcome(client: SyncRateLimiter, entity: str, wanted: Any, event: str) -> Any:
     options: dict[str, Any] = {}
-    if event == "change":
+    if event == "forget":
+        forget_routes_and_rows(client)
+    elif event == "change":
         client.set_limits("project", [*LIMITS["project"], Limit.per_minute("extra", 1)])
     elif event == "call":
         options["limits"] = [Limit.per_second("rps", 4), Limit.per_minute("tpm", 100)]
@@ -61,6 +67,15 @@ def outcome(client: SyncRateLimiter, entity: str, wanted: Any, event: str) -> An
         return type(error), str(error)
 
 
+def forget_routes_and_rows(client: SyncRateLimiter) -> None:
+    """As if it had met too many other entities since."""
+    store: Any = client._core.store
+    client._core.space.fast_draws.clear()  # type: ignore[attr-defined]
+    connection = store._connections._open.get("write")
+    for tables in connection.tables.values() if connection else ():
+        tables.row_cache.clear()
+
+
 def everything(client: SyncRateLimiter) -> Any:
     return [
         (client.get_status(entity), client.get_usage_snapshots(entity, window_type="hourly").items)
@@ -74,11 +89,12 @@ def test_a_cached_row_is_drawn_from_as_a_row_that_was_read(schedule: list[Any]) 
     clock = FakeClock()
     with tempfile.TemporaryDirectory() as folder:
         short, long = (clients(Path(folder, name), clock) for name in ("short.db", "long.db"))
-        for client in long:
-            client._core.fast_draws = {}
         for second, entity, wanted, pause, event in schedule:
             clock.step_to(max(clock() + pause, 0))
-            assert outcome(short[second], entity, wanted, event) == outcome(long[second], entity, wanted, event)
+            found = outcome(short[second], entity, wanted, event)
+            with patch.object(DrawRequest, "_draw_optimistically", return_value=None) as asked:
+                assert found == outcome(long[second], entity, wanted, event)
+            assert asked.called or not isinstance(found[0], dict)
         assert everything(short[0]) == everything(short[1]) == everything(long[0])
         for client in (*short, *long):
             client.close()
@@ -105,14 +121,73 @@ def test_the_client_that_wrote_last_needs_one_statement_and_another_reads(tmp_pa
     assert statements_of(first, "project") == ["UPDATE"]
     with second.acquire("project", "gpt", {"tpm": 1}):
         pass
-    # One try that changes nothing, then the whole transaction; after that the row is known again.
-    assert statements_of(first, "project")[:2] == ["UPDATE", "BEGIN"]
+    # One try that changes nothing, then the row is read; after that it is known again.
+    assert statements_of(first, "project") == ["UPDATE", "SELECT", "UPDATE"]
     assert statements_of(first, "project") == ["UPDATE"]
     with first.acquire("key", "gpt", {"tpm": 1}):
         pass
     assert statements_of(first, "key") == ["BEGIN", "UPDATE", "UPDATE", "COMMIT"]
     first.set_resource_defaults("other", LIMITS["key"])  # another epoch: limits may have changed
     assert "SELECT" in statements_of(first, "project")
+    for client in (first, second):
+        client.close()
+
+
+def test_an_entity_that_was_not_met_of_late_is_found_in_one_statement(tmp_path: Path) -> None:
+    first, second = clients(tmp_path / "limits.db", FakeClock())
+    for entity in ("project", "key"):
+        with first.acquire(entity, "gpt", {"tpm": 1}), second.acquire(entity, "gpt", {"tpm": 1}):
+            pass
+    forget_routes_and_rows(first)
+    assert statements_of(first, "project") == ["SELECT", "UPDATE"]
+    # That of its parent is known by now.
+    assert statements_of(first, "key") == ["SELECT", "BEGIN", "UPDATE", "UPDATE", "COMMIT"]
+    for client in (first, second):
+        client.close()
+
+
+@pytest.mark.parametrize("limits", [[], [Limit.per_day("tpd", 5)]], ids=["no limits", "other limits"])
+def test_a_route_is_found_as_the_whole_transaction_resolves_it(tmp_path: Path, limits: list[Limit]) -> None:
+    file = tmp_path / "limits.db"
+    first, second = clients(file, FakeClock())
+    first.set_system_defaults([Limit.per_minute("tpm", 70)])
+    second.set_resource_defaults("gpt", [Limit.per_minute("tpm", 80)])
+    for entity in ("key", "project", "stranger"):
+        for client in (first, second):
+            with client.acquire(entity, "gpt", {"tpm": 1}):
+                pass
+    for entity in ("key", "project"):
+        second.set_limits(entity, limits or [Limit.per_minute("tpm", 90)])  # for all resources
+        if not limits:
+            second.delete_limits(entity)
+    second.set_limits("key", [Limit.per_minute("tpm", 95)], resource="gpt")
+    for entity in ("key", "project", "stranger"):
+        forget_routes_and_rows(first)
+        asked = {} if limits and entity == "project" else {"tpm": 2}
+        with first.acquire(entity, "gpt", asked) as found, second.acquire(entity, "gpt", asked) as resolved:
+            terms = [[(s.entity_id, s.limit, s.source) for s in lease.statuses] for lease in (found, resolved)]
+            assert terms[0] == terms[1]
+    for entity in ("key", "stranger"):
+        forget_routes_and_rows(first)
+        statements = statements_of(first, entity)
+        # Nothing is read in a transaction: the limits that were found are those that the row was written with.
+        assert ("BEGIN", "SELECT") not in pairwise(statements)
+        assert statements[0] == "SELECT"
+    for client in (first, second):
+        client.close()
+
+
+def test_a_transaction_that_two_interrupts_left_open_is_not_joined(tmp_path: Path) -> None:
+    first, second = clients(tmp_path / "limits.db", FakeClock())
+    for _ in range(2):
+        with first.acquire("project", "gpt", {"tpm": 1}):
+            pass
+    store: Any = first._core.store
+    store._connections._open["write"].execute("BEGIN IMMEDIATE")
+    with first.acquire("project", "gpt", {"tpm": 1}):
+        pass
+    assert not store._connections._open["write"].in_transaction
+    assert second.get_status("project").buckets[0].limits[0].total_consumed == 3
     for client in (first, second):
         client.close()
 

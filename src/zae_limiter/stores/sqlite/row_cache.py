@@ -7,6 +7,7 @@ and then be rolled back.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, Bucket
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS
@@ -51,9 +52,9 @@ class CachedRow:
         self.numbers = [(balance.tk, balance.tc) for balance in bucket.balances]
         full_by = expires - BUCKET_MARGIN_MS
         # With less than this a bucket is not full again in time, and its expiry has to move.
-        self.floors = [
-            NO_FLOOR if expires == NEVER_MS else balance.least_full_by(full_by) for balance in bucket.balances
-        ]
+        self.floors = tuple(
+            [NO_FLOOR if expires == NEVER_MS else balance.least_full_by(full_by) for balance in bucket.balances]
+        )
         self.events = bucket.events
         self.tokens = tokens
         self.rf = bucket.rf
@@ -72,9 +73,24 @@ class CachedRow:
         furthest = now + FURTHEST_AHEAD_MS
         return self.rf > furthest or self.latest > furthest
 
-    def write(self, connection: sqlite3.Connection, ns: int, epoch: int, leg: Leg, now: int) -> bool:
-        """Write what the balances have at ``now``, if the row is as it is cached; then cache that."""
-        numbers = [(balance.tk, balance.tc) for balance in self.balances]
+    def write(
+        self,
+        connection: sqlite3.Connection,
+        ns: int,
+        epoch: int,
+        leg: Leg,
+        left: Sequence[int],
+        amounts: Sequence[int],
+        now: int,
+    ) -> bool:
+        """Write a draw that leaves so much of every limit and takes these amounts, if the row is as it is cached.
+
+        Then that is cached.
+        """
+        numbers = [
+            (tk, balance.tc + amount)
+            for balance, tk, amount in zip(self.balances, left, amounts)  # noqa: B905 (they have one length)
+        ]
         latest = now if now > self.latest else self.latest
         tokens = numbers_to_text(numbers, latest)
         events = self.events + 1
