@@ -152,11 +152,11 @@ def embedded(folder: str, stack: ExitStack) -> Iterator[FastPath]:
         return limiter
 
     def by_plan(limiter: SyncRateLimiter) -> Switch:
-        return lambda: patch.object(limiter._core, "fast_draws", {})
+        return lambda: patch.object(limiter._core, "fast_paths", {})
 
     memory, sqlite = opened("memory://"), opened(f"sqlite:///{folder}/sync.db")
-    yield FastPath("memory: fast draw", "grant", granted(memory), by_plan(memory))
-    yield FastPath("memory: fast draw", "grant and settle", settled(memory), by_plan(memory))
+    yield FastPath("memory: fast path", "grant", granted(memory), by_plan(memory))
+    yield FastPath("memory: fast path", "grant and settle", settled(memory), by_plan(memory))
 
     def entered(self: SyncLease) -> SyncLease:
         enter(self)
@@ -171,16 +171,16 @@ def embedded(folder: str, stack: ExitStack) -> Iterator[FastPath]:
         "lease: end without a plan", "grant", granted(memory), lambda: patch.object(SyncLease, "__exit__", end_by_plan)
     )
     planned = opened("memory://")
-    planned._core.fast_draws = {}
+    planned._core.fast_paths = {}
     by_parts = lambda: patch.object(bucket_verbs, "would_take", would_take_by_parts)  # noqa: E731
     yield FastPath("bucket: would_take written out", "grant by plan", granted(planned), by_parts)
 
     no_cache = lambda: patch.object(OptimisticDraw, "run", lambda self, connection: None)  # noqa: E731
     yield FastPath("sqlite: optimistic draw", "grant", granted(sqlite), no_cache)
-    yield FastPath("sqlite: fast draw, optimistic", "grant", granted(sqlite), by_plan(sqlite))
+    yield FastPath("sqlite: fast path, optimistic", "grant", granted(sqlite), by_plan(sqlite))
     reading = opened(f"sqlite:///{folder}/reading.db")
     stack.enter_context(no_cache())
-    yield FastPath("sqlite: fast draw, reading", "grant", granted(reading), by_plan(reading))
+    yield FastPath("sqlite: fast path, reading", "grant", granted(reading), by_plan(reading))
 
 
 def asynchronous(folder: str, stack: ExitStack) -> Iterator[FastPath]:

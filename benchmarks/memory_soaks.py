@@ -73,7 +73,7 @@ def of_memory(space: Any) -> Mapping[str, int]:
     tables = space._tables
     return {
         "buckets": len(tables._buckets),
-        "fast draws": entries(space.fast_draws),
+        "fast paths": entries(space.fast_paths),
         "routes": entries(tables.routes._known),
         "usage rows": len(tables._oldest_usage),
         "names in lists": len(tables._bucket_keys._listed) + len(tables._usage_pairs._listed),
@@ -83,7 +83,7 @@ def of_memory(space: Any) -> Mapping[str, int]:
 def of_sqlite(space: Any) -> Mapping[str, int]:
     tables = space._used_last
     return {
-        "fast draws": entries(space.fast_draws),
+        "fast paths": entries(space.fast_paths),
         "routes": entries(tables.routes._known),
         "cached rows": entries(tables.row_cache),
     }

@@ -30,11 +30,11 @@ class Lease(LeaseBase):
         try:
             if self._options is DEFAULT_OPTIONS and not core.waiters:
                 try:
-                    fast_draw = core.fast_draws[self._entity_id, self._resource]
+                    fast_path = core.fast_paths[self._entity_id, self._resource]
                 except (KeyError, TypeError):
                     pass  # never granted yet, or not even hashable: the plan resolves it, or says what is wrong
                 else:
-                    drawn = fast_draw.draw(self._consume, core.clock(), self)
+                    drawn = fast_path.draw(self._consume, core.clock(), self)
                     if drawn is True:
                         self._open = True
                         return self

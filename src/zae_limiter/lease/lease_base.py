@@ -96,8 +96,8 @@ class LeaseBase:
     def _granted(self) -> Grant | None:
         grant = self._grant
         if grant is not None and not isinstance(grant, Grant):
-            fast_draw, wanted, now, *numbers = grant
-            grant = self._grant = fast_draw.grant(wanted, now, numbers)
+            fast_path, wanted, now, *numbers = grant
+            grant = self._grant = fast_path.grant(wanted, now, numbers)
         return grant
 
     # What a caller reads

@@ -29,7 +29,7 @@ class Core:
 
     __slots__ = (
         "clock",
-        "fast_draws",
+        "fast_paths",
         "namespace",
         "observer",
         "space",
@@ -58,7 +58,7 @@ class Core:
         self.unresolved = 0
         # What every acquire looks at first, without a hop:
         self.waiters = self.wait_queue.by_bucket
-        self.fast_draws = self.space.fast_draws if observer is None else {}  # else there is something to tell
+        self.fast_paths = self.space.fast_paths if observer is None else {}  # else there is something to tell
 
     @classmethod
     def open(

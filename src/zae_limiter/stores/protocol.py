@@ -157,8 +157,8 @@ class Grant(NamedTuple):
         ]
 
 
-DeferredGrant: TypeAlias = "tuple[FastDraw, Mapping[str, int] | None, int, *tuple[int, ...]]"
-"""A :class:`Grant` that is made when it is looked at, which most never are: ``fast_draw.grant(wanted, now, numbers)``.
+DeferredGrant: TypeAlias = "tuple[FastPath, Mapping[str, int] | None, int, *tuple[int, ...]]"
+"""A :class:`Grant` that is made when it is looked at, which most never are: ``fast_path.grant(wanted, now, numbers)``.
 
 A plain tuple: the fast path writes it in the instructions that take the tokens, where nothing may be called.
 """
@@ -203,7 +203,7 @@ class NotedGrant:
         self._grant: Grant | DeferredGrant | None = None
 
 
-class FastDraw(Protocol):
+class FastPath(Protocol):
     """The fast path of a warm grant: a draw by one entity on one resource, as it was granted before, without a plan.
 
     It knows the route (which legs, which buckets), and grants or denies without waiting. It goes with the route: a
@@ -277,7 +277,7 @@ class Space(Protocol):
     # Taking and settling
 
     @property
-    def fast_draws(self) -> Mapping[tuple[str, str], FastDraw]:
+    def fast_paths(self) -> Mapping[tuple[str, str], FastPath]:
         """The fast paths of warm grants, by entity and resource. A draw without one is a plan."""
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:

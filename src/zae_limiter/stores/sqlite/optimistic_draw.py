@@ -21,7 +21,7 @@ from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.running.plan import Interrupted, Request
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.clock_correction import WrittenAhead
-from zae_limiter.stores.protocol import Denial, Draw, FastDraw, Grant, Leg, Outcome, Receipt
+from zae_limiter.stores.protocol import Denial, Draw, FastPath, Grant, Leg, Outcome, Receipt
 from zae_limiter.stores.sqlite.row_cache import CachedRow
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import Write, transact
@@ -32,7 +32,7 @@ class DrawingSpace(Protocol):
     """What a draw asks of its namespace."""
 
     namespace: str
-    fast_draws: FastDraws
+    fast_paths: FastPaths
 
     def attempt(self, request: Request[Any], /) -> Any:
         """Do it now, or answer ``NOT_YET``."""
@@ -41,8 +41,8 @@ class DrawingSpace(Protocol):
         """What the whole transaction does."""
 
 
-class FastDraws(BoundedDict[tuple[str, str], FastDraw]):
-    """The fast draws of a namespace. For a route that is not known it gives one that finds it."""
+class FastPaths(BoundedDict[tuple[str, str], FastPath]):
+    """The fast paths of a namespace. For a route that is not known it gives one that finds it."""
 
     __slots__ = ("_space",)
 
@@ -50,7 +50,7 @@ class FastDraws(BoundedDict[tuple[str, str], FastDraw]):
         super().__init__(most)
         self._space = space
 
-    def __missing__(self, key: tuple[str, str]) -> FastDraw:
+    def __missing__(self, key: tuple[str, str]) -> FastPath:
         known = self._old.get(key)
         if known is None:
             return UnknownRoute(self._space, *key)
@@ -58,7 +58,7 @@ class FastDraws(BoundedDict[tuple[str, str], FastDraw]):
         return known
 
 
-class SqliteFastDraw:
+class SqliteFastPath:
     """A route: its legs, and the number and epoch of the namespace they were resolved in."""
 
     __slots__ = ("_space", "epoch", "legs", "ns")
@@ -103,7 +103,7 @@ class UnknownRoute:
 
 
 def draw_at_once(request: DrawRequest, receipt: Receipt) -> bool | Denial:
-    """As :meth:`FastDraw.draw`."""
+    """As :meth:`FastPath.draw`."""
     outcome: Any = None
     try:
         outcome = request.space.attempt(request)
@@ -143,7 +143,7 @@ class DrawRequest(Write[Outcome | None]):
         draw: Draw,
         now: int,
         *,
-        route: SqliteFastDraw | None = None,
+        route: SqliteFastPath | None = None,
         proven: int | None = None,
         whole: bool = True,
     ) -> None:
@@ -184,20 +184,20 @@ class DrawRequest(Write[Outcome | None]):
             tables.forget_rows(route.legs)
         return None
 
-    def _found_route(self, tables: SqliteTables) -> SqliteFastDraw | None:
+    def _found_route(self, tables: SqliteTables) -> SqliteFastPath | None:
         """The route of a draw that did not come with one. ``None``: it is not one that repeats."""
         draw = self.draw
         if draw.limits is not None or draw.legs is not None or draw.reserved or self.proven is not None:
             return None
         space = self.space
-        known = space.fast_draws[draw.entity_id, draw.resource]
-        if not isinstance(known, SqliteFastDraw):
+        known = space.fast_paths[draw.entity_id, draw.resource]
+        if not isinstance(known, SqliteFastPath):
             legs = tables.read_route_and_row(space.namespace, draw.entity_id, draw.resource)
             if legs is None:
                 return None
             # It is noted before anything is taken: nothing may come between that and the reply.
-            known = SqliteFastDraw(space, legs, tables.ns, tables.epoch())
-            space.fast_draws[draw.entity_id, draw.resource] = known
+            known = SqliteFastPath(space, legs, tables.ns, tables.epoch())
+            space.fast_paths[draw.entity_id, draw.resource] = known
         return known if are_amounts_of(draw.wanted, known.legs[0]) else None
 
     def _drawn(
@@ -223,7 +223,7 @@ class DrawRequest(Write[Outcome | None]):
         return balances, left, amounts
 
     def _write(
-        self, connection: Connection, route: SqliteFastDraw, rows: list[CachedRow], grant: Grant, amounts: list[int]
+        self, connection: Connection, route: SqliteFastPath, rows: list[CachedRow], grant: Grant, amounts: list[int]
     ) -> bool:
         ns, epoch, now = route.ns, route.epoch, self.now
         if len(rows) == 1:

@@ -33,7 +33,7 @@ from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
 from zae_limiter.stores.sqlite.gate import Gate, backoff
 from zae_limiter.stores.sqlite.maintenance import Maintenance
 from zae_limiter.stores.sqlite.namespace_verbs import NamespaceVerbs
-from zae_limiter.stores.sqlite.optimistic_draw import DrawRequest, FastDraws, SqliteFastDraw
+from zae_limiter.stores.sqlite.optimistic_draw import DrawRequest, FastPaths, SqliteFastPath
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import (
     Read,
@@ -54,7 +54,7 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     def __init__(self, store: SqliteStore, namespace: str) -> None:
         self.attempt = store.attempt
         self.namespace = namespace
-        self.fast_draws = FastDraws(self, MAX_ROUTES)
+        self.fast_paths = FastPaths(self, MAX_ROUTES)
         self._used_last: SqliteTables | None = None
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
@@ -76,8 +76,8 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
         tables = self._begin(connection)
         outcome, _ = self._draw(tables, draw, now, proven=proven)
         if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
-            route = SqliteFastDraw(self, outcome.legs, tables.ns, tables.epoch())
-            self.fast_draws[draw.entity_id, draw.resource] = route
+            route = SqliteFastPath(self, outcome.legs, tables.ns, tables.epoch())
+            self.fast_paths[draw.entity_id, draw.resource] = route
         return outcome
 
     def _settle_request(self, grant: Grant, now: int) -> Write[None]:

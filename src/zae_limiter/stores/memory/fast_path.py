@@ -41,7 +41,7 @@ Shape: TypeAlias = tuple[tuple[str, ...], ...]
 Parts: TypeAlias = tuple[Callable[[], object], Callable[[], object], *tuple[Bucket | tuple[Balance, ...], ...]]
 
 
-class MemoryFastDraw:
+class MemoryFastPath:
     """A route as it was last granted: good while every bucket stands as it did, in the hour that it counts.
 
     ``parts`` has what the draw works on, in one tuple that is cheap to unpack: how to take and release the store's
@@ -92,7 +92,7 @@ class MemoryFastDraw:
 
 
 _SHAPE = """\
-class ShapedDraw(MemoryFastDraw):
+class ShapedPath(MemoryFastPath):
     __slots__ = ()
 
     def draw(self, wanted, now, receipt):
@@ -151,17 +151,17 @@ _REFILLED = """\
 """
 
 
-def fast_draw(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastDraw | None:
+def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastPath | None:
     """The fast path of a draw on this route, as its buckets stand now. ``None``: it has too many limits."""
     shape = tuple(tuple(balance.name for balance in bucket.balances) for bucket in buckets)
     if sum(map(len, shape)) > MOST_LIMITS:
         return None
-    return shaped_draw(shape)(lock, legs, buckets)
+    return shaped_path(shape)(lock, legs, buckets)
 
 
 @lru_cache(256)
-def shaped_draw(shape: Shape) -> type[MemoryFastDraw]:
-    """The class of fast draws on routes of one shape."""
+def shaped_path(shape: Shape) -> type[MemoryFastPath]:
+    """The class of fast paths on routes of one shape."""
     names = [(leg, name) for leg, limits in enumerate(shape) for name in limits]
     own = dict.fromkeys(shape[0])
     amounts = {name: f"a{number}" for number, name in enumerate(own)}
@@ -200,7 +200,7 @@ def shaped_draw(shape: Shape) -> type[MemoryFastDraw]:
         ),
         new=", ".join([*amounts.values(), *(f"t{n}" for n in range(len(names)))]),
     )
-    namespace: dict[str, Any] = {"MemoryFastDraw": MemoryFastDraw, "__name__": __name__}
-    exec(compile(source, "<the fast draw of a shape>", "exec"), namespace)
-    shaped: type[MemoryFastDraw] = namespace["ShapedDraw"]
+    namespace: dict[str, Any] = {"MemoryFastPath": MemoryFastPath, "__name__": __name__}
+    exec(compile(source, "<the fast path of a shape>", "exec"), namespace)
+    shaped: type[MemoryFastPath] = namespace["ShapedPath"]
     return shaped

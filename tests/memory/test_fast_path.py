@@ -1,4 +1,4 @@
-"""The fast draw of the memory store does what the plan does, and never more."""
+"""The fast path of the memory store does what the plan does, and never more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter, ValidationError, ZAELimiterError
 from zae_limiter.bucket import Bucket
-from zae_limiter.stores.memory.fast_draw import fast_draw
+from zae_limiter.stores.memory.fast_path import fast_path
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.testing import FakeClock, sync_memory_limiter
 
@@ -71,10 +71,10 @@ def everything(made: SyncRateLimiter) -> Any:
 @given(st.lists(steps, max_size=25))
 @example([("org", {}, 0, ""), ("key", {"rps": 60}, 3_600_000, ""), ("org", {}, 0, "reset")])
 @example([("key", {}, 0, ""), ("key", {"rps": 6}, 1, "reset"), ("project", {}, -900, "")])
-def test_the_fast_draw_does_what_the_plan_does(schedule: list[Any]) -> None:
+def test_the_fast_path_does_what_the_plan_does(schedule: list[Any]) -> None:
     clock = FakeClock()
     fast, planned = limiter(clock), limiter(clock)
-    planned._core.fast_draws = {}
+    planned._core.fast_paths = {}
     for entity, wanted, pause, event in schedule:
         clock.step_to(max(clock() + pause, 0))
         assert outcome(fast, entity, wanted, event) == outcome(planned, entity, wanted, event)
@@ -119,7 +119,7 @@ def test_an_interrupt_right_after_the_lock_was_taken_leaves_it_free() -> None:
     bucket = Bucket("key", "gpt", 0)
     bucket.adopt((Limit.per_minute("rpm", 3),), 0)
     lock = InterruptedLock()
-    found = fast_draw(lock, (Leg("key", "gpt", bucket.limits, "entity"),), [bucket])
+    found = fast_path(lock, (Leg("key", "gpt", bucket.limits, "entity"),), [bucket])
     assert found is not None
     with pytest.raises(KeyboardInterrupt):
         found.draw({"rpm": 1}, 0, Mock())
