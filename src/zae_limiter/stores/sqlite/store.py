@@ -30,7 +30,7 @@ from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.protocol import Draw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
-from zae_limiter.stores.sqlite.gate import Gate, backoff
+from zae_limiter.stores.sqlite.gate import Gate
 from zae_limiter.stores.sqlite.maintenance import Maintenance
 from zae_limiter.stores.sqlite.namespace_verbs import NamespaceVerbs
 from zae_limiter.stores.sqlite.optimistic_draw import DrawRequest, FastPaths, SqliteFastPath
@@ -153,7 +153,7 @@ class SqliteStore(NamespaceVerbs):
         started = time.monotonic()
         waited = 0.0
         try:
-            for pause in backoff():
+            for pause in self._gate.pauses():
                 reply = self._try(request, waited, block=True)
                 if reply is not NOT_YET:
                     return reply
@@ -171,7 +171,7 @@ class SqliteStore(NamespaceVerbs):
         started = time.monotonic()
         waited = 0.0
         try:
-            for pause in backoff():
+            for pause in self._gate.pauses():
                 reply = self._try(request, waited)
                 if reply is not NOT_YET:
                     return reply
