@@ -34,6 +34,7 @@ from zae_limiter.stores.sqlite.gate import Gate
 from zae_limiter.stores.sqlite.maintenance import Maintenance
 from zae_limiter.stores.sqlite.namespace_verbs import NamespaceVerbs
 from zae_limiter.stores.sqlite.optimistic_draw import DrawRequest, FastPaths, SqliteFastPath
+from zae_limiter.stores.sqlite.optimistic_write import SettleRequest
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import (
     Read,
@@ -52,7 +53,7 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     """One namespace of the file."""
 
     def __init__(self, store: SqliteStore, namespace: str) -> None:
-        self.attempt = store.attempt
+        self.write_at_once = store.write_at_once
         self.namespace = namespace
         self.fast_paths = FastPaths(self, MAX_ROUTES)
         self._used_last: SqliteTables | None = None
@@ -61,7 +62,7 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
         return retried_by_the_clock(partial(self._draw_once, draw), now)
 
     def _draw_once(self, draw: Draw, now: int, proven: int | None) -> Plan[Outcome]:
-        request = DrawRequest(self, draw, now, proven=proven)
+        request = DrawRequest(self, draw, now, proven)
         try:
             outcome = yield from request
             assert outcome is not None
@@ -69,31 +70,29 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
         except BaseException:
             done = request.result
             if isinstance(done, Grant):  # an interrupt on the way back
-                yield from self._settle_request(done, now)
+                yield from SettleRequest(self, done.give_back(), now, UNCORRECTED)
             raise
 
     def draw_in_transaction(self, connection: Connection, draw: Draw, now: int, proven: int | None) -> Outcome:
         tables = self._begin(connection)
         outcome, _ = self._draw(tables, draw, now, proven=proven)
         if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
-            route = SqliteFastPath(self, outcome.legs, tables.ns, tables.epoch())
-            self.fast_paths[draw.entity_id, draw.resource] = route
+            entity_id, resource = draw.entity_id, draw.resource
+            path = SqliteFastPath(self, entity_id, resource, outcome.legs, tables.ns, tables.epoch())
+            self.fast_paths[entity_id, resource] = path
         return outcome
 
-    def _settle_request(self, grant: Grant, now: int) -> Write[None]:
-        def work(connection: Connection) -> None:
-            self._settle(self._begin(connection), grant.give_back(), now, proven=UNCORRECTED)
-
-        return Write(work, now)
-
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
-        def work(now: int, proven: int | None) -> Plan[None]:
-            def book(connection: Connection) -> None:
-                self._settle(self._begin(connection), postings, now, proven=proven)
+        def work(now: int, proven: int | None) -> Plan[bool]:
+            return iter(SettleRequest(self, postings, now, proven, settlement))
 
-            return iter(Write(book, settlement=settlement))
+        yield from retried_by_the_clock(work, now)
 
-        return retried_by_the_clock(work, now)
+    def settle_in_transaction(
+        self, connection: Connection, postings: Sequence[Posting], now: int, proven: int | None
+    ) -> bool:
+        self._settle(self._begin(connection), postings, now, proven=proven)
+        return True
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return None if self._used_last is None else self._used_last.routes.on_unavailable
@@ -146,7 +145,7 @@ class SqliteStore(NamespaceVerbs):
 
     def attempt(self, request: Request[Any], /) -> Any:
         if isinstance(request, Write):
-            return self._try_write(request)
+            return self.write_at_once(request)
         return NOT_YET if isinstance(request, Scan) else self._try_read(request)
 
     def perform(self, request: Request[Any], /) -> Any:
@@ -185,10 +184,11 @@ class SqliteStore(NamespaceVerbs):
 
     def _try(self, request: Request[Any], waited: float, *, block: bool = False) -> Any:
         if isinstance(request, Write):
-            return self._try_write(request, waited, block)
+            return self.write_at_once(request, waited, block)
         return self._scan(request) if isinstance(request, Scan) else self._try_read(request, block)
 
-    def _try_write(self, request: Write[Any], waited: float = 0.0, block: bool = False) -> Any:
+    def write_at_once(self, request: Write[Any], waited: float = 0.0, block: bool = False) -> Any:
+        """Do it now, or answer ``NOT_YET``. With ``block``, wait for the other threads of this process."""
         gate = self._gate
         if not block and gate.threads.locked():
             return NOT_YET

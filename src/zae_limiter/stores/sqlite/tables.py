@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zae_limiter.bucket import Bucket
@@ -194,30 +194,18 @@ class SqliteTables:
         )
         return None if row is None else bucket_from_row(row)
 
-    def rows_of(self, legs: Sequence[Leg]) -> list[CachedRow] | None:
-        """The rows of these buckets as they are cached, or else read. ``None``: there is one that is not there, or
-        that an optimistic draw cannot write."""
-        rows = []
-        for leg in legs:
-            try:
-                row = self.row_cache[leg.entity_id, leg.resource]
-            except KeyError:
-                found = self.read_row(leg.entity_id, leg.resource)
-                if found is None:
-                    return None
-                row = found
-            rows.append(row)
-        return rows
+    def row(self, leg: Leg) -> CachedRow | None:
+        """The row of a bucket as it is cached, or else read. ``None``: there is none that could be written at once."""
+        try:
+            return self.row_cache[leg.entity_id, leg.resource]
+        except KeyError:
+            row = self._one(_READ_ROW, self.ns, leg.entity_id, leg.resource)
+            return None if row is None else self._cached(leg.entity_id, leg.resource, row)
 
-    def forget_rows(self, legs: Sequence[Leg]) -> None:
+    def forget_rows(self, legs: Iterable[Leg]) -> None:
         """These rows are not as they are cached."""
         for leg in legs:
             self.row_cache.forget((leg.entity_id, leg.resource))
-
-    def read_row(self, entity_id: str, resource: str) -> CachedRow | None:
-        """The row of a bucket, cached from now on. ``None``: there is none that an optimistic draw could write."""
-        row = self._one(_READ_ROW, self.ns, entity_id, resource)
-        return None if row is None else self._cached(entity_id, resource, row)
 
     def read_route_and_row(self, namespace: str, entity_id: str, resource: str) -> tuple[Leg, ...] | None:
         """Every leg of an acquire, found in one statement with the row of its own bucket, which is cached from now on.
