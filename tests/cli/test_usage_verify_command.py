@@ -49,7 +49,7 @@ def test_usage_that_holds_is_proven(used: CommandRunner) -> None:
     ]
 
 
-def test_somebody_without_usage_has_nothing_to_prove(any_runner: CommandRunner) -> None:
+def test_an_entity_without_usage_has_nothing_to_prove(any_runner: CommandRunner) -> None:
     any_runner.run("entity", "create", "key-2")
     ran = any_runner.run("usage", "verify", "--entity", "key-2")
     assert (ran.code, ran.out) == (0, "key-2 has no usage and no buckets: nothing to prove\n")

@@ -12,7 +12,7 @@ saves a change of process, but only ``TURNS_IN_A_ROW`` times; then it has to que
 
 Nothing here waits for another process: :meth:`Gate.enter` tries, and says whether it worked. A caller that has to
 wait pauses (:meth:`Gate.pauses`; a thread sleeps, a task awaits) and tries again: soon if its process is next, for
-until then nobody writes, and else at leisure. The kernel drops the locks of a process that dies, however it dies.
+until then no process writes, and else at leisure. The kernel drops the locks of a process that dies, however it dies.
 """
 
 from __future__ import annotations

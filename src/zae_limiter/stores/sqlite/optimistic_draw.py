@@ -6,25 +6,42 @@ of its bucket.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from zae_limiter.bucket import Balance
+from zae_limiter.bucket import MILLI, Balance
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.clock_correction import WrittenAhead
-from zae_limiter.stores.protocol import Denial, Draw, FastPath, Grant, Leg, Outcome, Receipt
-from zae_limiter.stores.sqlite.optimistic_write import TRIES, Change, tables_of, write_rows
+from zae_limiter.stores.protocol import (
+    DeferredGrant,
+    Denial,
+    Draw,
+    FastPath,
+    Grant,
+    Leg,
+    Outcome,
+    Posting,
+    Receipt,
+    Settlement,
+)
+from zae_limiter.stores.sqlite.optimistic_write import (
+    TRIES,
+    Change,
+    SettleRequest,
+    SettlingSpace,
+    tables_of,
+    write_rows,
+)
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import Write, transact
 
 
-class DrawingSpace(Protocol):
+class DrawingSpace(SettlingSpace, Protocol):
     """What a draw asks of its namespace."""
 
-    namespace: str
     fast_paths: FastPaths
 
     def write_at_once(self, request: Write[Any], /) -> Any:
@@ -107,7 +124,37 @@ class SqliteFastPath:
         self._space.fast_paths[self._entity_id, self._resource] = self
         return True
 
-    def grant(self, wanted: Mapping[str, int] | None, now: int, numbers: Sequence[int]) -> Grant:
+    def settle(
+        self, grant: Grant | DeferredGrant, totals: Mapping[str, int], now: int, settlement: Settlement
+    ) -> bool:
+        """Settle, without waiting for the gate."""
+        assert isinstance(grant, Grant)
+        wanted = grant.wanted
+        deltas = {
+            name: (total - before) * MILLI
+            for name, total in totals.items()
+            if total != (before := wanted.get(name, 0))
+        }
+        if not deltas:
+            settlement.postings = ()
+            return True
+        postings = [
+            Posting(leg, deltas if len(paid) == len(deltas) else {name: deltas[name] for name in paid})
+            for leg in grant.legs
+            if (paid := leg.names & deltas.keys())
+        ]
+        try:
+            done: bool = self._space.write_at_once(SettleRequest(self._space, postings, now, None, settlement)) is True
+            return done
+        except (ZAELimiterError, WrittenAhead):
+            return False  # the plan meets it again, and handles it
+        except Interrupted as stop:
+            raise stop.cause from None
+
+    def wanted(self, deferred: DeferredGrant) -> Mapping[str, int]:
+        raise AssertionError("a grant by SQLite is not deferred")
+
+    def grant(self, deferred: DeferredGrant) -> Grant:
         raise AssertionError("a grant by SQLite is not deferred")
 
 
@@ -154,7 +201,7 @@ class DrawRequest(Write[Outcome | None]):
         if tables is None or path is None or path.ns != tables.ns:
             return None
         for _ in range(TRIES):
-            drawn = self._drawn(tables, path.legs)
+            drawn = self._drawn(tables, path)
             if drawn is None:
                 return None
             grant, changes = drawn
@@ -177,13 +224,13 @@ class DrawRequest(Write[Outcome | None]):
         # It is noted before anything is taken: nothing may come between that and the reply.
         return path if (path.legs or path.find(tables)) and are_amounts_of(draw.wanted, path.legs[0]) else None
 
-    def _drawn(self, tables: SqliteTables, legs: tuple[Leg, ...]) -> tuple[Grant, list[Change]] | None:
+    def _drawn(self, tables: SqliteTables, path: SqliteFastPath) -> tuple[Grant, list[Change]] | None:
         """The grant, and what every row has after it. ``None``: that is the whole transaction's."""
         wanted, now = self.draw.wanted, self.now
         balances: tuple[Balance, ...] = ()
         left: list[int] = []
         changes = []
-        for leg in legs:
+        for leg in path.legs:
             row = tables.row(leg)
             drawn = None if row is None else row.drawn(leg, wanted, now)
             if row is None or drawn is None:
@@ -191,4 +238,4 @@ class DrawRequest(Write[Outcome | None]):
             balances += row.balances
             left += drawn[0]
             changes.append((leg, row, drawn[1]))
-        return Grant(legs, wanted, balances, left, now), changes
+        return Grant(path.legs, wanted, balances, left, now, path), changes
