@@ -8,7 +8,15 @@ import click
 
 from zae_limiter.cli.commands.entity_limits import delete_limits, get_limits, set_limits
 from zae_limiter.cli.group import OrderedGroup
-from zae_limiter.cli.options import as_usage_error, confirm, list_limit_option, on_store, principal_option, yes_option
+from zae_limiter.cli.options import (
+    as_usage_error,
+    confirm,
+    list_limit_option,
+    on_existing_store,
+    on_store,
+    principal_option,
+    yes_option,
+)
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -80,7 +88,7 @@ Example:
 """,
 )
 @click.argument("entity_id", metavar="ENTITY")
-@on_store
+@on_existing_store
 def show(session: Session, entity_id: str) -> None:
     """Show an entity, its ancestors, and its limits."""
     from zae_limiter.cli.views.entities import entity_picture, shown_entity_document
@@ -124,7 +132,7 @@ Examples:
     "--expected-version", type=click.IntRange(min=1), metavar="N", help="Refuse unless it is at this version."
 )
 @principal_option
-@on_store
+@on_existing_store
 def update(
     session: Session,
     entity_id: str,
@@ -179,7 +187,7 @@ Examples:
 @click.option("--with-limits", is_flag=True, help="Only those that have limits of their own, with these.")
 @click.option("--resource", metavar="RESOURCE", help="With --with-limits: limits for this resource.")
 @list_limit_option
-@on_store
+@on_existing_store
 def list_entities(session: Session, with_limits: bool, resource: str | None, most: int | None) -> None:
     """List the entities that were created, by id."""
     from zae_limiter.cli.pages import Pages
@@ -233,7 +241,7 @@ Examples:
 """,
 )
 @click.argument("entity_id", metavar="[ENTITY]", required=False)
-@on_store
+@on_existing_store
 def tree(session: Session, entity_id: str | None) -> None:
     """Draw the hierarchy: all entities, or those below one.
 
@@ -276,7 +284,7 @@ Examples:
 @click.argument("entity_id", metavar="ENTITY")
 @yes_option
 @principal_option
-@on_store
+@on_existing_store
 def delete(session: Session, entity_id: str, yes: bool, principal: str | None) -> None:
     """Delete an entity with its buckets and limits.
 

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.options import confirm, limits_option, on_store, principal_option, propagate_option, yes_option
+from zae_limiter.cli.options import (
+    confirm,
+    limits_option,
+    on_existing_store,
+    on_store,
+    principal_option,
+    propagate_option,
+    yes_option,
+)
 from zae_limiter.cli.session import Session
 from zae_limiter.naming import DEFAULT_RESOURCE
 
@@ -64,7 +72,7 @@ Examples:
 )
 @click.argument("entity_id", metavar="ENTITY")
 @resource_option
-@on_store
+@on_existing_store
 def get_limits(session: Session, entity_id: str, resource: str) -> None:
     """Show an entity's own limits as they were set."""
     show(session, entity_id, resource)
@@ -82,7 +90,7 @@ Example:
 @yes_option
 @propagate_option
 @principal_option
-@on_store
+@on_existing_store
 def delete_limits(
     session: Session, entity_id: str, resource: str, yes: bool, propagate: bool, principal: str | None
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.options import on_store
+from zae_limiter.cli.options import on_existing_store
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Examples:
 )
 @click.argument("entity_id", metavar="ENTITY")
 @click.argument("resource")
-@on_store
+@on_existing_store
 def command(session: Session, entity_id: str, resource: str) -> None:
     """Say which limits an entity has on a resource, and why.
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from zae_limiter.cli.group import OrderedGroup
-from zae_limiter.cli.options import confirm, list_limit_option, on_store, principal_option, yes_option
+from zae_limiter.cli.options import (
+    confirm,
+    list_limit_option,
+    on_existing_store,
+    on_store,
+    principal_option,
+    yes_option,
+)
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -50,7 +57,7 @@ Example:
 """,
 )
 @list_limit_option
-@on_store
+@on_existing_store
 def list_namespaces(session: Session, most: int | None) -> None:
     """List all namespaces by name, deleted ones too."""
     from zae_limiter.cli.pages import Pages
@@ -74,7 +81,7 @@ Example:
 """,
 )
 @click.argument("name")
-@on_store
+@on_existing_store
 def show(session: Session, name: str) -> None:
     """Show a namespace, deleted or not."""
     show_one(session, session.repository.get_namespace(name))
@@ -90,7 +97,7 @@ Example:
 @click.argument("name")
 @yes_option
 @principal_option
-@on_store
+@on_existing_store
 def delete(session: Session, name: str, yes: bool, principal: str | None) -> None:
     """Refuse every use of a namespace from now on. Its data stays; recover undoes it."""
     confirm(f"Refuse every use of namespace {name} from now on?", yes)
@@ -108,7 +115,7 @@ Example:
 )
 @click.argument("name")
 @principal_option
-@on_store
+@on_existing_store
 def recover(session: Session, name: str, principal: str | None) -> None:
     """Bring a deleted namespace back as it was."""
     show_one(session, session.repository.recover_namespace(name, principal=principal))
@@ -123,7 +130,7 @@ Example:
 )
 @click.argument("name")
 @yes_option
-@on_store
+@on_existing_store
 def purge(session: Session, name: str, yes: bool) -> None:
     """Remove a deleted namespace and everything in it, for good.
 

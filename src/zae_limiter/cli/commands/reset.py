@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.options import confirm, on_store, principal_option, yes_option
+from zae_limiter.cli.options import confirm, on_existing_store, principal_option, yes_option
 from zae_limiter.cli.session import Session
 
 
@@ -20,7 +20,7 @@ Examples:
 @click.argument("resource", required=False)
 @yes_option
 @principal_option
-@on_store
+@on_existing_store
 def command(session: Session, entity_id: str, resource: str | None, yes: bool, principal: str | None) -> None:
     """Fill an entity's buckets again, on one resource or on all.
 

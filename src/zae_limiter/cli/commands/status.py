@@ -6,7 +6,7 @@ import click
 
 from zae_limiter.cli.cloud_session import CloudSession, check_name, region_options
 from zae_limiter.cli.error_messages import EXIT_ERROR
-from zae_limiter.cli.options import on_store
+from zae_limiter.cli.options import on_existing_store
 from zae_limiter.cli.session import Session, exit_with
 
 
@@ -26,7 +26,7 @@ Examples:
     "--name", callback=check_name, metavar="STACK", help="The health of this deployment, instead of an entity."
 )
 @region_options
-@on_store
+@on_existing_store
 @click.pass_context
 def command(
     context: click.Context,

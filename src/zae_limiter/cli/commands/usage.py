@@ -10,7 +10,7 @@ import click
 
 from zae_limiter import ZAELimiterError
 from zae_limiter.cli.group import OrderedGroup
-from zae_limiter.cli.options import list_limit_option, on_store, parse_period, period_options
+from zae_limiter.cli.options import list_limit_option, on_existing_store, parse_period, period_options
 from zae_limiter.cli.session import Session, exit_with, note
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def subject_options(command: Command) -> Command:
     cls=OrderedGroup,
     epilog="""\b
 Examples:
-  zae-limiter usage plot --entity key-1 --since 24hours
+  zae-limiter usage plot --entity key-1 --since 24h
   zae-limiter usage summary --resource gpt-4 --window daily
 """,
 )
@@ -48,7 +48,7 @@ def command() -> None:
     epilog="""\b
 Examples:
   zae-limiter usage list --entity key-1
-  zae-limiter usage list --entity key-1 --resource gpt-4 --window daily --since 7days
+  zae-limiter usage list --entity key-1 --resource gpt-4 --window daily --since 7d
   zae-limiter usage list --resource gpt-4 --window monthly --json
 """,
 )
@@ -56,7 +56,7 @@ Examples:
 @click.option("--window", type=click.Choice(WINDOWS), show_default="all three", help="Windows of one length.")
 @period_options
 @list_limit_option
-@on_store
+@on_existing_store
 def list_windows(
     session: Session,
     entity_id: str | None,
@@ -87,7 +87,7 @@ Examples:
 @subject_options
 @click.option("--window", type=click.Choice(WINDOWS), default="hourly", show_default=True, help="Averages per window.")
 @period_options
-@on_store
+@on_existing_store
 def summary(
     session: Session,
     entity_id: str | None,
@@ -117,7 +117,7 @@ def summary(
     "plot",
     epilog="""\b
 Examples:
-  zae-limiter usage plot --entity key-1 --since 24hours
+  zae-limiter usage plot --entity key-1 --since 24h
   zae-limiter usage plot --resource gpt-4 --window daily --style lines
   zae-limiter usage plot --entity key-1 --limit-name tpm --png usage.png
 """,
@@ -130,7 +130,7 @@ Examples:
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Write a figure instead.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a figure instead.")
 @period_options
-@on_store
+@on_existing_store
 def plot(
     session: Session,
     entity_id: str | None,
@@ -187,7 +187,7 @@ Examples:
 )
 @click.option("--entity", "entity_id", required=True, metavar="ENTITY", help="Of this entity.")
 @click.option("--resource", metavar="RESOURCE", help="On this resource.")
-@on_store
+@on_existing_store
 def verify(session: Session, entity_id: str, resource: str | None) -> None:
     """Prove that usage is what was taken from the buckets.
 

@@ -6,7 +6,7 @@ import threading
 
 import click
 
-from zae_limiter.cli.options import on_store
+from zae_limiter.cli.options import on_existing_store
 from zae_limiter.cli.session import Session
 
 
@@ -30,7 +30,7 @@ Examples:
     help="Pause between two readings.",
 )
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N readings.")
-@on_store
+@on_existing_store
 def command(
     session: Session, entity_ids: tuple[str, ...], resource: str | None, interval: float, count: int | None
 ) -> None:
