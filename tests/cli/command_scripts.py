@@ -135,12 +135,16 @@ STORIES = {
         status key-2 gpt-4                                              => status
         status acme                                                     => status
         + 3
+        top                                                             => tightest
+        top --resource gpt-4 --limit 2                                  => tightest
+        top --resource nothing                                          => tightest
+        watch --count 1                                                 => look
         watch key-2 nobody --count 1                                    => look
         watch key-2 --resource gpt-4 --count 2 --interval 0.05          => look
         resource capacity gpt-4                                         => capacity
         resource capacity gpt-4 tpm --limit 1                           => capacity
         ? reset key-2
-        reset key-2 gpt-4 --yes                                         => reset
+        reset key-2 --resource gpt-4 --yes                              => reset
         status key-2 gpt-4                                              => status
         reset key-2 --yes --principal bea                               => reset
         reset nobody --yes                                              => reset
@@ -215,6 +219,11 @@ STORIES = {
         namespace recover staging                                       => namespace
         available key-1 gpt-4 --namespace staging                       => available
         namespace delete staging --yes                                  => namespace_deleted
+        ? namespace delete default --yes
+        ? namespace delete default --confirm staging
+        namespace delete default --confirm default                      => namespace_deleted
+        ? entity list
+        namespace recover default                                       => namespace
         ? namespace purge staging
         namespace purge staging --yes                                   => namespace_purged
         ? namespace show staging

@@ -23,7 +23,6 @@ ARGUMENTS = {
 }
 MORE = {
     ("usage",): ["--entity", "key-1"],
-    ("usage", "verify"): [],
     ("watch",): ["--count", "1"],
     ("entity", "update"): ["--name", "Key"],
 }

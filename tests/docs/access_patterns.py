@@ -125,6 +125,16 @@ def _(table: Table, client: Client) -> None:
     client.limiter.get_resource_capacity("gpt-4", "rpm")
 
 
+@pattern("`get_tightest_buckets`, five buckets")
+def _(table: Table, client: Client) -> None:
+    client.limiter.get_tightest_buckets()
+
+
+@pattern("`list_active_entities`")
+def _(table: Table, client: Client) -> None:
+    client.limiter.list_active_entities()
+
+
 # Entities
 
 

@@ -209,3 +209,14 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("this command asks for confirmation, and there is no terminal to ask on; add --yes")
     click.confirm(question, abort=True, err=True)
+
+
+def confirm_by_name(question: str, name: str, typed: str | None) -> None:
+    """Continue if the operator types the name of what is about to go. ``--yes`` is no answer to this."""
+    if typed is None:
+        if not sys.stdin.isatty():
+            words = f"this command asks for a name, and there is no terminal to ask on; add --confirm {name}"
+            raise click.UsageError(words)
+        typed = click.prompt(f"{question} Type {name} to confirm", err=True)
+    if typed != name:
+        raise click.UsageError(f"that is not {name}; nothing was done")

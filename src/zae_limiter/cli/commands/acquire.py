@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.error_messages import exit_code, print_error
 from zae_limiter.cli.options import as_usage_error, on_store, parse_limits
 from zae_limiter.cli.session import Session, exit_with, note
@@ -39,7 +40,7 @@ Examples:
   zae-limiter acquire key-1 backups runs=1 -l runs:4/day -- ./backup.sh
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @click.argument("resource")
 @click.argument("amounts", metavar="NAME=AMOUNT... [-- COMMAND...]", nargs=-1)
 @click.option(

@@ -6,6 +6,7 @@ from math import isinf
 
 import click
 
+from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.error_messages import EXIT_DENIED, EXIT_NEVER_FITS
 from zae_limiter.cli.options import as_usage_error, on_existing_store
 from zae_limiter.cli.session import Session, exit_with
@@ -20,7 +21,7 @@ Examples:
   zae-limiter available key-1 gpt-4 tpm=500 --json && run-it
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @click.argument("resource")
 @click.argument("amounts", metavar="[NAME=AMOUNT]...", nargs=-1)
 @on_existing_store

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zae_limiter.cli.commands.entity_limits import delete_limits, get_limits, set_limits
+from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.group import OrderedGroup
 from zae_limiter.cli.options import (
     as_usage_error,
@@ -44,9 +45,9 @@ Examples:
   zae-limiter entity create key-1 --parent acme --cascade --meta team=search
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @click.option("--name", metavar="TEXT", help="A display name.")
-@click.option("--parent", metavar="ENTITY", help="The entity above it.")
+@click.option("--parent", metavar="ENTITY", shell_complete=complete_entity, help="The entity above it.")
 @click.option("--cascade/--no-cascade", default=False, show_default=True, help="Also take from the parent.")
 @click.option("--meta", "notes", multiple=True, metavar="KEY=VALUE", help="An entry of its metadata; repeatable.")
 @principal_option
@@ -87,7 +88,7 @@ Example:
   zae-limiter entity show key-1
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @on_existing_store
 def show(session: Session, entity_id: str) -> None:
     """Show an entity, its ancestors, and its limits."""
@@ -116,10 +117,10 @@ Examples:
   zae-limiter entity update key-1 --name "Key of Ann" --expected-version 3
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @click.option("--name", metavar="TEXT", help="A display name.")
 @click.option("--no-name", is_flag=True, help="Remove its name.")
-@click.option("--parent", metavar="ENTITY", help="The entity above it.")
+@click.option("--parent", metavar="ENTITY", shell_complete=complete_entity, help="The entity above it.")
 @click.option("--no-parent", is_flag=True, help="Remove its parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Also take from the parent, or not.")
 @click.option(
@@ -240,7 +241,7 @@ Examples:
   zae-limiter entity tree acme
 """,
 )
-@click.argument("entity_id", metavar="[ENTITY]", required=False)
+@click.argument("entity_id", metavar="[ENTITY]", required=False, shell_complete=complete_entity)
 @on_existing_store
 def tree(session: Session, entity_id: str | None) -> None:
     """Draw the hierarchy: all entities, or those below one.
@@ -281,7 +282,7 @@ Examples:
   zae-limiter entity delete key-1 --yes --principal ann
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @yes_option
 @principal_option
 @on_existing_store

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.options import (
     confirm,
     limits_option,
@@ -38,7 +39,7 @@ Examples:
   zae-limiter entity set-limits key-1 --resource gpt-4 -l tpm:1_000/sec:20_000
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @limits_option
 @resource_option
 @propagate_option
@@ -70,7 +71,7 @@ Examples:
   zae-limiter entity get-limits key-1 --resource gpt-4 --json
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @resource_option
 @on_existing_store
 def get_limits(session: Session, entity_id: str, resource: str) -> None:
@@ -85,7 +86,7 @@ Example:
   zae-limiter entity delete-limits key-1 --resource gpt-4 --yes
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @resource_option
 @yes_option
 @propagate_option

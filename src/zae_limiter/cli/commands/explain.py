@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.options import on_existing_store
 from zae_limiter.cli.session import Session
 
@@ -25,7 +26,7 @@ Examples:
   zae-limiter explain key-1 gpt-4 --json | jq '.legs[].source'
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @click.argument("resource")
 @on_existing_store
 def command(session: Session, entity_id: str, resource: str) -> None:

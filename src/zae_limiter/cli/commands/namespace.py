@@ -9,6 +9,7 @@ import click
 from zae_limiter.cli.group import OrderedGroup
 from zae_limiter.cli.options import (
     confirm,
+    confirm_by_name,
     list_limit_option,
     on_existing_store,
     on_store,
@@ -16,6 +17,7 @@ from zae_limiter.cli.options import (
     yes_option,
 )
 from zae_limiter.cli.session import Session
+from zae_limiter.naming import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from zae_limiter import NamespaceInfo
@@ -90,17 +92,26 @@ def show(session: Session, name: str) -> None:
 @command.command(
     "delete",
     epilog="""\b
-Example:
+Examples:
   zae-limiter namespace delete staging --yes
+  zae-limiter namespace delete default --confirm default
 """,
 )
 @click.argument("name")
 @yes_option
+@click.option("--confirm", "typed", metavar="NAME", help="For default: its name, instead of being asked for it.")
 @principal_option
 @on_existing_store
-def delete(session: Session, name: str, yes: bool, principal: str | None) -> None:
-    """Refuse every use of a namespace from now on. Its data stays; recover undoes it."""
-    confirm(f"Refuse every use of namespace {name} from now on?", yes)
+def delete(session: Session, name: str, yes: bool, typed: str | None, principal: str | None) -> None:
+    """Refuse every use of a namespace from now on. Its data stays; recover undoes it.
+
+    The namespace default is that of every program which names none: it asks for the name, also with --yes.
+    """
+    question = f"Refuse every use of namespace {name} from now on?"
+    if name == DEFAULT_NAMESPACE:
+        confirm_by_name(f"{question} Every program that names no namespace is using it.", name, typed)
+    else:
+        confirm(question, yes)
     with session.progress(f"deleting {name}"):
         session.repository.delete_namespace(name, principal=principal)
     session.say({"name": name, "deleted": True}, f"deleted {name}; its data stays until it is purged")
