@@ -62,7 +62,7 @@ test: $(STAMP) $(ENGINE_STAMPS)
 soak: $(STAMP)
 	$(BIN)/python tests/sqlite/crash_harness.py --kills 5000 --seconds 600
 	$(BIN)/python tests/simulation soak --minutes 60
-	ZAEL_HOSTILE_LEASES=3000 $(BIN)/python -m pytest -q -s tests/dynamodb/test_hostile_server.py
+	ZAEL_HOSTILE_LEASES=3000 $(BIN)/python -m pytest -q -s tests/dynamodb/behaviour/test_hostile_server.py
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

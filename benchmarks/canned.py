@@ -2,7 +2,8 @@
 
 First the client's calls go to the model of DynamoDB that the tests have. Then the answers are *canned*: every write to
 a bucket is answered with the bucket as it was, under whatever name it is asked for, and what is configured is the same
-for everybody. Nothing is stored, so what grows is the client, and what costs is the client: the transport is left out.
+for every caller. Nothing is stored, so what grows is the client, and what costs is the client: the
+transport is left out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from simulation.model import Model
 TABLE, RESOURCE = "canned", "gpt-4"
 BUCKET = "/BUCKET#"
 CONFIG_TTL_S = 3_600
-"""Limits that are resolved stay so for as long as anybody measures, however slow the machine is."""
+"""Limits that are resolved stay so for as long as is measured, however slow the machine is."""
 
 
 class Canned:

@@ -100,7 +100,7 @@ class Waits:
 
     @property
     def verdict(self) -> str:
-        """Whether nobody waited longer than the goal; empty without one."""
+        """Whether no caller waited longer than the goal; empty without one."""
         if self.goal_ms is None:
             return ""
         return "reached" if self.worst_ms < self.goal_ms else "not reached"

@@ -61,7 +61,7 @@ def in_the_loop(work: Callable[[int], Coroutine[Any, Any, object]]) -> Run:
 
 
 def shared_out(times: int) -> Iterator[Iterator[int]]:
-    """The same operations for every worker: whoever is free takes the next."""
+    """The same operations for every worker: the worker that is free takes the next."""
     operations = iter(range(times))
     return (operations for _ in range(AT_ONCE))
 

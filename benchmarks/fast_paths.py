@@ -26,7 +26,7 @@ from answering import answering
 
 from dynamodb import KEYS, REGION, SECONDS, TABLE, recorded, split_store
 from engines.servers import Engine, dynoxide_engine
-from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
+from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import MILLI, Balance, force_consume, would_refill_satisfy
 from zae_limiter.lease.sync_lease import SyncLease
 from zae_limiter.stores.dynamodb import items
@@ -35,6 +35,8 @@ from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.embedded import bucket_verbs
+from zae_limiter.stores.memory.fast_path import DeferredDenial
+from zae_limiter.stores.protocol import Denial
 from zae_limiter.stores.sqlite.optimistic_draw import OptimisticDraw
 
 ROUNDS, SECONDS_PER_ROUND = 21, 0.05
@@ -43,6 +45,7 @@ KEPT_FROM = 0.15
 
 LIMITS = [Limit.per_minute("rpm", 10**9), Limit.per_minute("tpm", 10**12)]
 AMOUNTS = {"rpm": 1, "tpm": 500}
+TOO_MUCH = {"rpm": 10**9 + 1, "tpm": 500}
 
 Run = Callable[[int], object]
 Switch = Callable[[], Any]
@@ -101,6 +104,20 @@ def settled(limiter: SyncRateLimiter) -> Run:
     return run
 
 
+def denied(limiter: SyncRateLimiter) -> Run:
+    granted(limiter)(1)  # only a route that was granted once has a fast path
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            try:
+                with limiter.acquire("key-1", "gpt-4", TOO_MUCH):
+                    pass
+            except RateLimitExceeded as error:
+                _ = error.retry_after_seconds
+
+    return run
+
+
 def granted_in(runner: asyncio.Runner, limiter: RateLimiter) -> Run:
     async def work(times: int) -> None:
         for _ in range(times):
@@ -152,11 +169,23 @@ def embedded(folder: str, stack: ExitStack) -> Iterator[FastPath]:
         return limiter
 
     def by_plan(limiter: SyncRateLimiter) -> Switch:
-        return lambda: patch.object(limiter._core, "fast_draws", {})
+        return lambda: patch.object(limiter._core, "fast_paths", {})
 
     memory, sqlite = opened("memory://"), opened(f"sqlite:///{folder}/sync.db")
-    yield FastPath("memory: fast draw", "grant", granted(memory), by_plan(memory))
-    yield FastPath("memory: fast draw", "grant and settle", settled(memory), by_plan(memory))
+    yield FastPath("memory: fast path", "grant", granted(memory), by_plan(memory))
+    yield FastPath("memory: fast path", "grant and settle", settled(memory), by_plan(memory))
+    yield FastPath(
+        "memory: settlement without a plan",
+        "grant and settle",
+        settled(memory),
+        lambda: patch.object(SyncLease, "_end_at_once", lambda lease, failed: False),
+    )
+    yield FastPath(
+        "memory: deferred denial",
+        "denial",
+        denied(memory),
+        lambda: patch.object(DeferredDenial, "wait_ms", Denial.wait_ms),
+    )
 
     def entered(self: SyncLease) -> SyncLease:
         enter(self)
@@ -171,16 +200,16 @@ def embedded(folder: str, stack: ExitStack) -> Iterator[FastPath]:
         "lease: end without a plan", "grant", granted(memory), lambda: patch.object(SyncLease, "__exit__", end_by_plan)
     )
     planned = opened("memory://")
-    planned._core.fast_draws = {}
+    planned._core.fast_paths = {}
     by_parts = lambda: patch.object(bucket_verbs, "would_take", would_take_by_parts)  # noqa: E731
     yield FastPath("bucket: would_take written out", "grant by plan", granted(planned), by_parts)
 
     no_cache = lambda: patch.object(OptimisticDraw, "run", lambda self, connection: None)  # noqa: E731
     yield FastPath("sqlite: optimistic draw", "grant", granted(sqlite), no_cache)
-    yield FastPath("sqlite: fast draw, optimistic", "grant", granted(sqlite), by_plan(sqlite))
+    yield FastPath("sqlite: fast path, optimistic", "grant", granted(sqlite), by_plan(sqlite))
     reading = opened(f"sqlite:///{folder}/reading.db")
     stack.enter_context(no_cache())
-    yield FastPath("sqlite: fast draw, reading", "grant", granted(reading), by_plan(reading))
+    yield FastPath("sqlite: fast path, reading", "grant", granted(reading), by_plan(reading))
 
 
 def asynchronous(folder: str, stack: ExitStack) -> Iterator[FastPath]:

@@ -52,7 +52,7 @@ DEPTHS = (1, 2, 3, 4, 5)
 PROCESSES = (1, 2, 4, 8)
 TWO = [Limit.custom("rpm", 10**12, 10**9, 60), Limit.custom("tpm", 10**12, 10**9, 60)]
 LONG = 10**11
-"""So much taken once is back after more than an hour and a half: until then nobody's bucket is dropped."""
+"""So much taken once is back after more than an hour and a half: until then no bucket is dropped."""
 
 PACE, QUICK = Pace(rounds=15, seconds=0.03), Pace(rounds=7, seconds=0.02)
 CREW_ROUNDS, QUICK_CREW_ROUNDS, CREW_SECONDS = 7, 3, 0.3
@@ -73,8 +73,8 @@ _EARLIER = time.time_ns() // 1_000_000 % 3_600_000
 
 
 def in_one_hour() -> int:
-    """The time, if the hour had begun with the benchmark: in each hour the first acquire of everybody begins a window
-    of usage, and a million of them would be all that is seen."""
+    """The time, if the hour had begun with the benchmark: in each hour the first acquire of every entity begins a
+    window of usage, and a million of them would be all that is seen."""
     return time.time_ns() // 1_000_000 - _EARLIER
 
 
@@ -101,7 +101,7 @@ class Row(NamedTuple):
 
 
 class World:
-    """A folder for files, and whoever is to be closed at the end."""
+    """A folder for files, and what is to be closed at the end."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder

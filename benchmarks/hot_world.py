@@ -160,7 +160,7 @@ class Meter(Network):
 
 
 class HotFleet(Fleet):
-    """A fleet that nobody watches."""
+    """A fleet that is not watched."""
 
     network: Meter
     course: Course | None = None
@@ -184,7 +184,7 @@ class HotFleet(Fleet):
         return answer
 
     def note(self, *about: Any) -> None:
-        """Nobody wants to know."""
+        """It is not asked for."""
 
     def doubt(self, *about: Any) -> None:
         """Nor that."""
@@ -207,7 +207,7 @@ class HotFleet(Fleet):
 
 @contextmanager
 def as_they_are(setting: Setting) -> Iterator[None]:
-    """Nobody divides a bucket, unless the setting says so."""
+    """No bucket is split, unless the setting says so."""
     may_split = acquire_sharded.may_split
     if not setting.divide:
         acquire_sharded.may_split = lambda first, now: False

@@ -46,7 +46,7 @@ def in_memory() -> dict[str, int]:
         limiter,
         {
             "memory: route of an entity and resource": lambda: space._tables.routes._known.clear(),
-            "memory: fast draw of a live bucket": lambda: space.fast_draws.clear(),
+            "memory: fast path of a live bucket": lambda: space.fast_paths.clear(),
         },
     )
     found["memory: live bucket of two limits, with its usage row and places in lists"] = found.pop(REST)
@@ -61,7 +61,7 @@ def on_sqlite(path: Path) -> dict[str, int]:
         {
             "SQLite client: row that it wrote last": lambda: space._used_last.row_cache.clear(),
             "SQLite client: route of an entity and resource": lambda: space._used_last.routes._known.clear(),
-            "SQLite client: fast draw of an entity and resource": lambda: space.fast_draws.clear(),
+            "SQLite client: fast path of an entity and resource": lambda: space.fast_paths.clear(),
         },
     )
     found["SQLite client: everything else"] = found.pop(REST)

@@ -8,7 +8,7 @@ than the first half did: caches that forget a part when they are full make saw t
 peaks. DynamoDB's answers are canned (``canned.py``), so nothing grows but us.
 
 In memory the buckets are data, and so is usage, which is kept for 90 days. So there are two walks: one in which every
-bucket stays alive, to see what an entity weighs; and one in which every acquire is by somebody new and comes a minute
+bucket stays alive, to see what an entity weighs; and one in which every acquire is by a new entity and comes a minute
 and a half after the last, so that in the course of it buckets are full again and go, and usage becomes too old and
 goes. Everything has a bound there, and the verdict is about all of it.
 """
@@ -73,7 +73,7 @@ def of_memory(space: Any) -> Mapping[str, int]:
     tables = space._tables
     return {
         "buckets": len(tables._buckets),
-        "fast draws": entries(space.fast_draws),
+        "fast paths": entries(space.fast_paths),
         "routes": entries(tables.routes._known),
         "usage rows": len(tables._oldest_usage),
         "names in lists": len(tables._bucket_keys._listed) + len(tables._usage_pairs._listed),
@@ -83,7 +83,7 @@ def of_memory(space: Any) -> Mapping[str, int]:
 def of_sqlite(space: Any) -> Mapping[str, int]:
     tables = space._used_last
     return {
-        "fast draws": entries(space.fast_draws),
+        "fast paths": entries(space.fast_paths),
         "routes": entries(tables.routes._known),
         "cached rows": entries(tables.row_cache),
     }

@@ -59,7 +59,7 @@ def said(reached: bool) -> str:
 
 
 def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
-    """Every goal. What cannot be read of a benchmark is a goal that was not measured, and loses nobody else."""
+    """Every goal. What cannot be read of a benchmark is a goal that was not measured, and loses no other."""
     goals: list[Held] = []
     for part in (
         lambda: _embedded(figures.get("embedded")),

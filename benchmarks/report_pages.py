@@ -39,12 +39,12 @@ def page(
                 parts.append(f"![{title}]({pictures[name]})\n")
             parts.append(_section(name, figures[name]))
         else:
-            parts.append(f"Not run: {runs.get(name, {}).get('failed', 'nobody asked for it')}.\n")
+            parts.append(f"Not run: {runs.get(name, {}).get('failed', 'it was not asked for')}.\n")
     return "\n".join(parts)
 
 
 def _section(name: str, figures: Mapping[str, Any]) -> str:
-    """One that cannot be written says so, and loses nobody else."""
+    """One that cannot be written says so, and loses no other."""
     try:
         return "\n".join(SECTIONS[name](figures)) + "\n"
     except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -63,7 +63,7 @@ def _head(runs: Mapping[str, Any], names: Sequence[str], about: Mapping[str, Any
     ran = [name for name in names if name in runs and "failed" not in runs[name]]
     took = f"{total:.0f} s" if total else f"{sum(runs[name]['seconds'] for name in ran):.0f} s, not all in one go"
     missing = [f"{name} ({runs[name]['failed']})" for name in names if "failed" in runs.get(name, {})]
-    missing += [f"{name} (nobody asked for it)" for name in names if name not in runs]
+    missing += [f"{name} (it was not asked for)" for name in names if name not in runs]
     return (
         "# What it costs, measured\n\n"
         "Written by `benchmarks/report.py`, which `make bench` runs; do not edit. Sections say when they were\n"

@@ -2,7 +2,7 @@
 
 What is timed runs alone, one after the other: a neighbour would be measured too. What is not (simulations, which have
 a time of their own, and memory) runs two at a time. A benchmark that fails, or takes too long, loses the others
-nothing. Whoever interrupts the run ends everything that it has started: each benchmark leads a group of processes,
+nothing. An interrupt of the run ends everything that it has started: each benchmark leads a group of processes,
 which is told to end, and if it does not listen, is ended.
 """
 
@@ -56,7 +56,7 @@ STEPS = (
 
 
 class Interrupted(Exception):
-    """Somebody wants everything to end."""
+    """The operator wants everything to end."""
 
 
 def run_all(steps: Sequence[Step], tell: Tell) -> None:

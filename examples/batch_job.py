@@ -1,4 +1,4 @@
-"""A batch job that waits in line: sixty documents, eight workers, and a provider that allows so many tokens a second.
+"""A batch job that waits in the queue: sixty documents, eight workers, and a provider that allows so many tokens.
 
 The workers do not sleep, poll or guess. Each asks with a timeout, and is let in when its tokens are due, in order. The
 job takes as long as the limit says, and not much longer.
@@ -57,7 +57,7 @@ async def work(limiter: RateLimiter, documents: asyncio.Queue[Document], report:
 
 
 async def run(limiter: RateLimiter, batch: list[Document]) -> Report:
-    """The whole batch, by a few workers, each of which waits in line."""
+    """The whole batch, by a few workers, each of which waits in the queue."""
     await limiter.set_limits("batch", [CALLS, TOKENS], resource="summaries")
     documents = asyncio.Queue[Document]()
     for document in batch:

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import settings
 
 from engines.fixtures import dynoxide, engine, ministack
+from support.no_skips_in_ci import pytest_runtest_makereport
 
-__all__ = ["dynoxide", "engine", "ministack"]
+__all__ = ["dynoxide", "engine", "ministack", "pytest_runtest_makereport"]
 
 pytest.register_assert_rewrite("zae_limiter.testing.contract")
 
@@ -26,10 +27,11 @@ for size in ("COLUMNS", "LINES"):
 
 ONE_AFTER_THE_OTHER = (
     "tests/cli/test_demo_",
-    "tests/dynamodb/test_outages",
-    "tests/dynamodb/test_crowds",
-    "tests/dynamodb/test_hostile_server",
+    "tests/dynamodb/behaviour/test_outages",
+    "tests/dynamodb/behaviour/test_crowds.py",
+    "tests/dynamodb/behaviour/test_hostile_server",
     "tests/dynamodb/transport/test_failures",
+    "tests/dynamodb/transport/behaviour/test_connection_",
     "tests/dynamodb/transport/test_connection_",
     "tests/dynamodb/transport/test_credentials",
     "tests/contract/test_extreme_limits",

@@ -21,8 +21,8 @@ store obeys them:
 2. *Giving back* stops at the ceiling.
 3. The *wait* is exact: the least ``t`` with ``accrued(t) >= accrued(rf) + need - tk``, by ceiling division.
 
-A bucket may be divided over ``n`` shards. A share of any amount, ceilings and accrual alike, is
-``share(x, s, n)``; shares add up to ``x`` exactly, also while some shards are divided further than others.
+A bucket may be split over ``n`` shards. A share of any amount, ceilings and accrual alike, is
+``share(x, s, n)``; shares add up to ``x`` exactly, also while some shards are split further than others.
 
 The single-limit functions below are pure: they return the new ``tk``. :class:`Bucket` is the working form
 of the embedded stores, several limits over one ``rf``, and the only thing here that changes in place.
@@ -387,7 +387,7 @@ def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> li
 def would_take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> tuple[list[int], list[int]] | None:
     """What :func:`take` would leave in each of ``balances``, and take from it in millitokens; ``None``: one lacks.
 
-    The single-limit functions above, written out for the undivided buckets of the embedded stores: this is
+    The single-limit functions above, written out for the unsplit buckets of the embedded stores: this is
     the hottest loop of the library. Names that ``wanted`` lacks count as 0 and stay as they are; an amount
     that is no amount is never granted.
     """

@@ -10,7 +10,7 @@ import re
 from zae_limiter.exceptions import ValidationError
 
 RESERVED_LIMIT_NAME = "wcu"
-"""The gauge a divided bucket keeps of its own write load; never a user's limit."""
+"""The balance in which a bucket keeps its own write load; never a user's limit."""
 
 DEFAULT_RESOURCE = "_default_"
 """Stands for "every resource" where an entity's limits are stored; not a resource of its own."""
@@ -28,6 +28,9 @@ RECORD_PREFIX = "zael:manifest:"
 
 MAX_AMOUNT = 10**15
 """The most tokens one call may name: every sum of them then stays exact on every store."""
+
+MAX_PAGE = 1_000
+"""The most items one page of a list may have."""
 
 _WHOLE_AMOUNT = f"must be a whole number of tokens from 0 to {MAX_AMOUNT}"
 

@@ -73,7 +73,7 @@ def should_split(load: Load) -> bool:
 
 
 def load_of(life: Life, image: Item, written_ms: int) -> Load:
-    """The load in an image of a bucket. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for what is none."""
+    """The load of a bucket in a stream image. Raises ``KeyError``, ``TypeError`` or ``ValueError`` if it has none."""
     shards, baseline = number_in(image["shard_count"], 1, MOST_SHARDS), number_in(image["rf"], 0, LAST_MOMENT_MS)
     tk, ceiling = number_in(image[f"b_{RESERVED_LIMIT_NAME}_tk"]), number_in(image[f"b_{RESERVED_LIMIT_NAME}_bx"], 1)
     level = tk + accrued_in_a_second(ceiling, baseline, written_ms)

@@ -109,7 +109,7 @@ def test_what_is_no_expired_audit_event_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("identity", [None, {}, {"type": "Service", "principalId": "somebody"}])
-def test_an_event_that_somebody_removed_is_gone(identity: Any) -> None:
+def test_an_event_that_an_operator_removed_is_gone(identity: Any) -> None:
     """As with a namespace that is purged: nothing of it is to stay."""
     (first, *_) = removals()
     first["userIdentity"] = identity
@@ -179,7 +179,7 @@ def test_a_processor_archives_beside_counting_only_if_there_is_an_archive() -> N
     assert processed.archived == 0
 
 
-def test_whoever_follows_a_stream_moves_on_only_when_events_are_kept(tmp_path: Path) -> None:
+def test_a_follower_moves_on_only_when_events_are_kept(tmp_path: Path) -> None:
     stream = Stream(a=[[record(1)], removals()])
     aggregation = Aggregation(asking(), archiving=True)
     archive_there = FolderArchive(tmp_path)

@@ -220,7 +220,9 @@ def test_what_was_signed_for_one_place_does_not_go_to_another(server: Server) ->
     assert len(server.asked) == 1
 
 
-def test_nobody_there_is_an_archive_that_does_not_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there_is_an_archive_that_does_not_answer(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(s3_archive, "TRIES", 1)
     with pytest.raises(ArchiveUnavailable, match="did not answer"):
         open_archive(f"s3://bucket?endpoint_url=http://{HOST}:1").read("x")

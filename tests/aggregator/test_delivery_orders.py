@@ -216,7 +216,7 @@ def test_a_lost_record_is_made_good_by_a_later_one_of_its_hour(data: st.DataObje
 
 
 def test_a_limit_that_appears_within_an_hour_counts_from_nothing_whatever_came_first() -> None:
-    """The start of a limit that its bucket did not have yet is no start somebody read later."""
+    """The start of a limit that its bucket did not have yet is no start that was read later."""
     told = [Step(0, 1, {"rpm": 1}, False), Step(0, 1, {"tpm": 5}, False), Step(0, 1, {"tpm": 7}, False)]
     story = Story("a", 0, told, drifting=False)
     for order in ((0, 2, 1), (2, 0, 1), (2, 1, 0), (0, 1, 2)):

@@ -177,7 +177,9 @@ def test_poison_that_cannot_be_put_aside_is_brought_again(deployed: Deployed, ar
     assert entry.handler({"Records": poison()}, None) == {"batchItemFailures": []}
 
 
-def test_what_no_snapshot_can_hold_is_put_aside_and_holds_up_nobody(deployed: Deployed, archived: Path) -> None:
+def test_what_no_snapshot_can_hold_is_put_aside_and_holds_up_no_other_record(
+    deployed: Deployed, archived: Path
+) -> None:
     """An item of almost 400 KB, most of it counters: the snapshot would have each of them twice."""
     deployed.take(1)
     huge = record(7)

@@ -1,5 +1,5 @@
 """Processes take, aggregators are killed at any moment, records come again in any order and in other batches, buckets
-are divided; and in the end usage is proven to be what was taken."""
+are split; and in the end usage is proven to be what was taken."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Place:
 
 class Redelivery:
     """Brings records again and again: some of them, shuffled, in batches of any size, while others count. In between
-    it divides one of the buckets, as if it were hot."""
+    it splits one of the buckets, as if it were hot."""
 
     def __init__(self, place: Place, seed: int) -> None:
         self.batches = 0
@@ -98,13 +98,13 @@ class Redelivery:
         self._place = place
         self._chance = random.Random(seed)
         self._over = threading.Event()
-        self._divided = threading.Event()
+        self._was_split = threading.Event()
         self._thread = threading.Thread(target=self._go_on)
         self._thread.start()
 
-    def until_divided(self) -> None:
-        """Wait until the bucket was divided."""
-        assert self._divided.wait(SECONDS)
+    def until_split(self) -> None:
+        """Wait until the bucket was split."""
+        assert self._was_split.wait(SECONDS)
 
     def end(self) -> None:
         self._over.set()
@@ -122,12 +122,12 @@ class Redelivery:
                 self.failures += driver.run(Processor(self._place.store.client).process(batch)).failures
                 self.batches += 1
             if records:
-                self.splits += driver.run(self._divide(records))
+                self.splits += driver.run(self._split(records))
             if self.splits:
-                self._divided.set()
+                self._was_split.set()
 
-    def _divide(self, records: list[Any]) -> Plan[bool]:
-        """Divide key-0 for the pressure that its last record would have told of."""
+    def _split(self, records: list[Any]) -> Plan[bool]:
+        """Split key-0 for the pressure that its last record would have told of."""
         parsed = [found for record in records if (found := parse_record(record)) is not None]
         loads = [found.load for found in parsed if found.load is not None and found.life.entity_id == "key-0"]
         if not loads:
@@ -165,7 +165,7 @@ def test_usage_is_proven_after_a_hostile_run(place: Place) -> None:
     redelivery = Redelivery(place, seed=8)
     killed_at_work = 0
     try:
-        redelivery.until_divided()
+        redelivery.until_split()
         for writer in writers:
             release(writer)
         for _ in range(KILLED):

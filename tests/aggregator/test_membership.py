@@ -1,4 +1,4 @@
-"""Several that follow one stream share its shards, and whoever is missing is replaced."""
+"""Several that follow one stream share its shards, and one that is missing is replaced."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def count_available(world: World, *members: Aggregation) -> list[int]:
 
 
 def heartbeat(world: World, *members: Aggregation) -> None:
-    """Let everybody see everybody."""
+    """Let every follower see all others."""
     for _ in range(2):
         world.seconds += 11
         count_available(world, *members)
@@ -149,7 +149,7 @@ def test_one_whose_clock_is_far_off_is_not_waited_for() -> None:
 
 
 def test_a_shard_waits_for_the_one_it_came_from_only_if_both_are_read_by_the_same() -> None:
-    """The order does not matter; a parent that somebody else reads would be waited for until that is known."""
+    """The order does not matter; a parent that another follower reads would be waited for until that is known."""
     world = World()
     members = [member(world, client) for client in ("0a", "0b")]
     heartbeat(world, *members)

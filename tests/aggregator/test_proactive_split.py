@@ -1,4 +1,4 @@
-"""A bucket whose shard is hot is divided by whoever reads the stream, once for each pressure, and stays exact."""
+"""A bucket whose shard is hot is split by the aggregator, once for each pressure, and stays exact."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def world() -> World:
     return found
 
 
-def test_a_hot_bucket_is_divided_and_the_siblings_are_made(world: World) -> None:
+def test_a_hot_bucket_is_split_and_the_siblings_are_made(world: World) -> None:
     assert world.split_bucket(world.last_load())
     assert world.shards() == {0: 2, 1: 2}
     world.clock.advance(2)
@@ -126,7 +126,7 @@ def test_usage_is_what_was_taken_over_all_shards(world: World) -> None:
     assert level.total_consumed == world.taken
 
 
-def test_what_may_not_be_divided_is_told(world: World) -> None:
+def test_what_may_not_be_split_is_told(world: World) -> None:
     def ask(operation: str, params: Any) -> Any:
         if operation in ("GetItem", "TransactWriteItems"):
             raise Refused("AccessDeniedException", "not you")
@@ -141,7 +141,7 @@ def test_what_may_not_be_divided_is_told(world: World) -> None:
 
 
 def test_it_asks_for_nothing_but_what_its_role_is_to_allow(world: World) -> None:
-    """Counting updates snapshots; dividing reads and writes buckets, in transactions."""
+    """Counting updates snapshots; splitting reads and writes buckets, in transactions."""
     asked: dict[str, set[str]] = {}
 
     def ask(operation: str, params: Any) -> Any:

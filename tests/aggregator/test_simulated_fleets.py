@@ -24,7 +24,7 @@ SCHEDULES = 4
 EVERY_MS = 100
 
 
-def nobody_judges(*words: Any) -> None:
+def without_judgement(*words: Any) -> None:
     pass
 
 
@@ -43,7 +43,7 @@ class AggregatedSchedule:
         self._chance = random.Random(seed)
         self._processor = Processor(TableClient(TABLE, deadline_ms=2_000, write_ids=WriteIds("0ffffffe")))
         self.fleet.model.tables[TABLE].streaming = True
-        self.fleet.oracle.changed = nobody_judges  # type: ignore[method-assign]
+        self.fleet.oracle.changed = without_judgement  # type: ignore[method-assign]
         self.schedule._every(EVERY_MS, self._aggregate)
 
     def run(self) -> None:

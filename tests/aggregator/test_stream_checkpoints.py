@@ -68,7 +68,7 @@ def test_a_checkpoint_expires_and_has_no_index() -> None:
     assert not [name for name in item if name.startswith("GSI")]
 
 
-def test_whoever_is_behind_takes_over_what_is_further() -> None:
+def test_a_follower_that_is_behind_takes_over_what_is_further() -> None:
     stream = Stream()
     run(checkpoints().save({"a": after(10), "b": after(3, finished=True)}, ["a", "b"]), stream.ask)
     positions = {"a": after(9), "b": after(3)}

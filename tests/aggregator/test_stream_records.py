@@ -1,4 +1,4 @@
-"""What a record of the stream means: a change of a bucket, nothing, or something that somebody should look at."""
+"""What a record of the stream means: a change of a bucket, nothing, or something that an operator should look at."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_record_of_a_bucket_says_what_was_taken_when_and_from_which_life() -> 
     assert deltas_of(fenced) == {}, "who deletes a bucket fences it first"
 
 
-def test_a_limit_that_rests_is_still_in_the_counters() -> None:
+def test_a_retired_limit_is_still_in_the_counters() -> None:
     last = parse_record(BUCKET_RECORDS[4])
     assert last is not None
     assert "b_tpm_cp" not in BUCKET_RECORDS[4]["dynamodb"]["NewImage"]

@@ -54,7 +54,7 @@ class Wait(NamedTuple):
 
 
 class Configure(NamedTuple):
-    """Change the limits of everybody."""
+    """Change the limits of every entity."""
 
     limits: tuple[Limit, ...]
 

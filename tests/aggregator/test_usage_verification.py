@@ -92,7 +92,7 @@ def test_a_bucket_that_is_further_is_no_break(world: World) -> None:
     assert world.links()["rpd"].behind == 0
 
 
-def test_a_bucket_that_nobody_counted_is_behind_by_all_of_it(world: World) -> None:
+def test_a_bucket_that_was_not_counted_is_behind_by_all_of_it(world: World) -> None:
     world.take(5)
     link = world.links()["rpd"]
     assert (link.hours, link.counted, link.behind, link.gaps) == (0, 0, 5, ())

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 OTHER_PEOPLES_CODE = ["boto3", "botocore", "click", "platformdirs", "rich", "urllib3", "yaml"]
-"""Nothing outside the standard library is loaded before somebody asks for it."""
+"""Nothing outside the standard library is loaded before a caller asks for it."""
 
 HEAVY = ["asyncio", "concurrent", "email", "http", "multiprocessing", "socket", "sqlite3", "ssl", "subprocess"]
 """Large parts of the standard library that an embedded limiter in memory has no use for."""

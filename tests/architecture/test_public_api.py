@@ -150,7 +150,9 @@ def test_twins_have_the_same_public_names(awaited: type, returned: type) -> None
 
 
 @pytest.mark.parametrize(("awaited", "returned", "name"), members_of_twins())
-def test_twins_have_the_same_signatures_and_docstrings(awaited: type, returned: type, name: str) -> None:
+def test_sync_and_async_classes_have_the_same_signatures_and_docstrings(
+    awaited: type, returned: type, name: str
+) -> None:
     one, other = (inspect.getattr_static(kind, name) for kind in (awaited, returned))
     assert type(one) is type(other)
     assert shape(function_of(one)) == shape(function_of(other))

@@ -43,7 +43,7 @@ def child_of(script: Path) -> int:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether it ends, even if nobody looks after it: a process that was killed is there for a moment yet."""
+    """Whether it ends, even if no parent waits for it: a process that was killed is there for a moment yet."""
     give_up = time.monotonic() + 10
     while time.monotonic() < give_up:
         try:

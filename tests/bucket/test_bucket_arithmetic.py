@@ -195,7 +195,7 @@ def test_after_every_write_no_more_is_stored_than_the_ceiling_of_that_moment(
 def test_no_schedule_admits_more_than_the_burst_plus_the_rate_and_a_millitoken(
     limit: Limit, rf: int, place: tuple[int, int], requests: list[tuple[int, int]]
 ) -> None:
-    """Whatever the clock does: time counts from the baseline to the latest moment anybody saw."""
+    """Whatever the clock does: time counts from the baseline to the latest moment that was seen."""
     full = Balance(limit, rf, shard=place[0], shards=place[1])
     balance, now, latest, admitted = full, rf, rf, 0
     for step, amount in requests:
@@ -301,7 +301,7 @@ def test_a_lower_burst_clamps_and_a_higher_one_mints_nothing(
     assert refill_bucket(rebased, now + later) == min(level + refill, rebased.bx)
 
 
-@given(balances_and_moments(divided=False), bursts)
+@given(balances_and_moments(sharded=False), bursts)
 def test_raising_and_lowering_a_burst_at_one_moment_never_leaves_more_than_there_was(
     world: tuple[Balance, int, int], burst: int
 ) -> None:
@@ -315,7 +315,7 @@ def test_raising_and_lowering_a_burst_at_one_moment_never_leaves_more_than_there
 # The status
 
 
-@given(balances_and_moments(divided=False), spread(0, 2 * 10**12), spread(0, 10**12))
+@given(balances_and_moments(sharded=False), spread(0, 2 * 10**12), spread(0, 10**12))
 def test_a_status_says_whether_it_lacks_counting_what_others_wait_for(
     world: tuple[Balance, int, int], requested: int, reserved: int
 ) -> None:
@@ -345,7 +345,7 @@ def test_a_status_says_whether_it_lacks_counting_what_others_wait_for(
         assert status.retry_after_seconds > 0
 
 
-@given(balances_and_moments(divided=False), spread(0, 10**12))
+@given(balances_and_moments(sharded=False), spread(0, 10**12))
 def test_the_wait_in_a_status_is_the_exact_wait(world: tuple[Balance, int, int], requested: int) -> None:
     balance, _, now = world
     assume(requested <= balance.limit.burst)

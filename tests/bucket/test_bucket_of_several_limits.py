@@ -31,11 +31,11 @@ wishes = st.dictionaries(st.sampled_from(NAMES), spread(0, 10**12))
 
 @st.composite
 def several_balances(draw: st.DrawFn) -> tuple[list[Balance], int]:
-    """One to three undivided balances over one baseline, and a moment around it."""
+    """One to three unsplit balances over one baseline, and a moment around it."""
     rf = draw(moments)
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
     step = draw(steps | spread(1, DAY).map(lambda back: -back))
-    return [draw(balances(name=name, divided=False, rf=rf)) for name in names], max(rf + step, 0)
+    return [draw(balances(name=name, sharded=False, rf=rf)) for name in names], max(rf + step, 0)
 
 
 @st.composite
@@ -118,7 +118,7 @@ def test_a_limit_that_is_not_wanted_refuses_only_while_it_is_in_debt() -> None:
 
 
 class InterruptedAmounts(dict[str, int]):
-    """Amounts that are interrupted the n-th time somebody looks one up, as by Ctrl-C."""
+    """Amounts that are interrupted the n-th time one is looked up, as by Ctrl-C."""
 
     def __init__(self, amounts: dict[str, int], lookups: int) -> None:
         super().__init__(amounts)
@@ -233,7 +233,7 @@ def test_adopting_with_a_clock_that_steps_back_mints_nothing(
 
 
 @given(limits("rpm"), limits("tpm"), moments, schedules)
-def test_every_limit_also_a_resting_one_counts_from_the_one_baseline_of_its_bucket(
+def test_every_limit_also_a_retired_one_counts_from_the_one_baseline_of_its_bucket(
     rpm: Limit, tpm: Limit, rf: int, schedule: list[tuple[int, bool, int]]
 ) -> None:
     """A store that keeps one ``rf`` per bucket and ``tk`` per limit therefore forgets nothing."""
@@ -402,7 +402,7 @@ def test_an_interrupt_during_a_take_that_is_denied_takes_nothing(at: int) -> Non
     assert [balance.tc for balance in held] == [0] * 3
 
 
-def test_a_limit_nobody_asked_for_does_not_refuse_after_a_small_step_back() -> None:
+def test_a_limit_that_was_not_asked_for_does_not_refuse_after_a_small_step_back() -> None:
     held = [Balance(Limit.per_second("rps", 1), NOW), Balance(Limit.per_minute("tpm", 100), NOW)]
     for moment in (NOW, NOW + 10 * SECOND, NOW + 8_500):
         assert take(held, {"tpm": 1}, moment) is not None

@@ -1,4 +1,4 @@
-"""A divided bucket: shares add up exactly, in whatever way it was divided."""
+"""A sharded bucket: shares add up exactly, in whatever way it was split."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_splitting_a_shard_between_two_looks_changes_no_sum(
 
 
 @given(limits(), moments, split_trees(), st.lists(st.tuples(st.integers(0, 63), steps), max_size=20))
-def test_all_shards_together_admit_no_more_than_the_undivided_bucket_may(
+def test_all_shards_together_admit_no_more_than_the_unsplit_bucket_may(
     limit: Limit, rf: int, leaves: list[Node], visits: list[tuple[int, int]]
 ) -> None:
     """Every visit takes all that its shard has."""

@@ -1,4 +1,4 @@
-"""A divided limit, seen as one: its level and its waits are those of the undivided limit."""
+"""A sharded limit, seen as one: its level and its waits are those of the unsplit limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ mixed_trees = st.sampled_from(
 )
 
 
-def divided(
+def sharded(
     limit: Limit, tree: Iterable[tuple[int, int]], taken: int, rf: int
 ) -> tuple[ShardedBalance, list[Balance]]:
     """A limit of which the same part was taken everywhere."""
@@ -35,7 +35,7 @@ def divided(
 
 @given(limits(), mixed_trees, spread(0, 10**9), spread(0, 10**9))
 def test_the_level_is_the_sum(limit: Limit, tree: list[tuple[int, int]], taken: int, later: int) -> None:
-    whole, parts = divided(limit, tree, taken, NOW)
+    whole, parts = sharded(limit, tree, taken, NOW)
     assert whole.level(NOW + later) == sum(part.level(NOW + later) for part in parts)
     assert whole.bx == sum(part.bx for part in parts)
 
@@ -44,7 +44,7 @@ def test_the_level_is_the_sum(limit: Limit, tree: list[tuple[int, int]], taken: 
 def test_what_is_due_is_there_then_and_not_a_millisecond_before(
     limit: Limit, tree: list[tuple[int, int]], taken: int, percent: int
 ) -> None:
-    whole, _ = divided(limit, tree, taken, NOW)
+    whole, _ = sharded(limit, tree, taken, NOW)
     amount = max(limit.burst * MILLI * percent // 100, 1)
     due = whole.due(amount, NOW)
     assert whole.level(due) >= amount
@@ -52,22 +52,22 @@ def test_what_is_due_is_there_then_and_not_a_millisecond_before(
 
 
 @given(limits(), mixed_trees, spread(0, 10**9))
-def test_a_full_bucket_that_is_divided_is_as_full_and_fills_as_fast(
+def test_a_full_bucket_that_is_split_is_as_full_and_fills_as_fast(
     limit: Limit, tree: list[tuple[int, int]], later: int
 ) -> None:
-    """All taken at one moment: from then on the shards accrue together what the undivided bucket does."""
-    whole, parts = divided(limit, tree, 0, NOW)
-    undivided = Balance(limit, NOW)
-    for balance in (undivided, *parts):
+    """All taken at one moment: from then on the shards accrue together what the unsplit bucket does."""
+    whole, parts = sharded(limit, tree, 0, NOW)
+    unsplit = Balance(limit, NOW)
+    for balance in (unsplit, *parts):
         balance.tk = 0
     moment = NOW + later
     assume(all(part.tk + part.since_rf(moment) <= part.bx for part in parts))
-    assert whole.level(moment) == undivided.tk + undivided.since_rf(moment)
+    assert whole.level(moment) == unsplit.tk + unsplit.since_rf(moment)
 
 
 def test_a_caller_behind_others_may_be_due_when_more_than_everything_has_accrued() -> None:
     limit = Limit.per_second("rps", 10)
-    whole, parts = divided(limit, [(0, 2), (1, 2)], 0, NOW)
+    whole, parts = sharded(limit, [(0, 2), (1, 2)], 0, NOW)
     for part in parts:
         part.tk = 0
     status = build_limit_status(
@@ -79,7 +79,7 @@ def test_a_caller_behind_others_may_be_due_when_more_than_everything_has_accrued
 
 @given(limits(), mixed_trees)
 def test_what_was_counted_is_the_sum_in_whatever_order_it_is_asked(limit: Limit, tree: list[tuple[int, int]]) -> None:
-    whole, parts = divided(limit, tree, 0, NOW)
+    whole, parts = sharded(limit, tree, 0, NOW)
     for number, part in enumerate(parts):
         part.tc = number * MILLI
     assert limit_level(whole, NOW).total_consumed == sum(range(len(parts)))

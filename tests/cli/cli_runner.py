@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import pytest
 
-from dynamodb.aggregated import Aggregated
 from engines.servers import Engine
+from support.dynamodb.aggregated_store import Aggregated
 from zae_limiter import SyncRateLimiter, SyncRepository
 from zae_limiter.cli.entry import main
 from zae_limiter.cli.session import Dependencies, default_dependencies

@@ -27,7 +27,7 @@ SCHEMA = json.loads(files("zae_limiter.cli").joinpath("schemas/aggregation.json"
 
 @pytest.fixture
 def table(dynoxide: Engine) -> Iterator[CommandRunner]:
-    """A stage on a table whose usage nobody counts."""
+    """A stage on a table whose usage is not counted."""
     name = f"aggregate-{os.getpid()}-{next(TABLES)}"
     url = f"dynamodb://{name}?region={dynoxide.region}&endpoint_url={dynoxide.endpoint_url}"
     repository = SyncRepository.open(url, create=True, deadline=PATIENCE_S)
@@ -67,7 +67,9 @@ def test_once_counts_what_is_there_and_ends(table: CommandRunner) -> None:
 
 
 @pytest.mark.parametrize("report", ["list", "summary", "plot"])
-def test_whoever_finds_no_usage_because_nobody_counted_it_is_told_who_would(table: CommandRunner, report: str) -> None:
+def test_an_operator_who_finds_no_usage_because_it_was_not_counted_is_told_what_counts_it(
+    table: CommandRunner, report: str
+) -> None:
     asked = ("usage", report, "--entity", "key-1")
     assert table.run(*asked).err == ""
     take(table, 1)

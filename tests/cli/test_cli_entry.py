@@ -180,7 +180,7 @@ def test_a_store_that_cannot_be_used_is_one_line(url: str, said: str) -> None:
 # Where the answer goes
 
 
-def test_nobody_reading_any_more_is_no_error_to_talk_about(tmp_path: Path) -> None:
+def test_a_reader_that_has_gone_is_no_error_to_talk_about(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path)
     with SyncRateLimiter.open(url) as limiter:
         for number in range(1_500):

@@ -116,7 +116,7 @@ def clock() -> Stopwatch:
 
 
 async def saturate(limiter: RateLimiter, clock: Stopwatch, tally: Tally) -> None:
-    """Two seconds of everybody's calls, one after another, on a clock of their own."""
+    """Two seconds of the calls of all workers, one after another, on a clock of their own."""
     rng = Random(7)
     for _ in range(200):
         profile = rng.choice(CALL_PROFILES)
@@ -186,13 +186,13 @@ def test_the_seed_decides_every_choice() -> None:
     assert choices(7) != choices(8)
 
 
-def test_everybody_is_hired_once_whatever_the_number_of_groups() -> None:
-    everybody = sorted(caller.seed for caller in assign_callers(7, 1)[0])
-    assert len(set(everybody)) == sum(profile.callers for profile in CALL_PROFILES)
+def test_every_worker_is_started_once_whatever_the_number_of_groups() -> None:
+    seeds = sorted(caller.seed for caller in assign_callers(7, 1)[0])
+    assert len(set(seeds)) == sum(profile.callers for profile in CALL_PROFILES)
     for groups in (2, 4, 32):
         dealt = assign_callers(7, groups)
         assert len(dealt) == groups
-        assert sorted(caller.seed for group in dealt for caller in group) == everybody
+        assert sorted(caller.seed for group in dealt for caller in group) == seeds
 
 
 def test_every_key_pays_at_every_level_above_it() -> None:

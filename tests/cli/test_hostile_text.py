@@ -1,4 +1,4 @@
-"""Text of somebody else in answers: it neither commands the terminal nor turns the line around, in no form."""
+"""Text from elsewhere in answers: it neither commands the terminal nor turns the line around, in no form."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_of_all_those_are_shown_that_do_not_hold(used: CommandRunner, monkeypatc
     assert [proof["entity_id"] for proof in found["broken"]] == ["key-2"]
 
 
-def test_somebody_without_usage_has_nothing_to_prove(any_runner: CommandRunner) -> None:
+def test_an_entity_without_usage_has_nothing_to_prove(any_runner: CommandRunner) -> None:
     any_runner.run("entity", "create", "key-2")
     ran = any_runner.run("usage", "verify", "--entity", "key-2")
     assert (ran.code, ran.out) == (0, "key-2 has no usage and no buckets: nothing to prove\n")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dynamodb.aggregated import Aggregated
 from engines.servers import Engine
+from support.dynamodb.aggregated_store import Aggregated
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.store import DynamoStore

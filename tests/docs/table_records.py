@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
-from dynamodb.counting import Counting
 from engines.servers import Engine
 from engines.streams import records_in_stream
+from support.dynamodb.counting_transport import Counting
 from support.transports import target_of
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.migrations import migrate_store

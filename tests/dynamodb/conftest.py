@@ -27,7 +27,7 @@ def botocore_reads_its_own_files_once() -> Iterator[None]:
 
 @pytest.fixture
 def no_credentials_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine on which nobody configured anything for AWS."""
+    """A machine on which nothing is configured for AWS."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))

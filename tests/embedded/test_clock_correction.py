@@ -1,4 +1,4 @@
-"""Clocks that jump ahead and back, on the embedded stores: nobody is starved, and at most a burst is minted."""
+"""Clocks that jump ahead and back, on the embedded stores: no caller is starved, and at most a burst is minted."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def settle(stage: Stage) -> None:
 
 WRITES: dict[str, Callable[[Stage], object]] = {
     "a draw": lambda stage: stage.take(2),
-    "a draw of somebody else": lambda stage: stage.take(2, stage.client()),
+    "a draw of another client": lambda stage: stage.take(2, stage.client()),
     "several draws": lambda stage: [stage.take() for _ in range(2)],
     "a settlement": settle,
     "a reset": lambda stage: stage.limiter.reset("key"),
@@ -82,7 +82,7 @@ WRITES: dict[str, Callable[[Stage], object]] = {
 
 @pytest.mark.parametrize("ahead_ms", [FURTHEST_AHEAD_MS + 1, DAY_MS, 365 * DAY_MS])
 @pytest.mark.parametrize("write", WRITES)
-def test_everybody_goes_on_after_a_write_that_was_far_ahead(stage: Stage, write: str, ahead_ms: int) -> None:
+def test_every_caller_goes_on_after_a_write_that_was_far_ahead(stage: Stage, write: str, ahead_ms: int) -> None:
     assert stage.take(20)
     stage.ahead(lambda: WRITES[write](stage), ahead_ms)
     for limiter in (stage.limiter, stage.client()):
@@ -109,7 +109,7 @@ def test_a_settlement_that_was_far_ahead_of_the_draw_before_it(stage: Stage) -> 
     assert stage.take(40)
 
 
-def test_a_limit_that_rests_goes_on_too(stage: Stage) -> None:
+def test_a_retired_limit_goes_on_too(stage: Stage) -> None:
     tpm = Limit.per_minute("tpm", 60)
     stage.limiter.set_limits("key", [RPM, tpm])
     assert stage.take()

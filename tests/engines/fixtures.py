@@ -5,7 +5,6 @@ Tests share the engines, so each uses tables of its own. Both keep everything in
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -16,9 +15,7 @@ from engines.servers import Engine, dynoxide_engine, ministack_engine
 def _running(engine: Engine) -> Iterator[Engine]:
     missing = engine.why_not_here()
     if missing:
-        if os.environ.get("CI"):
-            pytest.fail(missing, pytrace=False)
-        pytest.skip(missing)
+        pytest.skip(missing)  # a failure where CI is set: support/no_skips_in_ci.py
     with engine:
         yield engine
 

@@ -120,7 +120,7 @@ class Engine:
         self.stop()
 
     def _try_to_start(self, port: int) -> bool:
-        """Whether it runs; false when it lost its port to somebody else."""
+        """Whether it runs; false when it lost its port to another process."""
         self.port = port
         self._owner = os.getpid()
         self._home = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))

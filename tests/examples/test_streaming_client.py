@@ -59,7 +59,7 @@ def test_a_model_that_breaks_off_is_charged_with_what_came() -> None:
 
 def test_a_model_that_cannot_be_reached_costs_a_request_and_the_prompt() -> None:
     async def scenario(client: Client) -> None:
-        client.port = 1  # nobody listens there
+        client.port = 1  # no server listens there
         with pytest.raises(ConnectionError):
             [piece async for piece in client.stream("key-1", "hello", max_tokens=600, pieces=9)]
 

@@ -1,4 +1,4 @@
-"""A MiniStack that outlives whoever starts it, as the local cloud's does, but not the test run."""
+"""A MiniStack that outlives the process that starts it, as the local cloud's does, but not the test run."""
 
 from __future__ import annotations
 

@@ -123,5 +123,5 @@ def plain_environment(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def plain(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without anybody's own settings."""
+    """Without the settings of this machine."""
     return {name: value for name, value in environment.items() if not name.startswith(("AWS_", "ZAEL_"))}

@@ -58,7 +58,7 @@ class World:
         return info.id
 
     def newcomer(self) -> SyncRateLimiter:
-        """Somebody who has never been here, and whose calls are noted."""
+        """A client that has never been here, and whose calls are noted."""
         return SyncRateLimiter(self._repository(NAMESPACE, self.recording))
 
     def remove_bucket(self, entity_id: str) -> None:
@@ -124,7 +124,7 @@ def lost_answers(limiter: SyncRateLimiter, world: World) -> None:
 
 
 def probe(limiter: SyncRateLimiter, world: World) -> None:
-    """What a client asks from time to time when nobody has answered for a while."""
+    """What a client asks from time to time when there was no answer for a while."""
     store = limiter.repository._core.store
     assert isinstance(store, DynamoStore)
     store._calls._probe()
@@ -168,12 +168,12 @@ READING: Mapping[str, Performance] = {
     "verify_usage": lambda limiter, _: limiter.verify_usage("key"),
     "get_namespace": lambda limiter, _: limiter.repository.get_namespace(NAMESPACE),
 }
-"""What somebody does who looks at one namespace."""
+"""What an operator does who looks at one namespace."""
 
 READING_ALL: Mapping[str, Performance] = {
     "list_namespaces": lambda limiter, _: limiter.repository.list_namespaces(),
 }
-"""What somebody does who looks at the whole table."""
+"""What an operator does who looks at the whole table."""
 
 MANAGING: Mapping[str, Performance] = {
     "create_entity": lambda limiter, _: limiter.create_entity("new", parent_id="org", cascade=True, principal="ann"),

@@ -63,7 +63,7 @@ class ScriptedCloud:
 
     def _reply(self, request: AwsCall) -> Any:
         replies = self._replies.get(request.operation)
-        assert replies, f"nobody expected {request}"
+        assert replies, f"not expected: {request}"
         return replies.popleft() if len(replies) > 1 else replies[0]
 
     @property

@@ -74,7 +74,7 @@ def test_later_code_that_is_there_is_not_put_again() -> None:
     assert "PutObject" not in cloud.operations
 
 
-def test_without_a_function_nobody_builds_anything() -> None:
+def test_without_a_function_nothing_is_built() -> None:
     cloud = ScriptedCloud(
         **{**QUIET, "GetTemplateSummary": WITH_FUNCTION, "DescribeChangeSet": UNCHANGED},
         DescribeStacks=stack("UPDATE_COMPLETE", Parameters=parameters(EnableAggregator="false")),

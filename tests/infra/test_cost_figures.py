@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynamodb.counting import Cost, Counting
 from engines.servers import Engine
+from support.dynamodb.counting_transport import Cost, Counting
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.infra import costs
 from zae_limiter.infra.costs import Load, Prices, Units, monthly_bill, per_acquire, snapshots_per_second

@@ -84,7 +84,7 @@ def test_what_is_refused_for_another_reason_is_an_error() -> None:
         cloud.play(check_health(NAME))
 
 
-def test_a_lag_that_nobody_may_see_is_not_known() -> None:
+def test_a_lag_that_the_operator_may_not_see_is_not_known() -> None:
     cloud = ScriptedCloud(**{**WELL, "GetMetricStatistics": CloudRefused("", "AccessDenied", "no")})
     health = cloud.play(check_health(NAME))
     assert (health.grade, health.lag_seconds) == (FINE, None)

@@ -39,7 +39,7 @@ def keyed(*patterns: str) -> dict[str, Any]:
     return {"Effect": "Allow", "Condition": {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(patterns)}}}
 
 
-def test_what_nobody_allows_is_refused_and_a_refusal_wins() -> None:
+def test_what_is_not_allowed_is_refused_and_a_refusal_wins() -> None:
     assert allowed({}, {"Effect": "Allow"})
     assert not allowed({})
     assert not allowed({}, {"Effect": "Allow"}, {"Effect": "Deny"})

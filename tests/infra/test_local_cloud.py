@@ -160,7 +160,7 @@ def files_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def somebodys_project(tmp_path: Path) -> Path:
+def project_of_a_user(tmp_path: Path) -> Path:
     """A folder that has what a local cloud would call its own, and was there before."""
     project = tmp_path / "project"
     for name in ("state/terraform.tfstate", "s3/photos/cat.jpg", "mine/notes.txt"):
@@ -191,7 +191,7 @@ def test_only_its_own_data_is_thrown_away(cloud: LocalCloud) -> None:
 def test_a_folder_with_data_that_it_did_not_make_is_neither_emptied_nor_written_to(
     cloud: LocalCloud, tmp_path: Path, fresh: bool
 ) -> None:
-    project = somebodys_project(tmp_path)
+    project = project_of_a_user(tmp_path)
     before = files_in(project)
     with pytest.raises(StackOperationError, match=r"state.*zae-limiter did not make.*--data-dir"):
         up(cloud, fresh=fresh, data=project, program=program(tmp_path, "exit 1"))
@@ -199,7 +199,7 @@ def test_a_folder_with_data_that_it_did_not_make_is_neither_emptied_nor_written_
 
 
 def test_data_that_it_did_not_make_is_not_discarded_and_nothing_is_ended(cloud: LocalCloud, tmp_path: Path) -> None:
-    project = somebodys_project(tmp_path)
+    project = project_of_a_user(tmp_path)
     before = files_in(project)
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
@@ -219,7 +219,7 @@ def test_data_that_it_did_not_make_is_not_discarded_and_nothing_is_ended(cloud: 
 
 @pytest.mark.parametrize("marker", ["folder", "link"])
 def test_only_a_file_is_a_mark(cloud: LocalCloud, tmp_path: Path, marker: str) -> None:
-    project = somebodys_project(tmp_path)
+    project = project_of_a_user(tmp_path)
     if marker == "folder":
         (project / MARKER).mkdir()
     else:
@@ -232,7 +232,7 @@ def test_only_a_file_is_a_mark(cloud: LocalCloud, tmp_path: Path, marker: str) -
 
 @pytest.mark.parametrize("part", ["state", "s3"])
 def test_a_link_is_not_followed_when_data_is_thrown_away(cloud: LocalCloud, tmp_path: Path, part: str) -> None:
-    project = somebodys_project(tmp_path)
+    project = project_of_a_user(tmp_path)
     before = files_in(project)
     data = tmp_path / "data"
     data_of_a_cloud(data)

@@ -135,7 +135,7 @@ def test_a_policy_allows_what_it_is_for(level: Level, scoped: bool, asked: Asked
 
 
 @pytest.mark.parametrize("scoped", [False, True])
-def test_whoever_may_acquire_may_split_a_hot_bucket(scoped: bool, asked: Asked) -> None:
+def test_a_client_that_may_acquire_may_split_a_hot_bucket(scoped: bool, asked: Asked) -> None:
     document = document_for("acquire", scoped, asked)
     shards = [bucket_key(asked.ns, "key", "gpt", shard) for shard in (1, 3)]
     old, new = ({"PK": {"S": key.pk}, "SK": {"S": key.sk}} for key in shards)
@@ -149,7 +149,7 @@ def test_whoever_may_acquire_may_split_a_hot_bucket(scoped: bool, asked: Asked) 
 
 
 @BOTH_WAYS
-def test_a_policy_has_nothing_that_nobody_asks_for(level: Level, scoped: bool, asked: Asked) -> None:
+def test_a_policy_has_nothing_that_is_not_asked_for(level: Level, scoped: bool, asked: Asked) -> None:
     questions = asked.of(PURPOSES[level, scoped])
     document = document_for(level, scoped, asked)
     for statement in document["Statement"]:
@@ -183,14 +183,14 @@ def test_only_what_names_keys_is_bound_by_keys(level: Level, scoped: bool, asked
 
 
 @pytest.mark.parametrize("scoped", [False, True])
-def test_whoever_may_acquire_may_not_manage(scoped: bool, asked: Asked) -> None:
+def test_a_client_that_may_acquire_may_not_manage(scoped: bool, asked: Asked) -> None:
     document = document_for("acquire", scoped, asked)
     for name in [*MANAGING, *MANAGING_ALL, "list_entities", "get_audit_events", "list_namespaces"]:
         assert not all(allows(document, question) for question in asked.questions[name]), name
 
 
 @pytest.mark.parametrize("scoped", [False, True])
-def test_whoever_may_acquire_writes_buckets_and_nothing_else(scoped: bool, asked: Asked) -> None:
+def test_a_client_that_may_acquire_writes_buckets_and_nothing_else(scoped: bool, asked: Asked) -> None:
     document = document_for("acquire", scoped, asked)
     written = {question for question in asked.of(EVERYTHING) if question.action in WRITES}
     allowed = {question for question in written if allows(document, question)}
@@ -200,7 +200,7 @@ def test_whoever_may_acquire_writes_buckets_and_nothing_else(scoped: bool, asked
 
 
 @pytest.mark.parametrize("scoped", [False, True])
-def test_whoever_may_read_writes_nothing(scoped: bool, asked: Asked) -> None:
+def test_a_client_that_may_read_writes_nothing(scoped: bool, asked: Asked) -> None:
     document = document_for("read", scoped, asked)
     for question in asked.of(EVERYTHING):
         assert not (question.action in WRITES and allows(document, question)), question
@@ -251,7 +251,7 @@ ATTACKED: Mapping[str, Callable[[SyncRateLimiter], object]] = {
 }
 
 
-def test_whoever_may_acquire_in_one_namespace_leads_nobody_out_of_another(dynoxide: Engine) -> None:
+def test_a_client_that_may_acquire_in_one_namespace_leads_no_other_out_of_its_own(dynoxide: Engine) -> None:
     """IAM looks at the key of the table and not at those of its indexes: a bucket may be filed anywhere.
 
     What the attacker may write, by policy, is written; the operator of the other namespace then asks for nothing that

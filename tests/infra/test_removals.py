@@ -108,7 +108,7 @@ def test_what_is_under_way_is_waited_for() -> None:
     assert "DeleteStack" not in cloud.operations
 
 
-def test_a_stack_of_somebody_else_is_not_touched() -> None:
+def test_a_stack_that_is_not_ours_is_not_touched() -> None:
     cloud = ScriptedCloud(DescribeStacks=stack("CREATE_COMPLETE", Tags=[]))
     with pytest.raises(StackOperationError, match="was not made by zae-limiter"):
         cloud.play(delete(removal()))
@@ -175,7 +175,7 @@ def test_an_archive_is_not_lost_by_accident() -> None:
     assert not {"DeleteStack", "DeleteObjects"} & set(cloud.operations)
 
 
-def test_a_table_that_somebody_deleted_is_no_obstacle() -> None:
+def test_a_table_that_was_deleted_already_is_no_obstacle() -> None:
     cloud = ScriptedCloud(
         **{**QUIET, "DescribeTable": NO_TABLE},
         DescribeStacks=[stack("CREATE_COMPLETE"), stack("DELETE_COMPLETE")],

@@ -30,7 +30,7 @@ def test_without_a_terminal_it_is_lines_on_stderr(capsys: pytest.CaptureFixture[
     assert (captured.out, captured.err.splitlines()) == ("", ["00:00:00  CREATE_COMPLETE             Table"])
 
 
-def test_whoever_interrupts_is_told_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_operator_who_interrupts_is_told_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt), rollout_screen("deploying"):
         raise KeyboardInterrupt
     assert "CloudFormation continues on its own" in capsys.readouterr().err

@@ -200,7 +200,7 @@ def test_one_list_for_all_roles_is_replaced_by_those_that_are_named(given: str) 
     ]
 
 
-def test_a_stack_of_somebody_else_is_not_touched() -> None:
+def test_a_stack_that_is_not_ours_is_not_touched() -> None:
     cloud = ScriptedCloud(**QUIET, DescribeStacks=stack("CREATE_COMPLETE", Tags=[]))
     with pytest.raises(StackOperationError, match="was not made by zae-limiter"):
         cloud.play(deploy(order()))
@@ -330,7 +330,7 @@ def test_every_event_is_told_once_however_the_pages_are_cut() -> None:
     ]
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_a_rollout_that_never_ends_is_not_waited_for() -> None:
     cloud = ScriptedCloud(DescribeStacks=stack("UPDATE_IN_PROGRESS"), DescribeStackEvents=events(BEFORE))
     with pytest.raises(StackOperationError, match=r"still UPDATE_IN_PROGRESS.*status --name my-app"):
         cloud.play(follow(STACK_ID, None))
@@ -365,7 +365,7 @@ def refused(operation: str, code: str, message: str) -> CloudRefused:
     ],
     ids=lambda replies: next(iter(replies)),
 )
-def test_whoever_was_overtaken_begins_again(replies: dict[str, Any]) -> None:
+def test_a_rollout_that_was_overtaken_begins_again(replies: dict[str, Any]) -> None:
     before = events(BEFORE)
     cloud = ScriptedCloud(
         **{**QUIET, **replies},
@@ -380,7 +380,7 @@ def test_whoever_was_overtaken_begins_again(replies: dict[str, Any]) -> None:
     assert len(names) == len(set(names)) == 2
 
 
-def test_whoever_is_always_overtaken_gives_up_in_the_end() -> None:
+def test_a_rollout_that_is_always_overtaken_gives_up_in_the_end() -> None:
     busy = refused("CreateChangeSet", "ValidationError", "Stack is in UPDATE_IN_PROGRESS state")
     cloud = ScriptedCloud(**{**QUIET, "CreateChangeSet": busy}, DescribeStacks=stack("CREATE_COMPLETE"))
     with pytest.raises(CloudRefused):

@@ -76,7 +76,7 @@ def test_a_change_set_that_was_left_lying_is_no_obstacle(cloud: CloudRunner, sta
     stacks.delete(name)
 
 
-def test_whoever_died_between_two_rollouts_is_continued(cloud: CloudRunner, stacks: StackManager) -> None:
+def test_a_process_that_died_between_two_rollouts_is_continued(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     with pytest.raises(Crash):
         stacks.deploy(
@@ -176,7 +176,7 @@ def test_a_deployment_that_is_not_to_be_protected_goes_without_more_words(stacks
 
 
 @pytest.mark.parametrize("how", ["keep_archive", "delete_archive"])
-def test_an_archive_goes_only_if_somebody_says_so(cloud: CloudRunner, stacks: StackManager, how: str) -> None:
+def test_an_archive_goes_only_if_the_operator_says_so(cloud: CloudRunner, stacks: StackManager, how: str) -> None:
     name = fresh_name()
     bucket = stacks.deploy(name, {"DeletionProtection": "false"}).deployment.outputs["BucketName"]
     for body in (b"x", b"y"):
@@ -224,7 +224,7 @@ def test_only_our_own_are_listed_and_touched(cloud: CloudRunner, stacks: StackMa
     cloud.ask("cloudformation", "DeleteStack", StackName=theirs)
 
 
-def test_a_table_that_somebody_made_is_not_taken(cloud: CloudRunner, stacks: StackManager) -> None:
+def test_a_table_that_the_stack_did_not_make_is_not_taken(cloud: CloudRunner, stacks: StackManager) -> None:
     name = fresh_name()
     with SyncRepository.open(stacks.url(name), create=True, deadline=20) as repository:
         with pytest.raises(StackOperationError, match="exists already, outside of a stack"):

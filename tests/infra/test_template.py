@@ -270,7 +270,7 @@ WATCHED = {
     [({}, "<AlarmTopic>"), ({"AlarmTopicArn": "arn:aws:sns:eu-west-1:123456789012:ops"},) * 2],
     ids=["own", "given"],
 )
-def test_every_alarm_tells_somebody(given: dict[str, str], topic: Any) -> None:
+def test_every_alarm_has_a_topic(given: dict[str, str], topic: Any) -> None:
     made = Resolved(**WITH_CODE, **given)
     told = topic if isinstance(topic, str) else topic["AlarmTopicArn"]
     alarms = made.of_type("AWS::CloudWatch::Alarm")

@@ -73,7 +73,7 @@ def test_each_role_is_assumed_by_those_it_trusts_and_by_no_others() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_role_is_made_only_if_it_trusts_somebody(level: Level) -> None:
+def test_a_role_is_made_only_if_it_trusts_a_principal(level: Level) -> None:
     assert set(Resolved().of_type("AWS::IAM::Role")) == {"AggregatorRole"}
     trusted = ["arn:aws:iam::123456789012:root", "arn:aws:iam::123456789012:role/app"]
     made = Resolved(**{ROLE_PRINCIPALS[level]: ",".join(trusted)})
@@ -144,7 +144,7 @@ def asked_by_the_function(
                 pass
         limits = [Limit.per_minute("rpm", 100)]
         with SyncRateLimiter.open(url, wcu=1) as hurried, hurried.acquire("hot", "gpt", {"rpm": 1}, limits=limits):
-            pass  # one write is all that such a bucket bears: the function divides it
+            pass  # one write is all that such a bucket bears: the function splits it
         records = stream_records(world.transport, table)
         monkeypatch.setenv("ZAEL_TABLE", table)
         monkeypatch.setenv("ZAEL_ARCHIVE", str(tmp_path))
@@ -158,7 +158,7 @@ def asked_by_the_function(
             sibling = Key(shard["PK"]["S"].removesuffix("0") + "1", shard["SK"]["S"])
             driver = SyncDriver(machine_clock, store.perform)
             until = driver.run(store.client.new_deadline())
-            assert driver.run(make_shard(store.client, sibling, machine_clock(), until)) is not None, "it was divided"
+            assert driver.run(make_shard(store.client, sibling, machine_clock(), until)) is not None, "it was split"
         assert limiter.get_usage_summary("key").total_events == 3
         yield recording.asked["counting"]
         repository.delete_table()

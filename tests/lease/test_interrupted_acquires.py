@@ -41,7 +41,7 @@ class Body(Exception):
 
 
 async def use(limiter: RateLimiter, fails: bool, patient: bool) -> None:
-    """An acquire with everything in it: waits in line, takes more, flushes, settles at the end."""
+    """An acquire with everything in it: waits in the queue, takes more, flushes, settles at the end."""
     async with limiter.acquire("key", "gpt", WANTED, timeout=5 if patient else 0) as lease:
         await lease.consume(tpd=7)
         await lease.adjust(tpd=5)

@@ -251,7 +251,7 @@ def test_a_plan_that_is_out_of_date_is_refused_before_anything_changes(repositor
     assert set(map(str, contents(repository))) == {"entity b"}
 
 
-def test_somebody_who_applies_meanwhile_makes_nothing_unmanaged(repository: SyncRepository) -> None:
+def test_another_operator_who_applies_meanwhile_makes_nothing_unmanaged(repository: SyncRepository) -> None:
     change_plan = planned(repository, manifest("entities: {a: , b: }"))
 
     def interfere(done: int, total: int) -> None:
@@ -267,7 +267,7 @@ def test_somebody_who_applies_meanwhile_makes_nothing_unmanaged(repository: Sync
     assert contents(repository) == meaning(final.things)
 
 
-def test_what_somebody_made_who_crashed_after_it_was_looked_for_stays_recorded(repository: SyncRepository) -> None:
+def test_what_a_process_made_that_crashed_after_it_was_looked_for_stays_recorded(repository: SyncRepository) -> None:
     seen: list[ChangePlan] = []
 
     def crash_after_two(done: int, total: int) -> None:

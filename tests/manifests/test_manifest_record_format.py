@@ -76,7 +76,7 @@ def test_a_record_may_be_long(count: int) -> None:
         {"format": "zae-limiter manifest 1", "things-00": "system"},
     ],
 )
-def test_a_record_that_somebody_changed_is_refused_with_advice(metadata: dict[str, str]) -> None:
+def test_a_record_that_was_changed_by_hand_is_refused_with_advice(metadata: dict[str, str]) -> None:
     with pytest.raises(RecordError, match="delete that entity and those below it, then apply again"):
         read_record(Entity("zael:manifest:m", metadata=metadata), [])
 

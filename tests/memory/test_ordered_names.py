@@ -5,7 +5,7 @@ from __future__ import annotations
 from zae_limiter.stores.memory.tables import SPARE, OrderedNames
 
 
-def test_names_that_come_and_go_do_not_pile_up_while_nobody_lists() -> None:
+def test_names_that_come_and_go_do_not_pile_up_while_they_are_not_listed() -> None:
     names: OrderedNames[str] = OrderedNames()
     for number in range(10_000):
         names.add(f"{number % 50:02}")

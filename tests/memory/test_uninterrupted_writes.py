@@ -1,4 +1,4 @@
-"""What the fast draw of the memory store says about itself, read from its instructions, on every Python it runs on.
+"""What the fast path of the memory store says about itself, read from its instructions, on every Python it runs on.
 
 CPython hands over signals where a function is called or resumed, and where it jumps backwards. What belongs together
 must be written with none of these in between: a bucket's new baseline, and a draw with its receipt.
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from zae_limiter.stores.memory.fast_draw import MOST_LIMITS, shaped_draw
+from zae_limiter.stores.memory.fast_path import MOST_LIMITS, shaped_path
 
 NEVER_INTERRUPTED = (
     "BINARY_OP",
@@ -45,7 +45,7 @@ SHAPES = {
 
 def written_at_a_stretch(shape: tuple[tuple[str, ...], ...]) -> list[list[str]]:
     """The attributes that are written with no chance for a signal in between, stretch by stretch."""
-    draw: Any = shaped_draw(shape).draw
+    draw: Any = shaped_path(shape).draw
     stretches: list[list[str]] = [[]]
     for instruction in dis.get_instructions(draw):
         name = instruction.opname

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from old_tables import NOW, OldTable, Was, composite, config, separate_items
 
-from dynamodb.aggregated import drain
+from support.dynamodb.aggregated_store import drain
 from zae_limiter import Limit, RateLimitExceeded, VersionError
 from zae_limiter.migrations import migrate
 from zae_limiter.running.sync_driver import SyncDriver

@@ -42,23 +42,23 @@ def fill(table: OldTable, buckets: int = 12) -> None:
 
 
 def comparable(table: OldTable) -> dict[tuple[str, ...], dict[str, Any]]:
-    """All that must be the same: not the marks of whoever wrote, nor when."""
+    """All that must be the same: not which client wrote, nor when."""
     ns, found = table.ns(), {}
     for (pk, sk), item in table.items().items():
         inc = item.get("inc", "-")
         place = tuple(part.replace(ns, "ns").replace(inc, "inc") for part in (pk, sk.rpartition("#")[0] + sk[-3:]))
-        marks = {"ttl", "inc", "w0", "ns", "GSI4PK", "migration", "created_at"}
+        differing = {"ttl", "inc", "w0", "ns", "GSI4PK", "migration", "created_at"}
         found[place] = {
             name: value.replace(ns, "ns") if isinstance(value, str) else value
             for name, value in item.items()
-            if name not in marks and not (name == "SK" and "#USAGE#" in value)
+            if name not in differing and not (name == "SK" and "#USAGE#" in value)
         }
     return {place: item for place, item in found.items() if not place[1].startswith(("#NSID", "#USAGE"))}
 
 
 @pytest.fixture(scope="module")
 def expected(engine: Engine) -> dict[tuple[str, ...], dict[str, Any]]:
-    """What a migration makes that nobody disturbs."""
+    """What a migration makes that is not disturbed."""
     with old_table(engine) as table:
         fill(table)
         migrate(table.url, clock=lambda: NOW)

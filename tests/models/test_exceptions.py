@@ -198,7 +198,7 @@ def test_the_dict_is_ready_for_json_and_complete(error: RateLimitExceeded) -> No
 
 @pytest.mark.parametrize("statuses", [[], [FINE]])
 def test_a_denial_in_which_nothing_lacks_still_describes_itself(statuses: list[LimitStatus]) -> None:
-    """As somebody's test may make it."""
+    """As a user's test may make it."""
     error = RateLimitExceeded(statuses)
     assert error.as_dict()["retry_after_seconds"] == error.retry_after_seconds == 0
     assert (str(error), error.retry_after_header) == ("rate limit exceeded", "0")

@@ -1,4 +1,4 @@
-"""An event loop that is stopped, or closed, with tasks left in it: nobody waits for them for ever."""
+"""An event loop that is stopped, or closed, with tasks left in it: no other caller waits for them for ever."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = [Limit.custom("rpm", 60, 60, 60)]
 
 
 class Left:
-    """A limiter with an empty bucket, and a task that was left waiting in line for five tokens, for ten seconds."""
+    """A limiter with an empty bucket, and a task that was left in the queue for five tokens, for ten seconds."""
 
     def __init__(self, *, closed: bool) -> None:
         self.clock = FakeClock(auto_advance=False)

@@ -181,7 +181,7 @@ def test_the_head_never_yields_in_its_own_queue() -> None:
     )
 )
 def test_waiters_come_in_the_order_of_plain_queues(moves: list[tuple[BucketKey, dict[str, int], int]]) -> None:
-    """Each move joins a line, then perhaps somebody leaves theirs; beside it a list per bucket is kept by hand."""
+    """Each move joins a queue, then perhaps a waiter leaves its own; beside it a list per bucket is kept by hand."""
     wait_queue = WaitQueue()
     queues: dict[BucketKey, list[Waiter]] = {KEY: [], OTHER: [], ELSEWHERE: []}
     for key, amounts, leaver in moves:

@@ -19,7 +19,7 @@ LIMITS = [Limit.per_minute("rpm", 60, burst=5)]
 
 
 def waiting(limiter: SyncRateLimiter, amount: int) -> threading.Thread:
-    """Somebody who stands in line for long."""
+    """A caller that is in the queue for long."""
 
     def wait() -> None:
         with limiter.acquire("key", "gpt", {"rpm": amount}, timeout=20):

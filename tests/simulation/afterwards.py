@@ -1,8 +1,8 @@
 """What must be true when nothing moves any more, and all faults are over.
 
-No caller is left at a desk. After a quiet time long enough for every bucket to be full, a client that asks any of them
-for as much as the smallest burst on the way is granted it, or told a wait after which it is, however the buckets were
-divided, and whether or not the client knows of that.
+No caller is left in a write queue. After a quiet time long enough for every bucket to be full, a client that asks any
+of them for as much as the smallest burst on the way is granted it, or told a wait after which it is, however the
+buckets were split, and whether or not the client knows of that.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Look
 
 QUIET_MS = 120_000
-"""Longer than anybody remembers that a shard is lost, or a denial; and than any two clocks differ."""
+"""Longer than any client remembers that a shard is lost, or a denial; and than any two clocks differ."""
 
 
 def check_queues(fleet: Fleet) -> None:
-    """Nobody waits for anybody."""
+    """No caller waits for another."""
     for client in fleet.clients:
         if client.vanished:
-            continue  # whoever wrote for all is not coming back
+            continue  # the leader is not coming back
         for key, desk in client.space.batching.queues._queues.items():
-            raise Violation(DESKS, key, f"{client.name} still has {len(desk.line)} waiting behind somebody")
+            raise Violation(DESKS, key, f"{client.name} still has {len(desk.line)} waiting behind a leader")
 
 
 def check_everything_is_granted(fleet: Fleet, world: World) -> None:
-    """After a quiet time all there is of any bucket is granted at once, to a stranger and to whoever knows it."""
+    """After a quiet time all there is of any bucket is granted at once, to a new client and to those that know it."""
     world.recover_namespace()
     for client in fleet.clients:
         client.skew = client.lead = 0
@@ -112,7 +112,7 @@ def _wait_until_full(fleet: Fleet) -> None:
 
 
 def _full_once_brought_back(oracle: Oracle, place: Place, name: str, now: int) -> int:
-    """What a clock that is wrong has written is nobody's wait: it is brought back by the first who comes."""
+    """What a clock that is wrong has written makes no caller wait: the first client that comes brings it back."""
     reference = oracle.references[place]
     terms = reference.terms[name]
     owed = min(reference.level(name, oracle.latest_moment(place)), 0)

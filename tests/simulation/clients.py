@@ -1,8 +1,8 @@
 """A client of the fleet, and its tasks: plans whose requests are answered as the two drivers would.
 
-A client has a clock of its own (true time and a skew), marks, images and a config cache of its own. A task is one
-plan; a client may run several at a time. Interrupts come as the drivers bring them: in asyncio after the request under
-way was answered and with its answer, in a thread at any moment and without.
+A client has a clock of its own (true time and a skew), write ids, a bucket cache and a config cache of its own. A task
+is one plan; a client may run several at a time. Interrupts come as the drivers bring them: in asyncio after the
+request under way was answered and with its answer, in a thread at any moment and without.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Client:
             self.checked.hear(now // 1000 * 1000 + 500 - (now + self.skew), now + self.skew, now)
 
     def debts(self) -> Debts:
-        """What its tasks are taking without asking: somebody may be writing for them."""
+        """What its tasks are taking without asking: a leader may be writing for them."""
         debts: dict[Owner, dict[str, int]] = {}
         for task in self.tasks:
             verb = task.verb
@@ -250,7 +250,7 @@ class Task:
                 self._await_bell(request.wake_up, max(request.give_up_at - fleet.now_us // 1000, 0), once=False)
                 return
             else:
-                raise TypeError(f"nobody answers {request!r}")
+                raise TypeError(f"no answer to {request!r}")
         raise Violation(PROGRESS, None, f"a plan goes round in circles, at {request!r}")
 
     def _pause(self, backoff: Backoff) -> int | None:
@@ -264,7 +264,7 @@ class Task:
             self._resume(None, None)
 
     def _await_bell(self, wake_up: WakeUp, milliseconds: int, *, once: bool) -> None:
-        """``once``: whoever heard it must ring it again."""
+        """``once``: the task it woke must wake the next one."""
         turn = self.turn
 
         def heard() -> None:
@@ -331,7 +331,7 @@ class Task:
     # Interruptions
 
     def _plan_interrupt(self, turn: int) -> None:
-        """Async: the request finishes, and its answer comes with the interrupt. Sync: nobody knows how far it got."""
+        """Async: the request finishes, and its answer comes with the interrupt. Sync: it may have got anywhere."""
         if self.client.is_async:
             self._interrupted = self.interruptible
         elif self.interruptible or self.to_the_end:

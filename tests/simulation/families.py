@@ -1,8 +1,8 @@
-"""What must be true of the shards of one bucket together, however they were divided.
+"""What must be true of the shards of one bucket together, however they were split.
 
 A millitoken's number, modulo the number of shards, says whose it is: shard ``s`` of ``n`` owns all that leave ``s``.
 So ceilings and rates add up to the limit at all times if, and only if, every remainder has exactly one owner. That
-holds for trees in which some shards are divided further than others too.
+holds for trees in which some shards are split further than others too.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Families:
     """The shards of every bucket."""
 
     def __init__(self, *, wcu: int = 0) -> None:
-        """``wcu``: the load at which shards are divided, where nothing else may be a reason; 0: unknown."""
+        """``wcu``: the load at which shards are split, where nothing else may be a reason; 0: unknown."""
         self.shards: dict[Owner, dict[int, int]] = {}
         self.torn: set[Owner] = set()
-        """Families that somebody took a shard from: they do not add up to the whole any more."""
+        """Families that lost a shard by deletion: they do not add up to the whole any more."""
         self.splits = 0
         self._wcu = wcu
         self._split_at: dict[Owner, int] = {}
@@ -55,7 +55,7 @@ class Families:
         return [(f"{stem}#{shard}", place[1]) for shard in self.shards.get(owner_of(place), ())]
 
     def is_whole(self, owner: Owner) -> bool:
-        """Whether nobody took a shard away."""
+        """Whether no shard was deleted."""
         return owner not in self.torn
 
     # What happens
@@ -96,7 +96,7 @@ class Families:
             self.torn.discard(owner)
 
     def charged(self, places: Iterable[Place], at: int) -> None:
-        """Somebody wrote to these shards, or tried to."""
+        """A client wrote to these shards, or tried to."""
         if not self._wcu:
             return
         for place in places:

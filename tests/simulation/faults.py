@@ -31,7 +31,7 @@ class Faults:
     vanish: float = 0.0
     """The task stands still for ever while the request is under way, and its client lives on."""
     delete_every: int = 0
-    """Somebody deletes a bucket, about so often."""
+    """An operator deletes a bucket, about so often."""
     expire_every: int = 0
     """What has expired is removed, about so often; 0: never."""
     skew: int = 0
@@ -56,7 +56,7 @@ class Faults:
 
     @property
     def hides_load(self) -> bool:
-        """Whether a shard may look busier than it is, or be divided because it was throttled."""
+        """Whether a shard may look busier than it is, or be split because it was throttled."""
         return bool(
             self.skew
             or self.hours
@@ -69,7 +69,7 @@ class Faults:
 
     @property
     def loses_answers(self) -> bool:
-        """Whether somebody may be left in doubt about a write."""
+        """Whether a client may be left in doubt about a write."""
         return bool(self.lost or self.unanswered or self.late or self.slow or self.crash or self.vanish)
 
 

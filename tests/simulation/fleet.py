@@ -13,7 +13,7 @@ from typing import Any
 
 from simulation.clients import TABLE, Client, Task
 from simulation.faults import NONE, Faults
-from simulation.invariants import NOBODY, Debts, Oracle
+from simulation.invariants import NO_DEBTS, Debts, Oracle
 from simulation.ledger import Books
 from simulation.model import Model
 from simulation.network import Network
@@ -37,7 +37,7 @@ CORRECTED_MS = 3_000
 
 
 def _fastest(faults: Faults) -> int:
-    """How far marks may be ahead of true time."""
+    """How far write ids may be ahead of true time."""
     off = max(faults.skew, CORRECTED_MS if faults.hours else 0)
     return off + FASTEST_CLOCK_MS if off else 0
 
@@ -93,7 +93,7 @@ class Fleet:
         self.items = table.items
 
     def at_once(self, plan: Plan[Any]) -> Any:
-        """The result of a plan to which nothing happens: no time passes, and nobody is in its way."""
+        """The result of a plan to which nothing happens: no time passes, and no other client is in its way."""
         step, argument = plan.send, None
         for _ in range(MOST_REQUESTS):
             try:
@@ -164,7 +164,7 @@ class Fleet:
 
     # Writes
 
-    def apply(self, call: Call, verb: Verb | None, *, unanswered: bool = False, debts: Debts = NOBODY) -> Answer:
+    def apply(self, call: Call, verb: Verb | None, *, unanswered: bool = False, debts: Debts = NO_DEBTS) -> Answer:
         """Do a call, at this moment, and let it be judged."""
         places = places_written(call)
         items = self.items
@@ -229,7 +229,7 @@ class Fleet:
         return [other.stakes[owner] for other in verbs if owner in other.stakes]
 
     def remove(self, place: Place) -> None:
-        """Somebody deletes a bucket."""
+        """An operator deletes a bucket."""
         item = self.items.get(place)
         address = {"PK": {"S": place[0]}, "SK": {"S": place[1]}}
         self.model.call("DeleteItem", {"TableName": TABLE, "Key": address}, now_s=self.now // 1000)

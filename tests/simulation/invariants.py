@@ -1,8 +1,8 @@
 """What must be true after every write that is applied to a bucket, and of every bucket that expires.
 
 The oracle sees the item before and after, and who wrote it. What the write *did* it reads off the counters (``tc``,
-``ev``), which move by exactly what is taken or given back; *when*, off the mark, which begins with the ``now`` the
-write was computed for. It tells both to the reference, and then compares. Every shard of a divided bucket is judged
+``ev``), which move by exactly what is taken or given back; *when*, off the write id, which begins with the ``now`` the
+write was computed for. It tells both to the reference, and then compares. Every shard of a sharded bucket is judged
 as a bucket of its own with a share of the limits; what must be true of all of them together is in ``families``.
 """
 
@@ -40,7 +40,7 @@ from zae_limiter.stores.dynamodb.config_versions import is_fence
 Debts = Mapping[Owner, Mapping[str, int]]
 """What those who wrote together may have taken without asking, by bucket and limit."""
 
-NOBODY: Debts = {}
+NO_DEBTS: Debts = {}
 
 BROUGHT_BACK = "!"
 TOLERATED_MS = 60_000
@@ -52,7 +52,7 @@ class Oracle:
     """Watches every bucket."""
 
     def __init__(self, *, fastest_clock_ms: int = 0, wcu: int = 0, index_lag_ms: int = 0) -> None:
-        """``fastest_clock_ms``: how far marks may be ahead of true time. ``wcu``: see ``Families``.
+        """``fastest_clock_ms``: how far write ids may be ahead of true time. ``wcu``: see ``Families``.
 
         ``index_lag_ms``: how long a new bucket may be unseen by setters that find buckets through an index.
         """
@@ -76,7 +76,7 @@ class Oracle:
         self._windows_of_all: dict[Owner, dict[str, WindowOfAll]] = {}
         self._latest: dict[Owner, int] = {}
         self._uneven: set[tuple[Owner, str]] = set()
-        """Limits of divided buckets whose terms changed, or were filled, shard by shard, while they were in debt.
+        """Limits of sharded buckets whose terms changed, or were filled, shard by shard, while some were in debt.
 
         Not those that were new to a shard: what is owed of a limit is owed by shards too that do not have it yet.
         """
@@ -92,7 +92,7 @@ class Oracle:
         changes: Sequence[tuple[Place, Any, Any]],
         verb: Verb | None,
         at: int,
-        debts: Debts = NOBODY,
+        debts: Debts = NO_DEBTS,
         *,
         together: bool = False,
     ) -> None:
@@ -203,7 +203,9 @@ class Oracle:
         if after.recent_writers[0] in before.recent_writers or not follows(
             after.recent_writers, before.recent_writers
         ):
-            raise Violation(ONCE, place, f"the ring went from {before.recent_writers} to {after.recent_writers}")
+            raise Violation(
+                ONCE, place, f"the recent writers went from {before.recent_writers} to {after.recent_writers}"
+            )
         self._marks[other] = {half.recent_writers[0]}
         t = max(stamp(after.recent_writers[0]), before.rf)
         if not after.rf == half.rf == t:
@@ -246,7 +248,7 @@ class Oracle:
     ) -> None:
         if {**old, "cv": new["cv"]} == new and is_fence(new["cv"]["S"]):
             self._read.pop(place, None)
-            return  # its namespace was deleted: a fence leaves no mark
+            return  # its namespace was deleted: a fence leaves no write id
         known = self._read.get(place)
         before = known[1] if known is not None and known[0] is old else read_bucket(old)
         after = read_bucket(new)
@@ -256,7 +258,9 @@ class Oracle:
             name in before.limits and before.limits[name].tc == held.tc for name, held in after.limits.items()
         )
         if (mark in before.recent_writers and not idle) or not follows(after.recent_writers, before.recent_writers):
-            raise Violation(ONCE, place, f"the ring went from {before.recent_writers} to {after.recent_writers}")
+            raise Violation(
+                ONCE, place, f"the recent writers went from {before.recent_writers} to {after.recent_writers}"
+            )
         self._check_clock(place, after, at)
         self._check_expiry(place, after)
         if mark.endswith(BROUGHT_BACK):
@@ -286,7 +290,7 @@ class Oracle:
             if was is None:
                 reference.begin(name, held.terms, t, delta)
             else:
-                if (fills or was.terms != held.terms) and after.shards > 1 and reference.level(name, t) < 0:
+                if (fills or was.terms != held.terms) and after.shards > 1 and self._is_owed(place, name, t):
                     self._uneven.add((owner_of(place), name))
                 if rebased:
                     reference.change(name, held.terms, t)
@@ -311,7 +315,7 @@ class Oracle:
         for name, delta in deltas.items():
             owed = debts.get(name, 0)
             held = after.limits[name]
-            draws = granted > 0 and held.active  # what rests is settled along, and refuses nobody
+            draws = granted > 0 and held.active  # a retired limit is settled along, and refuses no caller
             self._check_window(place, name, held.terms, t, delta, draws=draws, owed=owed)
         self._note_moment(place, t)
         if granted > 0 and after.shards > 1:
@@ -321,8 +325,13 @@ class Oracle:
         if granted > 0:
             self._check_versions(place, after, verb)
 
+    def _is_owed(self, place: Place, name: str, t: int) -> bool:
+        """Whether any shard is in debt of a limit: one that still refills by other terms may be out of it before."""
+        family = [self.references[shard] for shard in self.families.places(place)]
+        return any(name in reference.terms and reference.level(name, t) < 0 for reference in family)
+
     def is_far_ahead(self, place: Place, at: int) -> bool:
-        """Whether a clock that is wrong has written to a bucket, and nobody has brought it back yet."""
+        """Whether a clock that is wrong has written to a bucket, and no client has brought it back yet."""
         return self.latest_moment(place) > at + TOLERATED_MS - CORRECTED_BY_MS
 
     def latest_moment(self, place: Place) -> int:
@@ -333,8 +342,8 @@ class Oracle:
     def _mended(self, place: Place, before: Bucket, after: Bucket, at: int) -> None:
         """A bucket was brought back: it goes on from now with what it held at a moment it was written for.
 
-        That was the latest when it was seen. A later one may have come since, or have left the ring: the bounds are
-        what the bucket holds now, and what it held at the latest moment of all since it was last brought back.
+        That was the latest when it was seen. A later one may have come since, or have left the recent ones: the bounds
+        are what the bucket holds now, and what it held at the latest moment of all since it was last brought back.
         """
         self.mended += 1
         now, furthest = stamp(after.recent_writers[0]), max(self._furthest[place], latest(before))
@@ -527,7 +536,7 @@ def latest(bucket: Bucket) -> int:
 
 
 def stamp(mark: str) -> int:
-    """The ``now`` a mark begins with."""
+    """The ``now`` a write id begins with."""
     head, dot, _ = mark.partition(".")
     return int(head, 16) if dot else 0
 
@@ -551,5 +560,5 @@ def _sources(place: Place, cv: str) -> list[tuple[Place, int]]:
 
 
 def follows(ring: tuple[str, ...], earlier: tuple[str, ...]) -> bool:
-    """Whether a ring is an earlier one with a mark pushed, or with a mark and the one that voids it."""
+    """Whether these are the earlier ones with an id pushed, or with an id and the one that voids it."""
     return ring[1:] == earlier[:3] or (ring[0] == f"{ring[1]}-" and ring[2:] == earlier[:2])

@@ -1,7 +1,7 @@
 """What the clients know, held against what was applied.
 
 Every bucket has an account per limit, in millitokens, and one for its grants (``ev``). What a client was told moves
-both of its bounds alike. What nobody can tell widens them: a crash, an outcome that was reported as ambiguous or
+both of its bounds alike. What no client can tell widens them: a crash, an outcome that was reported as ambiguous or
 counted as unresolved. Without any of those the bounds are one number, and the counters must be exactly that. With
 them it must lie between: more than the clients know may be charged, but never less.
 """
@@ -39,7 +39,7 @@ class Books:
                 account[name] += amount
 
     def doubt(self, owner: Owner, amounts: Amounts) -> None:
-        """So much may have been taken, or may have come back; nobody can tell."""
+        """So much may have been taken, or may have come back; no client can tell."""
         self.doubts += 1
         for name, amount in amounts.items():
             bound = self.most if amount > 0 else self.least
@@ -66,7 +66,7 @@ class Books:
     def deleted(self, place: Place) -> None:
         """An operator deleted a bucket: a creation that is still under way may begin it again, unknown to its client.
 
-        That charges what nobody was granted, or gives back what was never taken of the new bucket; it is not told.
+        That charges what no caller was granted, or gives back what was never taken of the new bucket; it is not told.
         """
         for name, amount in self.lost_creations.get(owner_of(place), Counter()).items():
             bound = self.most if amount > 0 else self.least
@@ -75,8 +75,8 @@ class Books:
     def excuse(self, place: Place) -> None:
         """A bucket was removed, and with it what could have told whether an unanswered write to it was done.
 
-        A write that created it may even arrive now, and create it again: nobody is left who could report that. It may
-        be one that gives back.
+        A write that created it may even arrive now, and create it again: no client is left that could report that. It
+        may be one that gives back.
         """
         owner = owner_of(place)
         self.most.setdefault(owner, Counter()).update(self.lost.get(owner, Counter()))

@@ -153,7 +153,7 @@ def load_is_an_outage(patch: pytest.MonkeyPatch) -> None:
 # Coalescing
 
 
-def whoever_was_left_out_is_told_it_was_done(patch: pytest.MonkeyPatch) -> None:
+def a_caller_left_out_is_told_it_was_done(patch: pytest.MonkeyPatch) -> None:
     original = batching.batch_of
 
     def joined(image: Any, bookings: Any, *rest: Any) -> Any:
@@ -186,7 +186,7 @@ def a_lost_joint_write_is_repeated_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batching.BatchingWriter, "_resolve", resolve)
 
 
-def whoever_leads_never_leaves(patch: pytest.MonkeyPatch) -> None:
+def a_leader_never_leaves(patch: pytest.MonkeyPatch) -> None:
     original = batching.WriteQueues.leave
 
     def leave(self: Any, one: Any) -> None:

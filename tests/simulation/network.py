@@ -1,6 +1,6 @@
 """Between the clients and the model: calls travel, are applied at one moment, and are answered, or not.
 
-A transaction holds its items for a moment: whoever writes to them meanwhile is refused, as DynamoDB does.
+A transaction holds its items for a moment: a client that writes to them meanwhile is refused, as DynamoDB does.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Profile:
     rounds: int = 6
     setters: int = 0
     keepers: int = 0
-    """Aggregators, which divide what they think is busy, and sweep."""
+    """Aggregators, which split what they think is busy, and sweep."""
     changes: int = 3
     config_ttl_ms: int = 60_000
     deadline_ms: int = 2_000
@@ -47,7 +47,7 @@ class Profile:
 
     @property
     def answered(self) -> bool:
-        """Whether every call is answered, if only by a refusal: then nobody may find DynamoDB unavailable."""
+        """Whether every call is answered, if only by a refusal: then no caller may find DynamoDB unavailable."""
         return not (self.faults.loses_answers or self.faults.interrupted)
 
 

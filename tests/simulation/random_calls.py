@@ -1,4 +1,4 @@
-"""Calls as the store makes them, drawn at random: composite buckets, rings, guards, transactions, indexes.
+"""Calls as the store makes them, drawn at random: composite buckets, recent writers, guards, transactions, indexes.
 
 A call that exercises something an engine is known to get wrong says so by its ``trait`` (see
 ``engine_differences``).

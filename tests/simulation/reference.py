@@ -175,7 +175,7 @@ class Reference:
         return other
 
     def due(self, name: str, amount: int) -> int | None:
-        """The first millisecond at which the limit holds so much, if nobody touches it; nothing if it never will."""
+        """The first millisecond at which the limit holds so much, if no client touches it; ``None``: never."""
         terms = self.terms[name]
         if amount > terms.bx:
             return None
@@ -184,7 +184,7 @@ class Reference:
         return -(-number * terms.rp // terms.ra)
 
     def full_at(self, name: str) -> int:
-        """The first millisecond at which the limit is full, if nobody touches it."""
+        """The first millisecond at which the limit is full, if no client touches it."""
         due = self.due(name, self.terms[name].bx)
         assert due is not None
         return due

@@ -29,7 +29,7 @@ class Summary:
     unresolved: int = 0
     splits: int = 0
     split: int = 0
-    """In how many of them a bucket was divided."""
+    """In how many of them a bucket was split."""
     swept: int = 0
     """Shards that were removed because their bucket was idle."""
     joint_writes: int = 0
@@ -119,7 +119,7 @@ class Schedule:
         return int(milliseconds * 1000 * (0.5 + self.fleet.rng.random()))
 
     def _delete_a_bucket(self) -> None:
-        """All of one, or one of its shards; never the first alone: nobody does that."""
+        """All of one, or one of its shards; never the first alone: no operator does that."""
         fleet = self.fleet
         places = [place for place in fleet.items if place[1] == "#STATE"]
         if places:

@@ -13,8 +13,10 @@ import pytest
 
 from simulation import crowds, violations
 from simulation.mutations import (
+    a_caller_left_out_is_told_it_was_done,
     a_deletion_says_not_which_life_it_means,
     a_joint_draw_demands_only_what_the_largest_needs,
+    a_leader_never_leaves,
     a_lost_joint_write_is_repeated_at_once,
     a_namespace_is_deleted_without_fences,
     a_reset_leaves_the_baseline,
@@ -33,8 +35,6 @@ from simulation.mutations import (
     the_gauge_does_not_refill,
     there_is_no_pause_between_splits,
     what_is_brought_back_is_full,
-    whoever_leads_never_leaves,
-    whoever_was_left_out_is_told_it_was_done,
 )
 from simulation.profiles import PROFILES
 from simulation.schedule import Schedule, run_schedules
@@ -107,7 +107,7 @@ def every_write_moves_the_baseline(patch: pytest.MonkeyPatch) -> None:
 def _updates(
     patch: pytest.MonkeyPatch, concerned: Callable[[Any], bool], change: Callable[[Any, dict[str, Any]], Any]
 ) -> None:
-    """Change those writes to buckets whose wish is ``concerned``."""
+    """Change those writes to buckets whose intent is ``concerned``."""
     every_write_is_told_in_full(patch)
     original = bucket_writer.update
 
@@ -215,10 +215,10 @@ MUTATIONS: list[tuple[str, Mutation, str, frozenset[str]]] = [
         frozenset({violations.NEVER_FOR_EVER}),
     ),
     ("load", load_is_an_outage, "overload", frozenset({violations.GATE})),
-    ("joining", whoever_was_left_out_is_told_it_was_done, "joined", frozenset({violations.BOOKS})),
+    ("joining", a_caller_left_out_is_told_it_was_done, "joined", frozenset({violations.BOOKS})),
     ("joining", a_joint_draw_demands_only_what_the_largest_needs, "joined", frozenset({violations.OVERDRAFT})),
     ("joining", a_lost_joint_write_is_repeated_at_once, "crowded", frozenset({violations.BOOKS, violations.TOLD})),
-    ("joining", whoever_leads_never_leaves, "joined", frozenset({violations.GATE, violations.DESKS})),
+    ("joining", a_leader_never_leaves, "joined", frozenset({violations.GATE, violations.DESKS})),
 ]
 
 
@@ -231,7 +231,7 @@ def test_undoing_a_correction_is_caught(
 ) -> None:
     run_schedules(profile, range(3))
     mutation(monkeypatch)
-    assert any(failure.invariant in broken for failure in failures(profile)), "nobody noticed"
+    assert any(failure.invariant in broken for failure in failures(profile)), "no invariant noticed"
 
 
 def failures(profile: str) -> Iterator[FailedSchedule]:

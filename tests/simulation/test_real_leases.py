@@ -25,7 +25,7 @@ MUST_HAPPEN = {"granted", "served", "denied", "timed out", "failed", "refused mo
 KEPT_SEEDS = [
     # A waiter at its own bucket, whose parent lacked too, was not woken by what came back to the parent.
     ("memory, observed", 20018),
-    # Throttled buckets are divided, and one shard granted what the other owed.
+    # Throttled buckets are split, and one shard granted what the other owed.
     *(("dynamodb, throttled in debt", seed) for seed in (20048, 20091, 20129, 20138, 20179)),
 ]
 

@@ -1,4 +1,4 @@
-"""Changes that concern many buckets reach all of them: full pages, divided buckets, slow calls, buckets that fail.
+"""Changes that concern many buckets reach all of them: full pages, sharded buckets, slow calls, buckets that fail.
 
 Time is simulated: how long a change takes does not depend on the machine that runs the test.
 """
@@ -35,11 +35,11 @@ SCOPES = {"system": Scope(), "resource": Scope(None, RESOURCE), "entity": Scope(
 
 
 class Crowd:
-    """Many buckets, of which some are divided, and a setter."""
+    """Many buckets, of which some are split, and a setter."""
 
-    def __init__(self, buckets: int, *, divided: int = 1, faults: Faults = SLOW, resources: int = 1) -> None:
+    def __init__(self, buckets: int, *, sharded: int = 1, faults: Faults = SLOW, resources: int = 1) -> None:
         self.fleet = Fleet(1, faults)
-        self.fleet.oracle.families = Families()  # here they may be divided without pressure
+        self.fleet.oracle.families = Families()  # here they may be split without pressure
         self.ended: list[Any] = []
         self.refused: set[Place] = set()
         """These buckets take no write."""
@@ -54,7 +54,7 @@ class Crowd:
         in_order = sorted(
             self.places, key=lambda place: fleet.items[place]["GSI3SK" if resources > 1 else "GSI2SK"]["S"]
         )
-        for place in in_order[KEYS_PER_PAGE - 1 :: -1][:divided]:  # so that the shards of one are on two pages
+        for place in in_order[KEYS_PER_PAGE - 1 :: -1][:sharded]:  # so that the shards of one are on two pages
             until = fleet.at_once(space.namespace.client.new_deadline())
             assert fleet.at_once(split_first(space.namespace.client, Key(*place), fleet.now, until))
         apply = fleet.apply
@@ -102,7 +102,7 @@ class Crowd:
 @pytest.mark.parametrize("buckets", [150, 300])
 def test_a_change_reaches_every_bucket_of_full_pages(level: str, buckets: int) -> None:
     assert buckets > KEYS_PER_PAGE
-    crowd = Crowd(buckets, divided=3, resources=buckets if level == "entity" else 1)
+    crowd = Crowd(buckets, sharded=3, resources=buckets if level == "entity" else 1)
     took = crowd.change(SCOPES[level])
     assert not isinstance(crowd.ended[-1], Exception)
     assert len(crowd.places) == buckets + 3
@@ -112,7 +112,7 @@ def test_a_change_reaches_every_bucket_of_full_pages(level: str, buckets: int) -
 
 @pytest.mark.parametrize("resource", [None, RESOURCE])
 def test_what_passes_by_an_entity_notices_that_it_has_limits(resource: str | None) -> None:
-    crowd = Crowd(0, divided=0)
+    crowd = Crowd(0, sharded=0)
     fleet, space = crowd.fleet, crowd.setter.space
     fleet.at_once(space.delete_config(Scope(), None, True, fleet.now))
     fleet.at_once(space.create_entity(Entity("org"), None, fleet.now))
@@ -129,7 +129,7 @@ def test_what_passes_by_an_entity_notices_that_it_has_limits(resource: str | Non
 
 
 def test_a_bucket_that_fails_keeps_no_other_from_the_change() -> None:
-    crowd = Crowd(150, divided=0)
+    crowd = Crowd(150, sharded=0)
     crowd.refused = set(crowd.places[20:23])
     crowd.change(Scope(None, RESOURCE))
     error = crowd.ended[-1]
@@ -140,7 +140,7 @@ def test_a_bucket_that_fails_keeps_no_other_from_the_change() -> None:
 
 
 def test_a_bucket_that_fails_for_a_while_is_reached_in_the_end() -> None:
-    crowd = Crowd(150, divided=0)
+    crowd = Crowd(150, sharded=0)
     crowd.refused = set(crowd.places[20:23])
     crowd.fleet.after(3_000_000, crowd.refused.clear)
     crowd.change(Scope(None, RESOURCE))
@@ -151,7 +151,7 @@ def test_a_bucket_that_fails_for_a_while_is_reached_in_the_end() -> None:
 @pytest.mark.parametrize("shards", [1, 2])
 def test_what_was_not_reached_is_brought_over_by_its_next_acquire(shards: int) -> None:
     ttl_ms = 60_000
-    crowd = Crowd(20, divided=20 if shards == 2 else 0)
+    crowd = Crowd(20, sharded=20 if shards == 2 else 0)
     fleet = crowd.fleet
     warm = fleet.client(config_ttl_ms=ttl_ms)
     owners = [f"e{number}" for number in range(3)]
@@ -177,7 +177,7 @@ def test_what_was_not_reached_is_brought_over_by_its_next_acquire(shards: int) -
 
 
 def test_reads_that_fail_for_a_while_are_made_again() -> None:
-    crowd = Crowd(150, divided=0)
+    crowd = Crowd(150, sharded=0)
     fleet = crowd.fleet
     apply, failing = fleet.apply, True
 
@@ -198,7 +198,7 @@ def test_reads_that_fail_for_a_while_are_made_again() -> None:
 
 
 def test_a_list_that_cannot_be_read_is_told_with_what_is_stored() -> None:
-    crowd = Crowd(10, divided=0)
+    crowd = Crowd(10, sharded=0)
     fleet = crowd.fleet
     apply = fleet.apply
     fleet.apply = lambda call, *rest, **named: (  # type: ignore[method-assign]
@@ -211,7 +211,7 @@ def test_a_list_that_cannot_be_read_is_told_with_what_is_stored() -> None:
 
 def test_an_entity_of_many_buckets_is_deleted_with_all_of_them_once() -> None:
     """The shards of one are on two pages, and it is in use: it is deleted once, and begins a new life."""
-    crowd = Crowd(KEYS_PER_PAGE + 20, divided=1, resources=2)
+    crowd = Crowd(KEYS_PER_PAGE + 20, sharded=1, resources=2)
     fleet = crowd.fleet
     (split,) = {place[0].split("#")[2] for place in crowd.places if place[0].endswith("#1")}
     user = fleet.client()

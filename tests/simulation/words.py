@@ -1,4 +1,4 @@
-"""What a call asks, read off its parameters: which items it writes, which mark it leaves, what it takes."""
+"""What a call asks, read off its parameters: which items it writes, which write id it leaves, what it takes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def bodies(call: Call) -> Iterator[Mapping[str, Any]]:
 
 
 def marked_writes(call: Call) -> Iterator[tuple[Place, str, dict[str, int]]]:
-    """The writes to buckets a call consists of: where, with which mark, and what they take (or give back)."""
+    """The writes to buckets a call consists of: where, with which write id, and what they take (or give back)."""
     for body in bodies(call):
         place = _place(body["Item"] if "Item" in body else body["Key"])
         if place[1] == "#STATE":

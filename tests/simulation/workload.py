@@ -68,7 +68,7 @@ class Worker:
         if not isinstance(grant, Grant):
             return
         world.check_route(draw, grant)
-        ledger = Ledger(grant.wanted)
+        ledger = Ledger(grant)
         yield from Pause(world.hold_ms(rng))
         more = world.more(rng, draw, grant)
         if more is not None and isinstance((yield from self._draw(task, more)), Grant):
@@ -188,7 +188,7 @@ def _owed(legs: tuple[Leg, ...], owed: Mapping[str, int]) -> list[tuple[tuple[st
 
 
 class Keeper:
-    """One task of one client, as the aggregator: it divides buckets by records it reads late, and sweeps idle ones."""
+    """One task of one client, as the aggregator: it splits buckets by records it reads late, and sweeps idle ones."""
 
     def __init__(self, world: World, client: Client, rounds: int) -> None:
         self.world = world

@@ -85,7 +85,7 @@ class World:
     def __init__(
         self, fleet: Fleet, habits: Habits, *, calm: bool, lone: bool = False, answered: bool = False
     ) -> None:
-        """``calm``: nothing goes wrong, so nobody may be unlucky. ``lone``: there is nobody else.
+        """``calm``: nothing goes wrong, so no client may be unlucky. ``lone``: there is no other.
 
         ``answered``: every call is, so that load and contention are all there can be.
         """
@@ -157,7 +157,7 @@ class World:
         return int(rng.random() * self.habits.hold)
 
     def draw(self, rng: random.Random) -> Draw:
-        """What somebody wants."""
+        """What a caller wants."""
         entity = rng.choice(self.entities)
         resource = rng.choice(self.resources)
         limits = None
@@ -220,7 +220,7 @@ class World:
             raise Violation(WAIT, None, f"{draw} was told to wait {denial.wait_ms} ms at {now}, not {expected}")
 
     def counted(self, legs: Sequence[Leg]) -> dict[tuple[str, str], Mapping[str, int]]:
-        """What every shard of these buckets has counted, where there is nobody else."""
+        """What every shard of these buckets has counted, where there is no other client."""
         if not self.lone:
             return {}
         places = [
@@ -236,7 +236,7 @@ class World:
     def check_settled(
         self, legs: Sequence[Leg], before: Mapping[tuple[str, str], Mapping[str, int]], began: int
     ) -> None:
-        """Nobody but the shards that paid has settled, unless those had no room for it, or did not hold it."""
+        """Only the shards that paid have settled, unless those had no room for it, or did not hold it."""
         after = self.counted(legs)
         for leg in legs:
             payers = {shard for shard, _ in leg.paid} or {0}

@@ -9,7 +9,7 @@ or all at once) or by a timer of their own, and replaced; now and then one is st
 - taken and left add up to burst and accrual, to the millitoken;
 - a parent counted exactly what its children did, because all legs are one transaction;
 - the hours of usage add up to the buckets;
-- SQLite's integrity check passes, nobody waited long, and the file is as usable as ever.
+- SQLite's integrity check passes, no worker waited long, and the file is as usable as ever.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Crashes:
                 self._check_usage(buckets[entity_id], limiter)
             with limiter.acquire(LEAVES[0], "gpt", {"calls": 1}):
                 pass
-        assert self.notes.longest_wait < TOO_LONG_S, f"somebody waited {self.notes.longest_wait} s"
+        assert self.notes.longest_wait < TOO_LONG_S, f"a worker waited {self.notes.longest_wait} s"
         check_integrity(self.path)
 
     def _check_conservation(self, buckets: dict[str, Bucket]) -> None:
@@ -223,7 +223,7 @@ class Crashes:
         for name, found in counted.items():
             told, most = self.notes.told[entity_id, name], self.notes.open[entity_id, name]
             assert told <= found, f"{entity_id}: {told - found} {name} minted"
-            assert found <= told + most, f"{entity_id}: {found - told - most} {name} charged to nobody"
+            assert found <= told + most, f"{entity_id}: {found - told - most} {name} charged that no worker took"
 
     def _check_usage(self, bucket: Bucket, limiter: SyncRateLimiter) -> None:
         usage = limiter.get_usage_summary(bucket.entity_id, "gpt")

@@ -5,7 +5,7 @@ kill between the two leaves an entry open. So whatever happens, for every bucket
 
     told  <=  counted in the file  <=  told + most of the open entries
 
-Below would be minted, above would be charged to nobody.
+Below would be minted, above would be charged although no worker took it.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Worker:
         self.over = False
 
     def run(self) -> None:
-        """Until somebody says that it is over, or does not even say it."""
+        """Until the harness says that it is over, or is gone itself."""
         if self.chance.random() < 0.7:
             # Dies of this after so many seconds of its own work, at any instruction: a kill from outside
             # mostly finds it waiting.
@@ -222,5 +222,7 @@ class Worker:
             if not events:
                 self.journal.unavailable(number)
                 return
-        if limiter.repository.unresolved == unresolved:  # else nobody knows what was paid: the entry stays open
+        if (
+            limiter.repository.unresolved == unresolved
+        ):  # else the worker cannot know what was paid: the entry stays open
             self.journal.end(number, events, lease.consumed, waited)

@@ -1,4 +1,4 @@
-"""Workers are killed at random while others go on: nothing minted, nothing half written, nobody stuck."""
+"""Workers are killed at random while others go on: nothing minted, nothing half written, no worker stuck."""
 
 from __future__ import annotations
 

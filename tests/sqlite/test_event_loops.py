@@ -1,4 +1,4 @@
-"""The async side: several loops share a limiter, and none of them is ever blocked by somebody else's lock."""
+"""The async side: several loops share a limiter, and none of them is ever blocked by the lock of another program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing grows for ever: idle buckets, old usage and old audit go, without anybody having to wait for it."""
+"""Nothing grows for ever: idle buckets, old usage and old audit go, and no caller has to wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file a URL means, and which one is used when nobody names any."""
+"""Which file a URL means, and which one is used when none is named."""
 
 from __future__ import annotations
 

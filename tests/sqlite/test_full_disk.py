@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.no_skips_in_ci import NEEDS_ROOT
 from support.sqlite_files import buckets_in, check_conservation, check_integrity
 from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
 from zae_limiter.testing.clock import NEW_YEAR_2026_MS
@@ -52,7 +53,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path)], capture_output=True, check=False
     )
     if mounted.returncode:
-        pytest.skip("mounting a small disk takes root and tmpfs")
+        pytest.skip(NEEDS_ROOT)
     yield tmp_path
     subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at any line: nobody is locked out afterwards, nothing is minted, and no leg is taken without the other."""
+"""Ctrl-C at any line: no thread is locked out afterwards, nothing is minted, and no leg is taken without the other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def interrupted_at(point: int, work: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("patience", [0, 1], ids=["at once", "the long way"])
-def test_an_interrupt_at_any_line_locks_nobody_out_and_mints_nothing(tmp_path: Path, patience: float) -> None:
+def test_an_interrupt_at_any_line_leaves_no_lock_and_mints_nothing(tmp_path: Path, patience: float) -> None:
     clock = FakeClock()
     limiter, other = (
         SyncRateLimiter.open(f"sqlite:///{tmp_path}/limits.db", clock=clock, deadline=0.5) for _ in range(2)
@@ -101,7 +101,7 @@ def test_an_interrupt_at_any_line_of_the_end_never_charges_less_than_was_taken(t
         further = interrupted_at(point, lambda lease=lease: lease.__exit__(None, None, None))  # type: ignore[misc]
         (bucket,) = buckets_in(tmp_path / "limits.db").values()
         check_conservation(bucket)
-        # The debit of 2 may be lost with the interrupt, or booked again if nobody knows whether it was.
+        # The debit of 2 may be lost with the interrupt, or booked again if the lease cannot know whether it was.
         assert bucket.balances[0].tc // 1_000 - paid in (TAKEN, TAKEN + 2, TAKEN + 4)
         paid = bucket.balances[0].tc // 1_000
         point += 1

@@ -89,17 +89,15 @@ TRIES_ON_A_BUSY_MACHINE = 3
 """A pause of the machine is none of ours; one that is there every time is."""
 
 
-@pytest.mark.parametrize("everybody", ["set_system_defaults", "purge_namespace"])
-def test_what_concerns_everybody_does_not_stop_the_loop_for_as_long_as_it_takes(
-    tmp_path: Path, everybody: str
-) -> None:
+@pytest.mark.parametrize("call", ["set_system_defaults", "purge_namespace"])
+def test_what_concerns_every_entity_does_not_stop_the_loop_for_as_long_as_it_takes(tmp_path: Path, call: str) -> None:
     async def scenario(file: Path) -> tuple[float, float]:
         limiter = await RateLimiter.open(f"sqlite:///{file}", clock=stopped_clock)
-        if everybody == "purge_namespace":
+        if call == "purge_namespace":
             await limiter.repository.delete_namespace("default")
         async with Pulse() as pulse:
             started = time.monotonic()
-            if everybody == "purge_namespace":
+            if call == "purge_namespace":
                 await limiter.repository.purge_namespace("default")
             else:
                 await limiter.set_system_defaults([Limit.per_day("rpd", 5)])

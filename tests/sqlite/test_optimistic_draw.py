@@ -75,7 +75,7 @@ def test_a_cached_row_is_drawn_from_as_a_row_that_was_read(schedule: list[Any]) 
     with tempfile.TemporaryDirectory() as folder:
         short, long = (clients(Path(folder, name), clock) for name in ("short.db", "long.db"))
         for client in long:
-            client._core.fast_draws = {}
+            client._core.fast_paths = {}
         for second, entity, wanted, pause, event in schedule:
             clock.step_to(max(clock() + pause, 0))
             assert outcome(short[second], entity, wanted, event) == outcome(long[second], entity, wanted, event)

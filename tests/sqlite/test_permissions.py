@@ -49,7 +49,7 @@ def as_an_ordinary_user(work: Callable[[], object]) -> None:
 
 
 def warm_up() -> None:
-    """Import everything that is needed, while whoever may read it still can."""
+    """Import everything that is needed, while this process may still read it."""
     with tempfile.TemporaryDirectory() as name:
         use(Path(name) / "limits.db")
 

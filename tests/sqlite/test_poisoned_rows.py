@@ -1,4 +1,4 @@
-"""Rows that a program of somebody else's has changed: a clear error, at once, and never anything else."""
+"""Rows that another program has changed: a clear error, at once, and never anything else."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def remove_every_file(path: Path) -> None:
 
 
 def remove_the_folder(path: Path) -> None:
-    path.parent.rename(path.parents[1] / "removed")  # in one step: nobody makes a file in it meanwhile
+    path.parent.rename(path.parents[1] / "removed")  # in one step: no thread makes a file in it meanwhile
     shutil.rmtree(path.parents[1] / "removed")
 
 

@@ -1,4 +1,4 @@
-"""A file of an older layout is brought up to date, all of it or nothing, by whoever comes first."""
+"""A file of an older layout is brought up to date, all of it or nothing, by the process that comes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many threads on one limiter: exact counts, and nobody is left waiting."""
+"""Many threads on one limiter: exact counts, and no thread is left waiting."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_threads(work: Callable[[int], object]) -> None:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-        assert not thread.is_alive(), "somebody waits for ever"
+        assert not thread.is_alive(), "a thread waits for ever"
     assert not failures, failures
 
 

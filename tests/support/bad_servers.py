@@ -65,8 +65,8 @@ def black_hole() -> Iterator[str]:
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
-    """An address where nobody listens."""
+def no_server() -> Iterator[str]:
+    """An address where no server listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]

@@ -3,7 +3,7 @@
 Two views of the truth:
 
 - :func:`exact_accrual` is the accrual of the theory before it is rounded down to whole millitokens;
-- :class:`NaiveBucket` is the bucket everybody has in mind: it adds refill as time passes and stops at the
+- :class:`NaiveBucket` is the bucket as textbooks have it: it adds refill as time passes and stops at the
   ceiling. It knows nothing of baselines, of whole numbers, or of ``bucket.py``.
 """
 
@@ -82,9 +82,9 @@ def limits(draw: st.DrawFn, name: str = "rpm") -> Limit:
 
 
 @st.composite
-def balances(draw: st.DrawFn, *, name: str = "rpm", divided: bool = True, rf: int | None = None) -> Balance:
-    """A balance somewhere between a deep debt and its ceiling; perhaps one share of a divided bucket."""
-    shard, shards = draw(shards_of_buckets) if divided else (0, 1)
+def balances(draw: st.DrawFn, *, name: str = "rpm", sharded: bool = True, rf: int | None = None) -> Balance:
+    """A balance somewhere between a deep debt and its ceiling; perhaps one share of a sharded bucket."""
+    shard, shards = draw(shards_of_buckets) if sharded else (0, 1)
     baseline = draw(moments) if rf is None else rf
     balance = Balance(draw(limits(name)), baseline, shard=shard, shards=shards)
     below_the_ceiling = draw(spread(0, 3 * balance.bx))

@@ -1,4 +1,4 @@
-"""A program of somebody else's that holds the file's write lock for as long as a test wants."""
+"""Another program that holds the file's write lock for as long as a test wants."""
 
 from __future__ import annotations
 

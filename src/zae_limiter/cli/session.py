@@ -31,9 +31,6 @@ Item = TypeVar("Item")
 DEADLINE_S = 10.0
 """How long one request to the store may take: a person would rather wait than try again."""
 
-CONFIG_CACHE_S = 60.0
-"""How long limits are remembered, as in a program."""
-
 
 class Dependencies(NamedTuple):
     """The store and the clock of a session; tests replace them."""
@@ -169,7 +166,7 @@ def _open_store(url: str | None) -> Store:
     """A store as an application would open it, with a longer deadline."""
     from zae_limiter.stores.open_store import open_store
 
-    return open_store(url, deadline=DEADLINE_S, config_cache_ttl=CONFIG_CACHE_S, options={})
+    return open_store(url, deadline=DEADLINE_S, options={})
 
 
 def exit_with(code: int) -> NoReturn:

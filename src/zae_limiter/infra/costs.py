@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import ceil, expm1
 from typing import Final, NamedTuple
 
+from zae_limiter.stores.open_store import DEFAULT_CONFIG_CACHE_TTL
 from zae_limiter.stores.windows import DAYS_KEPT
 from zae_limiter_aggregator.lambda_output import METRICS
 
@@ -54,7 +55,6 @@ BUCKET_BYTES: Final = 950
 SNAPSHOT_BYTES: Final = 600
 """With the index entries that belong to them."""
 
-CONFIG_CACHE_S: Final = 60
 RECORDS_PER_BATCH: Final = 1_000
 """At most: Lambda takes 6 MB at once."""
 
@@ -165,8 +165,8 @@ def monthly_bill(load: Load, prices: Prices | None = None) -> Bill:
     grants = load.acquires_per_second * (1 - load.denied) * SECONDS_PER_MONTH
     denials = load.acquires_per_second * load.denied * SECONDS_PER_MONTH
     refused = per_acquire(load.legs, denied=True)
-    minutes = SECONDS_PER_MONTH / CONFIG_CACHE_S
-    pairs = min(load.buckets * load.clients, load.acquires_per_second * load.legs * CONFIG_CACHE_S)
+    minutes = SECONDS_PER_MONTH / DEFAULT_CONFIG_CACHE_TTL
+    pairs = min(load.buckets * load.clients, load.acquires_per_second * load.legs * DEFAULT_CONFIG_CACHE_TTL)
     items = [
         _writes("grants", grants * load.legs * GRANT.writes, price),
         _writes("settlements", grants * load.settled * load.legs * SETTLEMENT.writes, price),

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.moments import milliseconds_at
 from zae_limiter.naming import (
+    MAX_PAGE,
     NAMESPACE_SUBJECT,
     RESOURCE_SUBJECT,
     SYSTEM_SUBJECT,
@@ -19,7 +20,6 @@ from zae_limiter.naming import (
     check_resource,
 )
 
-MAX_PAGE = 1000
 MAX_SECONDS = 10 * 366 * 86_400
 MAX_MOMENT_MS = milliseconds_at(datetime(9000, 1, 1, tzinfo=UTC))
 MAX_NAME_LENGTH = 256

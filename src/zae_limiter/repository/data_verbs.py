@@ -18,6 +18,7 @@ from zae_limiter.models.reports import AuditEvent, Page, ResourceCapacity, Usage
 from zae_limiter.models.status import BucketStatus
 from zae_limiter.naming import (
     DEFAULT_RESOURCE,
+    MAX_PAGE,
     check_config_resource,
     check_entity_id,
     check_limit_name,
@@ -26,7 +27,6 @@ from zae_limiter.naming import (
     is_reserved,
 )
 from zae_limiter.repository.arguments import (
-    MAX_PAGE,
     Moment,
     check_cursor,
     check_display_name,

@@ -7,12 +7,13 @@ from typing import Any, Self
 
 from zae_limiter.models.events import Observer
 from zae_limiter.naming import DEFAULT_NAMESPACE
-from zae_limiter.repository.core import DEFAULT_CONFIG_CACHE_TTL, DEFAULT_DEADLINE, Core
+from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
 from zae_limiter.repository.data_verbs import DataVerbs
 from zae_limiter.repository.repository_verbs import RepositoryVerbs
 from zae_limiter.running.clocks import Clock
 from zae_limiter.running.sync_async import sync_method
 from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.open_store import DEFAULT_CONFIG_CACHE_TTL
 from zae_limiter.stores.protocol import Store
 
 

@@ -69,7 +69,7 @@ def denial(legs: Sequence[Leg], statuses: tuple[LimitStatus, ...]) -> Denial:
 
 def limit_level(balance: Balance, now: int) -> LimitLevel:
     """One limit as operators see it."""
-    available = calculate_available(balance, now)  # first: the counter of a divided limit is known once it was read
+    available = calculate_available(balance, now)  # first: the counter of a sharded limit is known once it was read
     return LimitLevel(
         limit_name=balance.name,
         limit=balance.limit,

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "ZAEL_URL"
 
+DEFAULT_CONFIG_CACHE_TTL = 60.0
+"""How many seconds resolved limits are remembered unless the caller says otherwise."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 SHORTEST_TABLE_NAME = 3
@@ -125,7 +128,13 @@ OPENERS: Mapping[str, Callable[[SplitResult, Settings], Store]] = {
 }
 
 
-def open_store(url: str | None, *, deadline: float, config_cache_ttl: float, options: Mapping[str, Any]) -> Store:
+def open_store(
+    url: str | None,
+    *,
+    deadline: float,
+    config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
+    options: Mapping[str, Any],
+) -> Store:
     """The store of ``url``, else of the environment's ``ZAEL_URL``, else of the user's own data folder.
 
     Opening reads and writes nothing.

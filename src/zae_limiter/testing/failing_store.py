@@ -8,7 +8,7 @@ from typing import Any
 
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Pause, Plan
-from zae_limiter.stores.protocol import Denial, Draw, FastDraw, Grant, Leg, Posting, Settlement, Space, Store
+from zae_limiter.stores.protocol import Denial, Draw, FastPath, Grant, Leg, Posting, Settlement, Space, Store
 
 OVERLOADED_WAIT_MS = 100
 
@@ -157,7 +157,7 @@ class FailingSpace:
         if settlement is not None:
             settlement.postings, settlement.doubtful = (), False
 
-    fast_draws: Mapping[tuple[str, str], FastDraw] = {}  # none: everything goes the way that can fail
+    fast_paths: Mapping[tuple[str, str], FastPath] = {}  # none: everything goes the way that can fail
 
     def __getattr__(self, name: str) -> Any:
         if name in _NEVER_FAILING:

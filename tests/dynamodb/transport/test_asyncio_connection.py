@@ -34,7 +34,7 @@ def server() -> Iterator[Server]:
 
 
 def warm(server: Server, work: Callable[[AsyncioTransport], Awaitable[Any]]) -> Any:
-    """Run ``work`` with a transport that has a connection at rest."""
+    """Run ``work`` with a transport that has an idle connection."""
 
     async def main() -> Any:
         transport = AsyncioTransport(server.target)
@@ -60,7 +60,7 @@ def test_nothing_is_begun_before_there_is_a_connection(server: Server) -> None:
     assert server.heard == []
 
 
-def test_a_call_is_sent_before_anybody_waits_for_it(server: Server) -> None:
+def test_a_call_is_sent_before_any_task_waits_for_it(server: Server) -> None:
     notes = Notes()
 
     async def work(transport: AsyncioTransport) -> Any:

@@ -1,4 +1,4 @@
-"""Connecting, and how many connections there are: late ones are kept, and nobody waits longer than allowed."""
+"""Connecting, and how many connections there are: late ones are kept, and no caller waits longer than allowed."""
 
 from __future__ import annotations
 

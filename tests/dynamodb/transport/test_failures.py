@@ -106,7 +106,7 @@ def test_a_missing_region_was_never_sent(asking: Any) -> None:
 
 
 @contextmanager
-def server_that_lets_nobody_in() -> Iterator[Target]:
+def server_that_accepts_no_connection() -> Iterator[Target]:
     """A server whose queue of connections is full, so that the next one waits for ever."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -125,7 +125,7 @@ def server_that_lets_nobody_in() -> Iterator[Target]:
 @WORLDS
 @pytest.mark.skipif(sys.platform != "linux", reason="others refuse instead of letting wait")
 def test_a_connection_that_takes_too_long_was_never_sent(asking: Any) -> None:
-    with server_that_lets_nobody_in() as target, asking(target) as ask, pytest.raises(NoAnswer) as caught:
+    with server_that_accepts_no_connection() as target, asking(target) as ask, pytest.raises(NoAnswer) as caught:
         ask("GetItem", get("t", "a"), 3.0)
     assert type(caught.value.__cause__).__name__ in ("ConnectTimeoutError", "TimeoutError")
     assert caught.value.sent is False

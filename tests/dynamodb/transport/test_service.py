@@ -155,7 +155,7 @@ def test_throttling_is_a_refusal_whatever_the_status() -> None:
     assert isinstance(failed(503, {"__type": "ThrottlingException"}), Refused)
 
 
-def test_somebody_elses_no_is_quoted_but_not_at_length() -> None:
+def test_a_refusal_of_another_server_is_quoted_but_not_at_length() -> None:
     failure = failed(403, b"<html>" + b"no " * 1000)
     assert isinstance(failure, Refused)
     assert failure.code == "403"

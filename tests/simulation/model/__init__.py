@@ -7,7 +7,7 @@ also of an index, sees everything that was written. What the model does not know
 :class:`NotModelled`.
 
 Items are never changed in place. So replies, images in the log of changes and what :meth:`Model.snapshot` returns
-share them without copying, and whoever gets one may keep it, but must not change it.
+share them without copying, and a caller that gets one may keep it, but must not change it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Charge(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One record of a stream: an ``INSERT``, a ``MODIFY`` or a ``REMOVE``, ``expired`` if nobody asked for it."""
+    """One record of a stream: an ``INSERT``, a ``MODIFY`` or a ``REMOVE``, ``expired`` if no client asked for it."""
 
     sequence: str
     name: str

@@ -49,7 +49,7 @@ Examples:
     default=0,
     show_default="do not wait",
     metavar="SECONDS",
-    help="How long to wait in line.",
+    help="How long to wait in the queue.",
 )
 @click.option(
     "-l",

@@ -18,13 +18,11 @@ from zae_limiter.cli.options import (
     yes_option,
 )
 from zae_limiter.cli.session import Session
+from zae_limiter.naming import MAX_PAGE
 
 if TYPE_CHECKING:
     from zae_limiter import EntityCapacity, Limit, ResourceCapacity
     from zae_limiter.cli.output.text_tables import Row
-
-LARGEST_PAGE = 1_000
-"""As many buckets as one call returns at most: a sum needs all of them."""
 
 
 @click.group(
@@ -173,7 +171,7 @@ def _capacity(
         found.append(session.limiter.get_resource_capacity(resource, name, limit=size, cursor=cursor))
         return found[-1].entities
 
-    pages = Pages(fetch, most, page=LARGEST_PAGE)
+    pages = Pages(fetch, most, page=MAX_PAGE)  # a sum needs all buckets: as many as one call returns
     entities = list(pages.items())
     return found[0], entities, pages.more
 

@@ -26,7 +26,7 @@ class CallProfile:
     failing: float = 0.05
     """How often the provider fails, so that the lease rolls back."""
     patient: float = 0.0
-    """How often the caller waits in line instead of being turned away."""
+    """How often the caller waits in the queue instead of being turned away."""
     patience: float = 1.5
     """Seconds such a caller waits."""
 

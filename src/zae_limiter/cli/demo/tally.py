@@ -26,7 +26,7 @@ class Ending(StrEnum):
     FAILED = "failed"
     """It was admitted, then the provider failed; the tokens went back."""
     CUT_SHORT = "cut short"
-    """The demo ended while the call was under way or waiting in line."""
+    """The demo ended while the call was under way or waiting in the queue."""
     DENIED = "denied"
     UNAVAILABLE = "unavailable"
 

@@ -22,13 +22,13 @@ from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, TableClient
 from zae_limiter.stores.dynamodb.transport.protocol import AsyncTransport, Target, Transport, TransportKind
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
-from zae_limiter.stores.protocol import FastDraw
+from zae_limiter.stores.protocol import FastPath
 
 
 class DynamoSpace:
     """One namespace of the table: the parts that work on it, and each verb of the waist with the part that has it."""
 
-    fast_draws: Mapping[tuple[str, str], FastDraw] = {}  # none: there is always a call to wait for
+    fast_paths: Mapping[tuple[str, str], FastPath] = {}  # none: there is always a call to wait for
 
     def __init__(
         self,

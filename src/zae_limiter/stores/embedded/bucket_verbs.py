@@ -86,7 +86,7 @@ class BucketVerbs(Transacting):
         now: int,
         settlement: Settlement | None = None,
         proven: int | None = None,
-    ) -> None:
+    ) -> list[Bucket]:
         """Book all of it at once, and note that in the settlement. ``proven``: see :func:`correct_time`."""
         found = {}
         for leg, _ in postings:
@@ -116,6 +116,7 @@ class BucketVerbs(Transacting):
             names.append("postings")
             values.append(())
         change_at_once(tables, buckets, changed, names, values)
+        return buckets
 
     @reads
     def look(
@@ -234,7 +235,7 @@ def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:
 
 
 def leaves_reserve(legs: Iterable[Leg], buckets: Iterable[Bucket], draw: Draw, now: int) -> bool:
-    """Whether the draw leaves to those in line what they wait for."""
+    """Whether the draw leaves to the waiters what they wait for."""
     for leg, bucket in zip(legs, buckets, strict=True):
         reserved = draw.reserved.get(leg.entity_id, {})
         for balance in bucket.balances:

@@ -25,9 +25,9 @@ from zae_limiter.stores.embedded.clock_correction import retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.memory.fast_draw import fast_draw
+from zae_limiter.stores.memory.fast_path import fast_path
 from zae_limiter.stores.memory.tables import MemoryTables, OrderedNames
-from zae_limiter.stores.protocol import Draw, FastDraw, Grant, NotedGrant, Outcome, Posting, Settlement
+from zae_limiter.stores.protocol import Draw, FastPath, Grant, NotedGrant, Outcome, Posting, Settlement
 from zae_limiter.stores.refusals import not_deleted_yet
 
 Result = TypeVar("Result")
@@ -48,8 +48,8 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
         self._store = store
         self._lock = store._lock
         self._namespace = namespace
-        self.fast_draws = store._fast_draws[namespace]
-        self._tables = MemoryTables(self.fast_draws)
+        self.fast_paths = store._fast_paths[namespace]
+        self._tables = MemoryTables(self.fast_paths)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._tables.routes.on_unavailable
@@ -68,9 +68,9 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
                 left = [balance.tk for balance in outcome.balances]
                 outcome = Grant(outcome.legs, outcome.wanted, outcome.balances, left, now)
                 if draw.limits is None and draw.legs is None:
-                    fast = fast_draw(self._lock, outcome.legs, buckets)
+                    fast = fast_path(self._lock, outcome.legs, buckets)
                     if fast is not None:
-                        self.fast_draws[draw.entity_id, draw.resource] = fast
+                        self.fast_paths[draw.entity_id, draw.resource] = fast
             self._tables.drop_idle_buckets(now)
             return outcome
 
@@ -85,7 +85,11 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         def work(now: int, proven: int | None) -> Plan[None]:
-            return self._write(lambda tables: self._settle(tables, postings, now, settlement, proven))
+            return self._write(lambda tables: settle(tables, now, proven))
+
+        def settle(tables: Tables, now: int, proven: int | None) -> None:
+            for bucket in self._settle(tables, postings, now, settlement, proven):
+                bucket.advance(now)
 
         return retried_by_the_clock(work, now)
 
@@ -103,11 +107,11 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.identity = ("memory", next(_SERIALS))
-        self._lock = threading.RLock()  # never taken twice; it knows its owner, see ``fast_draw.py``
+        self._lock = threading.RLock()  # never taken twice; it knows its owner, see ``fast_path.py``
         self._names: OrderedNames[str] = OrderedNames()
         self._serial = 0
         self._namespaces: dict[str, tuple[NamespaceInfo, MemoryTables]] = {}
-        self._fast_draws: defaultdict[str, dict[tuple[str, str], FastDraw]] = defaultdict(dict)
+        self._fast_paths: defaultdict[str, dict[tuple[str, str], FastPath]] = defaultdict(dict)
         self._spaces: dict[str, MemorySpace] = {}
         self._register(DEFAULT_NAMESPACE, 0)
         _STORES.add(self)
@@ -174,7 +178,7 @@ class MemoryStore:
             info, tables = self._live(name)
             self._namespaces[name] = (replace(info, deleted_at=at(now)), tables)
             tables.add_audit(NAMESPACE_SUBJECT, "deleted", None, principal, {}, now)
-            self._fast_draws[name].clear()
+            self._fast_paths[name].clear()
 
         return self._at_once(work)
 
@@ -217,14 +221,14 @@ class MemoryStore:
         self._serial += 1
         self._namespaces[name] = (
             NamespaceInfo(name, f"ns{self._serial}", at(now)),
-            MemoryTables(self._fast_draws[name]),
+            MemoryTables(self._fast_paths[name]),
         )
         self._names.add(name)
 
     def _forget(self, name: str) -> None:
         del self._namespaces[name]
         self._names.discard(name)
-        self._fast_draws[name].clear()
+        self._fast_paths[name].clear()
 
     def _at_once(self, work: Callable[[], Result]) -> Plan[Result]:
         with self._lock:

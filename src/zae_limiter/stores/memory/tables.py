@@ -27,7 +27,7 @@ from zae_limiter.stores.embedded.tables import (
     UsageRow,
     begin_hour,
 )
-from zae_limiter.stores.protocol import Config, FastDraw, Scope
+from zae_limiter.stores.protocol import Config, FastPath, Scope
 from zae_limiter.stores.windows import Counters, counted
 
 logger = logging.getLogger("zae_limiter")
@@ -108,15 +108,15 @@ class Index:
 class MemoryTables:
     """One namespace.
 
-    ``fast_draws`` are dropped when a bucket that they lead to goes, and all of them when the configuration changes.
+    ``fast_paths`` are dropped when a bucket that they lead to goes, and all of them when the configuration changes.
     """
 
     in_place = True
 
-    def __init__(self, fast_draws: dict[tuple[str, str], FastDraw]) -> None:
+    def __init__(self, fast_paths: dict[tuple[str, str], FastPath]) -> None:
         self.routes = Routes()
         self.corrected_at: dict[tuple[str, str], int] = {}
-        self._fast_draws = fast_draws
+        self._fast_paths = fast_paths
         self._epoch = 0
         self._entities: dict[str, Entity] = {}
         self._entity_ids: OrderedNames[str] = OrderedNames()
@@ -148,7 +148,7 @@ class MemoryTables:
 
     def advance_epoch(self) -> None:
         self._epoch += 1
-        self._fast_draws.clear()
+        self._fast_paths.clear()
 
     # Entities
 
@@ -239,13 +239,13 @@ class MemoryTables:
 
     def drop_bucket(self, bucket: Bucket) -> None:
         del self._buckets[bucket.entity_id, bucket.resource]
-        self._fast_draws.pop((bucket.entity_id, bucket.resource), None)
+        self._fast_paths.pop((bucket.entity_id, bucket.resource), None)
         self._bucket_keys.discard((bucket.entity_id, bucket.resource))
         others = tuple(name for name in self._resources_by_entity.pop(bucket.entity_id) if name != bucket.resource)
         if others:
             self._resources_by_entity[bucket.entity_id] = others
         self._entities_by_resource.discard(bucket.resource, bucket.entity_id)
-        bucket.balances = ()  # a fast draw that still holds it finds that it changed
+        bucket.balances = ()  # a fast path that still holds it finds that it changed
 
     def buckets_of(self, entity_id: str) -> list[Bucket]:
         return [self._buckets[entity_id, resource] for resource in self._resources_by_entity.get(entity_id, ())]

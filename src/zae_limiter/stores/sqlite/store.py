@@ -28,13 +28,13 @@ from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.protocol import Draw, FastDraw, Grant, Outcome, Posting, Settlement
+from zae_limiter.stores.protocol import Draw, FastPath, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
 from zae_limiter.stores.sqlite.gate import Gate, backoff
 from zae_limiter.stores.sqlite.maintenance import Maintenance
 from zae_limiter.stores.sqlite.namespace_verbs import NamespaceVerbs
-from zae_limiter.stores.sqlite.optimistic_draw import SqliteFastDraw
+from zae_limiter.stores.sqlite.optimistic_draw import SqliteFastPath
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import (
     Read,
@@ -55,7 +55,7 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     def __init__(self, store: SqliteStore, namespace: str) -> None:
         self.attempt = store.attempt
         self.namespace = namespace
-        self.fast_draws: BoundedDict[tuple[str, str], FastDraw] = BoundedDict(MAX_ROUTES)
+        self.fast_paths: BoundedDict[tuple[str, str], FastPath] = BoundedDict(MAX_ROUTES)
         self._used_last: SqliteTables | None = None
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
@@ -77,8 +77,8 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     def _draw_in(self, tables: SqliteTables, draw: Draw, now: int, proven: int | None) -> Outcome:
         outcome, _ = self._draw(tables, draw, now, proven=proven)
         if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
-            warm = SqliteFastDraw(self, outcome.legs, tables.ns, tables.epoch())
-            self.fast_draws[draw.entity_id, draw.resource] = warm
+            warm = SqliteFastPath(self, outcome.legs, tables.ns, tables.epoch())
+            self.fast_paths[draw.entity_id, draw.resource] = warm
         return outcome
 
     def _settle_request(self, grant: Grant, now: int) -> Write[None]:

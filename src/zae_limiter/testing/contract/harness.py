@@ -96,7 +96,13 @@ class World:
     async def concurrently(self, *work: Awaitable[Any]) -> list[Any]:
         """Run all at once: as tasks, or each in a thread. The results, or what was raised."""
         if self.mode == "async":
-            return await asyncio.gather(*work, return_exceptions=True)
+            tasks = [asyncio.ensure_future(one) for one in work]
+            _, waiting = await asyncio.wait(tasks, timeout=2 * PATIENCE_SECONDS)
+            for task in waiting:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            assert not waiting, f"a caller waits for ever: {outcomes}"
+            return outcomes
         results: list[Any] = [None] * len(work)
 
         def run(place: int, coroutine: Any) -> None:

@@ -86,7 +86,7 @@ async def load_denies_whatever_the_policy(world: World) -> None:
 
 
 @case("Who may wait is not sent away by load: it asks again after the wait")
-async def whoever_waits_asks_again_after_load(world: World) -> None:
+async def a_waiter_asks_again_after_load(world: World) -> None:
     await world.limiter.set_system_defaults([RPM])
     limiter = world.failing_limiter
     world.store.overload(times=1)
@@ -235,7 +235,7 @@ async def the_observer_is_told_everything(world: World) -> None:
 
 
 @case("An observer that raises disturbs no caller")
-async def an_observer_that_raises_disturbs_nobody(world: World) -> None:
+async def an_observer_that_raises_disturbs_no_caller(world: World) -> None:
     def broken(event: object) -> None:
         raise RuntimeError("observer")
 

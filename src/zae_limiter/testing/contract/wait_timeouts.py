@@ -1,4 +1,4 @@
-"""``timeout=``: waiting in line."""
+"""``timeout=``: waiting in the queue."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def who_does_not_wait_does_not_overtake(world: World) -> None:
     assert log == [("patient", 5.0)]
 
 
-@case("A give-back wakes the head of the line")
+@case("A give-back wakes the head of the queue")
 async def a_give_back_wakes_who_waits(world: World) -> None:
     await world.limiter.set_system_defaults([RPM])
     log: list[Any] = []
@@ -119,7 +119,7 @@ async def a_give_back_wakes_who_waits(world: World) -> None:
     assert log == ["holding", ("next", 0.0)]
 
 
-@case("A change of limits wakes the head of the line")
+@case("A change of limits wakes the head of the queue")
 async def a_change_of_limits_wakes_who_waits(world: World) -> None:
     await world.limiter.set_limits("key", [Limit.per_day("rpm", 60)])
     await drain(world)
@@ -156,6 +156,7 @@ async def waiting_at_different_levels_is_no_deadlock(world: World) -> None:
         for served, seconds in ((1, 6), (2, 7)):
             world.clock.advance(seconds)
             await world.until(lambda served=served: len(log) == served)  # type: ignore[misc]
+            await world.until_waiting(2 - served)  # the clock must not move between a denial and the wait that follows
 
     assert await world.concurrently(taking(world, log, "at the org", 6, 60, "key"), second(), time()) == [None] * 3
     assert log == [("at the org", 6.0), ("at the key", 13.0)]

@@ -1,0 +1,150 @@
+"""What an acquire costs: round trips by counting calls, capacity as dynoxide measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from engines.servers import Engine
+from support.dynamodb.counting_transport import Counting
+from support.item_sizes import size_of
+from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+from zae_limiter.testing import FakeClock
+
+RPM = Limit.per_minute("rpm", 100)
+TPM = Limit.per_minute("tpm", 10_000)
+ENTITY = "0f8fad5b-d9cb-469f-a165-70867728950e"
+RESOURCE = "gpt-4.1-mini-2025-04"
+TABLES = count()
+
+
+class Measured:
+    """A limiter with a clock in hand and its calls counted."""
+
+    def __init__(self, endpoint_url: str, table: str) -> None:
+        target = Target("us-east-1", endpoint_url)
+        self.clock = FakeClock()
+        self.calls = Counting(BotocoreTransport(target))
+        self.repository = SyncRepository(
+            DynamoStore(table, target, transport=self.calls, deadline=20), clock=self.clock
+        )
+        self.limiter = SyncRateLimiter(self.repository)
+
+
+@pytest.fixture
+def table(dynoxide: Engine) -> Iterator[str]:
+    name = f"costs-{next(TABLES)}"
+    with SyncRepository.open(f"dynamodb://{name}?region=us-east-1&endpoint_url={dynoxide.endpoint_url}", create=True):
+        yield name
+
+
+@pytest.fixture
+def measured(dynoxide: Engine, table: str) -> Iterator[Measured]:
+    world = Measured(dynoxide.endpoint_url, table)
+    world.limiter.set_system_defaults([RPM, TPM])
+    yield world
+    world.repository.close()
+
+
+def take(world: Measured, entity: str = ENTITY, **amounts: int) -> None:
+    with world.limiter.acquire(entity, RESOURCE, amounts):
+        pass
+
+
+def test_a_grant_on_a_warm_client_is_one_call_and_one_write_unit(measured: Measured) -> None:
+    take(measured, rpm=1, tpm=100)
+    for _ in range(20):
+        measured.calls.reset()
+        measured.clock.advance(milliseconds=700)
+        take(measured, rpm=1, tpm=100)
+        assert measured.calls.operations == {"UpdateItem": 1}
+        assert (measured.calls.consumed, measured.calls.of_indexes) == (1.0, 0.0)
+
+
+def test_the_config_of_a_warm_client_costs_nothing(measured: Measured) -> None:
+    take(measured, rpm=1)
+    take(measured, "another", rpm=1)
+    measured.calls.reset()
+    for _ in range(3):
+        take(measured, rpm=1)
+        take(measured, "another", rpm=1)
+    assert measured.calls.operations == {"UpdateItem": 6}
+    assert measured.repository.get_cache_stats().hits >= 6
+
+
+def test_a_cascade_of_two_is_two_calls_and_two_write_units(measured: Measured) -> None:
+    measured.limiter.create_entity("org")
+    measured.limiter.create_entity(ENTITY, parent_id="org", cascade=True)
+    take(measured, rpm=1, tpm=100)
+    measured.calls.reset()
+    take(measured, rpm=1, tpm=100)
+    assert measured.calls.operations == {"UpdateItem": 2}
+    assert (measured.calls.consumed, measured.calls.of_indexes) == (2.0, 0.0)
+
+
+def test_a_denial_costs_a_call_and_its_repetition_none(measured: Measured) -> None:
+    take(measured, rpm=100)
+    measured.clock.advance(milliseconds=10)
+    measured.calls.reset()
+    with pytest.raises(RateLimitExceeded):
+        take(measured, rpm=50)
+    assert sum(measured.calls.operations.values()) == 1
+    measured.calls.reset()
+    for _ in range(5):
+        measured.clock.advance(milliseconds=40)
+        with pytest.raises(RateLimitExceeded) as caught:
+            take(measured, rpm=50)
+    assert measured.calls.operations == {}
+    assert caught.value.retry_after_seconds == pytest.approx(30 - 0.21)
+    measured.clock.advance(caught.value.retry_after_seconds or 0)
+    take(measured, rpm=50)
+
+
+def test_a_denial_by_an_ancestor_is_remembered_too(measured: Measured) -> None:
+    measured.limiter.create_entity("org")
+    measured.limiter.create_entity(ENTITY, parent_id="org", cascade=True)
+    measured.limiter.set_limits("org", [Limit.per_minute("rpm", 1)])
+    take(measured, rpm=1)
+    with pytest.raises(RateLimitExceeded):
+        take(measured, rpm=1)
+    measured.calls.reset()
+    with pytest.raises(RateLimitExceeded) as caught:
+        take(measured, rpm=1)
+    assert measured.calls.operations == {}
+    assert [status.entity_id for status in caught.value.violations] == ["org"]
+
+
+def test_acquire_and_adjust_are_two_calls(measured: Measured) -> None:
+    take(measured, rpm=1, tpm=500)
+    measured.calls.reset()
+    with measured.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+        lease.adjust(tpm=-123)
+    assert measured.calls.operations == {"UpdateItem": 2}
+    assert (measured.calls.consumed, measured.calls.of_indexes) == (2.0, 0.0)
+
+
+def test_a_first_acquire_is_told_in_full(measured: Measured) -> None:
+    take(measured, "warm", rpm=1)
+    measured.calls.reset()
+    take(measured, rpm=1)
+    assert measured.calls.operations == {"BatchGetItem": 2, "PutItem": 1}
+
+
+def test_a_bucket_with_two_limits_fits_into_one_kilobyte(dynoxide: Engine, table: str, measured: Measured) -> None:
+    for _ in range(5):
+        take(measured, rpm=1, tpm=1_000)
+    (item,) = buckets_in(dynoxide, table)
+    assert size_of(item) <= 1024 - 60, "the second write unit per acquire begins at 1024 bytes"
+
+
+def buckets_in(engine: Engine, table: str) -> list[dict[str, Any]]:
+    transport = BotocoreTransport(Target("us-east-1", engine.endpoint_url))
+    items = transport.call("Scan", {"TableName": table}, 10)["Items"]
+    transport.close()
+    return [item for item in items if item["SK"]["S"] == "#STATE"]
