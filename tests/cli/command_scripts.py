@@ -191,6 +191,9 @@ STORIES = {
         ? audit list --subject '#'
         audit show 01KDVDNA00                                           => event_list
         ? audit show 01KDVDNA01
+        + 5
+        resource set-defaults gpt-4 -l rpm:30                           => resource_limits
+        audit show 01KDXWP4V8                                           => event_list
         ? audit show nonsense
     """,
     "namespaces": """
