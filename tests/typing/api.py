@@ -238,6 +238,8 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps
     capacity: ResourceCapacity = await limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
+    tightest: list[BucketStatus] = await limiter.get_tightest_buckets("gpt-4", limit=10)
+    active: list[str] = await limiter.list_active_entities()
     parts: Page[EntityCapacity] = capacity.entities
 
 
@@ -346,6 +348,8 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps
     capacity: ResourceCapacity = limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
+    tightest: list[BucketStatus] = limiter.get_tightest_buckets("gpt-4", limit=10)
+    active: list[str] = limiter.list_active_entities()
     parts: Page[EntityCapacity] = capacity.entities
 
 

@@ -45,6 +45,8 @@ class AsyncData(DataVerbs):
     get_usage_summary = async_method(DataVerbs._get_usage_summary)
     verify_usage = async_method(DataVerbs._verify_usage)
     get_resource_capacity = async_method(DataVerbs._get_resource_capacity)
+    get_tightest_buckets = async_method(DataVerbs._get_tightest_buckets)
+    list_active_entities = async_method(DataVerbs._list_active_entities)
 
 
 class Repository(RepositoryVerbs, AsyncData):

@@ -45,6 +45,8 @@ class SyncData(DataVerbs):
     get_usage_summary = sync_method(DataVerbs._get_usage_summary)
     verify_usage = sync_method(DataVerbs._verify_usage)
     get_resource_capacity = sync_method(DataVerbs._get_resource_capacity)
+    get_tightest_buckets = sync_method(DataVerbs._get_tightest_buckets)
+    list_active_entities = sync_method(DataVerbs._list_active_entities)
 
 
 class SyncRepository(RepositoryVerbs, SyncData):
