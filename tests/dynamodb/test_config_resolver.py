@@ -24,6 +24,7 @@ from zae_limiter import (
     SyncRepository,
     ValidationError,
 )
+from zae_limiter.bucket import MILLI
 from zae_limiter.config_cache import ConfigCache
 from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.dynamodb.requests import AwaitNews, Refused
@@ -260,13 +261,15 @@ def test_two_threads_that_begin_to_read_at_the_same_time_both_succeed() -> None:
     under_way = client.space.resolver._under_way = Interjecting()
     one, other = Reader(table, client), Reader(table, client)
     under_way.interject = other.go_on
+    before = table.levels("key")["rpd"]
     one.go_on()
-    other.go_on()
+    assert under_way.interject is None, "the other thread came in between"
     if isinstance(other.request, AwaitNews):
         other.finish(one)
     else:
         other.finish()
         one.finish()
+    assert before - table.levels("key")["rpd"] == 2 * MILLI
 
 
 def test_who_joins_a_reading_that_has_just_ended_does_not_wait() -> None:

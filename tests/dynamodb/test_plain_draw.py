@@ -209,14 +209,20 @@ class Client:
             config_ttl_ms=60_000,
         )
         self.thinks_twice = thinks_twice
+        self.warm_legs: list[Any] = []
+        """What every look for a known bucket came to."""
 
     def first_call(self, draw: Draw, now: int) -> tuple[Plan[Any], Any]:
         """What a draw asks of DynamoDB first; or what it comes to without asking."""
         plan = self.space.draw(draw, now)
-        if not self.thinks_twice:
-            return self._first_call_of(plan)
+        warm_leg = Acquire.warm_leg
+
+        def noted(acquire: Acquire) -> Any:
+            self.warm_legs.append(None if self.thinks_twice else warm_leg(acquire))
+            return self.warm_legs[-1]
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Acquire, "warm_leg", lambda self: None)
+            patch.setattr(Acquire, "warm_leg", noted)
             return self._first_call_of(plan)
 
     def _first_call_of(self, plan: Plan[Any]) -> tuple[Plan[Any], Any]:
@@ -316,6 +322,8 @@ def test_a_known_bucket_is_written_as_if_everything_had_been_looked_at(odd: str,
         is_write = isinstance(asked, Call) and asked.operation == "UpdateItem"
         steps.append((plan, asked))
         assert is_write or not isinstance(asked, Call) or asked.operation in ("GetItem", "BatchGetItem")
+    assert len(short.warm_legs) == len(full.warm_legs) == 1
+    assert odd != "plain" or short.warm_legs != [None], "the two ways are the same"
     (plan, asked), (plan_in_full, asked_in_full) = steps
     assert type(asked) is type(asked_in_full)
     assert asked.__class__ is not Call or (asked.operation, dict(asked.params), asked.give_up_at) == (
