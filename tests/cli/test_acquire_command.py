@@ -184,7 +184,7 @@ def test_ctrl_c_ends_an_ordinary_command_and_gives_back(url: str) -> None:
     ("number", "code", "command"),
     [(signal.SIGTERM, 143, ["--", "true"]), (signal.SIGINT, 130, ["--", "true"]), (signal.SIGINT, 130, [])],
 )
-def test_an_interrupt_while_waiting_in_line_takes_nothing(
+def test_an_interrupt_while_waiting_in_the_queue_takes_nothing(
     url: str, number: signal.Signals, code: int, command: list[str]
 ) -> None:
     with SyncRateLimiter.open(url) as limiter, limiter.acquire("key-1", "gpt-4", {"rpd": 95}):
@@ -198,7 +198,7 @@ def test_an_interrupt_while_waiting_in_line_takes_nothing(
     assert left(url)["rpd"] == 5
 
 
-def test_waiting_in_line_ends_when_it_is_ones_turn(url: str) -> None:
+def test_waiting_in_the_queue_ends_when_it_is_the_callers_turn(url: str) -> None:
     with SyncRateLimiter.open(url) as limiter:
         limiter.set_limits("key-1", [Limit.per_second("rpd", 50, burst=50)])
         with limiter.acquire("key-1", "gpt-4", {"rpd": 50}):

@@ -259,7 +259,7 @@ def test_a_bucket_that_is_created_while_an_ancestor_gets_limits_notices() -> Non
     assert sum(client.takes("key", {"rpd": 1}) for _ in range(10)) == 5
 
 
-def test_all_who_pass_by_an_ancestor_without_limits_agree_on_the_version() -> None:
+def test_all_clients_that_pass_by_an_ancestor_without_limits_agree_on_the_version() -> None:
     """Otherwise they would rewrite the bucket in turns."""
     table, client = below("org")
     lease = client.take("key", {"rpd": 1})

@@ -243,7 +243,7 @@ def test_shards_are_brought_back_before_they_pay_and_before_they_are_split() -> 
     assert stranger.takes("key", {"rpd": 90})
 
 
-def test_two_who_bring_it_back_at_once_bring_it_back_once() -> None:
+def test_two_clients_that_bring_it_back_at_once_bring_it_back_once() -> None:
     table = hierarchy(1)
     drain(table, "key")
     written_ahead(table)
