@@ -114,15 +114,40 @@ def ours_denied() -> Contender:
     return Contender("zae-limiter, denied", "acquire raises with every status; the wait is read", run)
 
 
-def ours_adjusted() -> Contender:
+def ours_settled() -> Contender:
     limiter = our_limiter()
 
     def run(times: int) -> None:
         for _ in range(times):
             with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
-                lease.adjust(tpm=120)
+                lease.settle(tpm=620)
 
-    return Contender("zae-limiter, adjusted", "with acquire, two limits, one adjust written at the end", run)
+    return Contender("zae-limiter, settled", "with acquire, two limits, settled and written at the end", run)
+
+
+def ours_given_back() -> Contender:
+    limiter = our_limiter()
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            try:
+                with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}):
+                    raise Refused
+            except Refused:
+                pass
+
+    return Contender("zae-limiter, body raises", "with acquire, two limits, the body raises: both come back", run)
+
+
+def ours_observed() -> Contender:
+    limiter = our_limiter(observer=lambda event: None)
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}):
+                pass
+
+    return Contender("zae-limiter, observed", "with acquire, two limits, an observer that does nothing", run)
 
 
 def ours_in_a_hierarchy() -> Contender:
@@ -139,13 +164,17 @@ def ours_in_a_hierarchy() -> Contender:
     return Contender("zae-limiter, three levels", "with acquire, two limits on key, project and organisation", run)
 
 
-def ours_async() -> Contender:
+def our_async_limiter() -> RateLimiter:
     async def opened() -> RateLimiter:
         limiter = await RateLimiter.open("memory://")
         await limiter.set_system_defaults([Limit.per_minute("rpm", RPM), Limit.per_minute("tpm", TPM)])
         return limiter
 
-    limiter = RUNNER.run(opened())
+    return RUNNER.run(opened())
+
+
+def ours_async() -> Contender:
+    limiter = our_async_limiter()
 
     async def work(times: int) -> None:
         for _ in range(times):
@@ -153,6 +182,17 @@ def ours_async() -> Contender:
                 pass
 
     return Contender("zae-limiter, async", "async with acquire, two limits of one bucket", in_the_loop(work))
+
+
+def ours_settled_async() -> Contender:
+    limiter = our_async_limiter()
+
+    async def work(times: int) -> None:
+        for _ in range(times):
+            async with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
+                await lease.settle(tpm=620)
+
+    return Contender("zae-limiter, settled, async", "async with acquire, two limits, settled", in_the_loop(work))
 
 
 # limits: fixed windows, the cheapest of its strategies. A hit adds to a counter and compares it.
@@ -187,7 +227,7 @@ def limits_many_keys() -> Contender:
     return Contender("limits, twice, 1000 keys", "FixedWindow hit for each of the two limits, the keys in turn", run)
 
 
-def limits_adjusted() -> Contender:
+def limits_three_times() -> Contender:
     # It cannot correct a hit; its users hit again for the difference (and cannot when they took too much).
     hit, rpm, tpm = limits_limiter()
 
@@ -281,6 +321,7 @@ def aiolimiter_once() -> Contender:
 def comparisons() -> list[Comparison]:
     """The rows, in the order they are shown."""
     granted, twice, denied = ours_granted(), limits_twice(), ours_denied()
+    three_times = limits_three_times()
     speed = Goal(6, first_step=3)
     return [
         Comparison("acquire, two limits", granted, twice, speed),
@@ -288,10 +329,13 @@ def comparisons() -> list[Comparison]:
         Comparison("the same, 1000 keys in turn", ours_many_keys(), limits_many_keys()),
         Comparison("acquire, two limits", granted, throttled_twice()),
         Comparison("acquire, two limits", granted, token_bucket_twice()),
-        Comparison("async acquire, two limits", ours_async(), aiolimiter_once(), Goal(1, first_step=0.7)),
+        Comparison("async acquire, two limits", ours_async(), aiolimiter_once(), Goal(1, first_step=0.8)),
+        Comparison("acquire and settle", ours_settled(), three_times, Goal(2.5)),
+        Comparison("acquire and settle, async", ours_settled_async(), three_times, Goal(2)),
+        Comparison("the body raises, all comes back", ours_given_back(), three_times, Goal(2)),
         Comparison("denied", denied, limits_denied(with_wait=False)),
-        Comparison("denied, and when to retry", denied, limits_denied(with_wait=True)),
-        Comparison("acquire and adjust", ours_adjusted(), limits_adjusted()),
+        Comparison("denied, and when to retry", denied, limits_denied(with_wait=True), Goal(2)),
+        Comparison("with an observer", ours_observed(), granted, Goal(3, at_most=True), cost_ratio=True),
         Comparison("a hierarchy of three levels", ours_in_a_hierarchy(), limits_in_a_hierarchy()),
     ]
 

@@ -26,7 +26,7 @@ from answering import answering
 
 from dynamodb import KEYS, REGION, SECONDS, TABLE, recorded, split_store
 from engines.servers import Engine, dynoxide_engine
-from zae_limiter import Limit, RateLimiter, Repository, SyncRateLimiter, SyncRepository
+from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import MILLI, Balance, force_consume, would_refill_satisfy
 from zae_limiter.lease.sync_lease import SyncLease
 from zae_limiter.stores.dynamodb import items
@@ -35,6 +35,8 @@ from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.embedded import bucket_verbs
+from zae_limiter.stores.memory.fast_path import DeferredDenial
+from zae_limiter.stores.protocol import Denial
 from zae_limiter.stores.sqlite.optimistic_draw import OptimisticDraw
 
 ROUNDS, SECONDS_PER_ROUND = 21, 0.05
@@ -43,6 +45,7 @@ KEPT_FROM = 0.15
 
 LIMITS = [Limit.per_minute("rpm", 10**9), Limit.per_minute("tpm", 10**12)]
 AMOUNTS = {"rpm": 1, "tpm": 500}
+TOO_MUCH = {"rpm": 10**9 + 1, "tpm": 500}
 
 Run = Callable[[int], object]
 Switch = Callable[[], Any]
@@ -97,6 +100,20 @@ def settled(limiter: SyncRateLimiter) -> Run:
         for _ in range(times):
             with limiter.acquire("key-1", "gpt-4", AMOUNTS) as lease:
                 lease.settle(tpm=400)
+
+    return run
+
+
+def denied(limiter: SyncRateLimiter) -> Run:
+    granted(limiter)(1)  # only a route that was granted once has a fast path
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            try:
+                with limiter.acquire("key-1", "gpt-4", TOO_MUCH):
+                    pass
+            except RateLimitExceeded as error:
+                _ = error.retry_after_seconds
 
     return run
 
@@ -157,6 +174,18 @@ def embedded(folder: str, stack: ExitStack) -> Iterator[FastPath]:
     memory, sqlite = opened("memory://"), opened(f"sqlite:///{folder}/sync.db")
     yield FastPath("memory: fast path", "grant", granted(memory), by_plan(memory))
     yield FastPath("memory: fast path", "grant and settle", settled(memory), by_plan(memory))
+    yield FastPath(
+        "memory: settlement without a plan",
+        "grant and settle",
+        settled(memory),
+        lambda: patch.object(SyncLease, "_end_at_once", lambda lease, failed: False),
+    )
+    yield FastPath(
+        "memory: deferred denial",
+        "denial",
+        denied(memory),
+        lambda: patch.object(DeferredDenial, "wait_ms", Denial.wait_ms),
+    )
 
     def entered(self: SyncLease) -> SyncLease:
         enter(self)

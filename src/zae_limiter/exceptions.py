@@ -8,7 +8,8 @@ the store not answering (:class:`RateLimiterUnavailable`)?
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,6 +128,13 @@ class RateLimiterUnavailable(ZAELimiterError):
         return f"{message}; {self.hint}" if self.hint else message
 
 
+class Reason(Protocol):
+    """Why a request was refused. Its statuses may be made when they are read."""
+
+    @property
+    def statuses(self) -> tuple[LimitStatus, ...]: ...
+
+
 class RateLimitExceeded(ZAELimiterError):
     """At least one limit of one leg lacks tokens. Nothing was taken anywhere.
 
@@ -136,12 +144,31 @@ class RateLimitExceeded(ZAELimiterError):
     """
 
     unread_wait_seconds = 0.0
+    _reason: Reason
 
     def __init__(self, statuses: Iterable[LimitStatus], *, unread_wait_seconds: float = 0.0) -> None:
         self.statuses = tuple(statuses)
         if unread_wait_seconds:
             self.unread_wait_seconds = unread_wait_seconds
         super().__init__(self.statuses)
+
+    @classmethod
+    def _because(cls, reason: Reason, wait_ms: int | None) -> Self:
+        """The error for a refusal whose wait is known; many callers read nothing else of it."""
+        error = cls.__new__(cls)
+        error._reason = reason
+        if wait_ms is not None:
+            error.retry_after_seconds = wait_ms / 1000
+        return error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rest = {name: value for name, value in self.__dict__.items() if name not in ("_reason", "statuses")}
+        return type(self), (self.statuses,), rest
+
+    @cached_property
+    def statuses(self) -> tuple[LimitStatus, ...]:
+        """Every limit of every leg: the entity first, then its ancestors."""
+        return self._reason.statuses
 
     @property
     def violations(self) -> tuple[LimitStatus, ...]:
@@ -165,7 +192,7 @@ class RateLimitExceeded(ZAELimiterError):
             key=lambda status: forever if status.retry_after_seconds is None else status.retry_after_seconds,
         )
 
-    @property
+    @cached_property
     def retry_after_seconds(self) -> float | None:
         """Seconds until the same request would be granted if no other takes; ``None``: never. 0 if nothing lacks.
 
@@ -212,7 +239,7 @@ class RateLimitExceeded(ZAELimiterError):
 class RequestExceedsBurst(RateLimitExceeded):
     """An amount is larger than the burst of its limit: no wait will ever be long enough."""
 
-    @property
+    @cached_property
     def retry_after_seconds(self) -> None:
         """Never."""
         return

@@ -165,6 +165,21 @@ def test_a_change_between_resolving_and_rebuilding_is_seen() -> None:
     assert burst(table) == LOW[0].burst
 
 
+def test_a_draw_that_gives_back_in_order_to_create_a_bucket_does_not_bring_old_terms_back() -> None:
+    """The child's leg was written, the parent's bucket is gone, and the child's limits change before it is undone."""
+    table = hierarchy(2)
+    obeyed: list[int] = []
+    meanwhile = {
+        4: lambda: table.remove_bucket("team"),
+        5: lambda: table.operator.limiter.set_limits("key", LOW, resource=RESOURCE),
+        **dict.fromkeys(range(6, 20), lambda: obeyed.append(burst(table))),
+    }
+    ended = Script(table, meanwhile=meanwhile).run(table.client().lease("key", {"rpd": 1})._begin())
+    assert ended.operations[3:7] == ["UpdateItem"] * 4
+    assert "TransactWriteItems" in ended.operations[7:-1]
+    assert set(obeyed) == {LOW[0].burst}
+
+
 def test_the_version_of_one_bucket_says_nothing_about_another() -> None:
     """The parent gets the very version that the child had, after the terms of both were resolved."""
     table = hierarchy(2)

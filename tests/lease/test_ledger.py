@@ -12,11 +12,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.protocol import Leg
+from zae_limiter.stores.protocol import Grant, Leg
 
 NAMES = st.sampled_from(["rpm", "tpm", "images"])
 amounts = st.dictionaries(NAMES, st.integers(0, 1000))
 deltas = st.dictionaries(NAMES, st.integers(-1000, 1000))
+
+
+def ledger_of(taken: Mapping[str, int]) -> Ledger:
+    """The books of a lease that took this."""
+    limits = tuple(Limit.per_minute(name, 1000) for name in ("rpm", "tpm", "images"))
+    return Ledger(Grant((Leg("key", "gpt", limits, "entity"),), taken, (), (), 0))
 
 
 def nonzero(counts: Mapping[str, int]) -> dict[str, int]:
@@ -28,7 +34,7 @@ class LeaseLife(RuleBasedStateMachine):
 
     @initialize(taken=amounts)
     def begin(self, taken: dict[str, int]) -> None:
-        self.ledger = Ledger(taken)
+        self.ledger = ledger_of(taken)
         self.store = dict(taken)
         self.used = dict(taken)
         self.survives: dict[str, int] = {}
@@ -98,7 +104,7 @@ def test_any_life_of_a_lease_keeps_its_books() -> None:
 
 @given(amounts)
 def test_a_lease_that_just_began_owes_nothing_unless_it_fails(taken: dict[str, int]) -> None:
-    ledger = Ledger(taken)
+    ledger = ledger_of(taken)
     assert ledger.consumed() == taken
     assert ledger.owed() == {}
     assert ledger.owed_on_failure() == {name: -amount for name, amount in taken.items() if amount}
@@ -107,7 +113,7 @@ def test_a_lease_that_just_began_owes_nothing_unless_it_fails(taken: dict[str, i
 @given(amounts, deltas.filter(bool))
 def test_one_delta_too_many_leaves_the_whole_adjustment_out(taken: dict[str, int], changes: dict[str, int]) -> None:
     too_many = changes | {"tpm": -taken.get("tpm", 0) - 1}
-    ledger = Ledger(taken)
+    ledger = ledger_of(taken)
     with pytest.raises(ValidationError) as caught:
         ledger.adjust(too_many, 7)
     assert ledger.consumed() == taken
@@ -118,21 +124,21 @@ def test_one_delta_too_many_leaves_the_whole_adjustment_out(taken: dict[str, int
 
 @given(amounts, amounts)
 def test_what_was_settled_survives_a_failure_in_full(taken: dict[str, int], actual: dict[str, int]) -> None:
-    ledger = Ledger(taken)
+    ledger = ledger_of(taken)
     ledger.settle(actual, 7)
     ledger.booked(ledger.owed_on_failure())
     assert nonzero(ledger.consumed()) == nonzero(actual)
 
 
 def test_what_is_released_after_it_was_settled_does_not_survive() -> None:
-    ledger = Ledger({"tpm": 500})
+    ledger = ledger_of({"tpm": 500})
     ledger.settle({"tpm": 300}, 7)
     ledger.adjust({"tpm": -100}, 7)
     assert ledger.owed_on_failure() == {"tpm": -300}
 
 
 def test_what_is_taken_after_it_was_settled_comes_back_on_failure() -> None:
-    ledger = Ledger({"tpm": 500})
+    ledger = ledger_of({"tpm": 500})
     ledger.settle({"tpm": 300}, 7)
     ledger.took({"tpm": 50})
     ledger.adjust({"tpm": 5}, 7)
@@ -141,7 +147,7 @@ def test_what_is_taken_after_it_was_settled_comes_back_on_failure() -> None:
 
 
 def test_a_limit_the_lease_did_not_take_can_be_adjusted_and_settled() -> None:
-    ledger = Ledger({"rpm": 1})
+    ledger = ledger_of({"rpm": 1})
     ledger.adjust({"tpm": 40}, 7)
     assert ledger.consumed() == {"rpm": 1, "tpm": 40}
     assert ledger.owed_on_failure() == {"rpm": -1}
@@ -150,14 +156,14 @@ def test_a_limit_the_lease_did_not_take_can_be_adjusted_and_settled() -> None:
 
 
 def test_adjustments_that_cancel_out_are_not_written() -> None:
-    ledger = Ledger({"tpm": 10})
+    ledger = ledger_of({"tpm": 10})
     ledger.adjust({"tpm": 5}, 7)
     ledger.adjust({"tpm": -5}, 8)
     assert ledger.owed() == {}
 
 
 def test_the_age_of_what_is_pending_counts_from_its_first_adjustment() -> None:
-    ledger = Ledger({"tpm": 10})
+    ledger = ledger_of({"tpm": 10})
     ledger.adjust({"tpm": 5}, 1_000)
     ledger.settle({"tpm": 3}, 2_000)
     assert ledger.pending_since == 1_000
@@ -168,7 +174,7 @@ def test_the_age_of_what_is_pending_counts_from_its_first_adjustment() -> None:
 
 def test_the_ledger_does_not_share_the_callers_dict() -> None:
     taken = {"tpm": 10}
-    ledger = Ledger(taken)
+    ledger = ledger_of(taken)
     ledger.took({"tpm": 5})
     assert taken == {"tpm": 10}
 

@@ -8,13 +8,14 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from zae_limiter import Limit, RateLimiter, SyncRateLimiter, ValidationError, ZAELimiterError
-from zae_limiter.bucket import Bucket
+from zae_limiter.bucket import MILLI, Bucket, calculate_retry_after
 from zae_limiter.stores.memory.fast_path import fast_path
-from zae_limiter.stores.protocol import Leg
+from zae_limiter.stores.protocol import Denial, Leg, NotedGrant, Settlement
+from zae_limiter.stores.windows import hour_of
 from zae_limiter.testing import FakeClock, sync_memory_limiter
 
 LIMITS = {
@@ -28,7 +29,9 @@ steps = st.tuples(
     st.sampled_from(["key", "project", "org"]),
     requests,
     st.sampled_from([0, 0, 1, 7, 400, 61_000, 3_600_000, -900]),
-    st.sampled_from(["", "", "", "", "fail", "adjust", "change", "reset", "delete"]),
+    st.sampled_from(
+        ["", "", "", "fail", "adjust", "settle", "settle, fail", "wait, settle", "change", "reset", "delete"]
+    ),
 )
 
 
@@ -42,7 +45,7 @@ def limiter(clock: FakeClock) -> SyncRateLimiter:
     return made
 
 
-def outcome(made: SyncRateLimiter, entity: str, wanted: Any, event: str) -> Any:
+def outcome(made: SyncRateLimiter, clock: FakeClock, entity: str, wanted: Any, event: str) -> Any:
     if event == "change":
         made.set_limits("project", [*LIMITS["project"], Limit.per_minute("extra", 1)])
     elif event == "reset":
@@ -53,13 +56,18 @@ def outcome(made: SyncRateLimiter, entity: str, wanted: Any, event: str) -> Any:
         made.set_limits("key", LIMITS["key"])
     try:
         with made.acquire(entity, "gpt", wanted) as lease:
+            name = next(iter(wanted), "rps")
             if event == "adjust":
-                lease.adjust(**{next(iter(lease.consumed), "rps"): 2})
-            if event == "fail":
+                lease.adjust({name: 2})
+            if event == "wait, settle":
+                clock.step_to(clock() + 900)
+            if "settle" in event:
+                lease.settle({name: 3})
+            if "fail" in event:
                 raise ZeroDivisionError
             return lease.consumed, lease.statuses
     except (ZAELimiterError, ZeroDivisionError) as error:
-        return type(error), str(error)
+        return type(error), getattr(error, "retry_after_seconds", None), str(error)
 
 
 def everything(made: SyncRateLimiter) -> Any:
@@ -72,13 +80,75 @@ def everything(made: SyncRateLimiter) -> Any:
 @example([("org", {}, 0, ""), ("key", {"rps": 60}, 3_600_000, ""), ("org", {}, 0, "reset")])
 @example([("key", {}, 0, ""), ("key", {"rps": 6}, 1, "reset"), ("project", {}, -900, "")])
 def test_the_fast_path_does_what_the_plan_does(schedule: list[Any]) -> None:
-    clock = FakeClock()
-    fast, planned = limiter(clock), limiter(clock)
+    clocks = FakeClock(), FakeClock()
+    fast, planned = map(limiter, clocks)
     planned._core.fast_paths = {}
     for entity, wanted, pause, event in schedule:
-        clock.step_to(max(clock() + pause, 0))
-        assert outcome(fast, entity, wanted, event) == outcome(planned, entity, wanted, event)
+        outcomes = []
+        for made, clock in zip((fast, planned), clocks, strict=True):
+            clock.step_to(max(clock() + pause, 0))
+            outcomes.append(outcome(made, clock, entity, wanted, event))
+        assert outcomes[0] == outcomes[1]
     assert everything(fast) == everything(planned)
+
+
+@settings(max_examples=300)
+@given(
+    st.integers(1, 7),
+    st.integers(1, 9),
+    st.integers(0, 3_000),
+    st.dictionaries(st.sampled_from(["rps", "tpm"]), st.integers(0, 9), min_size=1),
+    st.dictionaries(st.sampled_from(["rps", "tpm"]), st.integers(0, 30)),
+    st.integers(-900, 9_000),
+)
+@example(3, 5, 0, {"rps": 5, "tpm": 1}, {"tpm": 0}, 1_000)
+@example(7, 9, 0, {"rps": 9, "tpm": 9}, {"rps": 0}, 0)
+def test_what_a_bucket_holds_after_a_settlement_or_lacks_is_as_the_arithmetic_of_buckets_has_it(
+    rate: int, burst: int, start: int, wanted: dict[str, int], totals: dict[str, int], later: int
+) -> None:
+    limits = Limit.custom("rps", burst, rate, 11), Limit.custom("tpm", 9, 2, 7)
+    now = 1_750_000_000_000
+    bucket, other = (Bucket("key", "gpt", now) for _ in range(2))
+    for one in (bucket, other):
+        one.adopt(limits, now)
+        one.hour = hour_of(now)
+        one.settle({"rps": start, "tpm": start * 2}, now)
+    path = fast_path(threading.RLock(), (Leg("key", "gpt", limits, "entity"),), [bucket])
+    assert path is not None
+    receipt = NotedGrant()
+    denial = path.draw(wanted, now + 5, receipt)
+    waits = [calculate_retry_after(one, wanted.get(one.name, 0) * MILLI, now + 5) for one in other.balances]
+    if denial is not True:
+        assert isinstance(denial, Denial)
+        assert denial.wait_ms == (None if None in waits else max(wait or 0 for wait in waits))
+        return
+    assert receipt._grant is not None
+    assert waits == [0, 0]
+    other.settle({name: amount * MILLI for name, amount in wanted.items()}, now + 5)
+    settlement = Settlement([])
+    assert path.settle(receipt._grant, totals, now + 5 + later, settlement)
+    deltas = {name: (total - wanted.get(name, 0)) * MILLI for name, total in totals.items()}
+    other.settle(deltas, max(now + 5 + later, now + 5))
+    assert settlement.postings == ()
+    for mine, theirs in zip(bucket.balances, other.balances, strict=True):
+        assert mine.tc == theirs.tc
+        assert mine.tk <= mine.bx, "draws in the same millisecond go by it"
+        assert mine.level(now + 10_000) == theirs.level(now + 10_000)
+
+
+def test_settlements_and_what_comes_back_are_fast() -> None:
+    made = limiter(FakeClock())
+    with made.acquire("key", "gpt", {"rps": 1}):
+        pass
+    planned: list[Any] = []
+    space: Any = made._core.space
+    space.settle = lambda *args: planned.append(args)
+    with made.acquire("key", "gpt", {"rps": 1}) as lease:
+        lease.settle(rps=0)
+    with pytest.raises(ZeroDivisionError), made.acquire("key", "gpt", {"rps": 1}):
+        raise ZeroDivisionError
+    assert not planned
+    assert made.available("key", "gpt")["rps"] == 4
 
 
 def test_every_draw_but_the_first_is_fast() -> None:

@@ -76,7 +76,7 @@ class Oracle:
         self._windows_of_all: dict[Owner, dict[str, WindowOfAll]] = {}
         self._latest: dict[Owner, int] = {}
         self._uneven: set[tuple[Owner, str]] = set()
-        """Limits of sharded buckets whose terms changed, or were filled, shard by shard, while they were in debt.
+        """Limits of sharded buckets whose terms changed, or were filled, shard by shard, while some were in debt.
 
         Not those that were new to a shard: what is owed of a limit is owed by shards too that do not have it yet.
         """
@@ -290,7 +290,7 @@ class Oracle:
             if was is None:
                 reference.begin(name, held.terms, t, delta)
             else:
-                if (fills or was.terms != held.terms) and after.shards > 1 and reference.level(name, t) < 0:
+                if (fills or was.terms != held.terms) and after.shards > 1 and self._is_owed(place, name, t):
                     self._uneven.add((owner_of(place), name))
                 if rebased:
                     reference.change(name, held.terms, t)
@@ -324,6 +324,11 @@ class Oracle:
             self._check_once(place, mark)
         if granted > 0:
             self._check_versions(place, after, verb)
+
+    def _is_owed(self, place: Place, name: str, t: int) -> bool:
+        """Whether any shard is in debt of a limit: one that still refills by other terms may be out of it before."""
+        family = [self.references[shard] for shard in self.families.places(place)]
+        return any(name in reference.terms and reference.level(name, t) < 0 for reference in family)
 
     def is_far_ahead(self, place: Place, at: int) -> bool:
         """Whether a clock that is wrong has written to a bucket, and no client has brought it back yet."""

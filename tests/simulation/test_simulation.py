@@ -182,6 +182,16 @@ KEPT_SEEDS = [
     ("operators", 9026111978),
     # A clock still further ahead drew while the bucket was brought back from an earlier moment.
     ("given clocks", 9026112033),
+    # A draw gave back in order to create a bucket above, and took a change of limits that came first back with it.
+    ("shards", 10026111799),
+    # Keys were left unread until the last answer was missing: the draw took that for an outage.
+    ("overload", 11026111630),
+    # A bucket was brought back by a time read long before, to a baseline it had had: another client did it again.
+    ("given clocks over shards", 11026111783),
+    # A shard that a wrong clock had written granted a draw in the write that put it into debt.
+    ("given clocks over shards", 10026111966),
+    # A debt was written while one shard still refilled by the old limits, and was out of it first: the oracle.
+    ("operators", 10026112272),
     # A limit came and went to rest within a millisecond: who knew nothing of it moved the baseline without it.
     ("shards", 500086),
     # More came back than a shard can hold: it was filled, although it was in debt with all others by then.

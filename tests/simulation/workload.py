@@ -68,7 +68,7 @@ class Worker:
         if not isinstance(grant, Grant):
             return
         world.check_route(draw, grant)
-        ledger = Ledger(grant.wanted)
+        ledger = Ledger(grant)
         yield from Pause(world.hold_ms(rng))
         more = world.more(rng, draw, grant)
         if more is not None and isinstance((yield from self._draw(task, more)), Grant):

@@ -13,7 +13,6 @@ from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
 from zae_limiter.repository.core import Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
-from zae_limiter.running.clocks import timer_of
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
 
@@ -57,7 +56,7 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
         return None
     granted = isinstance(outcome, Grant)
     if core.observer is not None:
-        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, granted, outcome.statuses, waited))
+        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, granted, outcome, waited))
     if isinstance(outcome, Grant):
         return outcome
     raise refusal(outcome)
@@ -65,16 +64,18 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
 
 def refusal(denial: Denial) -> RateLimitExceeded:
     """The error a denial becomes."""
-    if denial.wait_ms is None:
-        return RequestExceedsBurst(denial.statuses)
-    return RateLimitExceeded(denial.statuses, unread_wait_seconds=denial.unread_wait_ms / MILLI)
+    if denial.unread_wait_ms:
+        return RateLimitExceeded((), unread_wait_seconds=denial.unread_wait_ms / MILLI)
+    wait_ms = denial.wait_ms
+    kind = RequestExceedsBurst if wait_ms is None else RateLimitExceeded
+    return kind._because(denial, wait_ms)
 
 
 def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
     """One try, at one moment, leaving to the waiters ahead what they wait for."""
     ahead: Mapping[str, Mapping[str, int]] = {}
     if core.wait_queue.by_bucket:
-        core.wait_queue.drop_abandoned(timer_of(core.clock), (yield READ_TIMER))
+        core.wait_queue.drop_abandoned(core.timer, (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
     draw = Draw(asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs)
     plan = core.space.draw(draw, now)
@@ -103,7 +104,7 @@ def _wait_in_queue(
     """
     wait_queue = core.wait_queue
     waiter = wait_queue.join(
-        (denial.lacking.entity_id, asked.resource), asked.wanted, WaitDeadline(give_up_at, timer_of(core.clock))
+        (denial.lacking.entity_id, asked.resource), asked.wanted, WaitDeadline(give_up_at, core.timer)
     )
     try:
         while True:
@@ -118,7 +119,7 @@ def _wait_in_queue(
             if head is None:
                 wait = max(denial.wait_ms or 1, 1)
                 due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
-            elif (gone_at := head.surely_gone_at(timer_of(core.clock))) is not None:
+            elif (gone_at := head.surely_gone_at(core.timer)) is not None:
                 due = gone_at + 1 - timer
             if due > 0:
                 yield from AwaitWakeUp(waiter.wake_up, min(due, remaining))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -9,6 +10,7 @@ from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.admission import refusal
 from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase
 from zae_limiter.running.sync_async import async_method
+from zae_limiter.stores.protocol import Denial
 
 
 class Lease(LeaseBase):
@@ -16,17 +18,38 @@ class Lease(LeaseBase):
 
     __slots__ = ()
 
-    adjust = async_method(LeaseBase._adjust, to_the_end=True)
-    settle = async_method(LeaseBase._settle, to_the_end=True)
     consume = async_method(LeaseBase._consume_more)
-    release = async_method(LeaseBase._release, to_the_end=True)
     flush = async_method(LeaseBase._flush, to_the_end=True)
     commit = async_method(LeaseBase._commit, to_the_end=True)
+
+    async def adjust(self, deltas: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Correct what was consumed: ``adjust(tpm=used - estimated)``, or ``adjust({"tpm": …})``.
+
+        Never raises for lack of tokens; may go into debt, which refill repays. Written at the end of the
+        ``with`` block (or by :meth:`flush`). Raises ``ValidationError`` for a limit the bucket does not have,
+        and for giving back more than the lease took.
+        """
+        ledger = self._open_ledger()
+        if ledger.adjust(named if deltas is None else {**deltas, **named}, self._limiter._core.timer()):
+            await self._driver.run(self._flush_old(), to_the_end=True)
+
+    async def settle(self, actual: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Say what was really used in all: ``settle(tpm=used)``. What is settled survives errors."""
+        ledger = self._open_ledger()
+        if ledger.settle(named if actual is None else {**actual, **named}, self._limiter._core.timer()):
+            await self._driver.run(self._flush_old(), to_the_end=True)
+
+    async def release(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> None:
+        """Give back part of what was taken: ``release(tpm=200)``."""
+        ledger = self._open_ledger()
+        if ledger.release(named if amounts is None else {**amounts, **named}, self._limiter._core.timer()):
+            await self._driver.run(self._flush_old(), to_the_end=True)
 
     async def __aenter__(self) -> Self:
         if self._grant is not None or self._ledger is not None:
             raise LeaseExpiredError("a lease can be entered once; call acquire() again")
         core = self._limiter._core
+        drawn: bool | Denial = False
         try:
             if self._options is DEFAULT_OPTIONS and not core.waiters:
                 try:
@@ -34,20 +57,25 @@ class Lease(LeaseBase):
                 except (KeyError, TypeError):
                     pass  # never granted yet, or not even hashable: the plan resolves it, or says what is wrong
                 else:
-                    drawn = fast_path.draw(self._consume, core.clock(), self)
-                    if drawn is True:
-                        self._open = True
-                        return self
-                    if drawn:
-                        raise refusal(drawn)
-            await self._limiter._driver.run(self._begin())
-            return self
+                    drawn = (
+                        fast_path.draw(self._consume, core.clock(), self)
+                        if core.observer is None
+                        else self._drawn_observed(core, fast_path)
+                    )
+            if drawn is True:
+                self._open = True
+                return self
+            if drawn is False:
+                await self._limiter._driver.run(self._begin())
+                return self
+            denial = drawn
         except GeneratorExit:
             raise
         except BaseException:
             if self._grant is not None:
                 await self._driver.run(self._end(failed=True), to_the_end=True)
             raise
+        raise refusal(denial)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -55,7 +83,7 @@ class Lease(LeaseBase):
         try:
             if kind is None and self._ledger is None:
                 self._open = False
-            else:
+            elif not self._end_at_once(kind is not None):
                 await self._driver.run(self._end(failed=kind is not None), to_the_end=True)
         except GeneratorExit:
             raise  # the loop is gone: nothing can be awaited any more

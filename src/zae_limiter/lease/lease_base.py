@@ -6,23 +6,20 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable, ValidationError
+from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable
 from zae_limiter.lease.admission import AcquireArguments, admit
-from zae_limiter.lease.ledger import Ledger, PendingSettlement, UnsettledGuard, debits_of, paid_by_both, postings
+from zae_limiter.lease.ledger import Ledger, OpenLedger, PendingSettlement, debits_of, paid_by_both, postings
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
-from zae_limiter.models.events import Settled
+from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import LimitStatus
-from zae_limiter.naming import check_amount, check_delta, check_entity_id, check_limit_name, check_resource
+from zae_limiter.naming import check_entity_id, check_resource
 from zae_limiter.repository.arguments import check_consume, check_seconds
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
-from zae_limiter.stores.protocol import DeferredGrant, Grant, NotedGrant, Posting
+from zae_limiter.stores.protocol import DeferredGrant, Denial, FastPath, Grant, NotedGrant, Posting
 
 logger = logging.getLogger("zae_limiter")
-
-FLUSH_AFTER_MS = 5_000
-"""A pending adjustment older than this is written by the next call on the lease."""
 
 SETTLE_PAUSES_MS = (20, 100)
 """Between the tries to write what a finished lease owes."""
@@ -50,6 +47,8 @@ class LeaseOptions:
         self.on_unavailable = on_unavailable
         self.on_error = on_error
 
+
+KEEP = OnError.KEEP  # looked up once: an enum is slow to ask
 
 DEFAULT_OPTIONS = LeaseOptions(None, 0, None, OnError.REFUND)
 
@@ -96,8 +95,7 @@ class LeaseBase:
     def _granted(self) -> Grant | None:
         grant = self._grant
         if grant is not None and not isinstance(grant, Grant):
-            fast_path, wanted, now, *numbers = grant
-            grant = self._grant = fast_path.grant(wanted, now, numbers)
+            grant = self._grant = grant[0].grant(grant)
         return grant
 
     # What a caller reads
@@ -121,41 +119,11 @@ class LeaseBase:
 
     # What a caller does
 
-    def _adjust(self, /, **deltas: int) -> Plan[None]:
-        """Correct what was consumed: ``adjust(tpm=used - estimated)``.
-
-        Never raises for lack of tokens; may go into debt, which refill repays. Written at the end of the
-        ``with`` block (or by :meth:`flush`). Raises ``ValidationError`` for a limit the bucket does not have,
-        and for giving back more than the lease took.
-        """
-        ledger = self._open_ledger(deltas)
-        for name, delta in deltas.items():
-            check_delta(delta, name)
-        timer = yield READ_TIMER
-        ledger.adjust(deltas, timer)
-        yield from self._flush_if_old(ledger, timer)
-
-    def _settle(self, /, **actual: int) -> Plan[None]:
-        """Say what was really used in all: ``settle(tpm=used)``. What is settled survives errors."""
-        ledger = self._open_ledger(actual)
-        for name, amount in actual.items():
-            check_amount(amount, name)
-        timer = yield READ_TIMER
-        ledger.settle(actual, timer)
-        yield from self._flush_if_old(ledger, timer)
-
-    def _release(self, /, **amounts: int) -> Plan[None]:
-        """Give back part of what was taken: ``release(tpm=200)``."""
-        ledger = self._open_ledger(amounts)
-        for name, amount in amounts.items():
-            check_amount(amount, name)
-        timer = yield READ_TIMER
-        ledger.adjust({name: -amount for name, amount in amounts.items()}, timer)
-        yield from self._flush_if_old(ledger, timer)
-
     def _consume_more(self, /, **more: int) -> Plan[None]:
         """Take more, now, from the same buckets: all of it, or ``RateLimitExceeded`` and nothing."""
-        ledger = self._open_ledger(more)
+        ledger = self._open_ledger()
+        for name, amount in more.items():
+            ledger.check_name(name, amount)
         wanted = check_consume(more)
         grant = self._granted
         if grant is None:
@@ -169,6 +137,7 @@ class LeaseBase:
             self._options.on_unavailable,
             grant.legs,
         )
+        ledger.is_as_granted = False
         taking = ledger.taking = NotedGrant()
         try:
             yield from admit(self._core, asked, taking)
@@ -177,8 +146,9 @@ class LeaseBase:
 
     def _flush(self) -> Plan[None]:
         """Write pending adjustments now. Raises ``RateLimiterUnavailable`` and keeps them if it cannot."""
-        ledger = self._open_ledger({})
-        owed = ledger.owed()
+        ledger = self._open_ledger()
+        owed = ledger.owed_if(ledger.totals)
+        ledger.is_as_granted = False
         flushing = ledger.flushing = PendingSettlement(owed, self._postings_of(ledger, owed))
         try:
             if flushing.postings:
@@ -191,7 +161,7 @@ class LeaseBase:
 
     def _commit(self) -> Plan[None]:
         """Keep everything taken and adjusted so far, whatever happens to the body."""
-        self._open_ledger({}).keep = True
+        self._open_ledger().keep = True
         yield from self._flush()
 
     # Beginning and end
@@ -209,24 +179,71 @@ class LeaseBase:
         )
         self._grant = yield from admit(self._limiter._core, asked, self)
         if self._grant is None:
-            self._ledger = Ledger(asked.wanted)
+            self._ledger = Ledger(None, asked.wanted)
         self._open = True
+
+    def _drawn_observed(self, core: Core, path: FastPath) -> bool | Denial:
+        """Draw by the fast path, and tell the observer. Where that cannot decide, the plan does, and tells."""
+        started = core.timer()
+        drawn: bool | Denial = False
+        failure: BaseException | None = None
+        try:
+            drawn = path.draw(self._consume, core.clock(), self)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            if drawn or failure is not None:
+                core.tell(StoreCalled("draw", core.timer() - started, failure))
+        if drawn:
+            decision = drawn if isinstance(drawn, Denial) else self
+            core.tell(Decided(self._entity_id, self._resource, dict(self._consume), drawn is True, decision, 0))
+        return drawn
+
+    def _end_at_once(self, failed: bool) -> bool:
+        """End without a plan, if the fast path that granted can book what is owed. Returns whether it has ended."""
+        grant, core = self._grant, self._limiter._core
+        if grant is None or core.observer is not None:
+            return False
+        path = grant.path if isinstance(grant, Grant) else grant[0]
+        ledger = self._ledger or self._open_ledger(at_end=True)
+        if path is None or not ledger.is_as_granted:
+            return False
+        totals = ledger.totals
+        if failed and not self._keeps(ledger):
+            totals = ledger.totals_on_failure()
+        if totals:
+            try:
+                now = core.clock()
+            except Exception:
+                return False  # the plan asks it again, and logs what it cannot book
+            if not path.settle(grant, totals, now, ledger):
+                return False
+        self._open = False
+        if core.waiters:
+            self._wake_waiters(ledger.owed_if(totals))
+        if failed:
+            ledger.totals = totals
+        ledger.close()
+        return True
 
     def _end(self, failed: bool) -> Plan[None]:
         """Write what the lease owes. Never raises: the work is done, or its own error matters more."""
-        grant = self._granted
-        if grant is None:
+        if self._grant is None:
             self._open = False
             return
-        ledger = self._ledger
-        if ledger is None:
-            ledger = self._ledger = Ledger(grant.wanted)
+        ledger = self._ledger or self._open_ledger(at_end=True)
         closing = ledger.closing or self._begin_to_close(ledger, failed)
         self._open = False
-        if closing.is_done or not closing.all_postings:
-            closing.is_done = True
-            ledger.is_closed()
-            return
+        if not closing.is_done:
+            failure = yield from self._book_until_done(closing)
+            self._note_end(ledger, closing, failure)
+        ledger.close()
+
+    def _book_until_done(self, closing: PendingSettlement) -> Plan[Exception | None]:
+        """Book what is left, with some tries. The error of the last one, if it failed."""
+        if not closing.postings:
+            return None
         if closing.doubtful:  # this was interrupted, and even the store cannot know how far it got
             self._core.unresolved += 1
             closing.postings, closing.doubtful = debits_of(closing.postings), False
@@ -243,17 +260,16 @@ class LeaseBase:
             except Exception as error:
                 failure = error if closing.postings else None  # it may be booked all the same
                 self._leave_to_repeat(closing, error)
-        self._close(ledger, closing, failure)
+        return failure
 
-    def _close(self, ledger: Ledger, closing: PendingSettlement, failure: Exception | None) -> None:
+    def _note_end(self, ledger: Ledger, closing: PendingSettlement, failure: Exception | None) -> None:
         """Note that what could be booked is, and tell of it; count and log what could not."""
-        core = self._core
+        core = self._limiter._core
         if closing.postings:
             core.unresolved += 1
         elif failure is None and (core.waiters or core.observer is not None):
             self._announce(closing)
         closing.is_done = True
-        ledger.is_closed()
         if failure is None:
             ledger.booked(closing.owed)
         else:
@@ -264,46 +280,43 @@ class LeaseBase:
             self._note_taken(ledger, ledger.taking)
         if ledger.flushing is not None:
             self._note_flushed(ledger, None)
-        keep = ledger.keep or self._options.on_error is OnError.KEEP
-        owed = ledger.owed_on_failure() if failed and not keep else ledger.owed()
-        closing = ledger.closing = PendingSettlement(owed, self._postings_of(ledger, owed))
+        totals = ledger.totals_on_failure() if failed and not self._keeps(ledger) else ledger.totals
+        owed = ledger.owed_if(totals)
+        closing = PendingSettlement(owed, self._postings_of(ledger, owed))
+        closing.doubtful = ledger.doubtful
+        if ledger.postings is not None:  # the fast path was interrupted after it had booked all of it
+            closing.postings = ()
+        ledger.closing = closing
         return closing
+
+    def _keeps(self, ledger: Ledger) -> bool:
+        """Whether what was taken is kept if the work fails."""
+        return ledger.keep or self._options.on_error is KEEP
 
     def _leave_to_repeat(self, closing: PendingSettlement, error: Exception) -> None:
         """Leave what is to be booked again: never a credit that may have been booked, for that would mint."""
         if isinstance(error, RateLimiterUnavailable) and error.remaining is not None:
             closing.postings = list(error.remaining)
         elif is_ambiguous(error, closing):
-            gives_back = any(delta < 0 for _, deltas in closing.postings for delta in deltas.values())
-            self._core.unresolved += gives_back
-            closing.postings = debits_of(closing.postings)
+            left = closing.postings or ()
+            self._core.unresolved += any(delta < 0 for _, deltas in left for delta in deltas.values())
+            closing.postings = debits_of(left)
         closing.doubtful = False
 
     # Within
 
-    def _open_ledger(self, named: Mapping[str, int]) -> Ledger:
-        """The ledger of an open lease, once every name is one of its limits."""
-        if not self._open:
+    def _open_ledger(self, *, at_end: bool = False) -> Ledger:
+        """The ledger of a lease that is open, or that comes to its end."""
+        if not self._open and not at_end:
             raise LeaseExpiredError("this lease is not open; use it inside its with block")
-        grant = self._granted
-        if grant is None:
-            for name in named:
-                check_limit_name(name)
-            return self._ledger or Ledger({})
-        own = grant.legs[0]
-        for name in named:
-            if name not in own.names:
-                known = ", ".join(sorted(own.names))
-                raise ValidationError(name, named[name], f"is not a limit of this lease; those are {known}")
-        if self._ledger is None:
-            self._ledger = Ledger(grant.wanted)
-            guard = self._ledger.guard = UnsettledGuard()
-            guard.counter = self._core
-        return self._ledger
+        ledger = self._ledger
+        if ledger is None:
+            ledger = self._ledger = OpenLedger(self._grant)
+            ledger.counter = self._limiter._core
+        return ledger
 
-    def _flush_if_old(self, ledger: Ledger, timer: int) -> Plan[None]:
-        if ledger.pending_since is None or self._grant is None or timer - ledger.pending_since < FLUSH_AFTER_MS:
-            return
+    def _flush_old(self) -> Plan[None]:
+        """Write adjustments that have been pending for long; if that fails, later."""
         try:
             yield from self._flush()
         except RateLimiterUnavailable as error:
@@ -318,7 +331,7 @@ class LeaseBase:
         core = self._core
         now = yield READ_CLOCK
         try:
-            yield from core.call("settle", core.space.settle(closing.postings, now, closing))
+            yield from core.call("settle", core.space.settle(closing.postings or (), now, closing))
         except Exception as error:
             if closing.postings and core.observer is not None:
                 core.tell(Settled(self._entity_id, self._resource, closing.owed, error))
@@ -331,17 +344,22 @@ class LeaseBase:
         if closing.is_told:
             return
         closing.is_told = True
-        if core.wait_queue and any(delta < 0 for delta in closing.owed.values()):
-            core.wait_queue.wake((leg.entity_id, leg.resource) for leg, _ in closing.all_postings)
+        self._wake_waiters(closing.owed)
         if closing.all_postings and core.observer is not None:
             core.tell(Settled(self._entity_id, self._resource, closing.owed, None))
+
+    def _wake_waiters(self, owed: Mapping[str, int]) -> None:
+        """Wake the callers that wait for what came back."""
+        grant, wait_queue = self._granted, self._core.wait_queue
+        if wait_queue and grant is not None and any(delta < 0 for delta in owed.values()):
+            wait_queue.wake((leg.entity_id, leg.resource) for leg in grant.legs)
 
     def _note_flushed(self, ledger: Ledger, error: BaseException | None) -> None:
         """Note what is known to be booked of what was being flushed when an error or an interrupt came."""
         flushing = ledger.flushing
         if flushing is None:
             return
-        remaining = flushing.postings
+        remaining = flushing.postings or ()
         if isinstance(error, RateLimiterUnavailable) and error.remaining is not None:
             remaining = error.remaining
         if is_ambiguous(error, flushing) and remaining is flushing.all_postings:
@@ -350,7 +368,7 @@ class LeaseBase:
         elif remaining is flushing.all_postings and remaining:
             ledger.flushing = None
         else:
-            ledger.booked_except(flushing.owed, remaining)
+            ledger.booked(flushing.owed, list(remaining))
 
     def _note_taken(self, ledger: Ledger, taking: NotedGrant) -> None:
         """Note what was taken while the lease was open, once."""

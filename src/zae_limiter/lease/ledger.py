@@ -1,8 +1,8 @@
 """What one lease owes, in whole tokens per limit. Pure bookkeeping.
 
-``written`` is what the store has booked for this lease, ``pending`` what it is yet to book; together they are
-what the lease has consumed, never below zero. ``settled`` is what survives a failure of the body, and with
-``keep`` everything does.
+``written`` is what the store has booked for this lease: what was granted, until it flushes or takes more. ``totals``
+is what the lease has consumed of the limits it has adjusted or settled since; the difference is what it owes.
+``settled`` is what survives a failure of the body, and with ``keep`` everything does.
 
 All legs pay the same, with two exceptions that are kept beside: ``paid_by_leg`` has what single legs paid of a limit
 that they got or lost while the lease was open, and ``arrears`` what single legs are yet to book of what the others
@@ -18,21 +18,28 @@ from typing import Any, Protocol
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.naming import MAX_AMOUNT, check_amount, check_delta, check_limit_name
 from zae_limiter.running.plan import assign
-from zae_limiter.stores.protocol import Leg, NotedGrant, Posting, Settlement
+from zae_limiter.stores.protocol import DeferredGrant, Grant, Leg, NotedGrant, Posting, Settlement
 
 Amounts = Mapping[str, int]
 
+NOTHING: Amounts = {}
+NO_LEGS: Mapping[tuple[str, str], int] = {}
+
+FLUSH_AFTER_MS = 5_000
+"""What is pending for longer is written by the next call on the lease."""
+
 
 class PendingSettlement(Settlement):
-    """What a lease is to book at its end or by a flush: ``owed`` by every leg, of which the ``postings`` are left."""
+    """What a lease is to book by a plan, at its end or by a flush: ``owed`` by every leg, in these postings."""
 
     __slots__ = ("all_postings", "is_done", "is_told", "owed")
 
     def __init__(self, owed: Amounts, postings: Sequence[Posting]) -> None:
         self.owed = owed
         self.postings = self.all_postings = postings
-        self.doubtful = self.is_told = self.is_done = False
+        self.doubtful = self.is_done = self.is_told = False
 
 
 class UnresolvedCounter(Protocol):
@@ -41,87 +48,115 @@ class UnresolvedCounter(Protocol):
     unresolved: int
 
 
-class UnsettledGuard:
-    """Counts as unresolved what a lease has yet to book, if it is dropped before that.
+class Ledger(Settlement):
+    """The books of one lease. They are also the settlement of its end by a fast path, which notes there what it books.
 
-    An interrupt may come at the very first instruction of ``__exit__``, before anything can be done about it.
+    ``names`` are the limits of the lease, or ``None`` if it was let through: then nothing is booked, and any may be
+    named. ``is_as_granted``: the store has booked what was granted, and was not asked for anything since.
+
+    Until the next step notes what became of it, ``taking`` is what :meth:`Lease.consume` takes, ``flushing`` what a
+    flush books, and ``closing`` what is booked at the end.
     """
 
-    __slots__ = ("counter",)
-
-    counter: UnresolvedCounter
-
-    def disarm(self) -> None:
-        """Make it an object without ``__del__``: one that runs swallows an interrupt that comes just then."""
-        self.__class__ = SettledGuard  # type: ignore[assignment]
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # it was interrupted before it stood for anything
-            self.counter.unresolved += 1
-
-
-class SettledGuard:
-    """A guard that is disarmed."""
-
-    __slots__ = ("counter",)
-
-    def disarm(self) -> None:
-        """It is disarmed."""
-
-
-class Ledger:
-    """The books of one lease."""
-
     __slots__ = (
+        "_granted",
+        "_written",
         "arrears",
         "closing",
+        "counter",
         "flushing",
-        "guard",
+        "is_as_granted",
         "keep",
+        "names",
         "paid_by_leg",
-        "pending",
         "pending_since",
         "settled",
         "taking",
-        "written",
+        "totals",
     )
 
+    names: frozenset[str] | None
+    counter: UnresolvedCounter
     closing: PendingSettlement | None
-    """The end of the lease, once it has begun."""
-
     flushing: PendingSettlement | None
-    """What a flush is booking; until it is noted here."""
-
     taking: NotedGrant | None
-    """What :meth:`Lease.consume` is taking; until it is noted here."""
 
-    def __init__(self, taken: Amounts) -> None:
-        self.guard: UnsettledGuard | None = None
-        self.closing = self.flushing = self.taking = None
-        self.written = dict(taken)
-        self.pending: dict[str, int] = {}
+    def __init__(self, granted: Grant | DeferredGrant | None, written: Amounts | None = None) -> None:
+        self._granted = granted
+        self._written = written
+        if granted is None:
+            self.names = None
+        else:
+            self.names = (granted.legs if isinstance(granted, Grant) else granted[0].legs)[0].names
+        self.totals = self.settled = NOTHING
+        self.paid_by_leg: Mapping[tuple[str, str], int] = NO_LEGS
+        self.arrears: Sequence[Posting] = ()
         self.pending_since: int | None = None
-        self.settled: dict[str, int] = {}
-        self.paid_by_leg: dict[tuple[str, str], int] = {}
-        self.arrears: list[Posting] = []
-        self.keep = False
+        self.closing = self.flushing = self.taking = self.postings = None
+        self.keep = self.doubtful = False
+        self.is_as_granted = True
+
+    @property
+    def written(self) -> Amounts:
+        """What the store has booked."""
+        if self._written is None:
+            granted = self._granted
+            self._written = NOTHING if granted is None else granted_amounts(granted)
+        return self._written
 
     def consumed(self) -> dict[str, int]:
         """What the lease has consumed so far."""
-        return {name: self._total(name) for name in self.written | self.pending}
+        return {**self.written, **self.totals}
 
-    def adjust(self, deltas: Amounts, timer: int) -> None:
-        """Add to or take off what was consumed; all of it or, if one is wrong, nothing."""
-        self._adjust(deltas, timer, self.settled)
+    def adjust(self, deltas: Amounts, timer: int) -> bool:
+        """Add to or take off what was consumed; all of it or, if one is wrong, nothing.
 
-    def settle(self, actual: Amounts, timer: int) -> None:
-        """Replace what was consumed by what was really used; this part survives errors."""
-        deltas = {name: amount - self._total(name) for name, amount in actual.items()}
-        self._adjust(deltas, timer, {**self.settled, **actual})
+        Returns whether what is pending is old, and to be written now.
+        """
+        totals = dict(self.totals)
+        for name, delta in deltas.items():
+            self.check_name(name, delta)
+            check_delta(delta, name)
+            total = self._total(name)
+            if total + delta < 0:
+                raise ValidationError(name, delta, f"gives back more than this lease took, which is {total}")
+            totals[name] = total + delta
+        return self._note(totals, self.settled, timer)
+
+    def settle(self, actual: Amounts, timer: int) -> bool:
+        """Replace what was consumed by what was really used; this part survives errors. Returns as :meth:`adjust`."""
+        names = self.names
+        for name, amount in actual.items():
+            if names is None or name not in names:
+                self.check_name(name, amount)
+            if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT:
+                check_amount(amount, name)
+        if self.pending_since is None and not self.settled:
+            # No signal comes between these: nothing is called.
+            self.totals, self.settled, self.pending_since = actual, actual, timer
+            return False
+        return self._note({**self.totals, **actual}, {**self.settled, **actual}, timer)
+
+    def release(self, amounts: Amounts, timer: int) -> bool:
+        """Take off what was consumed. Returns as :meth:`adjust`."""
+        for name, amount in amounts.items():
+            self.check_name(name, amount)
+            check_amount(amount, name)
+        return self.adjust({name: -amount for name, amount in amounts.items()}, timer)
+
+    def check_name(self, name: str, value: object) -> None:
+        """Refuse a limit that is none of this lease."""
+        if self.names is None:
+            check_limit_name(name)
+        elif name not in self.names:
+            known = ", ".join(sorted(self.names))
+            raise ValidationError(name, value, f"is not a limit of this lease; those are {known}")
 
     def took(self, more: Amounts) -> None:
         """The store has booked more."""
-        self.written = self._written_with(more)
+        totals = self._totals_with(more)
+        # No signal comes between these: nothing is called.
+        self._written, self.totals = self._written_with(more), totals
 
     def took_on_legs(
         self,
@@ -134,7 +169,7 @@ class Ledger:
 
         From then on nothing is being taken. What changes ``also`` does so in the same step.
         """
-        paid_by_leg = self.paid_by_leg.copy()
+        paid_by_leg = dict(self.paid_by_leg)
         for leg, known in zip(legs, before, strict=True):
             for name, amount in more.items():
                 place, has, had = (leg.entity_id, name), name in leg.names, name in known.names
@@ -143,7 +178,8 @@ class Ledger:
                     paid_by_leg[place] = paid + (amount if has else 0)
         changes = (
             (self, "paid_by_leg", paid_by_leg),
-            (self, "written", self._written_with(more)),
+            (self, "_written", self._written_with(more)),
+            (self, "totals", self._totals_with(more)),
             (self, "taking", None),
             *also,
         )
@@ -151,15 +187,23 @@ class Ledger:
 
     def owed(self) -> dict[str, int]:
         """What must still be booked if the work succeeds."""
-        return {name: delta for name, delta in self.pending.items() if delta}
+        return self.owed_if(self.totals)
 
     def owed_on_failure(self) -> dict[str, int]:
-        """What must be booked if the work fails: everything that was not settled comes back."""
-        return {
-            name: delta
-            for name in self.written | self.pending
-            if (delta := min(self.settled.get(name, 0), self._total(name)) - self.written.get(name, 0))
-        }
+        """What must be booked if the work fails."""
+        return self.owed_if(self.totals_on_failure())
+
+    def totals_on_failure(self) -> dict[str, int]:
+        """What is consumed if the work fails: everything that was not settled comes back."""
+        settled = self.settled
+        if not settled:
+            return dict.fromkeys(self.consumed() if self.totals else self.written, 0)
+        return {name: min(settled.get(name, 0), total) for name, total in self.consumed().items()}
+
+    def owed_if(self, totals: Amounts) -> dict[str, int]:
+        """What must be booked if these are consumed in all."""
+        written = self.written
+        return {name: delta for name, total in totals.items() if (delta := total - written.get(name, 0))}
 
     def postings_per_leg(self, owed: Amounts, plain: list[Posting], legs: Sequence[Leg]) -> list[Posting]:
         """What each leg is to book of ``owed``: as ``plain`` has it, but for what is kept beside."""
@@ -179,68 +223,72 @@ class Ledger:
             if (deltas := {name: delta for name, delta in due.get(leg.entity_id, {}).items() if delta})
         ]
 
-    def booked(self, deltas: Amounts) -> None:
-        """The store has booked these, and nothing is pending any more."""
-        if self.paid_by_leg or self.arrears:
-            self.booked_except(deltas, ())
-        else:
-            pending: dict[str, int] = {}
-            written = self._written_with(deltas)
-            # No signal comes between these: nothing is called.
-            self.written, self.pending, self.pending_since, self.flushing = written, pending, None, None
-
-    def is_closed(self) -> None:
-        """What could be booked is, and the rest is counted: nothing is owing any more."""
-        if self.guard is not None:
-            self.guard.disarm()
-
-    def booked_except(self, deltas: Amounts, remaining: Sequence[Posting]) -> None:
-        """The store has booked these, except for what remains to be booked on single legs."""
+    def booked(self, deltas: Amounts, remaining: Sequence[Posting] = ()) -> None:
+        """The store has booked these, except for what remains to be booked on single legs. Nothing else is pending."""
         written, paid_by_leg = self._written_with(deltas), self._paid_by_leg_with(deltas)
-        since, arrears = self.pending_since if remaining else None, list(remaining)
-        pending: dict[str, int] = {}
+        since = self.pending_since if remaining else None
         # No signal comes between these: nothing is called.
-        self.written, self.paid_by_leg, self.arrears, self.flushing = written, paid_by_leg, arrears, None
-        self.pending, self.pending_since = pending, since
+        self._written, self.paid_by_leg, self.arrears, self.flushing = written, paid_by_leg, remaining, None
+        self.totals, self.pending_since = NOTHING, since
 
     def assume_given_back(self) -> bool:
         """The store may have booked what is pending: take every credit for booked. Whether there was one."""
-        credits_ = {name: delta for name, delta in self.pending.items() if delta < 0}
+        credits_ = {name: delta for name, delta in self.owed().items() if delta < 0}
         in_arrears = any(delta < 0 for _, deltas in self.arrears for delta in deltas.values())
-        pending = {name: delta for name, delta in self.pending.items() if delta >= 0}
         written, paid_by_leg = self._written_with(credits_), self._paid_by_leg_with(credits_)
         arrears = debits_of(self.arrears)
         # No signal comes between these: nothing is called.
-        self.written, self.paid_by_leg, self.arrears, self.flushing = written, paid_by_leg, arrears, None
-        self.pending = pending
+        self._written, self.paid_by_leg, self.arrears, self.flushing = written, paid_by_leg, arrears, None
         return bool(credits_) or in_arrears
 
-    def _adjust(self, deltas: Amounts, timer: int, settled: dict[str, int]) -> None:
-        for name, delta in deltas.items():
-            if self._total(name) + delta < 0:
-                raise ValidationError(
-                    name, delta, f"gives back more than this lease took, which is {self._total(name)}"
-                )
-        pending = self.pending.copy()
-        for name, delta in deltas.items():
-            pending[name] = pending.get(name, 0) + delta
+    def close(self) -> None:
+        """The lease is over, and nothing is owing any more."""
+
+    def _note(self, totals: Amounts, settled: Amounts, timer: int) -> bool:
         since = timer if self.pending_since is None else self.pending_since
         # No signal comes between these: nothing is called.
-        self.pending, self.pending_since, self.settled = pending, since, settled
+        self.totals, self.settled, self.pending_since = totals, settled, since
+        return timer - since >= FLUSH_AFTER_MS
 
     def _written_with(self, deltas: Amounts) -> dict[str, int]:
-        written = self.written.copy()
+        written = dict(self.written)
         for name, amount in deltas.items():
             written[name] = written.get(name, 0) + amount
         return written
 
-    def _paid_by_leg_with(self, deltas: Amounts) -> dict[tuple[str, str], int]:
+    def _totals_with(self, more: Amounts) -> Amounts:
+        return {name: total + more.get(name, 0) for name, total in self.totals.items()}
+
+    def _paid_by_leg_with(self, deltas: Amounts) -> Mapping[tuple[str, str], int]:
         if not self.paid_by_leg:
             return self.paid_by_leg
         return {place: paid + max(deltas.get(place[1], 0), -paid) for place, paid in self.paid_by_leg.items()}
 
     def _total(self, name: str) -> int:
-        return self.written.get(name, 0) + self.pending.get(name, 0)
+        total = self.totals.get(name)
+        return self.written.get(name, 0) if total is None else total
+
+
+class OpenLedger(Ledger):
+    """The books of a lease that has yet to book: if they are dropped before that, it counts as unresolved.
+
+    An interrupt may come at the very first instruction of ``__exit__``, before anything can be done about it.
+    """
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Make it a ledger without ``__del__``: one that runs swallows an interrupt that comes just then."""
+        self.__class__ = Ledger  # type: ignore[assignment]
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it was interrupted before it stood for anything
+            self.counter.unresolved += 1
+
+
+def granted_amounts(granted: Grant | DeferredGrant) -> Amounts:
+    """What was granted, without making the grant if it was deferred."""
+    return granted.wanted if isinstance(granted, Grant) else granted[0].wanted(granted)
 
 
 def postings(legs: tuple[Leg, ...], deltas: Amounts) -> list[Posting]:

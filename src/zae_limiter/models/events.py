@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
 from zae_limiter.models.status import LimitStatus
+
+
+class Decision(Protocol):
+    """What was decided. Its statuses may be made when they are read."""
+
+    @property
+    def statuses(self) -> tuple[LimitStatus, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +24,13 @@ class Decided:
     resource: str
     requested: Mapping[str, int]
     granted: bool
-    statuses: tuple[LimitStatus, ...]
+    decision: Decision = field(repr=False, compare=False)
     waited_ms: int
+
+    @property
+    def statuses(self) -> tuple[LimitStatus, ...]:
+        """Every limit of every leg, with what the decision found or left there."""
+        return self.decision.statuses
 
 
 @dataclass(frozen=True, slots=True)

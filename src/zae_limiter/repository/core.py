@@ -11,7 +11,7 @@ from zae_limiter.models.events import Event, Observer, StoreCalled
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.repository.wait_queue import wait_queue_of
-from zae_limiter.running.clocks import Clock, machine_clock
+from zae_limiter.running.clocks import Clock, machine_clock, timer_of
 from zae_limiter.running.plan import READ_TIMER, Plan
 from zae_limiter.stores.open_store import open_store
 from zae_limiter.stores.protocol import Store
@@ -33,6 +33,7 @@ class Core:
         "observer",
         "space",
         "store",
+        "timer",
         "unresolved",
         "wait_queue",
         "waiters",
@@ -49,6 +50,7 @@ class Core:
         self.store = store
         self.namespace = check_namespace(namespace)
         self.clock = check_clock(clock)
+        self.timer = timer_of(self.clock)
         if observer is not None and not callable(observer):
             raise ValidationError("observer", observer, "must be callable with one event")
         self.observer = observer
@@ -57,7 +59,7 @@ class Core:
         self.unresolved = 0
         # What every acquire looks at first, without a hop:
         self.waiters = self.wait_queue.by_bucket
-        self.fast_paths = self.space.fast_paths if observer is None else {}  # else there is something to tell
+        self.fast_paths = self.space.fast_paths
 
     @classmethod
     def open(

@@ -121,7 +121,8 @@ class Draw(NamedTuple):
 class Grant(NamedTuple):
     """Everything wanted was taken, from every leg.
 
-    ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each.
+    ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each. ``path`` is the
+    fast path that took it, if one did.
     """
 
     legs: tuple[Leg, ...]
@@ -129,6 +130,7 @@ class Grant(NamedTuple):
     balances: Sequence[Balance]
     left: Sequence[int]
     now: int
+    path: FastPath | None = None
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
@@ -158,23 +160,35 @@ class Grant(NamedTuple):
 
 
 DeferredGrant: TypeAlias = "tuple[FastPath, Mapping[str, int] | None, int, *tuple[int, ...]]"
-"""A :class:`Grant` that is made when it is looked at, which most never are: ``fast_path.grant(wanted, now, numbers)``.
+"""A :class:`Grant` that is made when it is looked at, which most never are, by its fast path: the first part of it.
 
 A plain tuple: the fast path writes it in the instructions that take the tokens, where nothing may be called.
 """
 
 
-@dataclass(frozen=True, slots=True)
 class Denial:
-    """Something lacks, and nothing was taken. ``lacking`` is the first leg that lacks.
+    """Something lacks, and nothing was taken.
 
     A store under so much load that not even the limits could be read denies without statuses, and says after how many
     milliseconds to ask again: ``unread_wait_ms``.
     """
 
-    statuses: tuple[LimitStatus, ...]
-    lacking: Leg
-    unread_wait_ms: int = 0
+    __slots__ = ("_lacking", "_statuses", "unread_wait_ms")
+
+    def __init__(self, statuses: tuple[LimitStatus, ...], lacking: Leg, unread_wait_ms: int = 0) -> None:
+        self._statuses = statuses
+        self._lacking = lacking
+        self.unread_wait_ms = unread_wait_ms
+
+    @property
+    def statuses(self) -> tuple[LimitStatus, ...]:
+        """Every limit of every leg."""
+        return self._statuses
+
+    @property
+    def lacking(self) -> Leg:
+        """The first leg that lacks."""
+        return self._lacking
 
     @property
     def wait_ms(self) -> int | None:
@@ -204,11 +218,13 @@ class NotedGrant:
 
 
 class FastPath(Protocol):
-    """The fast path of a warm grant: a draw by one entity on one resource, as it was granted before, without a plan.
+    """Draws by one entity on one resource, and their settlements, without a plan: the way of a warm grant.
 
-    It knows the route (which legs, which buckets), and grants or denies without waiting. It goes with the route: a
-    store makes one when it grants, and drops it when limits or hierarchies change.
+    It knows the route (which legs, which buckets), and never waits. It goes with the route: a store makes one when it
+    grants, and drops it when limits or hierarchies change.
     """
+
+    legs: tuple[Leg, ...]
 
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
         """Take ``wanted``, as the caller gave it. ``True``: granted, and noted on the receipt.
@@ -216,8 +232,21 @@ class FastPath(Protocol):
         ``False``: this path cannot decide it, and nothing was taken. :meth:`Space.draw` can.
         """
 
-    def grant(self, wanted: Mapping[str, int] | None, now: int, numbers: Sequence[int]) -> Grant:
-        """The grant of which a :data:`DeferredGrant` has these parts."""
+    def settle(
+        self, grant: Grant | DeferredGrant, totals: Mapping[str, int], now: int, settlement: Settlement
+    ) -> bool:
+        """Let a grant of this path have taken ``totals`` of the limits they name: book the difference on every leg.
+
+        More is taken, into debt if need be, or some comes back, up to the ceiling. ``True``: booked, and noted in the
+        settlement in the step that books. ``False``: this path cannot, and nothing was booked; :meth:`Space.settle`
+        can.
+        """
+
+    def wanted(self, deferred: DeferredGrant) -> Mapping[str, int]:
+        """What a deferred grant of this path took."""
+
+    def grant(self, deferred: DeferredGrant) -> Grant:
+        """The grant that was deferred."""
 
 
 class Posting(NamedTuple):
@@ -236,6 +265,9 @@ class Settlement:
     """
 
     __slots__ = ("doubtful", "postings")
+
+    postings: Sequence[Posting] | None
+    """``None`` if it is not spelled out which leg is to book what; then all of it is left."""
 
     def __init__(self, postings: Sequence[Posting]) -> None:
         self.postings = postings

@@ -100,6 +100,16 @@ def test_a_bucket_that_is_left_unread_denies() -> None:
     assert isinstance(ended.error, RateLimitExceeded)
 
 
+def test_a_bucket_that_is_left_unread_until_an_answer_is_missing_denies() -> None:
+    """The deadline comes while the last reading of many is on its way."""
+    table, twin = hierarchy(2), hierarchy(2)
+    usual = acquire(Unread(twin), twin.client())[0].operations
+    assert usual[-3:] == ["BatchGetItem"] * 3
+    ended, degraded = acquire(Unread(table, silent_from=len(usual) - 1), table.client())
+    assert not degraded
+    assert isinstance(ended.error, RateLimitExceeded)
+
+
 def test_a_throttle_that_passes_is_waited_out() -> None:
     table = hierarchy(2)
     ended, degraded = acquire(Script(table, {0: Fate.THROTTLED, 1: Fate.THROTTLED}), warm(table))

@@ -9,14 +9,16 @@ import pytest
 from support.dynamodb.draw_scenarios import drain, hierarchy
 from support.dynamodb.hosts import DAY_MS, Host
 from support.dynamodb.scripted_plans import EVERY_FATE, Fate, Script
-from support.dynamodb.scripted_tables import RESOURCE, Client, Table
+from support.dynamodb.scripted_tables import LIMITS, RESOURCE, Client, Table
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
+from zae_limiter.stores.dynamodb.batching import batch_of
 from zae_limiter.stores.dynamodb.bucket_cache import newest
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
 from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.schema import bucket_key
-from zae_limiter.stores.protocol import Draw, Posting, Scope
+from zae_limiter.stores.protocol import Draw, Leg, Posting, Scope
 
 OFF = (DAY_MS, -DAY_MS, 365 * DAY_MS)
 ONE = {"rpd": 1}
@@ -243,6 +245,43 @@ def test_shards_are_brought_back_before_they_pay_and_before_they_are_split() -> 
     assert stranger.takes("key", {"rpd": 90})
 
 
+@pytest.mark.parametrize(
+    ("settled", "wanted", "granted"),
+    [
+        ({"tpd": 501 * MILLI}, {"rpd": 1 * MILLI}, False),  # more than half of the limit, which is what it holds
+        ({"tpd": 500 * MILLI}, {"rpd": 1 * MILLI}, True),
+        ({"rpd": 30 * MILLI}, {"rpd": 21 * MILLI}, False),
+        ({"rpd": -10 * MILLI}, {"rpd": 59 * MILLI}, True),
+        ({"rpd": -10 * MILLI}, {"rpd": 60 * MILLI}, False),
+    ],
+)
+def test_on_a_shard_that_is_ahead_what_is_settled_is_booked_before_the_draws_of_the_same_write(
+    settled: dict[str, int], wanted: dict[str, int], granted: bool
+) -> None:
+    """And always: what it does not hold is no debt of the other shards."""
+    table = hierarchy(1)
+    table.now += DAY_MS
+    client = known(table)
+    until = client.run(client.space.namespace.client.new_deadline())
+    key = bucket_key(table.ns, "key", RESOURCE)
+    assert client.run(split_first(client.space.namespace.client, key, table.now, until))
+    table.now -= DAY_MS
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.shards == 2
+    leg = Leg("key", RESOURCE, LIMITS, "system")
+    settlement, draw = BucketWrite(key, leg, settled), BucketWrite(key, leg, wanted, grants=1)
+    draw.needed = wanted
+    batch = batch_of(snapshot, [draw, settlement], table.now, {})
+    assert list(batch.writes) == ([settlement, draw] if granted else [settlement])
+    params = client.space.writer.params(key, snapshot, batch.intent, table.now, "0.test", until)
+    table.call("UpdateItem", params.returning_new())
+    after = table.snapshot("key")
+    assert after is not None
+    booked = {name: after.balances[name].tc - snapshot.balances[name].tc for name in ("rpd", "tpd")}
+    assert booked == {name: settled.get(name, 0) + wanted.get(name, 0) * granted for name in ("rpd", "tpd")}
+
+
 def test_two_clients_that_bring_it_back_at_once_bring_it_back_once() -> None:
     table = hierarchy(1)
     drain(table, "key")
@@ -268,6 +307,76 @@ def test_a_clock_that_is_still_further_ahead_and_writes_in_between_is_not_overlo
     Script(table, meanwhile={request_number: from_two_days_ahead}).run(table.client().lease("key", ONE)._begin())
     table.now += FURTHEST_AHEAD_MS
     assert table.client().takes("key", {"rpd": 90})
+
+
+def returning(table: Table) -> int:
+    """The number of the call by which a stranger's acquire brings the bucket back."""
+    twin = table.copy()
+    calls = Script(twin).run(twin.client().lease("key", ONE)._begin()).calls
+    return next(number for number, call in enumerate(calls) if "!" in repr(call))
+
+
+def test_it_goes_on_from_the_moment_of_the_try_that_is_done() -> None:
+    """With the time of an earlier try it could go on from a baseline that it has had, and others wrote for."""
+    table = hierarchy(1)
+    ahead = known(table)
+    written_ahead(table)
+
+    def refused_a_second_long() -> None:
+        table.now += DAY_MS
+        ahead.take("key", ONE)
+        table.now += 1_000 - DAY_MS
+
+    ended = Script(table, meanwhile={returning(table): refused_a_second_long}).run(
+        table.client().lease("key", ONE)._begin()
+    )
+    assert ended.error is None
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.rf == table.now
+
+
+def test_what_was_brought_back_to_a_baseline_that_it_has_had_is_not_brought_back_again() -> None:
+    """A client that was late saw the same baseline before and after, and between them another one."""
+    table = hierarchy(1)
+    client, other = known(table), table.client()
+    written_ahead(table)
+    client.take("key", ONE)  # which brings it back
+    written_ahead(table)
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    baseline, moment = snapshot.rf, table.now
+
+    def moved_there_and_back() -> None:
+        table.now += DAY_MS
+        table.operator.limiter.set_limits("key", [Limit.per_day("rpd", 100)], resource=RESOURCE)
+        table.now = baseline
+        other.take("key", {"rpd": 50})
+        table.now = moment
+
+    Script(table, meanwhile={returning(table): moved_there_and_back}).run(table.client().lease("key", ONE)._begin())
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.rf == baseline
+    assert level(table) <= 50 * MILLI
+
+
+def test_two_callers_of_one_process_do_not_bring_it_back_twice_within_a_minute() -> None:
+    table = hierarchy(1)
+    client = table.client()
+    ahead = known(table)
+    written_ahead(table)
+
+    def another_caller_was_faster() -> None:
+        assert client.takes("key", {"rpd": 50})
+        table.now += DAY_MS
+        ahead.take("key", ONE)
+        table.now -= DAY_MS
+
+    ended = Script(table, meanwhile={returning(table): another_caller_was_faster}).run(
+        client.lease("key", ONE)._begin()
+    )
+    assert isinstance(ended.error, RateLimitExceeded)
 
 
 @pytest.mark.parametrize("fate", EVERY_FATE)

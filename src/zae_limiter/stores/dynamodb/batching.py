@@ -10,7 +10,7 @@ it is lost at the ceiling. Draws are served first come first served, and may use
 without asking is booked after them, and refuses none. A draw that does not fit behind those before it is left out,
 and learns from the write how the bucket is. A shard of a divided bucket settles only what it holds, and gets
 nothing back while it is in debt. So what is settled is booked before the draws there, and left out likewise if it
-does not fit: then it concerns all shards.
+does not fit: then it concerns all shards. Only a shard that a wrong clock has written bears it alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def batch_of(snapshot: BucketSnapshot, writes: Sequence[BucketWrite], now: int, 
     """Those of ``writes`` that the bucket seems to hold together; if none, the first alone: it will be told."""
     settled = [write for write in writes if write.needed is None]
     draws = [write for write in writes if write.needed is not None]
-    if snapshot.shards > 1 and not is_far_ahead(snapshot, now):
+    if snapshot.shards > 1:
         return _batch_on_shard(snapshot, settled, draws, now, guesses)
     deltas: dict[str, int] = {}
     back: dict[str, int] = {}
@@ -94,15 +94,16 @@ def _batch_on_shard(
         for name, balance in snapshot.balances.items()
     }
     deltas: dict[str, int] = {}
-    held = [write for write in settled if _is_held(write, snapshot, left, deltas)]
+    alone = is_far_ahead(snapshot, now)
+    held = [write for write in settled if _is_held(write, snapshot, left, deltas, alone=alone)]
     active = {name: left[name] for name in snapshot.balances if name not in snapshot.retired}
     drawn = dict.fromkeys(active, 0)
     granted = [write for write in draws if _fits(write, active, drawn)]
     if not granted and not held:
         granted, held = list(draws[:1]), list(() if draws else settled[:1])
         deltas = dict(held[0].deltas) if held else {}
-    needed = {name: max(deltas.get(name, 0), 0) for name in active}
     drawn = {name: deltas.get(name, 0) for name in active}
+    needed = {name: delta if alone else max(delta, 0) for name, delta in drawn.items()}
     for write in granted:
         wanted = write.needed or {}
         for name, before in drawn.items():
@@ -113,14 +114,16 @@ def _batch_on_shard(
     written = [*held, *granted]
     grants = sum(write.grants for write in written)
     owed = _owed(snapshot, deltas, held)
-    return Batch(written, Intent(deltas, needed if granted else None, grants=grants, held=True, owed=owed))
+    return Batch(written, Intent(deltas, needed if granted else None, grants=grants, held=not alone, owed=owed))
 
 
-def _is_held(write: BucketWrite, snapshot: BucketSnapshot, left: dict[str, int], deltas: dict[str, int]) -> bool:
-    """Whether a shard that has so much ``left`` holds what is settled; if so it is settled."""
+def _is_held(
+    write: BucketWrite, snapshot: BucketSnapshot, left: dict[str, int], deltas: dict[str, int], *, alone: bool
+) -> bool:
+    """Whether a shard that has so much ``left`` holds what is settled, or bears it ``alone``; if so it is settled."""
     for limit in coming_back(snapshot, write.deltas, write.leg.limits):
         left.setdefault(limit.name, share(limit.burst * MILLI, snapshot.shard, snapshot.shards))  # it is full
-    if any(name in left and left[name] < max(delta, 0) for name, delta in write.deltas.items()):
+    if not alone and any(name in left and left[name] < max(delta, 0) for name, delta in write.deltas.items()):
         return False
     for name, delta in write.deltas.items():
         if name in left:

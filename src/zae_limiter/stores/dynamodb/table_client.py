@@ -197,7 +197,7 @@ class TableClient:
                     spare[:] = [key for key in spare if key not in unread]
                 if pending:
                     tries += 1
-                    throttled = Refused(KEY_THROTTLED, "keys were left unread")
+                    throttled = self.note_load(Refused(KEY_THROTTLED, "keys were left unread"))
                     yield from self.pause(tries, deadline, throttled)
         return found
 

@@ -86,7 +86,7 @@ class BucketVerbs(Transacting):
         now: int,
         settlement: Settlement | None = None,
         proven: int | None = None,
-    ) -> None:
+    ) -> list[Bucket]:
         """Book all of it at once, and note that in the settlement. ``proven``: see :func:`correct_time`."""
         found = {}
         for leg, _ in postings:
@@ -116,6 +116,7 @@ class BucketVerbs(Transacting):
             names.append("postings")
             values.append(())
         change_at_once(tables, buckets, changed, names, values)
+        return buckets
 
     @reads
     def look(

@@ -1,35 +1,37 @@
-"""The fast path of a warm grant in memory.
+"""The fast path of warm grants and their settlements in memory.
 
 Nearly every acquire is like the one before it: the same entity and resource, the same limits, enough tokens.
 After the first such draw its route is known, and what remains is arithmetic on two or three balances. In a
-loop the loop itself would cost more than that, so here the body of ``bucket.take`` is repeated for each
-balance instead, as the source text of a method. It is compiled once per shape of a route (how many limits on
-how many legs) into a class, of which every route of that shape is an instance.
+loop the loop itself would cost more than that, so here the body of ``bucket.take``, and that of ``Bucket.settle``,
+is repeated for each balance instead, as the source text of a method. It is compiled once per shape of a route (how
+many limits on how many legs) into a class, of which every route of that shape is an instance.
 
 The buckets of the memory store live in memory only, so their baseline may move: the first draw of a
 millisecond makes it the baseline (:meth:`Bucket.advance`, written out as well), and for the others of that
 millisecond the tokens in the balance are its level. A baseline that a wrong clock has set is left to the plan.
 
 Straight-line code has a second virtue. CPython delivers interrupts at calls and at jumps backwards, so from
-the first write to the noted receipt nothing can come between: the tokens leave whole, or not at all.
+the first write to the noted receipt (or settlement) nothing can come between: the tokens move whole, or not at all.
 
 ``with lock`` would cost twice what ``acquire`` and ``release`` do. An interrupt that lands right after
 ``acquire`` finds no ``finally`` yet; the lock knows its owner, so it is released all the same.
 
-``bucket.take`` is the definition; a property test holds the two against each other. A draw that this path can
-neither grant nor deny is answered with ``False``: the store's plan takes it from there.
+``bucket.take`` and ``Bucket.settle`` are the definition; a property test holds the two against each other. What this
+path can neither grant nor deny, or not settle, is answered with ``False``: the store's plan takes it from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance, Bucket
+from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.stores.limit_statuses import denial, statuses_of
-from zae_limiter.stores.protocol import Denial, Grant, Leg, Receipt
+from zae_limiter.stores.protocol import DeferredGrant, Denial, Grant, Leg, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS
 
 MOST_LIMITS = 24
@@ -41,11 +43,49 @@ Shape: TypeAlias = tuple[tuple[str, ...], ...]
 Parts: TypeAlias = tuple[Callable[[], object], Callable[[], object], *tuple[Bucket | tuple[Balance, ...], ...]]
 
 
-class MemoryFastPath:
+class DeferredDenial(Denial):
+    """A denial whose statuses are made when they are read: ``numbers`` has ``tk`` and ``at_rf`` of every balance."""
+
+    __slots__ = ("_now", "_numbers", "_path", "_wait_ms", "_wanted")
+
+    unread_wait_ms = 0
+
+    def __init__(
+        self, path: MemoryFastPath, wanted: Mapping[str, int], now: int, wait_ms: int | None, numbers: Sequence[int]
+    ) -> None:
+        self._path = path
+        self._wanted = wanted
+        self._now = now
+        self._wait_ms = wait_ms
+        self._numbers = numbers
+
+    @property
+    def wait_ms(self) -> int | None:
+        return self._wait_ms
+
+    @property
+    def statuses(self) -> tuple[LimitStatus, ...]:
+        held = self._held()
+        balances = [[next(held) for _ in leg.limits] for leg in self._path.legs]
+        return statuses_of(self._path.legs, balances, self._wanted, {}, self._now)
+
+    @property
+    def lacking(self) -> Leg:
+        return denial(self._path.legs, self.statuses).lacking
+
+    def _held(self) -> Iterator[Balance]:
+        numbers = iter(self._numbers)
+        for balance, tk, at_rf in zip(self._path.balances, numbers, numbers, strict=False):
+            held = balance.with_tokens(tk, 0)
+            held.at_rf = at_rf
+            yield held
+
+
+class MemoryFastPath(ABC):
     """A route as it was last granted: good while every bucket stands as it did, in the hour that it counts.
 
-    ``parts`` has what the draw works on, in one tuple that is cheap to unpack: how to take and release the store's
-    lock, then each bucket with the balances that it had. A subclass for each shape has the draw.
+    ``parts`` has what it works on, in one tuple that is cheap to unpack: how to take and release the lock, then each
+    bucket with the balances that it had. The abstract methods are compiled for each shape.
     """
 
     __slots__ = ("legs", "lock", "parts")
@@ -58,29 +98,34 @@ class MemoryFastPath:
             held += (bucket, bucket.balances)
         self.parts: Parts = (lock.acquire, lock.release, *held)
 
+    @abstractmethod
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
-        raise NotImplementedError  # compiled for each shape
+        """Take ``wanted``, or say what lacks."""
 
-    def grant(self, wanted: Mapping[str, int] | None, now: int, numbers: Sequence[int]) -> Grant:
+    @abstractmethod
+    def settle(
+        self, grant: Grant | DeferredGrant, totals: Mapping[str, int], now: int, settlement: Settlement
+    ) -> bool:
+        """Book the difference between what was granted here and ``totals``."""
+
+    @abstractmethod
+    def wanted(self, deferred: DeferredGrant) -> Mapping[str, int]:
+        """What was taken, in whole tokens."""
+
+    def grant(self, deferred: DeferredGrant) -> Grant:
         """The grant that a receipt has deferred.
 
-        ``wanted`` is there only if it did not name every limit; ``numbers`` are the millitokens that were wanted of
-        the entity's own limits, then what was left in every balance.
+        Its numbers are what was wanted of each of the entity's own limits, then what was left in every balance.
         """
-        names = [limit.name for limit in self.legs[0].limits]
-        if wanted is None:
-            wanted = {name: amount // MILLI for name, amount in zip(names, numbers, strict=False)}
-        return Grant(self.legs, wanted, sum(self.held(), ()), numbers[len(names) :], now)
+        _, _, now, *numbers = deferred
+        return Grant(self.legs, self.wanted(deferred), self.balances, numbers[len(self.legs[0].limits) :], now, self)
 
-    def denied(self, wanted: Mapping[str, int], now: int) -> Denial:
-        """What lacks."""
-        return denial(self.legs, statuses_of(self.legs, self.held(), wanted, {}, now))
-
-    def held(self) -> tuple[tuple[Balance, ...], ...]:
-        """The balances of every leg, as they were when the route was granted."""
+    @property
+    def balances(self) -> tuple[Balance, ...]:
+        """The balances of every leg in turn, as they were when the route was granted."""
         parts: Any = self.parts
         held: tuple[tuple[Balance, ...], ...] = parts[3::2]
-        return held
+        return held[0] if len(held) == 1 else sum(held, ())
 
     def release_after_interrupt(self) -> None:
         """Release the lock if this thread holds it: an interrupt came between taking it and the ``try`` behind.
@@ -121,7 +166,10 @@ class ShapedPath(MemoryFastPath):
                 if {lacks}:
                     if {too_much}:
                         return False
-                    return self.denied({{{every_name}}} if wanted is None else wanted, now)
+                    wait = 0
+{waits}                    if wanted is None:
+                        wanted = {{{every_name}}}
+                    return DeferredDenial(self, wanted, now, wait, ({held}))
                 {writes}; receipt._grant = (self, wanted, now, {new})
             finally:
                 leave()
@@ -129,6 +177,31 @@ class ShapedPath(MemoryFastPath):
             self.release_after_interrupt()
             raise
         return True
+
+    def settle(self, grant, totals, now, settlement):
+        if type(grant) is tuple:
+            {granted}
+        else:
+            total = grant.wanted.get
+            {granted_before}
+        total = totals.get
+        {deltas}
+        enter, leave, {buckets} = self.parts; {unpacked}
+        try:
+            enter()
+            try:
+{advanced}                {settled}
+                {bookings}; settlement.postings = ()
+            finally:
+                leave()
+        except BaseException:
+            self.release_after_interrupt()
+            raise
+        return True
+
+    def wanted(self, deferred):
+        wanted = deferred[1]
+        return {{{every_number}}} if wanted is None else wanted
 """
 _ADVANCED = """\
                 if k{k}.balances is not h{k}:
@@ -149,6 +222,11 @@ _REFILLED = """\
                             level = b{n}.bx
                         b{n}.tk = level; b{n}.at_rf = at
 """
+_WAIT = """\
+                    if t{n} < 0 and wait is not None:
+                        due = -((t{n} - b{n}.at_rf) * b{n}.rp // b{n}.ra) - now
+                        wait = None if {never} else due if due > wait else wait
+"""
 
 
 def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastPath | None:
@@ -168,14 +246,19 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
     # What each balance is to pay. A limit that only an ancestor has is never drawn from.
     paid = {n: amounts[name] for n, (_, name) in enumerate(names) if name in amounts}
     legs = range(len(shape))
+    numbers = range(len(names))
     source = _SHAPE.format(
         own_limits=len(own),
         every_amount="; ".join(f"{a} = wanted[{name!r}]" for name, a in amounts.items()),
-        every_name=", ".join(f"{name!r}: {a} // 1000" for name, a in amounts.items()),
+        every_name=", ".join(f"{name!r}: {a}" for name, a in amounts.items()),
+        every_number=", ".join(f"{name!r}: deferred[{place}]" for place, name in enumerate(own, 3)),
         some_amounts="; ".join(f"{a} = wanted.get({name!r}, 0)" for name, a in amounts.items()),
         names_known=" + ".join(f"({name!r} in wanted)" for name in own),
         no_amount=" or ".join(f"type({a}) is not int or {a} < 0" for a in amounts.values()),
-        in_milli="; ".join(f"{a} *= 1000" for a in amounts.values()),
+        in_milli="; ".join(f"m{a} = {a} * {MILLI}" for a in amounts.values()),
+        granted="; ".join(f"{a} = grant[{place}]" for place, a in enumerate(amounts.values(), 3)),
+        granted_before="; ".join(f"{a} = total({name!r}, 0)" for name, a in amounts.items()),
+        deltas="; ".join(f"m{a} = (total({name!r}, {a}) - {a}) * {MILLI}" for name, a in amounts.items()),
         buckets=", ".join(f"k{k}, h{k}" for k in legs),
         unpacked="; ".join(
             f"{''.join(f'b{n}, ' for n, (leg, _) in enumerate(names) if leg == k)}= h{k}" for k in legs
@@ -189,18 +272,28 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
             )
             for k in legs
         ),
-        left="; ".join(f"t{n} = b{n}.tk" + (f" - {paid[n]}" if n in paid else "") for n in range(len(names))),
-        too_much=" or ".join(f"{a} > {MAX_AMOUNT * MILLI}" for a in amounts.values()),
-        lacks=" or ".join(f"t{n} < 0" for n in range(len(names))),
+        left="; ".join(f"t{n} = b{n}.tk" + (f" - m{paid[n]}" if n in paid else "") for n in numbers),
+        lacks=" or ".join(f"t{n} < 0" for n in numbers),
+        too_much=" or ".join(f"{a} > {MAX_AMOUNT}" for a in amounts.values()),
+        waits="".join(_WAIT.format(n=n, never=f"m{paid[n]} > b{n}.bx" if n in paid else False) for n in numbers),
+        held=", ".join(f"b{n}.tk, b{n}.at_rf" for n in numbers),
         writes="; ".join(
             [
-                *(f"b{n}.tk = t{n}; b{n}.tc += {a}" for n, a in paid.items()),
+                *(f"b{n}.tk = t{n}; b{n}.tc += m{a}" for n, a in paid.items()),
                 *(f"k{k}.events += 1" for k in legs),
             ]
         ),
-        new=", ".join([*amounts.values(), *(f"t{n}" for n in range(len(names)))]),
+        new=", ".join([*amounts.values(), *(f"t{n}" for n in numbers)]),
+        settled="; ".join(
+            f"t{n} = b{n}.tk - m{a}; t{n} = t{n} if t{n} < b{n}.bx else b{n}.bx" for n, a in paid.items()
+        ),
+        bookings="; ".join(f"b{n}.tk = t{n}; b{n}.tc += m{a}" for n, a in paid.items()),
     )
-    namespace: dict[str, Any] = {"MemoryFastPath": MemoryFastPath, "__name__": __name__}
+    namespace: dict[str, Any] = {
+        "DeferredDenial": DeferredDenial,
+        "MemoryFastPath": MemoryFastPath,
+        "__name__": __name__,
+    }
     exec(compile(source, "<the fast path of a shape>", "exec"), namespace)
     shaped: type[MemoryFastPath] = namespace["ShapedPath"]
     return shaped

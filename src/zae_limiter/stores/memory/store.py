@@ -85,7 +85,11 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         def work(now: int, proven: int | None) -> Plan[None]:
-            return self._write(lambda tables: self._settle(tables, postings, now, settlement, proven))
+            return self._write(lambda tables: settle(tables, now, proven))
+
+        def settle(tables: Tables, now: int, proven: int | None) -> None:
+            for bucket in self._settle(tables, postings, now, settlement, proven):
+                bucket.advance(now)
 
         return retried_by_the_clock(work, now)
 

@@ -8,7 +8,7 @@ transaction, which reads. So what is cached (``row_cache.py``) can be out of dat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from zae_limiter.bucket import Balance, take
@@ -16,7 +16,7 @@ from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.running.plan import Interrupted, Request
 from zae_limiter.stores.embedded.clock_correction import WrittenAhead
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
+from zae_limiter.stores.protocol import DeferredGrant, Denial, Draw, Grant, Leg, Outcome, Receipt, Settlement
 from zae_limiter.stores.sqlite.row_cache import CachedRow
 from zae_limiter.stores.sqlite.tables import Connection
 from zae_limiter.stores.sqlite.transactions import Write, transact
@@ -38,24 +38,24 @@ class DrawingSpace(Protocol):
 class SqliteFastPath:
     """A route that was granted before: its legs, and the number and epoch of the namespace they were resolved in."""
 
-    __slots__ = ("_epoch", "_legs", "_ns", "_space")
+    __slots__ = ("_epoch", "_ns", "_space", "legs")
 
     def __init__(self, space: DrawingSpace, legs: tuple[Leg, ...], ns: int, epoch: int) -> None:
         self._space = space
-        self._legs = legs
+        self.legs = legs
         self._ns = ns
         self._epoch = epoch
 
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
         """Try the optimistic draw, then the whole transaction, without waiting for the gate."""
-        own = self._legs[0]
+        own = self.legs[0]
         if type(wanted) is not dict or not are_amounts_of(wanted, own):
             return False
         wanted = wanted.copy()  # the caller may change theirs later
         space = self._space
         outcome: Any = None
         try:
-            outcome = space.attempt(OptimisticDraw(space.namespace, self._ns, self._epoch, self._legs, wanted, now))
+            outcome = space.attempt(OptimisticDraw(space.namespace, self._ns, self._epoch, self.legs, wanted, now))
             if outcome is None:
                 outcome = space.attempt(space.draw_request(Draw(own.entity_id, own.resource, wanted), now))
         except (ZAELimiterError, WrittenAhead):
@@ -70,7 +70,16 @@ class SqliteFastPath:
             return True
         return outcome if isinstance(outcome, Denial) else False
 
-    def grant(self, wanted: Mapping[str, int] | None, now: int, numbers: Sequence[int]) -> Grant:
+    def settle(
+        self, grant: Grant | DeferredGrant, totals: Mapping[str, int], now: int, settlement: Settlement
+    ) -> bool:
+        """The plan does it: one transaction."""
+        return False
+
+    def wanted(self, deferred: DeferredGrant) -> Mapping[str, int]:
+        raise AssertionError("a grant by SQLite is not deferred")
+
+    def grant(self, deferred: DeferredGrant) -> Grant:
         raise AssertionError("a grant by SQLite is not deferred")
 
 

@@ -272,7 +272,7 @@ class Acquire:
     def _follow(self, *, terms_are_fresh: bool, tries: int = 0) -> Plan[Outcome | None]:
         """Try until every leg is written, or one lacks. ``None``: its terms are too old."""
         while pending := [leg for leg in self.legs if not leg.done]:
-            if not all(self._may_write(leg) for leg in pending):
+            if not all(self.may_write(leg) for leg in pending):
                 return None
             denied = yield from self._make_way(pending)
             if isinstance(denied, Denial):
@@ -332,7 +332,8 @@ class Acquire:
         seen_before = self.seen_before.get(key) == theirs
         return theirs == leg.terms.cv or may_follow(leg.terms.cv, theirs, seen_before=seen_before)
 
-    def _may_write(self, leg: AcquireLeg) -> bool:
+    def may_write(self, leg: AcquireLeg) -> bool:
+        """Whether the bucket of a leg, as it was seen, may obey our terms."""
         return leg.snapshot is None or self.may_follow(leg, leg.key, leg.snapshot.cv)
 
     def _looks_drained(self, leg: AcquireLeg) -> bool:

@@ -30,6 +30,8 @@ def create(acquire: Acquire) -> Plan[None]:
         yield from acquire.undo(acquire.whole)
         if any(leg.snapshot is None and leg.key != leg.first for leg in acquire.legs):
             return  # the shard is gone: a bucket begins with its first
+        if not all(acquire.may_write(leg) for leg in acquire.legs):
+            return  # a change of limits came first: what was undone must not bring our older terms back
     if len(acquire.legs) == 1:
         yield from _create_alone(acquire, acquire.legs[0])
     else:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import READ_CLOCK, Plan
-from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
+from zae_limiter.stores.dynamodb.bucket_cache import newest
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import may_follow
@@ -35,7 +36,7 @@ from zae_limiter.stores.dynamodb.operations.paging import (
     whole_namespace,
 )
 from zae_limiter.stores.dynamodb.operations.shard_life import drop_buckets
-from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
+from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import (
     GSI1,
     GSI2,
@@ -334,29 +335,31 @@ class Propagation:
         Not twice within a minute: where clocks do not agree at all, a bucket that is brought back every time would
         be full every time for the client that is ahead.
         """
-        if not is_far_ahead(snapshot, now) or not self.cache.may_bring_back(key, now):
-            return snapshot
-        ahead = newest(snapshot)
-        now = self.cache.corrected((yield from READ_CLOCK))  # a client that was held up since may be late itself
-        if ahead <= now + FURTHEST_AHEAD_MS:
-            return snapshot
-        write_id = self.write_ids.write_id(now) + BROUGHT_BACK
-
-        def moved(seen: BucketSnapshot) -> Update | None:
-            same_life = (seen.inc, seen.rf) == (snapshot.inc, snapshot.rf)
-            latest = max(newest(seen), ahead) if same_life else newest(seen)
-            if latest <= now + FURTHEST_AHEAD_MS:
-                return None  # another client has brought it back
-            return brought_back(seen, ahead=latest, now=now, write_id=write_id)
-
-        found = yield from self.write_until_done(key, snapshot, moved, now, write_id, deadline)
-        if found is not None and write_id in found.recent_writers:
-            self.cache.brought_back(key, now)
-            logger.warning(
-                "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
-                *(snapshot.entity_id, snapshot.resource, (ahead - now) // 1000),
-            )
-        return found
+        ahead, tries = newest(snapshot), 0
+        while ahead > now + FURTHEST_AHEAD_MS and self.cache.may_bring_back(key, now):
+            # A client that was held up since it saw the bucket may be late itself. And of two that bring it back, the
+            # later one has read the clock later: no baseline comes again, and with it writes that were refused.
+            now = self.cache.corrected((yield from READ_CLOCK))
+            if ahead <= now + FURTHEST_AHEAD_MS:
+                break
+            write_id = self.write_ids.write_id(now) + BROUGHT_BACK
+            write = brought_back(snapshot, ahead=ahead, now=now, write_id=write_id)
+            as_seen = partial(_unless_changed, snapshot, write)
+            found = yield from self.write_until_done(key, snapshot, as_seen, now, write_id, deadline)
+            if found is None:
+                return None
+            if write_id in found.recent_writers:
+                self.cache.brought_back(key, now)
+                logger.warning(
+                    "the bucket of %s on %s was written %d s ahead of this clock: it goes on from now",
+                    *(found.entity_id, found.resource, (ahead - now) // 1000),
+                )
+                return found
+            ahead = newest(found) if _is_another_time(found, snapshot) else max(newest(found), ahead)
+            snapshot = found
+            tries += 1
+            yield from self.writer.pause(tries, deadline, Contended())
+        return snapshot
 
     def _restamp(
         self, key: Key, snapshot: BucketSnapshot, cv: str, now: int, deadline: Deadline
@@ -443,6 +446,19 @@ class Propagation:
                 obeyed = seen.cv  # a call with limits of its own came first, and may know as little of the change
         except (Refused, NoAnswer):
             return  # the next acquire that resolves will see it
+
+
+def _unless_changed(snapshot: BucketSnapshot, write: Update, seen: BucketSnapshot) -> Update | None:
+    """A write to the bucket as it was seen, and to no other."""
+    return write if seen is snapshot else None
+
+
+def _is_another_time(snapshot: BucketSnapshot, before: BucketSnapshot) -> bool:
+    """Whether the moments a bucket was written for before tell nothing any more: its baseline was moved since."""
+    if (snapshot.inc, snapshot.rf) != (before.inc, before.rf):
+        return True
+    since = set(snapshot.recent_writers).difference(before.recent_writers)
+    return any(write_id.endswith(BROUGHT_BACK) for write_id in since)
 
 
 def _may_pass(failure: Refused | NoAnswer) -> bool:
