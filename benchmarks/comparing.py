@@ -60,7 +60,7 @@ class Finding:
     def verdict(self) -> str:
         """Whether the goal is reached; empty without one."""
         goal = self.comparison.goal
-        return "" if goal is None else goal.result(self.ratio.median)
+        return "" if goal is None else goal.verdict(self.ratio.median)
 
     def as_dict(self) -> dict[str, Any]:
         """For the JSON file."""
@@ -72,7 +72,7 @@ class Finding:
             "ratio": self.ratio._asdict(),
             "ratio_means": "our cost in theirs" if row.cost_ratio else "times faster",
             "goal": None if row.goal is None else str(row.goal),
-            "verdict": self.result,
+            "verdict": self.verdict,
         }
 
 
@@ -107,4 +107,4 @@ class Waits:
 
     def as_dict(self) -> dict[str, Any]:
         """For the JSON file."""
-        return asdict(self) | {"verdict": self.result}
+        return asdict(self) | {"verdict": self.verdict}

@@ -58,7 +58,7 @@ def show_waits(waits: Sequence[Waits]) -> None:
             f"{wait.p99_ms:.2f} ms",
             f"{wait.fairness:.2f}",
             "" if wait.goal_ms is None else f"< {wait.goal_ms:g} ms",
-            wait.result,
+            wait.verdict,
         )
         for wait in waits
     ]
@@ -105,7 +105,7 @@ def _cells(finding: Finding) -> tuple[str, ...]:
         f"{row.theirs.name}\n{_time(finding.theirs)}",
         f"{ratio.median:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})",
         "" if row.goal is None else str(row.goal),
-        finding.result,
+        finding.verdict,
     )
 
 

@@ -21,6 +21,10 @@ FLEET = 200
 FLEET_GOALS = {"5": 1.78, "50": 1.59, "100": 1.27, "300": 1.13}
 """Calls per grant of 200 clients at one bucket, by the percentage of the limit that they ask for (DYNAMODB.md)."""
 
+GROWTH = Goal(2.5, at_most=True)
+BEYOND_THE_CACHE = 100_000
+"""What an acquire by one of so many entities or more may cost on SQLite, against one of few."""
+
 ONE_CALL = ("grant", "sharded, 4 shards", "contended: 8 clients in turns")
 """Situations in which no two requests overlap."""
 
@@ -63,6 +67,7 @@ def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
     goals: list[Held] = []
     for part in (
         lambda: _embedded(figures.get("embedded")),
+        lambda: _growth(figures.get("growth")),
         lambda: _dynamodb(figures.get("dynamodb")),
         lambda: _costs(figures.get("costs")),
         lambda: _hot_entity(figures.get("hot_entity")),
@@ -104,6 +109,21 @@ def _embedded(figures: Mapping[str, Any] | None) -> Iterator[Held]:
             measured = f"{wait['worst_ms']:.1f} ms (99 % within {wait['p99_ms']:.1f} ms)"
             goal = f"< {wait['goal_ms']:g} ms"
             yield Held(f"{wait['title']}: longest wait", "", goal, measured, wait["verdict"])
+
+
+def _growth(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("SQLite, very many entities at random", str(GROWTH))
+        return
+    for row in figures["rows"]:
+        if (row["what"], row["where"]) == ("entities", "SQLite"):
+            few, *more = row["points"]
+            for point in more:
+                if point["size"] >= BEYOND_THE_CACHE:
+                    title = f"SQLite, {point['size']:,} entities at random"
+                    against = f"{few['size']} entities"
+                    verdict = GROWTH.verdict(point["ratio"]["median"])
+                    yield Held(title, against, str(GROWTH), spread(point["ratio"]), verdict)
 
 
 def _dynamodb(figures: Mapping[str, Any] | None) -> Iterator[Held]:

@@ -77,8 +77,8 @@ def _head(runs: Mapping[str, Any], names: Sequence[str], about: Mapping[str, Any
 
 
 def _goals(goals: Sequence[Held]) -> str:
-    rows = [(goal.what, goal.against, goal.goal, goal.measured, _shown(goal.result)) for goal in goals]
-    missed = [goal for goal in goals if goal.result != "reached"]
+    rows = [(goal.what, goal.against, goal.goal, goal.measured, _shown(goal.verdict)) for goal in goals]
+    missed = [goal for goal in goals if goal.verdict != "reached"]
     summary = f"{len(goals) - len(missed)} of {len(goals)} reached."
     return f"## Goals\n\n{summary}\n\n" + table(("what", "against", "goal", "measured", ""), rows)
 

@@ -336,13 +336,7 @@ class Bucket:
 
     def settled(self, deltas: Mapping[str, int], now: int) -> list[tuple[Balance, int, int]]:
         """What :meth:`settle` changes: which balances, and their new ``tk`` and ``tc``."""
-        changes: list[tuple[Balance, int, int]] = []
-        for balance in (*self.balances, *self.retired.values()):
-            delta = deltas.get(balance.name, 0)
-            if delta:
-                tk = force_consume(balance, delta, now) if delta > 0 else give_back(balance, -delta, now)
-                changes.append((balance, tk, balance.tc + delta))
-        return changes
+        return settled((*self.balances, *self.retired.values()), deltas, now)
 
     def refill(self, now: int) -> None:
         """Full again, the retired limits too, as of ``now``: also for a clock that steps back."""
@@ -363,6 +357,17 @@ class Bucket:
             if due > full_at:
                 full_at = due
         return full_at
+
+
+def settled(balances: Iterable[Balance], deltas: Mapping[str, int], now: int) -> list[tuple[Balance, int, int]]:
+    """Book millitokens after the fact: which of ``balances`` change, and their new ``tk`` and ``tc``."""
+    changes: list[tuple[Balance, int, int]] = []
+    for balance in balances:
+        delta = deltas.get(balance.name, 0)
+        if delta:
+            tk = force_consume(balance, delta, now) if delta > 0 else give_back(balance, -delta, now)
+            changes.append((balance, tk, balance.tc + delta))
+    return changes
 
 
 def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> list[int] | None:
