@@ -65,7 +65,7 @@ def test_an_entity_that_exists_is_not_created_again(world: World) -> None:
     assert world.run(world.space.get_entity("a")).name == "first"
 
 
-def test_of_two_who_create_the_same_entity_one_is_told(world: World) -> None:
+def test_of_two_clients_that_create_the_same_entity_one_is_told(world: World) -> None:
     create(world, "org")
     other = World(world.ask, world.table)
     meanwhile(world.driver, "TransactWriteItems", lambda: create(other, "a", "org", name="other"))

@@ -94,7 +94,7 @@ def test_what_lives_again_goes_on_counting(world: World) -> None:
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
-def test_of_two_who_bring_the_same_entity_back_one_is_told(world: World) -> None:
+def test_of_two_clients_that_bring_the_same_entity_back_one_is_told(world: World) -> None:
     create(world, "a")
     delete(world, "a")
     other = World(world.ask, world.table)
