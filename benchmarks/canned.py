@@ -30,6 +30,21 @@ CONFIG_TTL_S = 3_600
 """Limits that are resolved stay so for as long as is measured, however slow the machine is."""
 
 
+class Answered:
+    """A call that was sent, as the transport of threads has it; its reply is there at once."""
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Any) -> None:
+        self._reply = reply
+
+    def reply(self) -> Any:
+        return self._reply
+
+    def abandon(self) -> None:
+        """Nothing is waited for."""
+
+
 class Canned:
     """A transport without a wire."""
 
@@ -63,6 +78,10 @@ class Canned:
             ((table, asked),) = params["RequestItems"].items()
             return {"Responses": {table: self._found(asked["Keys"])}}
         raise AssertionError(f"{operation} is not answered here")
+
+    def begin(self, operation: str, params: Mapping[str, Any], seconds: float) -> Answered:
+        """As :meth:`call`, without waiting for the reply."""
+        return Answered(self.call(operation, params, seconds))
 
     def _bucket(self, key: Mapping[str, Any]) -> dict[str, Any]:
         bucket = self._buckets.get(key["PK"]["S"], self._any)

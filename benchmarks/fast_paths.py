@@ -30,10 +30,11 @@ from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, SyncR
 from zae_limiter.bucket import MILLI, Balance, force_consume, would_refill_satisfy
 from zae_limiter.lease.sync_lease import SyncLease
 from zae_limiter.stores.dynamodb import items
+from zae_limiter.stores.dynamodb.operations import acquire, settle
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.write_forms import Intent
+from zae_limiter.stores.dynamodb.write_forms import Intent, update
 from zae_limiter.stores.embedded import bucket_verbs
 from zae_limiter.stores.memory.fast_path import DeferredDenial
 from zae_limiter.stores.protocol import Denial
@@ -158,10 +159,14 @@ def would_take_by_parts(
     return left, amounts
 
 
-def params_by_forms(self: Acquire, leg: Any, snapshot: Any) -> Any:
-    leg.set_anchor()
-    intent, guess = Intent(leg.deltas, leg.needed, grants=1), not leg.fresh
-    return self.parts.writer.params(leg.key, snapshot, intent, self.now, leg.write_id, self.deadline, guess=guess)
+def draw_by_forms(snapshot: Any, taken: Any, needed: Any, **named: Any) -> Any:
+    write = update(snapshot, Intent(taken, needed, grants=1), **named)
+    return write.shape(), write._values
+
+
+def settlement_by_forms(snapshot: Any, deltas: Any, *, grants: int, **named: Any) -> Any:
+    write = update(snapshot, Intent(deltas, grants=grants), **named)
+    return write.shape(), write._values
 
 
 def embedded(folder: str, stack: ExitStack) -> Iterator[FastPath]:
@@ -248,9 +253,13 @@ def on_dynamodb(engine: Engine, stack: ExitStack) -> Iterator[FastPath]:
     url = stack.enter_context(answering(recorded(engine)))
     limiter = SyncRateLimiter(SyncRepository(split_store(engine, url, "own")))
     run = granted(limiter)
-    yield FastPath("dynamodb: warm leg", "grant", run, lambda: patch.object(Acquire, "warm_leg", lambda self: None))
+    yield FastPath("dynamodb: warm legs", "grant", run, lambda: patch.object(Acquire, "warm_legs", lambda self: ()))
+    yield FastPath("dynamodb: plain draw", "grant", run, lambda: patch.object(acquire, "plain_draw", draw_by_forms))
     yield FastPath(
-        "dynamodb: plain draw", "grant", run, lambda: patch.object(Acquire, "_plain_params", params_by_forms)
+        "dynamodb: plain settlement",
+        "grant and settle",
+        settled(limiter),
+        lambda: patch.object(settle, "plain_settlement", settlement_by_forms),
     )
 
     @contextmanager

@@ -27,7 +27,7 @@ def check_queues(fleet: Fleet) -> None:
         if client.vanished:
             continue  # the leader is not coming back
         for key, desk in client.space.batching.queues._queues.items():
-            raise Violation(DESKS, key, f"{client.name} still has {len(desk.line)} waiting behind a leader")
+            raise Violation(DESKS, key, f"{client.name} still has {len(desk)} waiting behind a leader")
 
 
 def check_everything_is_granted(fleet: Fleet, world: World) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.stores.dynamodb import batching, bucket_cache, write_forms, write_load
+from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, write_forms, write_load
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
 from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
 from zae_limiter.stores.dynamodb.config_versions import adopted
@@ -21,22 +21,26 @@ from zae_limiter.stores.protocol import Leg
 
 
 def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
-    """No correction: plain draws are told in short, held by a test against the long way, and here go the long way."""
+    """No correction: plain writes are told in short, held by a test against the long way, and here go the long way."""
 
-    def in_full(self: Any, leg: AcquireLeg, snapshot: Any) -> Any:
-        leg.set_anchor()
-        intent = Intent(leg.deltas, leg.needed, grants=1)
-        guess = not leg.fresh
-        return self.parts.writer.params(leg.key, snapshot, intent, self.now, leg.write_id, self.deadline, guess=guess)
+    def draw_in_full(snapshot: Any, taken: Any, needed: Any, **named: Any) -> Any:
+        write = bucket_writer.update(snapshot, Intent(taken, needed, grants=1), **named)
+        return write.shape(), write._values
 
-    patch.setattr(acquire.Acquire, "_plain_params", in_full)
+    def settlement_in_full(snapshot: Any, deltas: Any, *, grants: int, **named: Any) -> Any:
+        write = bucket_writer.update(snapshot, Intent(deltas, grants=grants), **named)
+        return write.shape(), write._values
+
+    patch.setattr(acquire, "plain_draw", draw_in_full)
+    patch.setattr(settle, "plain_settlement", settlement_in_full)
 
 
 # C7
 
 
 def the_gauge_does_not_refill(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(write_load, "load_level_at", lambda image, now: image.load_level)
+    for module in (write_load, write_forms):
+        patch.setattr(module, "load_level_at", lambda image, now: image.load_level)
 
 
 def old_refusals_weigh_as_much_as_new_ones(patch: pytest.MonkeyPatch) -> None:
@@ -191,8 +195,8 @@ def a_leader_never_leaves(patch: pytest.MonkeyPatch) -> None:
 
     def leave(self: Any, one: Any) -> None:
         desk = one.queue
-        if desk is not None and desk.line:
-            desk.line.popleft()
+        if desk:
+            desk.popleft()
         original(self, one)
 
     patch.setattr(batching.WriteQueues, "leave", leave)
@@ -218,6 +222,7 @@ def a_refused_creation_forgets_its_doubt(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_expiry_ignores_limits_that_rest(patch: pytest.MonkeyPatch) -> None:
+    every_write_is_told_in_full(patch)
     original = write_forms._move
 
     def move(*arguments: Any, active: bool, **named: Any) -> int:

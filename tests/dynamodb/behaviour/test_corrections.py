@@ -17,7 +17,6 @@ from zae_limiter.lease import lease_base
 from zae_limiter.lease.ledger import postings
 from zae_limiter.stores.dynamodb import write_forms
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire, AcquireLeg
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
@@ -215,12 +214,15 @@ def demand_no_version(patch: Patch) -> None:
 
 
 def move_the_baseline_with_every_take(patch: Patch) -> None:
-    def rebasing(self: Acquire, leg: AcquireLeg, snapshot: BucketSnapshot) -> UpdateParams:
+    def rebasing(self: Acquire, leg: AcquireLeg) -> UpdateParams:
+        assert leg.snapshot is not None
         leg.set_anchor()
         intent = write_forms.Intent(leg.deltas, leg.needed, leg.terms, grants=1)
-        return self.parts.writer.params(leg.key, snapshot, intent, self.now, leg.write_id, self.deadline, guess=True)
+        return self.parts.writer.params(
+            leg.key, leg.snapshot, intent, self.now, leg.write_id, self.deadline, guess=True
+        )
 
-    patch.setattr(Acquire, "_plain_params", rebasing)
+    patch.setattr(Acquire, "params_of", rebasing)
 
 
 def round_the_accrual_at_every_take(patch: Patch) -> None:

@@ -275,7 +275,8 @@ def test_on_a_shard_that_is_ahead_what_is_settled_is_booked_before_the_draws_of_
     batch = batch_of(image, [draw, settlement], table.now, {})
     assert list(batch.writes) == ([settlement, draw] if granted else [settlement])
     params = client.space.writer.params(key, image, batch.intent, table.now, "0.test", until)
-    table.call("UpdateItem", params.returning_new())
+    params.returns_new = True
+    table.call("UpdateItem", params)
     after = table.snapshot("key")
     assert after is not None
     booked = {name: after.balances[name].tc - image.balances[name].tc for name in ("rpd", "tpd")}

@@ -16,7 +16,7 @@ import pytest
 from support.scripted_server import Heard, Server, always, http, reply, reset, serving
 from support.transports import OWN_WORLDS, SECONDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer
-from zae_limiter.stores.dynamodb.transport import connection_pool
+from zae_limiter.stores.dynamodb.transport import asyncio_connection, connection_pool
 from zae_limiter.stores.dynamodb.transport.asyncio_transport import AsyncioTransport
 from zae_limiter.stores.dynamodb.transport.sync_transport import SocketTransport
 
@@ -159,7 +159,12 @@ def answer_and_reset(heard: Heard, connection: socket.socket) -> bytes | None:
 def taken_for_silent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Connections that were taken for silent whatever they were, as if the reset came just after the look."""
     taken: list[Any] = []
-    monkeypatch.setattr(connection_pool, "is_silent", lambda connection: taken.append(connection) or True)
+
+    def news_of(descriptor: int) -> Any:
+        return lambda timeout_ms: taken.append(descriptor)
+
+    for module in (connection_pool, asyncio_connection):
+        monkeypatch.setattr(module, "news_of", news_of)
     return taken
 
 

@@ -225,7 +225,7 @@ def test_whatever_is_configured_a_request_has_only_our_headers(host: str, region
     try:
         credentials = Credentials(key or "k", "s", token or None)
         settings = ServiceSettings(endpoint_at(f"http://{host or 'h'}", region or "r"), StaticCredentials(credentials))
-        request = Service(settings, "dynamodb").sign("GetItem", b"{}", credentials).data
+        request = Service(settings, "dynamodb").sign("GetItem", {}, credentials).data
     except (ValueError, NoAnswer):
         return
     head = request.removesuffix(b"{}")

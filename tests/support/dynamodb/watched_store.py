@@ -67,7 +67,7 @@ class Watched(DynamoStore):
     def waiting_in_line(self) -> int:
         """How many wait in the write queues of the default namespace."""
         queues = self.space("default", corrected=True).batching.queues
-        return sum(len(queue.line) for queue in list(queues._queues.values()))
+        return sum(len(queue) for queue in list(queues._queues.values()))
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -27,12 +27,13 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
     BucketWrite,
     BucketWriter,
     SeenBucket,
+    WriteEvent,
     WriteResult,
     answers_of,
 )
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
-from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.write_forms import Intent, coming_back
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
@@ -178,18 +179,22 @@ class BatchingWriter:
 
         ``params_of`` makes the request of a write that goes out alone.
         """
-        if not self.coalesce:
-            return (yield from self._write_alone(writes, params_of, now, deadline))
-        if len(writes) == 1:
-            return (yield from self.write_one(writes[0], params_of, now, deadline))
-        free = [write for write in writes if self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)]
-        if free:
-            yield from self._write_alone(free, params_of, now, deadline)
+        leading, waiting = writes, list[AnyWrite]()
+        try:
+            if self.coalesce:
+                leading = []
+                for write in writes:
+                    is_free = self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)
+                    (leading if is_free else waiting).append(write)
+            if leading:
+                yield from self._send(leading, params_of, now, deadline)
+        finally:
+            for write in writes:
+                if write.queue is not None:
+                    self.queues.leave(write)
         # One after the other: a caller that leads one queue must not be waiting in another.
-        for write in writes:
-            if write not in free:
-                yield from self._post_in_turn(write, params_of, now, deadline)
-        return None
+        for write in waiting:
+            yield from self._post_in_turn(write, params_of, now, deadline)
 
     def _post_in_turn(
         self, write: AnyWrite, params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
@@ -205,7 +210,8 @@ class BatchingWriter:
             snapshot = write.snapshot if cached is None else cached.snapshot
             if snapshot is None or write.write_id in snapshot.recent_writers or not _is_like(snapshot, write):
                 # The bucket changed while it waited: its caller decides again.
-                write.done = snapshot is not None and write.write_id in snapshot.recent_writers
+                if snapshot is not None and write.write_id in snapshot.recent_writers:
+                    write.advance(WriteEvent.SEEN)
                 write.result = SeenBucket(snapshot, write.done)
                 return
             write.snapshot = snapshot
@@ -215,7 +221,7 @@ class BatchingWriter:
             if followers:
                 yield from self._write_for_all([write, *followers], snapshot, deadline)
             else:
-                yield from self.write_one(write, params_of, now, deadline, leads=True)
+                yield from self._send((write,), params_of, now, deadline)
         finally:
             self.queues.leave(write)
 
@@ -247,7 +253,8 @@ class BatchingWriter:
                     return True
                 write.result = DeadlineOver()
             elif rounds > LONGEST_WRITE_ROUNDS and write.queue is None and write.result is None:
-                write.result, write.doubtful = LeaderLost("the caller that wrote for this one never came back"), True
+                write.advance(WriteEvent.LOST)
+                write.result = LeaderLost("the caller that wrote for this one never came back")
         if stop is not None:
             self._leave_line(write)
             raise stop
@@ -259,64 +266,31 @@ class BatchingWriter:
 
     # Writing
 
-    def _write_alone(
+    def _send(
         self, writes: Sequence[AnyWrite], params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
     ) -> Plan[None]:
+        """Send these writes, each alone and all at the same time; it is their turn."""
+        calls = []
+        for write in writes:
+            params = params_of(write)
+            params.returns_new = True
+            calls.append(Call("UpdateItem", params, deadline.give_up_at))
+        answers: Sequence[Answer]
         try:
-            calls = [self.writer.call_to_update(params_of(write), deadline) for write in writes]
             try:
-                answers = yield from self.writer.ask_together(calls)
-                for write, answer in zip(writes, answers, strict=True):
-                    write.note(answer)
-            except Interrupted as stop:
-                for write, heard in zip(writes, answers_of(stop, len(writes)), strict=True):
-                    write.note(heard)
-                raise
-            except BaseException:
-                for write in writes:  # an interrupt between any two lines: the answers may not have been noted
-                    write.note(None)
-                raise
+                answers = (yield Together(calls)) if len(calls) > 1 else ((yield calls[0]),)
+            except (Refused, NoAnswer, CutShort) as failure:
+                answers = [NoAnswer(str(failure)) if isinstance(failure, CutShort) else failure] * len(calls)
             for write, answer in zip(writes, answers, strict=True):
-                write.now = now
-                if write.done:  # before its snapshot is seen, which has it
-                    self.writer.remember_own(write)
-                write.result = yield from self.writer.result(write.key, answer, now)
-        finally:
-            for write in writes:
-                if write.queue is not None:
-                    self.queues.leave(write)
-
-    def write_one(
-        self,
-        write: AnyWrite,
-        params_of: Callable[[AnyWrite], UpdateParams],
-        now: int,
-        deadline: Deadline,
-        *,
-        leads: bool = False,
-    ) -> Plan[None]:
-        """The same for one write, as most are. ``leads``: it is its turn already."""
-        leads = leads or not self.coalesce
-        if not leads and not self.queues.lead_if_free(write, deadline.started, deadline.give_up_at):
-            return (yield from self._post_in_turn(write, params_of, now, deadline))
-        try:
-            call = Call("UpdateItem", params_of(write).returning_new(), deadline.give_up_at)
-            try:
-                try:
-                    answer: Answer = yield call
-                    write.done = True
-                except (Refused, NoAnswer) as failure:
-                    answer = failure
+                if isinstance(answer, (Refused, NoAnswer)):
                     write.note(answer)
-                except CutShort as cut:
-                    answer = NoAnswer(str(cut))
-                    write.note(answer)
-            except Interrupted as stop:
-                write.note(answers_of(stop, 1)[0])
-                raise
-            except BaseException:
-                write.note(None)  # an interrupt between any two lines: the answer may not have been noted
-                raise
+                else:
+                    write.done, write.doubtful = True, False  # ANSWERED, as nearly all are
+        except BaseException as stop:
+            for write, heard in zip(writes, answers_of(stop, len(writes)), strict=True):
+                write.note(heard)
+            raise
+        for write, answer in zip(writes, answers, strict=True):
             write.now = now
             if isinstance(answer, (Refused, NoAnswer)):
                 write.result = yield from self.writer.result(write.key, answer, now)
@@ -325,9 +299,6 @@ class BatchingWriter:
                 if cached.newest > now:
                     yield from self.writer.compare_clocks(cached, now)
                 write.result = SeenBucket(cached.snapshot, True)
-        finally:
-            if write.queue is not None:
-                self.queues.leave(write)
 
     def _write_for_all(
         self, writes: Sequence[BucketWrite], snapshot: BucketSnapshot, deadline: Deadline
@@ -339,7 +310,8 @@ class BatchingWriter:
         finally:
             for write in writes:
                 if write.result is None and write is not writes[0]:  # an unforeseen error
-                    write.doubtful = any(write is one for one in in_flight)
+                    if any(write is one for one in in_flight):
+                        write.advance(WriteEvent.LOST)
                     write.result = LeaderLost("the caller that wrote for this one is gone")
                 if write.wake_up is not None:
                     write.wake_up.wake()
@@ -398,7 +370,7 @@ class BatchingWriter:
             result = yield from self._resolve(batch, snapshot, write_id, now, deadline, result)
         if isinstance(result, SeenBucket) and result.done:
             for write in batch.writes:
-                write.done = True
+                write.advance(WriteEvent.ANSWERED)
                 if not answered:
                     self.writer.remember_own(write)
         return result, stop
@@ -422,15 +394,11 @@ class BatchingWriter:
         """
         first = batch.writes[0]
         whole = BucketWrite(first.key, first.leg, {})
-        whole.write_id, whole.snapshot, whole.anchor, whole.doubtful = (
-            write_id,
-            snapshot,
-            snapshot.recent_writers[0],
-            True,
-        )
+        whole.write_id, whole.snapshot, whole.anchor = write_id, snapshot, snapshot.recent_writers[0]
+        whole.advance(WriteEvent.LOST)
         whole.weight = len(batch.writes)
         for write in batch.writes:
-            write.doubtful = True
+            write.advance(WriteEvent.LOST)
         try:
             done = yield from self.writer.void(whole, now, deadline)
         except (Refused, NoAnswer):

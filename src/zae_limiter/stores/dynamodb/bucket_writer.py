@@ -110,8 +110,9 @@ TRANSITIONS: Final[Mapping[WriteEvent, Mapping[WriteState, WriteState]]] = {
 class BucketWrite:
     """Something to book on one bucket, and how far that is.
 
-    Its state is kept as two flags, because a warm acquire reads and sets them without a call: ``done``, and
-    ``doubtful``, which says nothing of a write that is done. :meth:`advance` moves them as :data:`TRANSITIONS` says.
+    Its state is kept as two flags, because a warm acquire reads them without a call: ``done``, and ``doubtful``, which
+    says nothing of a write that is done. :meth:`advance` moves them as :data:`TRANSITIONS` says, and nothing else does
+    but :meth:`BatchingWriter.post`, for the event that nearly every write meets.
     """
 
     key: Key
@@ -192,6 +193,18 @@ class BucketWrite:
         """Whether a bucket shows that it was done: by its write id, or by the life it began."""
         return self.write_id in snapshot.recent_writers or snapshot.inc == self.inc
 
+    def recognise(self, snapshot: BucketSnapshot) -> bool:
+        """Whether a bucket, as it was seen, shows that a try of it was done whose answer was lost."""
+        if self.done:
+            return False
+        if self.is_in(snapshot):
+            self.advance(WriteEvent.SEEN)
+            return True
+        if self.inc:  # another client created the bucket: ours was not done
+            self.advance(WriteEvent.EXCLUDED)
+            self.inc = ""
+        return False
+
     def can_be_sure(self) -> bool:
         """Whether a try whose answer was lost can be repeated so that only one of the two is ever done.
 
@@ -222,11 +235,16 @@ class BucketWrite:
 
     @property
     def gives_back(self) -> bool:
-        return any(delta < 0 for delta in self.deltas.values())
+        return min(self.deltas.values(), default=0) < 0
 
 
-def answers_of(stop: Interrupted, count: int) -> Sequence[Answer | None]:
-    """What the calls in flight answered when an interrupt came; ``None`` where that is unknown."""
+def answers_of(stop: BaseException, count: int) -> Sequence[Answer | None]:
+    """What the calls in flight answered when an interrupt came; ``None`` where that is unknown.
+
+    An interrupt may come between any two lines: then an answer that has arrived may not have been noted.
+    """
+    if not isinstance(stop, Interrupted):
+        return [None] * count
     heard: Any = stop.reply if stop.error is None else stop.error
     if count == 1 and isinstance(heard, (Mapping, Refused, NoAnswer)):
         return [heard]
@@ -278,7 +296,8 @@ class BucketWriter:
 
     def call_to_update(self, params: UpdateParams, deadline: Deadline) -> Call:
         """An UpdateItem that answers with the bucket as it is afterwards."""
-        return Call("UpdateItem", params.returning_new(), deadline.give_up_at)
+        params.returns_new = True
+        return Call("UpdateItem", params, deadline.give_up_at)
 
     def call_to_create(self, write: BucketWrite, terms: Terms, now: int, deadline: Deadline) -> Call:
         """A PutItem that begins the life of a bucket, unless there is one."""
@@ -325,7 +344,8 @@ class BucketWriter:
             return answer
         if not isinstance(answer, Refused):
             written = self.cache.see_own(key, answer, NOTHING, now)
-            yield from self.compare_clocks(written, now)
+            if written.newest > now:
+                yield from self.compare_clocks(written, now)
             return SeenBucket(written.snapshot, True)
         cached = self.cache.get(key)
         before = None if cached is None else cached.snapshot
@@ -373,6 +393,7 @@ class BucketWriter:
         tries = 0
         while (snapshot := (yield from self._seen(write, now, deadline))) is not None:
             if write.is_in(snapshot):
+                write.advance(WriteEvent.SEEN)
                 return True
             if write.void_id in snapshot.recent_writers:
                 break

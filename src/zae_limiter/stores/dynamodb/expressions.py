@@ -21,34 +21,40 @@ Value: TypeAlias = int | str | bool
 
 _quoted = encode_basestring_ascii
 
+_HOLES: Final[Mapping[type, str]] = {int: '{"N":"%d"}', str: '{"S":%s}', bool: '{"BOOL":%s}'}
+"""Where a value of each kind goes."""
+
+_WORDS: Final[Mapping[type, Callable[[Any], str]]] = {str: _quoted, bool: {True: "true", False: "false"}.__getitem__}
+"""How JSON has a value that is no number."""
+
+
+def _escaped(text: str) -> str:
+    return _quoted(text).replace("%", "%%")
+
 
 class Shape:
-    """All writes that differ in their values only."""
+    """All writes that differ in their values only, each of the same kind."""
 
-    __slots__ = ("_texts", "condition", "names", "update", "values")
+    __slots__ = ("condition", "names", "text", "update", "values", "words")
 
-    def __init__(self, update: str, condition: str, names: Mapping[str, str], values: Sequence[str]) -> None:
+    def __init__(
+        self, update: str, condition: str, names: Mapping[str, str], values: Sequence[str], kinds: Sequence[type]
+    ) -> None:
         self.update = update
         self.condition = condition
         self.names = names
         self.values = values
-        self._texts: dict[tuple[type, ...], str] = {}
-
-    def text(self, kinds: tuple[type, ...]) -> str:
-        """Its JSON with holes for the table, the key, the values (of these kinds) and what else is asked for."""
-        text = self._texts.get(kinds)
-        if text is None:
-            holes = ",".join(
-                f"{_escaped(place)}:{_hole(kind)}" for place, kind in zip(self.values, kinds, strict=True)
-            )
-            names = ",".join(f"{_escaped(place)}:{_escaped(name)}" for place, name in self.names.items())
-            text = self._texts[kinds] = (
-                '{"TableName":%s,"Key":{"PK":{"S":%s},"SK":{"S":%s}},'
-                f'"UpdateExpression":{_escaped(self.update)},"ConditionExpression":{_escaped(self.condition)},'
-                f'"ExpressionAttributeNames":{{{names}}},"ExpressionAttributeValues":{{{holes}}},'
-                '"ReturnValuesOnConditionCheckFailure":"ALL_OLD"%s}'
-            )
-        return text
+        self.words = tuple((place, _WORDS[kind]) for place, kind in enumerate(kinds) if kind is not int)
+        """Which of its values are no numbers, and how they become words of JSON."""
+        holes = ",".join(f"{_escaped(place)}:{_HOLES[kind]}" for place, kind in zip(values, kinds, strict=True))
+        named = ",".join(f"{_escaped(place)}:{_escaped(name)}" for place, name in names.items())
+        self.text = (
+            '{"TableName":%s,"Key":{"PK":{"S":%s},"SK":{"S":%s}},'
+            f'"UpdateExpression":{_escaped(update)},"ConditionExpression":{_escaped(condition)},'
+            f'"ExpressionAttributeNames":{{{named}}},"ExpressionAttributeValues":{{{holes}}},'
+            '"ReturnValuesOnConditionCheckFailure":"ALL_OLD"%s}'
+        )
+        """Its JSON, with holes for the table, the key, the values and what else is asked for."""
 
 
 class UpdateParams(Mapping[str, Any]):
@@ -57,29 +63,24 @@ class UpdateParams(Mapping[str, Any]):
     It is a mapping like that of any other call, for callers that look into it; :meth:`written` is what is sent.
     """
 
-    __slots__ = ("_key", "_returns_new", "_shape", "_table", "_values", "_whole")
+    __slots__ = ("_key", "_shape", "_table", "_values", "_whole", "returns_new")
 
     def __init__(self, shape: Shape, table: str, key: Key, values: Sequence[Value]) -> None:
         self._shape = shape
         self._table = table
         self._key = key
         self._values = values
-        self._returns_new = False
+        self.returns_new = False
+        """Whether it is answered with the item as it is afterwards; to be said before it is looked into."""
         self._whole: dict[str, Any] | None = None
-
-    def returning_new(self) -> UpdateParams:
-        """The same, answered with the item as it is afterwards."""
-        self._returns_new, self._whole = True, None
-        return self
 
     def written(self) -> bytes:
         """All of it as JSON."""
-        values = self._values
-        text = self._shape.text(tuple(map(type, values)))
-        words = [value if value.__class__ is int else _word(value) for value in values]
-        pk, sk = self._key
-        more = ',"ReturnValues":"ALL_NEW"' if self._returns_new else ""
-        return (text % (_quoted(self._table), _quoted(pk), _quoted(sk), *words, more)).encode()
+        shape, (pk, sk), values = self._shape, self._key, list[Any](self._values)
+        for place, word in shape.words:
+            values[place] = word(values[place])
+        more = ',"ReturnValues":"ALL_NEW"' if self.returns_new else ""
+        return (shape.text % (_quoted(self._table), _quoted(pk), _quoted(sk), *values, more)).encode()
 
     def __getitem__(self, name: str) -> Any:
         return self._put_together()[name]
@@ -106,7 +107,7 @@ class UpdateParams(Mapping[str, Any]):
                 "ExpressionAttributeValues": dict(zip(shape.values, map(encode, self._values), strict=True)),
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
-            if self._returns_new:
+            if self.returns_new:
                 whole["ReturnValues"] = "ALL_NEW"
         return whole
 
@@ -170,7 +171,7 @@ class Update:
 
     def shape(self) -> Shape:
         """Its shape."""
-        return _shape_of(tuple(self._steps))
+        return _shape_of(tuple(self._steps), tuple(map(type, self._values)))
 
 
 class _Expressions:
@@ -231,12 +232,13 @@ class _Expressions:
     def compare(self, attribute: str, comparison: str) -> None:
         self.conditions.append(f"{self.name(attribute)} {comparison} {self.value()}")
 
-    def shape(self) -> Shape:
+    def shape(self, kinds: Sequence[type]) -> Shape:
         return Shape(
             " ".join(f"{verb} {', '.join(parts)}" for verb, parts in self.clauses.items() if parts),
             " AND ".join(self.conditions),
             {placeholder: attribute for attribute, placeholder in self.names.items()},
             self.values,
+            kinds,
         )
 
 
@@ -256,27 +258,9 @@ _STEPS: Final[Mapping[str, Callable[[_Expressions, str], None]]] = {
 
 
 @lru_cache(2048)
-def _shape_of(steps: tuple[tuple[str, str], ...]) -> Shape:
-    """The shape of all writes that take these steps, in this order."""
+def _shape_of(steps: tuple[tuple[str, str], ...], kinds: tuple[type, ...]) -> Shape:
+    """The shape of all writes that take these steps, in this order, with values of these kinds."""
     expressions = _Expressions()
     for what, attribute in steps:
         _STEPS[what](expressions, attribute)
-    return expressions.shape()
-
-
-def _hole(kind: type) -> str:
-    """Where a value of this kind goes."""
-    if kind is int:
-        return '{"N":"%d"}'
-    return '{"BOOL":%s}' if kind is bool else '{"S":%s}'
-
-
-def _word(value: Value) -> str:
-    """A value that is no number, as JSON has it."""
-    if isinstance(value, str):
-        return _quoted(value)
-    return "true" if value else "false"
-
-
-def _escaped(text: str) -> str:
-    return _quoted(text).replace("%", "%%")
+    return expressions.shape(kinds)

@@ -15,10 +15,10 @@ import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from zae_limiter.running.clocks import machine_clock, machine_timer
 from zae_limiter.running.plan import NOT_YET, Request
@@ -47,6 +47,9 @@ from zae_limiter.stores.dynamodb.transport.protocol import (
 )
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import PARTITION_WCU
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.dynamodb.transport.sync_transport import SentCall
 
 logger = logging.getLogger("zae_limiter")
 
@@ -188,15 +191,38 @@ class CallExecutor:
 
     def call(self, call: Call) -> Reply:
         """The reply, for a thread that waits for it."""
-        seconds = _seconds_left(call)
+        seconds = (call.give_up_at - machine_timer()) / 1000
+        if seconds <= 0:
+            raise DeadlineOver
         if self._breaker.is_open and not self._may_call():
             raise CircuitOpen(self._last_failure)
         transport = self._transport or self.transport()
         try:
-            reply = transport.call(call.operation, call.params, seconds)
+            reply = transport.call(call.operation, call.params, min(seconds, LONGEST_CALL_S))
         except (NoAnswer, Refused) as failure:
             self._note_failure(failure, transport)
             raise
+        skew_s = getattr(transport, "last_date_skew_s", None)
+        if self._breaker.failures or skew_s is None or skew_s is not self._last_skew_s:
+            self._note_answer(transport)
+        return reply
+
+    def send(self, call: Call) -> SentCall | None:
+        """A call that is sent by now, for a thread; nothing, if it has to be made by :meth:`call`."""
+        begin = getattr(self._transport or self.transport(), "begin", None)
+        if begin is None or self._breaker.is_open:
+            return None
+        sent: SentCall | None = begin(call.operation, call.params, _seconds_left(call))
+        return sent
+
+    def answer_to(self, sent: SentCall) -> Answer:
+        """The answer to a call that was sent, for a thread that waits for it."""
+        transport = self._transport
+        try:
+            reply = sent.reply()
+        except (NoAnswer, Refused) as failure:
+            self._note_failure(failure, transport)
+            return failure
         self._note_answer(transport)
         return reply
 
@@ -216,17 +242,39 @@ class CallExecutor:
 
     def begin(self, call: Call) -> Any:
         """The reply to come, of a call that is sent by now; nothing, if it has to be awaited (:meth:`call_async`)."""
-        begin = getattr(self.async_transport(), "begin", None)
+        begin = getattr(self._async_transport or self.async_transport(), "begin", None)
         if begin is None or self._breaker.is_open:
             return None
-        return begin(call.operation, call.params, _seconds_left(call), self._ended)
+        seconds = (call.give_up_at - machine_timer()) / 1000
+        if seconds <= 0:
+            raise DeadlineOver
+        return begin(call.operation, call.params, min(seconds, LONGEST_CALL_S), self._ended)
+
+    def begin_together(self, calls: Sequence[Call]) -> Any:
+        """The answers to come, errors as values, of calls of which at least one is sent by now; else ``NOT_YET``."""
+        begun: list[Any] = []
+        for call in calls:
+            try:
+                begun.append(self.begin(call))
+            except NoAnswer as failure:
+                begun.append(failure)
+        if all(one is None or isinstance(one, NoAnswer) for one in begun):
+            return NOT_YET
+        from zae_limiter.stores.dynamodb.transport.asyncio_connection import AnswersInFlight
+
+        return AnswersInFlight(
+            [self.call_async(call) if one is None else one for call, one in zip(calls, begun, strict=True)]
+        )
 
     def _ended(self, failure: NoAnswer | Refused | None) -> None:
         """A call that was begun has ended."""
-        if failure is None:
-            self._note_answer(self._async_transport)
-        else:
-            self._note_failure(failure, self._async_transport)
+        transport = self._async_transport
+        if failure is not None:
+            self._note_failure(failure, transport)
+            return
+        skew_s = getattr(transport, "last_date_skew_s", None)
+        if self._breaker.failures or skew_s is None or skew_s is not self._last_skew_s:
+            self._note_answer(transport)
 
     def _note_answer(self, transport: Any) -> None:
         if self._breaker.failures:
@@ -367,9 +415,12 @@ class RequestPerformer:
         self._workers: tuple[int, ThreadPoolExecutor | None] = (0, None)  # threads do not survive a fork
 
     def attempt(self, request: Request[Any], /) -> Any:
-        if isinstance(request, Call):
-            return self._calls.begin(request) or NOT_YET
-        return self._machine_time() if isinstance(request, ReadMachineTime) else NOT_YET
+        kind = type(request)
+        if kind is ReadMachineTime:
+            return self._machine_time()
+        if kind is Call:
+            return self._calls.begin(request) or NOT_YET  # type: ignore[arg-type]
+        return self._calls.begin_together(request.calls) if isinstance(request, Together) else NOT_YET
 
     def _machine_time(self) -> MachineTime:
         wall, timer = machine_clock(), machine_timer()
@@ -404,13 +455,44 @@ class RequestPerformer:
         return self._machine_time()
 
     def _call_together(self, calls: Sequence[Call]) -> Sequence[Answer]:
-        """The first call in this thread, the others beside it."""
+        """The answers to several calls that are made at the same time.
+
+        All are sent before any is waited for. Of those that cannot be sent at once, the first is made in this thread
+        and the others beside it.
+        """
+        answers: list[Answer | None] = [None] * len(calls)
+        sent: dict[int, SentCall] = {}
+        try:
+            for place, call in enumerate(calls):
+                try:
+                    one = self._calls.send(call)
+                except NoAnswer as failure:
+                    answers[place] = failure
+                else:
+                    if one is not None:
+                        sent[place] = one
+            if len(sent) < len(calls):
+                self._make(calls, answers, sent)
+            while sent:
+                place, one = sent.popitem()
+                answers[place] = self._calls.answer_to(one)
+        finally:
+            for one in sent.values():
+                one.abandon()
+        return cast("list[Answer]", answers)
+
+    def _make(self, calls: Sequence[Call], answers: list[Answer | None], sent: Mapping[int, object]) -> None:
+        """Make the calls that are neither sent nor answered: the first in this thread, the others beside it."""
+        places = [place for place, answer in enumerate(answers) if answer is None and place not in sent]
         pid, workers = self._workers
-        if workers is None or pid != os.getpid():
+        if len(places) > 1 and (workers is None or pid != os.getpid()):
             workers = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="zae-limiter-call")
             self._workers = (os.getpid(), workers)
-        others = [workers.submit(self._answer, call) for call in calls[1:]]
-        return [self._answer(calls[0]), *(other.result() for other in others)]
+        others = [workers.submit(self._answer, calls[place]) for place in places[1:]] if workers else []
+        if places:
+            answers[places[0]] = self._answer(calls[places[0]])
+        for place, other in zip(places[1:], others, strict=True):
+            answers[place] = other.result()
 
     def _answer(self, call: Call) -> Answer:
         reply: Reply

@@ -89,13 +89,14 @@ class TableClient:
         self.ttl_margin_s = ttl_margin_s
         self.wcu = wcu
         self.misfiled = 0  # rows of indexes that were left out, because they are not what they are filed as
-        self._moments = count(1)
+        self.moments = count(1)
+        """Numbers that tell what came first of two things this client does, however fast they follow."""
         self.loaded_at = 0
         """The moment at which a call of this client was last refused because of load."""
 
     def moment(self) -> int:
-        """A number that tells what came first of two things this client does, however fast they follow."""
-        return next(self._moments)
+        """The next of :attr:`moments`."""
+        return next(self.moments)
 
     def new_deadline(self) -> Plan[Deadline]:
         """The time from now on that a verb, or a page of a long one, may take."""
@@ -104,7 +105,7 @@ class TableClient:
     def deadline_from(self, time: MachineTime) -> Deadline:
         """The same, for a caller that has read the time."""
         started, epoch_s, error_ms, checked = time
-        return Deadline(started, started + self.deadline_ms, epoch_s, next(self._moments), error_ms, checked)
+        return Deadline(started, started + self.deadline_ms, epoch_s, next(self.moments), error_ms, checked)
 
     def ask(
         self, operation: str, params: Mapping[str, Any], deadline: Deadline, *, repeatable: bool, patient: bool = True

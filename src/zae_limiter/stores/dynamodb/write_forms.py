@@ -43,10 +43,17 @@ from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
 from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
-from zae_limiter.stores.dynamodb.plain_draw import expires_at
+from zae_limiter.stores.dynamodb.plain_writes import expires_at
 from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.write_ids import write_id_time
-from zae_limiter.stores.dynamodb.write_load import LOAD_TK, PARTITION_WCU, WRITE, load_attributes, reset_level
+from zae_limiter.stores.dynamodb.write_load import (
+    LOAD_TK,
+    PARTITION_WCU,
+    WRITE,
+    load_attributes,
+    load_level_at,
+    reset_level,
+)
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.stores.windows import hour_of
 
@@ -256,8 +263,9 @@ def _needed_of(name: str, intent: Intent, *, active: bool) -> int | None:
 
 def _weigh(write: Update, snapshot: BucketSnapshot, now: int, load: int, *, rebased: bool, age_ms: int | None) -> None:
     """Charge the write load of the bucket. It never refuses anything."""
-    accrued = accrued_in_a_second(snapshot.load_burst, snapshot.rf, now)
-    level = None if age_ms is None else reset_level(snapshot, now, age_ms)
+    burst = snapshot.load_burst
+    accrued = accrued_in_a_second(burst, snapshot.rf, now)
+    level = None if age_ms is None else reset_level(load_level_at(snapshot, now), burst, age_ms)
     if level is None:
         write.add(LOAD_TK, accrued - load if rebased else -load)
     else:

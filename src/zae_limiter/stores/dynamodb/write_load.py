@@ -47,18 +47,17 @@ def load_level_at(snapshot: BucketSnapshot, now: int) -> int:
     return snapshot.load_level + accrued_in_a_second(snapshot.load_burst, snapshot.rf, now)
 
 
-def reset_level(snapshot: BucketSnapshot, now: int, age_ms: int) -> int | None:
-    """The level it is to be set to, because it tells too much of the past; ``None`` if it does not.
+def reset_level(level: int, burst: int, age_ms: int) -> int | None:
+    """The level it is to be set to, because ``level`` tells too much of the past; ``None`` if it does not.
 
-    It is set without any condition, by the clients that use the bucket: what others write in between is forgotten, and
-    they will be there again.
+    ``age_ms`` is how old the snapshot is that has it. It is set without any condition, by the clients that use the
+    bucket: what others write in between is forgotten, and they will be there again.
     """
     if age_ms >= YOUNG_MS:
         return None
-    level = load_level_at(snapshot, now)
-    if level > TOO_FULL * snapshot.load_burst:
-        return snapshot.load_burst
-    return 0 if level < -snapshot.load_burst // TOO_LOW else None
+    if level > TOO_FULL * burst:
+        return burst
+    return 0 if level < -burst // TOO_LOW else None
 
 
 def is_overloaded(snapshot: BucketSnapshot, now: int) -> bool:

@@ -24,15 +24,15 @@ GRACE_MS = 1_000
 """How long after its deadline a leader is given up."""
 
 
-class WriteQueue:
-    """One bucket that is being written to, and those who wait for that."""
+class WriteQueue(deque[BucketWrite]):
+    """One bucket that is being written to, and those who wait for that, first come first."""
 
-    __slots__ = ("line", "over_at", "seen")
+    __slots__ = ("over_at", "seen")
 
-    def __init__(self, over_at: int, seen: int) -> None:
-        self.line: deque[BucketWrite] = deque()
-        self.over_at = over_at
-        self.seen = seen  # the latest time at which a caller came
+    over_at: int
+    """Until when its leader may take."""
+    seen: int
+    """The latest time at which a caller came."""
 
 
 class WriteQueues:
@@ -54,10 +54,12 @@ class WriteQueues:
             if queue is not None and now <= queue.over_at + GRACE_MS:
                 queue.seen = max(queue.seen, now)
                 return False
-            mine = self._queues[write.key] = WriteQueue(give_up_at, now)
+            mine = WriteQueue()
+            mine.over_at, mine.seen = give_up_at, now
             if queue is not None:  # the leader that is given up has no followers any more, should it come back
-                mine.line, queue.line = queue.line, deque()
-            write.queue = mine
+                mine.extend(queue)
+                queue.clear()
+            write.queue = self._queues[write.key] = mine
             return True
 
     def enter(self, write: BucketWrite, now: int, give_up_at: int) -> bool:
@@ -67,7 +69,7 @@ class WriteQueues:
                 queue = self._queues.get(write.key)
                 if queue is not None:
                     write.wake_up, write.result, write.give_up_at = WakeUp(), None, give_up_at
-                    queue.line.append(write)
+                    queue.append(write)
                     return False
         return True
 
@@ -76,12 +78,13 @@ class WriteQueues:
         with self._lock:
             queue = leader.queue
             assert isinstance(queue, WriteQueue)
-            take_joinable: list[BucketWrite] = []
-            left: deque[BucketWrite] = deque()
-            for write in queue.line:
-                (take_joinable if joins(write) else left).append(write)
-            queue.line = left
-            return take_joinable
+            joinable: list[BucketWrite] = []
+            left: list[BucketWrite] = []
+            for write in queue:
+                (joinable if joins(write) else left).append(write)
+            queue.clear()
+            queue.extend(left)
+            return joinable
 
     def leave(self, write: BucketWrite) -> None:
         """Its write is over: the next in line leads."""
@@ -89,13 +92,15 @@ class WriteQueues:
         with self._lock:
             if not isinstance(queue, WriteQueue) or self._queues.get(write.key) is not queue:
                 return
-            if not queue.line:
+            if not queue:
                 del self._queues[write.key]
                 return
             # A caller that was given up by now is in an event loop that was stopped: it must not lead.
-            alive = deque(one for one in queue.line if one.give_up_at + GRACE_MS >= queue.seen)
-            queue.line = alive or queue.line
-            following = queue.line.popleft()
+            alive = [one for one in queue if one.give_up_at + GRACE_MS >= queue.seen]
+            if alive:
+                queue.clear()
+                queue.extend(alive)
+            following = queue.popleft()
             following.queue, queue.over_at = queue, max(queue.over_at, following.give_up_at)
         if following.wake_up is not None:
             following.wake_up.wake()
@@ -104,7 +109,7 @@ class WriteQueues:
         """Wait no longer. False: too late, a leader is writing for it, or it is its turn."""
         with self._lock:
             queue = self._queues.get(write.key)
-            if queue is None or write not in queue.line:
+            if queue is None or write not in queue:
                 return False
-            queue.line.remove(write)
+            queue.remove(write)
             return True

@@ -336,7 +336,7 @@ def test_no_representation_shows_a_secret() -> None:
         services = Services(target)
         service = services.ready("dynamodb")
         assert service is not None
-        request = service.sign("GetItem", b"{}", secret)
+        request = service.sign("GetItem", {}, secret)
         shown += map(
             repr, [transport, transport._process, services, service, service.credentials, service._signer, request]
         )

@@ -5,9 +5,10 @@ write every leg. A refused write brings the bucket as it is, and with it either 
 are written independently, together when all look healthy and the child first otherwise, and given back when another
 leg lacks.
 
-Most acquires are *warm*: a single remembered leg whose first write is granted. :meth:`Acquire.warm_leg` finds it, and
-decides nothing that the rest would decide otherwise. Where anything is unusual there is no such leg, and everything is
-looked at in turn; where nothing is, that comes to the same write. A test holds the two against each other.
+Most acquires are *warm*: every leg is remembered, and its first write is granted. :meth:`Acquire.warm_legs` finds
+these legs, and decides nothing that the rest would decide otherwise. Where anything is unusual there are none, and
+everything is looked at in turn; where nothing is, that comes to the same writes. A test holds the two against each
+other.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
-from zae_limiter.running.plan import Interrupted, Plan
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance
+from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_writer import (
@@ -25,10 +26,11 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
     BucketWrite,
     BucketWriter,
     SeenBucket,
+    WriteEvent,
     WriteResult,
     answers_of,
 )
-from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver, Prefetched
+from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ConfigResolver, Prefetched
 from zae_limiter.stores.dynamodb.config_versions import adopted, due_at, is_fence, may_follow
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
@@ -48,7 +50,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
 )
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
-from zae_limiter.stores.dynamodb.plain_draw import plain_draw
+from zae_limiter.stores.dynamodb.plain_writes import plain_draw
 from zae_limiter.stores.dynamodb.requests import (
     KEY_THROTTLED,
     READ_MACHINE_TIME,
@@ -58,11 +60,11 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
 )
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
-from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, verb
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, unavailable, verb
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -82,26 +84,23 @@ class AcquireParts:
     propagation: Propagation
     settling: SettlementWriter
 
-    @verb
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """The verb of every acquire: a grant or a denial."""
-        deadline = self.client.deadline_from((yield READ_MACHINE_TIME))
-        if deadline.checked:
-            now = self.cache.corrected(now, deadline.clock_error_ms)
-        elif self.namespace.known_ns is not None:  # the clock was set
-            now, deadline = yield from self.namespace.checked_time(now, deadline)
-        return (yield from Acquire(self, draw, now, deadline).run())
+        return Acquire(self, draw, now).run()
 
 
 class Acquire:
     """One draw, from its first guess to its outcome."""
 
-    def __init__(self, parts: AcquireParts, draw: Draw, now: int, deadline: Deadline) -> None:
+    deadline: Deadline
+    whole: Deadline
+    """The deadline, with the time for giving back."""
+
+    def __init__(self, parts: AcquireParts, draw: Draw, now: int) -> None:
         self.parts = parts
         self.draw = draw
         self.now = now
-        self.whole = self.deadline = deadline
-        self.legs: list[AcquireLeg] = []
+        self.legs: Sequence[AcquireLeg] = ()
         self.flight: Sequence[AcquireLeg] = ()
         self.failure: Refused | NoAnswer | None = None
         self.overtaken = 0
@@ -111,76 +110,113 @@ class Acquire:
 
     def run(self) -> Plan[Outcome]:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
+        parts = self.parts
         try:
-            leg = self.warm_leg()
-            if leg is not None:
-                leg.write_id, self.legs = self.parts.write_ids.write_id(self.now), [leg]
-                yield from self.parts.batching.write_one(leg, self.params_of, self.now, self.deadline)
-                granted = self._warm_grant(leg)
+            started, epoch_s, error_ms, checked = yield READ_MACHINE_TIME
+            give_up_at, moment = started + parts.client.deadline_ms, next(parts.client.moments)
+            self.deadline = self.whole = Deadline(started, give_up_at, epoch_s, moment, error_ms, checked)
+            if checked:
+                self.now = parts.cache.corrected(self.now, error_ms)
+            elif parts.namespace.known_ns is not None:  # the clock was set
+                self.now, self.whole = yield from parts.namespace.checked_time(self.now, self.deadline)
+                self.deadline = self.whole
+            legs = self.warm_legs()
+            if legs:
+                self.legs = legs
+                for leg in legs:
+                    leg.write_id = parts.write_ids.write_id(self.now)
+                if len(legs) > 1:
+                    self._keep_time_to_give_back()
+                yield from parts.batching.post(legs, self.params_of, self.now, self.deadline)
+                granted = self._warm_grant(legs)
                 if granted is not None:
                     return granted
-            return (yield from self._outcome(begun=leg is not None))
-        except (Refused, NoAnswer, GeneratorExit):
+            return (yield from self._outcome(begun=bool(legs)))
+        except (Refused, NoAnswer) as failure:
+            raise unavailable(failure) from (failure.__cause__ or failure)
+        except GeneratorExit:
             raise
         except BaseException as stop:
             # An interrupt, at a request or anywhere else, or an unforeseen error.
-            self._hear_interrupt(stop)
-            try:
-                yield from self.undo((yield from self.parts.client.new_deadline()))
-            except (Refused, NoAnswer):
-                self.parts.writer.unresolved += 1
+            yield from self._give_up(stop)
             raise
 
-    def warm_leg(self) -> AcquireLeg | None:
-        """The only leg of a draw, if it can be written as it is.
+    @verb
+    def _give_up(self, stop: BaseException) -> Plan[None]:
+        """Give back what was taken, and raise again what stopped the draw."""
+        self._hear_interrupt(stop)
+        try:
+            yield from self.undo((yield from self.parts.client.new_deadline()))
+        except (Refused, NoAnswer):
+            self.parts.writer.unresolved += 1
+        raise stop
 
-        Its terms and its bucket are remembered and of one version, the bucket is not sharded, nothing was refused
-        there of late, and no clock that is wrong has written to it.
+    def warm_legs(self) -> Sequence[AcquireLeg]:
+        """The legs of a draw, if all of them can be written at once as they are.
+
+        Their terms and their buckets are remembered and of one version, no bucket is sharded, nothing was refused
+        there of late, no clock that is wrong has written to one, and of several none looks drained.
         """
-        parts, draw = self.parts, self.draw
-        resolved = parts.resolver.configs.peek((draw.entity_id, draw.resource), self.deadline.started)
-        if (
-            parts.namespace.known_ns is None
-            or resolved is None
-            or resolved.leg is None
-            or (resolved.cascade and resolved.parent_id is not None)
-            or draw.limits is not None
-            or draw.legs is not None
-        ):
-            return None
-        key, own, cache = resolved.bucket, resolved.leg, parts.cache
-        cached = cache.buckets.get(key)
-        if cached is None or cached.denied or cached.throttled or cached.newest > self.now + FURTHEST_AHEAD_MS:
-            return None
-        snapshot = cached.snapshot
-        if snapshot.cv != resolved.cv or snapshot.shards != 1 or key in cache.sharded:
-            return None
-        if not own.names.issuperset(draw.wanted):
-            return None
-        leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
-        for limit in own.limits:
-            if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
-                return None
-        parts.resolver.configs.hits += 1
-        leg.snapshot = snapshot
-        return leg
+        parts, draw, legs = self.parts, self.draw, list[AcquireLeg]()
+        if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None:
+            return ()
+        configs, cache, entity_id = parts.resolver.configs, parts.cache, draw.entity_id
+        while True:
+            resolved = configs.peek((entity_id, draw.resource), self.deadline.started)
+            if resolved is None or resolved.leg is None:
+                return ()
+            key, own = resolved.bucket, resolved.leg
+            cached = cache.buckets.get(key)
+            if (
+                cached is None
+                or cached.denied
+                or cached.throttled
+                or cached.newest > self.now + FURTHEST_AHEAD_MS
+                or cached.snapshot.cv != resolved.cv
+                or cached.snapshot.shards != 1
+                or key in cache.sharded
+            ):
+                return ()
+            leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
+            for limit in own.limits:
+                if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
+                    return ()
+            leg.snapshot = cached.snapshot
+            legs.append(leg)
+            if not resolved.cascade or resolved.parent_id is None:
+                break
+            if len(legs) == HIGHEST_TREE:
+                return ()
+            entity_id = resolved.parent_id
+        if not legs[0].leg.names.issuperset(draw.wanted) or (len(legs) > 1 and any(map(self._looks_drained, legs))):
+            return ()
+        configs.hits += len(legs)
+        return legs
 
-    def _warm_grant(self, leg: AcquireLeg) -> Grant | None:
-        """The grant, if the only leg of a draw was written and there is nothing else to do."""
-        snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
-        if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
-            return None
-        if snapshot.load_level < 0 and is_overloaded(snapshot, max(self.now, newest(snapshot))):
-            return None
-        own, held = leg.leg, snapshot.balances
-        if not held.keys() >= own.names:
-            return None
-        balances, tokens = [], []
-        for limit in own.limits:
-            balance = held[limit.name]
-            balances.append(balance)
-            tokens.append(balance.tk)
-        return Grant((own,), self.draw.wanted, balances, tokens, max(self.now, leg.now))
+    def _keep_time_to_give_back(self) -> None:
+        """There are several legs: a part of the time is for giving back what some of them take."""
+        time = int(self.parts.client.deadline_ms * SHARE_FOR_TAKING)
+        self.deadline = self.whole._replace(give_up_at=self.whole.started + time)
+
+    def _warm_grant(self, legs: Sequence[AcquireLeg]) -> Grant | None:
+        """The grant, if every leg of a draw was written and there is nothing else to do."""
+        now, balances, tokens, granted = self.now, list[Balance](), list[int](), list[Leg]()
+        for leg in legs:
+            snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
+            if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
+                return None
+            if snapshot.load_level < 0 and is_overloaded(snapshot, max(self.now, newest(snapshot))):
+                return None
+            held = snapshot.balances
+            if not held.keys() >= leg.leg.names:
+                return None
+            for limit in leg.leg.limits:
+                balance = held[limit.name]
+                balances.append(balance)
+                tokens.append(balance.tk)
+            now = max(now, leg.now)
+            granted.append(leg.leg)
+        return Grant(tuple(granted), self.draw.wanted, balances, tokens, now)
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
         """The outcome; ``begun``: there is a leg, and its first write has a result."""
@@ -249,8 +285,7 @@ class Acquire:
             for terms in route.terms
         ]
         if len(self.legs) > 1:
-            time = int(parts.client.deadline_ms * SHARE_FOR_TAKING)
-            self.deadline = self.whole._replace(give_up_at=self.whole.started + time)
+            self._keep_time_to_give_back()
         for leg in self.legs:
             leg.write_id = parts.write_ids.write_id(self.now)
             cached = parts.cache.get(leg.key)
@@ -286,8 +321,8 @@ class Acquire:
             else:
                 yield from self._write(pending)
             tries += 1
-            if tries >= TRIES_AT_ONCE and any(not leg.done for leg in self.legs):
-                yield from self.parts.client.pause(tries - 1, self.deadline, self.failure or Contended())
+            if any(not leg.done for leg in self.legs):
+                yield from self.parts.writer.pause(tries, self.deadline, self.failure or Contended())
         for leg in self.legs:
             if leg.snapshot is not None and is_overloaded(leg.snapshot, max(self.now, newest(leg.snapshot))):
                 yield from divide(self, leg)
@@ -337,14 +372,14 @@ class Acquire:
         return leg.snapshot is None or self.may_follow(leg, leg.key, leg.snapshot.cv)
 
     def _looks_drained(self, leg: AcquireLeg) -> bool:
-        cached = self.parts.cache.get(leg.key)
-        guesses = cached.guesses(self.now) if cached is not None and not leg.fresh else {}
-        balances = adopted(leg.snapshot, leg.terms, self.now)
-        return any(
-            min(guesses.get(balance.name, balance.tk) + balance.since_rf(self.now), balance.bx)
-            < leg.needed.get(balance.name, 0)
-            for balance in balances
-        )
+        cached, guesses = self.parts.cache.buckets.get(leg.key), NOTHING
+        if cached is not None and cached.rates and not leg.fresh:
+            guesses = cached.guesses(self.now)
+        for balance in adopted(leg.snapshot, leg.terms, self.now):
+            level = min(guesses.get(balance.name, balance.tk) + balance.since_rf(self.now), balance.bx)
+            if level < leg.needed.get(balance.name, 0):
+                return True
+        return False
 
     # Writing
 
@@ -356,29 +391,10 @@ class Acquire:
 
     def params_of(self, leg: AcquireLeg) -> UpdateParams:
         """The write of a leg whose bucket is there."""
-        parts, snapshot = self.parts, leg.snapshot
+        parts, snapshot, now = self.parts, leg.snapshot, self.now
         assert snapshot is not None
-        if not leg.doubtful and snapshot.cv == leg.terms.cv and snapshot.shards == 1 and not snapshot.retired:
-            return self._plain_params(leg, snapshot)
-        leg.set_anchor()
-        sure = leg.can_be_sure()
-        if leg.doubtful and not sure:
-            parts.writer.unresolved += 1  # no client can tell whether the lost try was done: it may be charged twice
-            leg.begin_anew(parts.write_ids.write_id(self.now))
-        return parts.writer.params(
-            leg.key,
-            snapshot,
-            Intent(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
-            max(self.now, snapshot.rf + 1) if sure else self.now,
-            leg.write_id,
-            self.deadline,
-            anchor=leg.anchor if sure else None,
-            guess=not leg.fresh,
-        )
-
-    def _plain_params(self, leg: AcquireLeg, snapshot: BucketSnapshot) -> UpdateParams:
-        """The same where nothing is unusual (see ``plain_draw``)."""
-        parts, now = self.parts, self.now
+        if leg.doubtful or snapshot.cv != leg.terms.cv or snapshot.shards != 1 or snapshot.retired:
+            return self._unusual_params(leg, snapshot)
         leg.anchor = snapshot.recent_writers[0]
         cached, guesses, refused, age_ms = parts.cache.buckets.get(leg.key), NOTHING, 0, None
         if cached is not None:
@@ -400,6 +416,25 @@ class Acquire:
             age_ms=age_ms,
         )
         return UpdateParams(shape, parts.client.table, leg.key, values)
+
+    def _unusual_params(self, leg: AcquireLeg, snapshot: BucketSnapshot) -> UpdateParams:
+        """The same where something is unusual (see ``plain_writes``)."""
+        parts = self.parts
+        leg.set_anchor()
+        sure = leg.can_be_sure()
+        if leg.doubtful and not sure:
+            parts.writer.unresolved += 1  # no client can tell whether the lost try was done: it may be charged twice
+            leg.begin_anew(parts.write_ids.write_id(self.now))
+        return parts.writer.params(
+            leg.key,
+            snapshot,
+            Intent(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
+            max(self.now, snapshot.rf + 1) if sure else self.now,
+            leg.write_id,
+            self.deadline,
+            anchor=leg.anchor if sure else None,
+            guess=not leg.fresh,
+        )
 
     # Hearing
 
@@ -430,8 +465,7 @@ class Acquire:
 
     def _hear_interrupt(self, stop: BaseException) -> None:
         """An interrupt came while calls were in flight: what they answered still counts."""
-        heard = answers_of(stop, len(self.flight)) if isinstance(stop, Interrupted) else [None] * len(self.flight)
-        for leg, answer in zip(self.flight, heard, strict=True):
+        for leg, answer in zip(self.flight, answers_of(stop, len(self.flight)), strict=True):
             leg.note(answer)
         self.flight = ()
 
@@ -440,7 +474,7 @@ class Acquire:
         self.flight = ()
         for leg in self.legs:
             if leg.doubtful and not leg.done:
-                leg.done = yield from self.parts.writer.void(leg, self.now, deadline)
+                yield from self.parts.writer.void(leg, self.now, deadline)
         taken = [leg for leg in self.legs if leg.done]
         if taken or self.backs:
             for leg in taken:
@@ -448,7 +482,9 @@ class Acquire:
                     BucketWrite(key, leg.leg, {name: -delta for name, delta in deltas.items()}, grants=-(not place))
                     for place, (key, deltas) in enumerate(leg.payment())
                 ]
-                leg.done, leg.payers, self.backs = False, (), [*self.backs, *backs]
+                # GIVEN_BACK. No signal comes between these: nothing is called.
+                backs = [*self.backs, *backs]
+                leg.done, leg.payers, self.backs = False, (), backs
                 leg.begin_anew(self.parts.write_ids.write_id(self.now))
             # Should this be interrupted, it goes on where it was.
             yield from self.parts.settling.write_all(self.backs, self.now, deadline)
@@ -535,5 +571,5 @@ class Acquire:
             leg.snapshot = (
                 None if here is None else (yield from self.parts.writer.see(leg.key, snapshot_of(here), self.now))
             )
-            if leg.doubtful and leg.snapshot is not None:
-                leg.done = leg.is_in(leg.snapshot)
+            if leg.doubtful and leg.snapshot is not None and leg.is_in(leg.snapshot):
+                leg.advance(WriteEvent.SEEN)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, WriteEvent
 from zae_limiter.stores.dynamodb.config_versions import after_taking
 from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import THROTTLES_BORNE
@@ -97,7 +97,7 @@ def _create_in_transaction(acquire: Acquire) -> Plan[None]:
         raise
     if not reasons:
         for leg in legs:
-            leg.done = True
+            leg.advance(WriteEvent.ANSWERED)
     acquire.flight = ()
     if reasons:
         _doubt(legs, bool(doubts))
@@ -108,8 +108,9 @@ def _create_in_transaction(acquire: Acquire) -> Plan[None]:
 
 def _doubt(legs: Sequence[AcquireLeg], lost: bool) -> None:
     """An answer was lost: each of them may have been done."""
-    for leg in legs:
-        leg.doubtful = leg.doubtful or lost
+    if lost:
+        for leg in legs:
+            leg.advance(WriteEvent.LOST)
 
 
 def _see_created(acquire: Acquire, writes: Sequence[Mapping[str, Any]]) -> Plan[None]:

@@ -111,11 +111,8 @@ class AcquireLeg(BucketWrite):
         """Its bucket was seen, and with it whether it was written; perhaps by a try whose answer was lost."""
         self.fresh, self.snapshot = self.fresh or not result.done, result.snapshot
         self.granted_at = max(self.now, now)
-        if self.snapshot is not None and not self.done:
-            if self.is_in(self.snapshot):
-                self.done = True
-            elif self.inc:
-                self.doubtful, self.inc = False, ""  # another client created it: ours was not
+        if self.snapshot is not None:
+            self.recognise(self.snapshot)
 
     def short(self, cache: BucketCache, now: int) -> list[Balance]:
         """What lacks, over all shards."""

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
-from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE
+from zae_limiter.stores.dynamodb.bucket_writer import WriteEvent
 from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, lacking
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
@@ -168,10 +168,8 @@ def look_elsewhere(acquire: Acquire, leg: AcquireLeg) -> Plan[bool]:
     parts = acquire.parts
     if len(parts.cache.shards_of(leg.first)) == 1:
         return False
-    if leg.doubtful:
-        leg.done = yield from parts.writer.void(leg, acquire.now, acquire.deadline)
-        if leg.done:
-            return True
+    if leg.doubtful and (yield from parts.writer.void(leg, acquire.now, acquire.deadline)):
+        return True
     leg.tried.add(leg.key)
     if leg.fits() and not leg.all_seen:
         while len(leg.tried) < SHARDS_TRIED:
@@ -213,8 +211,7 @@ def _draw_from_all(acquire: Acquire, leg: AcquireLeg) -> Plan[bool]:
         elif (yield from _draw_from_several(acquire, leg, [(key, snapshot) for _, key, snapshot in rooms])):
             return True
         acquire.overtaken += 1
-        if tries >= TRIES_AT_ONCE:
-            yield from parts.client.pause(tries - 1, acquire.deadline, Contended())
+        yield from parts.writer.pause(tries, acquire.deadline, Contended())
         yield from look_at_all(acquire, leg)
         leg.tried.clear()
     raise AssertionError("counting has no end")
@@ -293,20 +290,18 @@ def _draw_from_several(acquire: Acquire, leg: AcquireLeg, shards: Sequence[tuple
     doubts: list[NoAnswer] = []
     try:
         reasons = yield from parts.client.transact(writes, acquire.deadline, doubts)
-    except Refused as refusal:
-        leg.doubtful = bool(doubts)
-        if not refusal.by_throttling:
+    except BaseException as failure:
+        if doubts or not isinstance(failure, Refused):
+            leg.advance(WriteEvent.LOST)
+        if not isinstance(failure, Refused) or not failure.by_throttling:
             raise
         leg.throttled = THROTTLES_BORNE + 1  # load, not an outage
         return True
-    except BaseException:
-        leg.doubtful = True
-        raise
-    if reasons and doubts:
-        leg.doubtful = True
-        leg.done = yield from parts.writer.void(leg, acquire.now, acquire.deadline)
-    elif not reasons:
-        leg.done = True
+    if not reasons:
+        leg.advance(WriteEvent.ANSWERED)
+    elif doubts:
+        leg.advance(WriteEvent.LOST)
+        yield from parts.writer.void(leg, acquire.now, acquire.deadline)
     if not leg.done:
         leg.payers = ()
         return False

@@ -7,28 +7,32 @@ again (at worst it is charged twice) and a credit is not (it must never be given
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
+from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
-from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
-from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWrite, BucketWriter, SeenBucket, answers_of
+from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter, SeenBucket, WriteEvent, answers_of
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import after_settling
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.paging import AT_ONCE, side_by_side
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.status import StatusReader, by_bucket
-from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.plain_writes import plain_settlement
+from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
-from zae_limiter.stores.dynamodb.shards import fits, placed, shared_out
+from zae_limiter.stores.dynamodb.shards import fits, placed, shards_made_by, shared_out
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, unavailable, verb
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, coming_back
+from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
 
 
@@ -55,34 +59,59 @@ class SettlementWriter:
         self, ns: str, owed: Sequence[tuple[Leg, Mapping[str, int]]], *, grants: int = 0
     ) -> list[BucketWrite]:
         """One write per bucket; on a sharded one, per shard that paid."""
-        return [
-            BucketWrite(bucket_key(ns, part.entity_id, part.resource, shard), part, deltas, grants=grants)
-            for leg, owes in owed
-            for shard, part, deltas in shared_out(leg, owes)
-        ]
+        writes = []
+        for leg, owes in owed:
+            if not leg.paid:
+                key = bucket_key(ns, leg.entity_id, leg.resource)
+                writes.append(BucketWrite(key, leg, owes, grants=grants))
+                continue
+            for shard, part, deltas in shared_out(leg, owes):
+                key = bucket_key(ns, part.entity_id, part.resource, shard)
+                writes.append(BucketWrite(key, part, deltas, grants=grants))
+        return writes
 
     def write_all(self, writes: list[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
         """Do all of them. Raises when time runs out; those that are ``done`` are done.
 
         What does not fit into its shard becomes further writes, to other shards.
         """
+        at_once, failure = True, None
+        for write in writes:
+            if not write.write_id:
+                write.write_id = self.write_ids.write_id(now)
+                cached = self.cache.buckets.get(write.key)
+                write.snapshot = None if cached is None else cached.snapshot
+            at_once = at_once and not write.done and _needs_no_care(write, now)
+        if at_once:
+            params_of = partial(self._params, now=now, deadline=deadline)
+            yield from self.batching.post(writes, params_of, now, deadline)
+            for write in writes:
+                if not write.done:
+                    at_once, failure = False, self._hear(write) or failure
+        if not at_once:
+            yield from self._write_with_care(writes, failure, now, deadline)
+
+    def _write_with_care(
+        self, writes: list[BucketWrite], failure: Refused | NoAnswer | None, now: int, deadline: Deadline
+    ) -> Plan[None]:
+        """Do all of them, of which some need more than to be written."""
         rebuilt: dict[Key, Terms] = {}
-        yield from self._write_until_done(writes, rebuilt, now, deadline)
+        yield from self._write_until_done(writes, rebuilt, failure, now, deadline)
         for write in writes:
             if write.inc and write.key in rebuilt:
                 with suppress(NamespaceNotFoundError):  # deleted meanwhile; what was booked is booked
                     yield from self.propagation.check_terms_of_new(write.key, rebuilt[write.key], now, deadline)
 
     def _write_until_done(
-        self, writes: list[BucketWrite], rebuilt: dict[Key, Terms], now: int, deadline: Deadline
+        self,
+        writes: list[BucketWrite],
+        rebuilt: dict[Key, Terms],
+        failure: Refused | NoAnswer | None,
+        now: int,
+        deadline: Deadline,
     ) -> Plan[None]:
         """Do all of them, and note by which terms buckets that were gone are rebuilt."""
-        for write in writes:
-            if not write.write_id:
-                write.write_id = self.write_ids.write_id(now)
-                cached = self.cache.buckets.get(write.key)
-                write.snapshot = None if cached is None else cached.snapshot
-        failure: Refused | NoAnswer | None = None
+        params_of = partial(self._params, now=now, deadline=deadline)
         while pending := [write for write in writes if not write.done]:
             yield from self._resolve_doubts(pending, now, deadline)
             for write in pending:
@@ -91,12 +120,11 @@ class SettlementWriter:
                     failure = (yield from self._rebuild(write, terms, now, deadline)) or failure
             alone = yield from self._written_alone(writes, pending, now, deadline)
             if alone:
-                yield from self.batching.post(alone, lambda write: self._params(write, now, deadline), now, deadline)
+                yield from self.batching.post(alone, params_of, now, deadline)
             for write in alone:
                 failure = self._hear(write) or failure
             tries = max((write.tries for write in writes if not write.done), default=0)
-            if tries >= TRIES_AT_ONCE:
-                yield from self.client.pause(tries - 1, deadline, failure or Contended())
+            yield from self.writer.pause(tries, deadline, failure or Contended())
 
     def _resolve_doubts(self, pending: Sequence[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
         """See the buckets that are not known, and which of the writes that may have been done were done."""
@@ -166,7 +194,8 @@ class SettlementWriter:
                 other.write_id, other.snapshot = self.write_ids.write_id(now), family[key]
                 others.append(other)
         write.deltas, write.snapshot = parts[write.key], family[write.key]
-        write.done = not write.deltas and not write.grants
+        if not write.deltas and not write.grants:
+            write.advance(WriteEvent.NOTHING_LEFT)
         return others
 
     def _look_at_all_shards(self, key: Key, now: int, deadline: Deadline) -> Plan[dict[Key, BucketSnapshot]]:
@@ -211,21 +240,19 @@ class SettlementWriter:
         doubts: list[NoAnswer] = []
         try:
             reasons = yield from self.client.transact(updates, deadline, doubts)
-        except (Refused, NoAnswer):
-            write.doubtful = write.joint = bool(doubts)
-            raise
-        except BaseException:
-            write.doubtful = write.joint = True
+        except BaseException as failure:
+            if doubts or not isinstance(failure, (Refused, NoAnswer)):
+                _lose(write)
             raise
         write.tries += 1
         if reasons:
             write.snapshot = None
             if doubts:
-                write.doubtful = write.joint = True
+                _lose(write)
             else:
                 write.begin_anew(self.write_ids.write_id(now))
             return
-        write.done = True
+        write.advance(WriteEvent.ANSWERED)
         for key, deltas in parts.items():
             grants = write.grants if key == write.key else 0
             self.cache.see(key, after_settling(family[key], deltas, moment, write.write_id, grants=grants), now)
@@ -235,13 +262,35 @@ class SettlementWriter:
     def _make_sure(self, write: BucketWrite, now: int, deadline: Deadline) -> Plan[None]:
         """A lost try of it may have been done, together with others or by a shard that cannot bear it any more: find
         out before it is written in another way."""
-        write.done = yield from self.writer.void(write, now, deadline)
+        yield from self.writer.void(write, now, deadline)
         if not write.done and write.untold:
             write.let_credits_go()
 
     def _params(self, write: BucketWrite, now: int, deadline: Deadline) -> UpdateParams:
         snapshot = write.snapshot
         assert snapshot is not None
+        if write.doubtful or snapshot.shards > 1 or not write.deltas.keys() <= snapshot.balances.keys():
+            return self._unusual_params(write, snapshot, now, deadline)
+        write.anchor = snapshot.recent_writers[0]
+        cached = self.cache.buckets.get(write.key)
+        refused = 0 if cached is None or not cached.refused else cached.failed(now)
+        shape, values = plain_settlement(
+            snapshot,
+            write.deltas,
+            now=now,
+            write_id=write.write_id,
+            grants=write.grants,
+            load=WRITE * (snapshot.kilobytes + refused),
+            age_ms=None if cached is None else now - cached.seen_at,
+            epoch_s=deadline.epoch_s,
+            ttl_margin_s=self.client.ttl_margin_s,
+        )
+        return UpdateParams(shape, self.client.table, write.key, values)
+
+    def _unusual_params(
+        self, write: BucketWrite, snapshot: BucketSnapshot, now: int, deadline: Deadline
+    ) -> UpdateParams:
+        """The same where something is unusual (see ``plain_writes``)."""
         write.set_anchor()
         sure = write.can_be_sure()
         if write.doubtful and not sure:
@@ -308,15 +357,8 @@ class SettlementWriter:
         return self._or_raise(result)
 
     def _recognise(self, write: BucketWrite) -> None:
-        """Whether the bucket as it is now shows that a try whose answer was lost was done."""
-        snapshot = write.snapshot
-        if snapshot is None or write.done:
-            return
-        if write.is_in(snapshot):
-            write.done = True
+        if write.snapshot is not None and write.recognise(write.snapshot):
             self.writer.remember_own(write)
-        elif write.inc:
-            write.doubtful, write.inc = False, ""  # another client created it: ours was not
 
     def _or_raise(self, failure: Refused | NoAnswer) -> Refused | NoAnswer:
         """A failure after which the same may be tried again; any other is raised."""
@@ -328,9 +370,33 @@ class SettlementWriter:
         return failure
 
 
+def _lose(write: BucketWrite) -> None:
+    """The answer to a transaction that has it was lost."""
+    write.joint = True
+    write.advance(WriteEvent.LOST)
+
+
+def _needs_no_care(write: BucketWrite, now: int) -> bool:
+    """Whether a write can be sent as it is: to a bucket that is known and undivided, and as its first try."""
+    snapshot = write.snapshot
+    if snapshot is None or snapshot.shards > 1 or write.doubtful or write.inc:
+        return False
+    return newest(snapshot) <= now + FURTHEST_AHEAD_MS
+
+
 def left_of(writes: Sequence[BucketWrite]) -> list[Posting]:
     """What is to be booked again."""
     return [Posting(write.leg, left) for write in writes if (left := write.left())]
+
+
+def _made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
+    """The shards that these have made."""
+    return [
+        bucket_key(ns, one.entity_id, one.resource, other)
+        for one in shards
+        if one is not None
+        for other in shards_made_by(one.shard, one.shards)
+    ]
 
 
 class Settlements:
@@ -352,11 +418,17 @@ class Settlements:
         When time runs out, the error says whether any of it may have been booked: then a credit must not be
         repeated, and a debit must.
         """
-        deadline = yield from self.client.new_deadline()
+        deadline = self.client.deadline_from((yield READ_MACHINE_TIME))
         writes = []
         try:
-            writes = self.settling.writes_of((yield from self.namespace.ns(deadline)), postings)
-            now, deadline = yield from self.namespace.checked_time(now, deadline)
+            ns = self.namespace.known_ns
+            if ns is None:
+                ns = yield from self.namespace.checked_ns(deadline)
+            writes = self.settling.writes_of(ns, postings)
+            if deadline.checked:
+                now = self.cache.corrected(now, deadline.clock_error_ms)
+            else:
+                now, deadline = yield from self.namespace.checked_time(now, deadline)
             yield from self.settling.write_all(writes, now, deadline)
         except Exception as failure:
             if isinstance(failure, (Refused, NoAnswer)):
@@ -373,7 +445,9 @@ class Settlements:
                 self.settling.writer.unresolved += any(write.doubtful and not write.done for write in writes)
                 settlement.postings = left_of(writes)
             raise
-        self.cache.forget_denials(shard_key(write.key, 0) for write in writes if write.gives_back)
+        for write in writes:
+            if write.gives_back:
+                self.cache.forget_denials((shard_key(write.key, 0),))
 
     @verb
     def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
@@ -382,11 +456,17 @@ class Settlements:
         now, deadline = yield from self.namespace.checked_time(now, deadline)
         cache = yield from self.looks.buckets_of(ns, entity_id, resource, now, deadline)
         count = len(by_bucket(cache.values()))
-        found = list(cache.items())
-        for start in range(0, len(found), AT_ONCE):
+        found, looked_for = list(cache.items()), set(cache)
+        while found:
             deadline = yield from self.client.new_deadline()
-            some = found[start : start + AT_ONCE]
-            yield from side_by_side([self.propagation.fill(*one, now, deadline) for one in some])
+            some, found = found[:AT_ONCE], found[AT_ONCE:]
+            filled = yield from side_by_side([self.propagation.fill(*one, now, deadline) for one in some])
+            # Shards that were split off before they were filled, and after they were read, have none of it.
+            made = [key for key in _made_by(filled, ns) if key not in looked_for]
+            looked_for.update(made)
+            items = yield from self.client.get_all(made, deadline)
+            new = [(key, unless_broken(snapshot_of, item)) for key, item in items.items()]
+            found += [(key, snapshot) for key, snapshot in new if snapshot is not None]
         self.cache.forget_denials()
         deadline = yield from self.client.new_deadline()
         entry = AuditEntry(entity_id, "buckets_reset", resource, principal, {"buckets": count})

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, cast
 
 from zae_limiter.running.async_driver import InFlight
-from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
-from zae_limiter.stores.dynamodb.transport.connection_pool import NothingSent
+from zae_limiter.stores.dynamodb.requests import Answer, NoAnswer, Refused, Reply
+from zae_limiter.stores.dynamodb.transport.connection_pool import NothingSent, news_of
 from zae_limiter.stores.dynamodb.transport.failures import described
 from zae_limiter.stores.dynamodb.transport.http_replies import (
     HttpReply,
@@ -100,7 +100,17 @@ class LoopConnection(asyncio.Protocol):
     that the request it was set for was answered long ago.
     """
 
-    __slots__ = ("_closed", "_give_up_at", "_loop", "_open", "_reader", "_receiver", "_timer", "_transport")
+    __slots__ = (
+        "_closed",
+        "_give_up_at",
+        "_loop",
+        "_news",
+        "_open",
+        "_reader",
+        "_receiver",
+        "_timer",
+        "_transport",
+    )
 
     def __init__(self, opened: set[LoopConnection]) -> None:
         self._open = opened
@@ -111,11 +121,15 @@ class LoopConnection(asyncio.Protocol):
         self._give_up_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._news: Callable[[int], object] = lambda timeout_ms: True  # nothing is known of it
 
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            self._news = news_of(connected.fileno())
         self._open.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -148,12 +162,9 @@ class LoopConnection(asyncio.Protocol):
 
     # Called by the pool
 
-    def fileno(self) -> int:
-        if self._transport.is_closing():
-            return -1
-        found = self._transport.get_extra_info("socket")
-        descriptor: int = -1 if found is None else found.fileno()
-        return descriptor
+    def news(self, timeout_ms: int) -> object:
+        """Nothing (what is false), if there is nothing to read within so much time, not even the end."""
+        return self._transport.is_closing() or self._news(timeout_ms)
 
     def close(self) -> None:
         self._transport.abort()
@@ -295,6 +306,38 @@ class CallInFlight(InFlight):
             self._end_with(no_answer(error))
         else:
             self.set_exception(error)
+
+
+class AnswersInFlight(InFlight):
+    """The answers to several calls that are under way, errors as values."""
+
+    def __init__(self, calls: Sequence[asyncio.Future[Reply] | Coroutine[Any, Any, Reply] | NoAnswer]) -> None:
+        """Each is a call that was begun, or one that is begun now, or why it was not."""
+        super().__init__(loop=asyncio.get_running_loop())
+        self._calls = [call if isinstance(call, NoAnswer) else asyncio.ensure_future(call) for call in calls]
+        self._left = 0
+        for call in self._calls:
+            if not isinstance(call, NoAnswer):
+                self._left += 1
+                call.add_done_callback(self._one_ended)
+
+    def _one_ended(self, _: asyncio.Future[Reply]) -> None:
+        self._left -= 1
+        if not self._left:
+            try:
+                self.set_result([call if isinstance(call, NoAnswer) else _answer_of(call) for call in self._calls])
+            except BaseException as error:
+                self.set_exception(error)
+
+
+def _answer_of(call: asyncio.Future[Reply]) -> Answer:
+    """What became of a call that has ended. Raises what is no answer."""
+    try:
+        return call.result()
+    except asyncio.CancelledError:
+        return no_answer(ConnectionAbortedError("the loop was closed"))
+    except (Refused, NoAnswer) as failure:
+        return failure
 
 
 _RESENDING: set[asyncio.Task[Any]] = set()

@@ -37,7 +37,6 @@ from zae_limiter.stores.dynamodb.transport.service import (
     Service,
     Services,
     SignedRequest,
-    encoded,
     error_before_sending,
     refresh_failed,
 )
@@ -61,7 +60,8 @@ class AsyncioTransport:
     @property
     def last_date_skew_s(self) -> float | None:
         """By how much this machine's clock is behind DynamoDB's, to a second; unknown before the first reply."""
-        return self._process.services.date_skew_s
+        service = self._process.services.known.get("dynamodb")
+        return None if service is None else service.date_skew_s
 
     async def call(
         self,
@@ -78,7 +78,6 @@ class AsyncioTransport:
         give_up_at = loop.time() + seconds
         channel = await self._own_process().channel(loop, service_of(operation), give_up_at)
         service = channel.service
-        body = encoded(params)
         if refused is not None and not await _can_be_signed_anew(service, *refused, give_up_at):
             raise refused[0]
         was_refused = refused is not None
@@ -86,7 +85,7 @@ class AsyncioTransport:
             credentials = service.credentials.current()
             if credentials is None:
                 credentials = await _result(service.credentials.fetching(), give_up_at)
-            request = service.sign(operation, body, credentials)
+            request = service.sign(operation, params, credentials)
             reply = await channel.exchange(request.data, give_up_at)
             try:
                 return service.decode(reply, request)
@@ -114,7 +113,7 @@ class AsyncioTransport:
             return None
         try:
             give_up_at = loop.time() + seconds
-            request = service.sign(operation, encoded(params), credentials)
+            request = service.sign(operation, params, credentials)
             resend = partial(self.call, operation, params)
             call = CallInFlight(service, request, channel, connection, give_up_at, resend, listener, loop)
             connection.send(request.data, give_up_at, call)
@@ -260,7 +259,10 @@ class LoopConnectionPool:
                     if is_new:
                         raise NoAnswer(f"nothing could be sent: {broken}", sent=False) from None
                 finally:
-                    self._put_back(connection, reusable=reusable)
+                    if reusable and not self._closed:
+                        self._idle.put(connection)
+                    else:
+                        connection.close()
                 connection = None
         finally:
             if has_permit:
@@ -277,7 +279,10 @@ class LoopConnectionPool:
 
     def give_back(self, connection: LoopConnection, *, reusable: bool) -> None:
         """The call of a connection is over."""
-        self._put_back(connection, reusable=reusable)
+        if reusable and not self._closed:
+            self._idle.put(connection)
+        else:
+            connection.close()
         self._permits.release()
 
     async def close(self) -> None:
@@ -295,12 +300,6 @@ class LoopConnectionPool:
                 await self._permits.acquire()
         except TimeoutError as error:
             raise NoAnswer(BUSY, sent=False) from error
-
-    def _put_back(self, connection: LoopConnection, *, reusable: bool) -> None:
-        if reusable and not self._closed:
-            self._idle.put(connection)
-        else:
-            connection.close()
 
     async def _connected(self, give_up_at: float) -> LoopConnection:
         """A new connection. If the caller stops waiting for it, its permit is released when connecting has ended."""
@@ -326,9 +325,10 @@ class LoopConnectionPool:
 
     def _keep(self, connecting: asyncio.Task[LoopConnection]) -> None:
         """Keep a connection whose caller has stopped waiting."""
-        self._permits.release()
-        if not connecting.cancelled() and connecting.exception() is None:
-            self._put_back(connecting.result(), reusable=True)
+        if connecting.cancelled() or connecting.exception() is not None:
+            self._permits.release()
+        else:
+            self.give_back(connecting.result(), reusable=True)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> LoopConnection:
         """Try one address after the other. (Several at a time, as asyncio can, leak sockets when cancelled.)"""

@@ -15,6 +15,7 @@ import select
 import socket
 import weakref
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from time import monotonic, time
@@ -47,7 +48,9 @@ BUSY: Final = "every connection was busy until there was no time left"
 class PooledConnection(Protocol):
     """A connection."""
 
-    def fileno(self) -> int: ...
+    def news(self, timeout_ms: int, /) -> object:
+        """Nothing (what is false), if there is nothing to read within so much time, not even the end."""
+        ...
 
     def close(self) -> object: ...
 
@@ -82,7 +85,7 @@ class IdleConnections(Generic[Connection]):
                 since, connection = self._connections.pop()
             except IndexError:
                 return None
-            if abs(time() - since) <= MAX_IDLE_S and is_silent(connection):
+            if abs(time() - since) <= MAX_IDLE_S and not connection.news(0):
                 return connection
             connection.close()
 
@@ -95,17 +98,14 @@ class IdleConnections(Generic[Connection]):
                 break
 
 
-def is_silent(connection: PooledConnection) -> bool:
-    """Whether there is nothing to read, not even the end."""
-    descriptor = connection.fileno()
-    if descriptor < 0:
-        return False
+def news_of(descriptor: int) -> Callable[[int], object]:
+    """What tells the news of a connection (see :class:`PooledConnection`)."""
     try:
         poll = select.poll()
     except AttributeError:  # Windows
-        return not select.select([descriptor], [], [], 0)[0]
+        return lambda timeout_ms: select.select([descriptor], [], [], timeout_ms / 1000)[0]
     poll.register(descriptor, select.POLLIN)
-    return not poll.poll(0)
+    return poll.poll
 
 
 class NothingSent(Exception):
@@ -125,13 +125,36 @@ class ConnectionPool:
             self._permits.put(None)
         weakref.finalize(self, self._idle.close_all)
 
-    def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
-        """The reply to a request. Raises ``NoAnswer``."""
+    def begin(self, request: bytes, give_up_at: float) -> SocketConnection | None:
+        """An idle connection over which a request was sent; nothing, if something has to be waited for first.
+
+        :meth:`finish` it, or :meth:`abandon` it.
+        """
+        try:
+            self._permits.get_nowait()
+        except Empty:
+            return None
+        connection, is_sent = None, False
+        try:
+            connection = self._idle.take()
+            if connection is not None:
+                connection.send(request, give_up_at)
+                is_sent = True
+                return connection
+        except NothingSent:  # it is replaced
+            pass
+        finally:
+            if not is_sent:
+                self.abandon(connection)
+        return None
+
+    def begin_anew(self, request: bytes, give_up_at: float) -> SocketConnection:
+        """The same, after waiting for what is missing. Raises ``NoAnswer``."""
         try:
             self._permits.get(timeout=max(give_up_at - monotonic(), 0))
         except Empty:
             raise NoAnswer(BUSY, sent=False) from None
-        has_permit = True
+        connection, has_permit, is_sent = None, True, False
         try:
             connection = self._idle.take()
             while True:
@@ -140,23 +163,38 @@ class ConnectionPool:
                     has_permit = False  # the thread that connects has it
                     connection = self._connected(give_up_at)
                     has_permit = True
-                reusable = False
                 try:
-                    reply = connection.exchange(request, give_up_at)
-                    reusable = reply.reusable
-                    return reply
+                    connection.send(request, give_up_at)
+                    is_sent = True
+                    return connection
                 except NothingSent as broken:
                     if is_new:
                         raise NoAnswer(f"nothing could be sent: {broken}", sent=False) from broken.__cause__
-                finally:
-                    if reusable:
-                        self._idle.put(connection)
-                    else:
-                        connection.close()
+                connection.close()
                 connection = None
         finally:
-            if has_permit:
+            if has_permit and not is_sent:
+                self.abandon(connection)
+
+    def finish(self, connection: SocketConnection, give_up_at: float) -> HttpReply:
+        """The reply to the request that was sent over a connection. Raises ``NoAnswer``."""
+        reusable = False
+        try:
+            reply = connection.receive(give_up_at)
+            reusable = reply.reusable
+            return reply
+        finally:
+            if reusable:
+                self._idle.put(connection)
                 self._permits.put(None)
+            else:
+                self.abandon(connection)
+
+    def abandon(self, connection: SocketConnection | None) -> None:
+        """Close a connection whose reply is not waited for, and leave its permit to another call."""
+        if connection is not None:
+            connection.close()
+        self._permits.put(None)
 
     def close(self) -> None:
         """Close the idle connections. One in use is closed after its call."""
@@ -193,32 +231,37 @@ class ConnectionPool:
 
 
 class SocketConnection:
-    """One connection. ``fileno`` and ``close`` are the socket's own."""
+    """One connection. ``close`` is the socket's own."""
 
-    __slots__ = ("_socket", "_timeout_s", "close", "fileno")
+    __slots__ = ("_socket", "_timeout_s", "close", "news")
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._timeout_s = -1.0
-        self.fileno = connected.fileno
         self.close = connected.close
+        self.news = news_of(connected.fileno())
 
-    def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
-        """The reply to a request. Raises ``NoAnswer``, or :class:`NothingSent`."""
-        connection = self._socket
+    def send(self, request: bytes, give_up_at: float) -> None:
+        """Hand a request over to the system. Raises :class:`NothingSent`."""
+        left = max(give_up_at - monotonic(), 0.001)
         try:
-            self._set_timeout(max(give_up_at - monotonic(), 0.001))
-            connection.sendall(request)
+            if not -TIMEOUT_PRECISION_S <= self._timeout_s - left <= TIMEOUT_PRECISION_S:
+                self._allow(left)
+            self._socket.sendall(request)
         except OSError as error:
             raise NothingSent(described(error)) from error
+
+    def receive(self, give_up_at: float) -> HttpReply:
+        """The reply to the request that was sent. Raises ``NoAnswer``."""
         reader: ReplyReader | None = None
         try:
             while True:
                 left = give_up_at - monotonic()
                 if left <= 0:
                     raise TimeoutError("the time is up")
-                self._set_timeout(left)
-                data = connection.recv(RECEIVE_BYTES)
+                if not -TIMEOUT_PRECISION_S <= self._timeout_s - left <= TIMEOUT_PRECISION_S:
+                    self._allow(left)
+                data = self._socket.recv(RECEIVE_BYTES)
                 reply = parse_plain_reply(data) if reader is None else None
                 if reply is None:
                     reader = reader or ReplyReader()
@@ -228,8 +271,7 @@ class SocketConnection:
         except (OSError, MalformedReply) as error:
             raise NoAnswer(f"no answer: {described(error)}") from error
 
-    def _set_timeout(self, seconds: float) -> None:
-        """Bound the next step, unless the last one was bound in the same way, or nearly."""
-        if not -TIMEOUT_PRECISION_S <= self._timeout_s - seconds <= TIMEOUT_PRECISION_S:
-            self._socket.settimeout(seconds)
-            self._timeout_s = seconds
+    def _allow(self, seconds: float) -> None:
+        """Bound the next steps by so much time."""
+        self._socket.settimeout(seconds)
+        self._timeout_s = seconds

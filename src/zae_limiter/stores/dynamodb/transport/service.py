@@ -102,8 +102,13 @@ class Service:
     def __repr__(self) -> str:
         return f"Service({self.endpoint.url!r})"
 
-    def sign(self, operation: str, body: bytes, credentials: Credentials) -> SignedRequest:
-        """The request for a call. Raises ``NoAnswer`` if the credentials cannot be written into a header."""
+    def sign(self, operation: str, params: Mapping[str, Any], credentials: Credentials) -> SignedRequest:
+        """The request for a call. Raises ``NoAnswer`` if the credentials cannot be written into a header.
+
+        Some parameters know themselves how they are sent (see ``expressions``).
+        """
+        written: Callable[[], bytes] | None = getattr(params, "written", None)
+        body = _encode(params).encode() if written is None else written()
         target = self._target_prefix + operation
         offset_s, now = self.clock_offset_s, time.time()
         try:
@@ -167,33 +172,28 @@ class Services:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._ready: dict[str, Service] = {}
+        self.known: dict[str, Service] = {}
+        """Those that are prepared, by name."""
         self._preparing = {
             name: SingleFlight(partial(self._prepare, name), "zae-limiter-settings") for name in TARGET_PREFIXES
         }
 
     def ready(self, name: str, *, quick: bool = False) -> Service | None:
         """A service, if it is prepared or can be at once; ``quick``: without reading certificates."""
-        service = self._ready.get(name)
+        service = self.known.get(name)
         if service is None:
             try:
                 settings = discovered_settings(self._target, name)
                 if settings is None or (quick and settings.endpoint.is_secure):
                     return None
-                service = self._ready.setdefault(name, Service(settings, name))
+                service = self.known.setdefault(name, Service(settings, name))
             except Exception as error:
                 raise error_before_sending(error) from error
         return service
 
     def preparing(self, name: str) -> Future[Service]:
         """A service to come: that of another caller, if one was faster. That may fail."""
-        return self._preparing[name].run(unless_done=name in self._ready)
-
-    @property
-    def date_skew_s(self) -> float | None:
-        """By how much the machine's clock is behind DynamoDB's, to a second; unknown before the first reply."""
-        service = self._ready.get("dynamodb")
-        return None if service is None else service.date_skew_s
+        return self._preparing[name].run(unless_done=name in self.known)
 
     def _prepare(self, name: str) -> Service:
         settings = discovered_settings(self._target, name)
@@ -204,13 +204,7 @@ class Services:
         service = Service(settings, name)
         if service.credentials.current() is None:
             service.credentials.fetching().result()
-        return self._ready.setdefault(name, service)
-
-
-def encoded(params: Mapping[str, Any]) -> bytes:
-    """A call's parameters as they are sent. Some know that themselves (see ``expressions``)."""
-    written: Callable[[], bytes] | None = getattr(params, "written", None)
-    return _encode(params).encode() if written is None else written()
+        return self.known.setdefault(name, service)
 
 
 def without_secrets(text: str, credentials: Credentials) -> str:

@@ -13,22 +13,29 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from zae_limiter.exceptions import MissingExtra
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
-from zae_limiter.stores.dynamodb.transport.connection_pool import CONNECT_S, RECEIVE_BYTES, ConnectionPool
+from zae_limiter.stores.dynamodb.transport.connection_pool import (
+    CONNECT_S,
+    RECEIVE_BYTES,
+    ConnectionPool,
+    SocketConnection,
+)
 from zae_limiter.stores.dynamodb.transport.credentials import run_in_thread
 from zae_limiter.stores.dynamodb.transport.failures import described
 from zae_limiter.stores.dynamodb.transport.http_replies import MAX_BODY_BYTES, HttpReply
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.service import (
+    BAD_SIGNATURE,
+    EXPIRED_CREDENTIALS,
     SETTINGS_TOO_LATE,
     Service,
     Services,
     SignedRequest,
-    encoded,
     error_before_sending,
     refresh_failed,
 )
-from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, MissingExtra, service_of
+from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
 
 PROXY_TOO_LATE: Final = "no answer through the proxy in time"
 
@@ -47,19 +54,30 @@ class SocketTransport:
     def __repr__(self) -> str:
         return "SocketTransport()"
 
-    def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Reply:
-        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest."""
+    def call(
+        self,
+        operation: str,
+        params: Mapping[str, Any],
+        seconds: float,
+        refused: tuple[Refused, SignedRequest] | None = None,
+    ) -> Reply:
+        """DynamoDB's reply, in its own JSON. Raises ``Refused`` or ``NoAnswer``, after ``seconds`` at the latest.
+
+        ``refused`` is how the same call was refused before: it is sent only if it can be signed anew.
+        """
         give_up_at = monotonic() + seconds
         process = self._process
         if process.pid != os.getpid():
             process = self._process = _Process(self._target)
         service, channel = process.routes.get(operation) or process.find_route(operation, give_up_at)
-        body = encoded(params)
-        was_refused = False
+        if refused is not None and not _can_be_signed_anew(service, *refused, give_up_at):
+            raise refused[0]
+        was_refused = refused is not None
         while True:
             credentials = service.credentials.current() or _result(service.credentials.fetching(), give_up_at)
-            request = service.sign(operation, body, credentials)
-            reply = channel.exchange(request.data, give_up_at)
+            request = service.sign(operation, params, credentials)
+            sent = channel.begin(request.data, give_up_at) or channel.begin_anew(request.data, give_up_at)
+            reply = channel.finish(sent, give_up_at)
             try:
                 return service.decode(reply, request)
             except Refused as refusal:
@@ -69,17 +87,85 @@ class SocketTransport:
             finally:
                 self.last_date_skew_s = service.date_skew_s
 
+    def begin(self, operation: str, params: Mapping[str, Any], seconds: float) -> SentCall | None:
+        """A call that is sent by now; nothing, if something has to be waited for first."""
+        process = self._process
+        route = process.routes.get(operation)
+        if route is None or process.pid != os.getpid() or not isinstance(route.channel, ConnectionPool):
+            return None
+        service, pool = route.service, route.channel
+        credentials = service.credentials.current()
+        if credentials is None:
+            return None
+        give_up_at = monotonic() + seconds
+        request = service.sign(operation, params, credentials)
+        connection = pool.begin(request.data, give_up_at)
+        if connection is None:
+            return None
+        return SentCall(self, operation, params, service, request, pool, connection, give_up_at)
+
     def close(self) -> None:
         """Close the connections. A later call opens new ones."""
         if self._process.pid == os.getpid():
             self._process.close()
 
 
+class SentCall:
+    """A call that was sent, and whose reply is to be waited for; or else it is abandoned."""
+
+    __slots__ = ("_connection", "_give_up_at", "_operation", "_params", "_pool", "_request", "_service", "_transport")
+
+    def __init__(
+        self,
+        transport: SocketTransport,
+        operation: str,
+        params: Mapping[str, Any],
+        service: Service,
+        request: SignedRequest,
+        pool: ConnectionPool,
+        connection: SocketConnection,
+        give_up_at: float,
+    ) -> None:
+        self._transport = transport
+        self._operation = operation
+        self._params = params
+        self._service = service
+        self._request = request
+        self._pool = pool
+        self._connection = connection
+        self._give_up_at = give_up_at
+
+    def reply(self) -> Reply:
+        """As :meth:`SocketTransport.call`."""
+        reply = self._pool.finish(self._connection, self._give_up_at)
+        try:
+            return self._service.decode(reply, self._request)
+        except Refused as refusal:
+            if refusal.code not in EXPIRED_CREDENTIALS and refusal.code not in BAD_SIGNATURE:
+                raise
+            left = max(self._give_up_at - monotonic(), 0.0)
+            return self._transport.call(self._operation, self._params, left, (refusal, self._request))
+        finally:
+            self._transport.last_date_skew_s = self._service.date_skew_s
+
+    def abandon(self) -> None:
+        """Do not wait for the reply. DynamoDB may do it all the same."""
+        self._pool.abandon(self._connection)
+
+
 class Channel(Protocol):
     """Sends requests to one endpoint, and brings the replies back."""
 
-    def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
-        """The reply to a request. Raises ``NoAnswer``."""
+    def begin(self, request: bytes, give_up_at: float) -> Any:
+        """Send a request, for :meth:`finish`. Nothing, if something has to be waited for first."""
+        ...
+
+    def begin_anew(self, request: bytes, give_up_at: float) -> Any:
+        """The same, after waiting for what is missing. Raises ``NoAnswer``."""
+        ...
+
+    def finish(self, sent: Any, give_up_at: float) -> HttpReply:
+        """The reply to a request that was sent. Raises ``NoAnswer``."""
         ...
 
     def close(self) -> None: ...
@@ -171,12 +257,16 @@ class ProxyChannel:
         except (HTTPError, ValueError):
             raise NoAnswer("the URL of the proxy is not valid", sent=False) from None
 
-    def exchange(self, request: bytes, give_up_at: float) -> HttpReply:
-        """The reply to a request. Raises ``NoAnswer``."""
-        seconds = max(give_up_at - monotonic(), 0.001)
-        exchanging = self.exchanging(request, seconds)
+    def begin(self, request: bytes, give_up_at: float) -> Future[HttpReply]:
+        """The reply to come."""
+        return self.exchanging(request, max(give_up_at - monotonic(), 0.001))
+
+    begin_anew = begin
+
+    def finish(self, sent: Future[HttpReply], give_up_at: float) -> HttpReply:
+        """The reply. Raises ``NoAnswer``."""
         try:
-            return exchanging.result(seconds)
+            return sent.result(max(give_up_at - monotonic(), 0.001))
         except TimeoutError as error:
             raise NoAnswer(PROXY_TOO_LATE) from error
 
