@@ -64,15 +64,17 @@ class Gate:
             return True  # nowhere to put a gate: if that is an error, SQLite will say so better
         assert self._files is not None
         room, turnstile = self._files
-        if self._at_turnstile or self._turns < TURNS_IN_A_ROW:
+        if self._at_turnstile:
+            if self._enter_as_next(room):
+                return True
+        elif self._turns < TURNS_IN_A_ROW:
             if _try_lock(room):
-                self._take_turn()
+                self._turns += 1
                 return True
         elif not waited and _try_lock(turnstile):
             # This process had its turns, and no other wants one.
             self._at_turnstile = True
-            if _try_lock(room):
-                self._take_turn()
+            if self._enter_as_next(room):
                 return True
             self._leave_turnstile()
         if waited and not self._at_turnstile:
@@ -113,12 +115,12 @@ class Gate:
         for file in files or ():
             os.close(file)
 
-    def _take_turn(self) -> None:
-        if self._at_turnstile:
-            self._turns = 0
-            self._leave_turnstile()
-        else:
-            self._turns += 1
+    def _enter_as_next(self, room: int) -> bool:
+        if not _try_lock(room):
+            return False
+        self._turns = 0
+        self._leave_turnstile()
+        return True
 
     def _leave_turnstile(self) -> None:
         if self._at_turnstile and self._files is not None:

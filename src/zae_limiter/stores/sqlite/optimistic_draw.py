@@ -32,7 +32,6 @@ from zae_limiter.stores.sqlite.optimistic_write import (
     Change,
     SettleRequest,
     SettlingSpace,
-    tables_of,
     write_rows,
 )
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
@@ -91,7 +90,8 @@ class SqliteFastPath:
 
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
         """Draw, without waiting for the gate. On a route that is not known a grant only: the plan checks the names."""
-        if type(wanted) is not dict or not self._is_proper(wanted):
+        legs = self.legs
+        if type(wanted) is not dict or (legs and not are_amounts_of(wanted, legs[0])):
             return False
         draw = Draw(self._entity_id, self._resource, wanted.copy())  # the caller may change theirs later
         outcome: Any = None
@@ -109,14 +109,10 @@ class SqliteFastPath:
             return True
         return outcome if isinstance(outcome, Denial) else False
 
-    def _is_proper(self, wanted: dict[Any, Any]) -> bool:
-        """Whether a plan would find nothing to object to, as far as it can be known before the route."""
-        if self.legs:
-            return are_amounts_of(wanted, self.legs[0])
-        return type(self._entity_id) is str and type(self._resource) is str
-
     def find(self, tables: SqliteTables) -> bool:
         """Find the route of a bucket that is there, and note it. ``False``: it was not found."""
+        if type(self._entity_id) is not str or type(self._resource) is not str:
+            return False  # the names are as the caller gave them; those of a bucket have been looked at
         legs = tables.read_route_and_row(self._space.namespace, self._entity_id, self._resource)
         if legs is None:
             return False
@@ -196,9 +192,13 @@ class DrawRequest(Write[Outcome | None]):
         return self.space.draw_in_transaction(connection, self.draw, self.now, self.proven)
 
     def _draw_optimistically(self, connection: Connection) -> Grant | None:
-        tables = tables_of(connection, self.space.namespace)
-        path = None if tables is None else self._path(tables)
-        if tables is None or path is None or path.ns != tables.ns:
+        tables = connection.tables.get(self.space.namespace)
+        if tables is None or connection.in_transaction:  # a transaction that two interrupts have left open
+            return None
+        path = self.path
+        if path is None or not path.legs:
+            path = self._found(tables)
+        if path is None or path.ns != tables.ns:
             return None
         for _ in range(TRIES):
             drawn = self._drawn(tables, path)
@@ -210,17 +210,12 @@ class DrawRequest(Write[Outcome | None]):
             tables.forget_rows(path.legs)
         return None
 
-    def _path(self, tables: SqliteTables) -> SqliteFastPath | None:
-        """The route to draw on. ``None``: there is none that repeats."""
-        path, draw = self.path, self.draw
-        if path is not None and path.legs:
-            return path
+    def _found(self, tables: SqliteTables) -> SqliteFastPath | None:
+        """The route of a draw that came without one. ``None``: it is not one that repeats."""
+        draw = self.draw
         if draw.limits is not None or draw.legs is not None or draw.reserved or self.proven is not None:
             return None
-        if path is None:
-            known = self.space.fast_paths[draw.entity_id, draw.resource]
-            assert isinstance(known, SqliteFastPath)
-            path = known
+        path: Any = self.path or self.space.fast_paths[draw.entity_id, draw.resource]
         # It is noted before anything is taken: nothing may come between that and the reply.
         return path if (path.legs or path.find(tables)) and are_amounts_of(draw.wanted, path.legs[0]) else None
 

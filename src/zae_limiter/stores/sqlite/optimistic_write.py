@@ -6,7 +6,8 @@ statement by itself, so that is all that an acquire costs, or a settlement. What
 out of date, and never wrong: if the row is another one, nothing changes, and it is read.
 
 What is out of the ordinary is left to the whole transaction: a new bucket, a new hour, limits that changed, a clock
-that was wrong, an expiry that moves, and every denial.
+that was wrong, an expiry that moves, and every denial. So is a connection on which two interrupts have left a
+transaction open: what is written into that would be undone with it.
 """
 
 from __future__ import annotations
@@ -29,12 +30,6 @@ Change: TypeAlias = tuple[Leg, CachedRow, Numbers]
 
 class AnotherRow(Exception):
     """A row is not as it is cached: undo the others."""
-
-
-def tables_of(connection: Connection, namespace: str) -> SqliteTables | None:
-    """The tables of a namespace, if an optimistic write can begin."""
-    # A transaction that two interrupts have left open would take it in, and is to be undone.
-    return None if connection.in_transaction else connection.tables.get(namespace)
 
 
 def write_row(
@@ -136,8 +131,8 @@ class SettleRequest(Write[bool]):
         return self.space.settle_in_transaction(connection, self.postings, self.now, self.proven)
 
     def _settle_optimistically(self, connection: Connection) -> bool:
-        tables = tables_of(connection, self.space.namespace)
-        if tables is None or self.proven is not None:
+        tables = connection.tables.get(self.space.namespace)
+        if tables is None or self.proven is not None or connection.in_transaction:
             return False
         for _ in range(TRIES):
             changes = self._changes(tables)

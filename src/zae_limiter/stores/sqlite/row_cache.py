@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS, Bucket, settled, would_take
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, Bucket, book, would_take
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.stores.sqlite.rows import numbers_to_text
@@ -76,20 +76,24 @@ class CachedRow:
         if taken is None:
             return None
         left, amounts = taken
-        for tk, floor in zip(left, self.floors):  # noqa: B905 (they have one length)
+        numbers = []
+        for balance, tk, amount, floor in zip(self.balances, left, amounts, self.floors):  # noqa: B905 (of one length)
             if tk < floor:
                 return None
-        return left, [(tk, one.tc + amount) for one, tk, amount in zip(self.balances, left, amounts)]  # noqa: B905
+            numbers.append((tk, balance.tc + amount))
+        return left, numbers
 
     def settled(self, leg: Leg, deltas: Mapping[str, int], now: int) -> Numbers | None:
         """The numbers of the row after a settlement. ``None``: that is not ordinary."""
         if not self._is_ordinary(leg, now):
             return None
-        changed = {balance.name: (tk, tc) for balance, tk, tc in settled(self.balances, deltas, now)}
-        numbers = [changed.get(balance.name, (balance.tk, balance.tc)) for balance in self.balances]
-        for (tk, _), floor in zip(numbers, self.floors):  # noqa: B905 (they have one length)
+        numbers = []
+        for balance, floor in zip(self.balances, self.floors):  # noqa: B905 (they have one length)
+            delta = deltas.get(balance.name, 0)
+            tk = book(balance, delta, now) if delta else balance.tk
             if tk < floor:
                 return None
+            numbers.append((tk, balance.tc + delta))
         return numbers
 
     def _is_ordinary(self, leg: Leg, now: int) -> bool:

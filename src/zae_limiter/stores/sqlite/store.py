@@ -66,7 +66,8 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
         try:
             outcome = yield from request
             assert outcome is not None
-            return outcome
+            # What a plan granted a plan settles: between the two there may be more than this store.
+            return outcome._replace(path=None) if isinstance(outcome, Grant) else outcome
         except BaseException:
             done = request.result
             if isinstance(done, Grant):  # an interrupt on the way back
