@@ -38,7 +38,9 @@ from zae_limiter.stores.dynamodb.write_forms import Intent, update
 from zae_limiter.stores.embedded import bucket_verbs
 from zae_limiter.stores.memory.fast_path import DeferredDenial
 from zae_limiter.stores.protocol import Denial
-from zae_limiter.stores.sqlite.optimistic_draw import OptimisticDraw
+from zae_limiter.stores.sqlite.optimistic_draw import DrawRequest
+from zae_limiter.stores.sqlite.optimistic_write import SettleRequest
+from zae_limiter.stores.sqlite.tables import SqliteTables
 
 ROUNDS, SECONDS_PER_ROUND = 21, 0.05
 KEPT_FROM = 0.15
@@ -209,12 +211,26 @@ def embedded(folder: str, stack: ExitStack) -> Iterator[FastPath]:
     by_parts = lambda: patch.object(bucket_verbs, "would_take", would_take_by_parts)  # noqa: E731
     yield FastPath("bucket: would_take written out", "grant by plan", granted(planned), by_parts)
 
-    no_cache = lambda: patch.object(OptimisticDraw, "run", lambda self, connection: None)  # noqa: E731
+    no_cache = lambda: patch.object(DrawRequest, "_draw_optimistically", lambda *_: None)  # noqa: E731
+    no_settling = lambda: patch.object(SettleRequest, "_settle_optimistically", lambda *_: False)  # noqa: E731
     yield FastPath("sqlite: optimistic draw", "grant", granted(sqlite), no_cache)
-    yield FastPath("sqlite: fast path, optimistic", "grant", granted(sqlite), by_plan(sqlite))
-    reading = opened(f"sqlite:///{folder}/reading.db")
-    stack.enter_context(no_cache())
-    yield FastPath("sqlite: fast path, reading", "grant", granted(reading), by_plan(reading))
+    yield FastPath("sqlite: optimistic draw, without a plan", "grant", granted(sqlite), by_plan(sqlite))
+    yield FastPath("sqlite: optimistic settlement", "grant and settle", settled(sqlite), no_settling)
+
+    def forgetful(limiter: SyncRateLimiter) -> Run:
+        def run(times: int) -> None:
+            for _ in range(times):
+                limiter._core.space.fast_paths.clear()  # type: ignore[attr-defined]
+                tables = limiter._core.space._used_last  # type: ignore[attr-defined]
+                tables.row_cache.clear()
+                tables.routes._known.clear()
+                with limiter.acquire("key-1", "gpt-4", AMOUNTS):
+                    pass
+
+        return run
+
+    unfound = lambda: patch.object(SqliteTables, "read_route_and_row", lambda *_: None)  # noqa: E731
+    yield FastPath("sqlite: route and row in one statement", "grant, not met of late", forgetful(sqlite), unfound)
 
 
 def asynchronous(folder: str, stack: ExitStack) -> Iterator[FastPath]:

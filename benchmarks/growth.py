@@ -61,7 +61,7 @@ NOTE = (
     "CPU per acquire, as a ratio to the smallest size of the same round; the first column has the cost of that one.\n"
     "Entities are drawn at random from all there are, which is the worst a cache can meet; all have a bucket. The\n"
     f"SQLite client knows the {MAX_CACHED_ROWS:,} rows that it wrote last, the DynamoDB client {MAX_BUCKETS:,} "
-    "buckets: of more entities they\nsee most as if for the first time, which costs a transaction that reads, or "
+    "buckets: of more entities they\nsee most as if for the first time, which costs a statement that reads, or "
     "calls that look. In memory it is the\nprocessor's caches that miss. *Processes* share one SQLite file: time on "
     "the wall per acquire of all together."
 )

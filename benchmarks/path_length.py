@@ -11,7 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -116,11 +117,9 @@ def measure(limiter: SyncRateLimiter, path: str) -> Crossed:
     return crossed_by(lambda: PATHS[path](limiter))
 
 
-def main() -> None:
-    """Print the table, or one path."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", nargs=2, metavar=("STORE", "PATH"), help="the functions of one path")
-    chosen = parser.parse_args()
+@contextmanager
+def warm_stores() -> Iterator[dict[str, Callable[[], SyncRateLimiter]]]:
+    """Every store and depth, each made anew."""
     number = count()
     with tempfile.TemporaryDirectory() as folder, dynoxide_engine() as engine:
 
@@ -128,7 +127,7 @@ def main() -> None:
             table = f"path-length-{next(number)}"
             return warm(f"dynamodb://{table}?region={engine.region}&endpoint_url={engine.endpoint_url}", levels)
 
-        stores: dict[str, Callable[[], SyncRateLimiter]] = {
+        yield {
             "memory": lambda: warm("memory://"),
             "memory, two levels": lambda: warm("memory://", 2),
             "sqlite": lambda: warm(f"sqlite:///{folder}/{next(number)}.db"),
@@ -136,13 +135,25 @@ def main() -> None:
             "dynamodb": lambda: on_dynamodb(1),
             "dynamodb, two levels": lambda: on_dynamodb(2),
         }
-        if chosen.list:
-            store, path = chosen.list
-            with stores[store]() as limiter:
-                for file, function in measure(limiter, path).functions:
-                    print(f"{file:60} {function}")
-            return
-        print(f"{'store':24} {'path':20} {'functions':>9} {'files':>6} {'calls':>6}")
+
+
+def crossed_on(store: str, path: str) -> Crossed:
+    """What one warm operation on one store crosses."""
+    with warm_stores() as stores, stores[store]() as limiter:
+        return measure(limiter, path)
+
+
+def main() -> None:
+    """Print the table, or one path."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", nargs=2, metavar=("STORE", "PATH"), help="the functions of one path")
+    chosen = parser.parse_args()
+    if chosen.list:
+        for file, function in crossed_on(*chosen.list).functions:
+            print(f"{file:60} {function}")
+        return
+    print(f"{'store':24} {'path':20} {'functions':>9} {'files':>6} {'calls':>6}")
+    with warm_stores() as stores:
         for store, opened in stores.items():
             for path in PATHS:
                 with opened() as limiter:

@@ -10,6 +10,7 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 from comparing import Goal
+from path_length import crossed_on
 
 from zae_limiter.infra.lambda_builder import LARGEST, build_lambda_package
 
@@ -19,7 +20,18 @@ KEPT_OUT = ("asyncio", "sqlite3", "botocore", "click", "rich")
 
 FLEET = 200
 FLEET_GOALS = {"5": 1.78, "50": 1.59, "100": 1.27, "300": 1.13}
-"""Calls per grant of 200 clients at one bucket, by the percentage of the limit that they ask for (DYNAMODB.md)."""
+"""Calls per grant of 200 clients at one bucket, by the percentage of the limit that they ask for."""
+
+GROWTH = Goal(2.5, at_most=True)
+BEYOND_THE_CACHE = 100_000
+"""What an acquire by one of so many entities or more may cost on SQLite, against one of few."""
+
+PATH_GOALS = {
+    ("memory", "grant and settle"): (15, 6),
+    ("dynamodb", "grant"): (60, 20),
+    ("dynamodb", "grant and settle"): (100, 25),
+}
+"""So many functions, in so many files, a warm operation may cross: what a reader has to follow."""
 
 ONE_CALL = ("grant", "sharded, 4 shards", "contended: 8 clients in turns")
 """Situations in which no two requests overlap."""
@@ -39,14 +51,20 @@ class Held(NamedTuple):
 
 
 def facts() -> dict[str, Any]:
-    """What takes no measuring: what an import loads, and what the aggregator's package weighs."""
+    """What takes no measuring: what an import loads, what the aggregator's package weighs, what a call crosses."""
     asked = f"import sys, zae_limiter; print(*(name for name in {KEPT_OUT!r} if name in sys.modules))"
     loaded = subprocess.run([sys.executable, "-I", "-c", asked], capture_output=True, text=True, check=True)
     package = build_lambda_package()
     with zipfile.ZipFile(BytesIO(package)) as archive:
         others = sorted({name.partition("/")[0] for name in archive.namelist()})
     foreign = [name for name in others if not name.startswith("zae_limiter")]
-    return {"loaded": loaded.stdout.split(), "zip_bytes": len(package), "zip_foreign": foreign}
+    crossed = {path: crossed_on(*path) for path in PATH_GOALS}
+    return {
+        "loaded": loaded.stdout.split(),
+        "zip_bytes": len(package),
+        "zip_foreign": foreign,
+        "crossed": {path: (len(one.functions), one.files) for path, one in crossed.items()},
+    }
 
 
 def spread(ratio: Mapping[str, float], digits: int = 2) -> str:
@@ -63,6 +81,7 @@ def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
     goals: list[Held] = []
     for part in (
         lambda: _embedded(figures.get("embedded")),
+        lambda: _growth(figures.get("growth")),
         lambda: _dynamodb(figures.get("dynamodb")),
         lambda: _costs(figures.get("costs")),
         lambda: _hot_entity(figures.get("hot_entity")),
@@ -70,6 +89,7 @@ def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
         lambda: _imports(figures.get("embedded"), found),
         lambda: _startup(figures.get("startup")),
         lambda: [_zip(found)],
+        lambda: _paths(found),
     ):
         try:
             goals += part()
@@ -104,6 +124,21 @@ def _embedded(figures: Mapping[str, Any] | None) -> Iterator[Held]:
             measured = f"{wait['worst_ms']:.1f} ms (99 % within {wait['p99_ms']:.1f} ms)"
             goal = f"< {wait['goal_ms']:g} ms"
             yield Held(f"{wait['title']}: longest wait", "", goal, measured, wait["verdict"])
+
+
+def _growth(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("SQLite, very many entities at random", str(GROWTH))
+        return
+    for row in figures["rows"]:
+        if (row["what"], row["where"]) == ("entities", "SQLite"):
+            few, *more = row["points"]
+            for point in more:
+                if point["size"] >= BEYOND_THE_CACHE:
+                    title = f"SQLite, {point['size']:,} entities at random"
+                    against = f"{few['size']} entities"
+                    verdict = GROWTH.verdict(point["ratio"]["median"])
+                    yield Held(title, against, str(GROWTH), spread(point["ratio"]), verdict)
 
 
 def _dynamodb(figures: Mapping[str, Any] | None) -> Iterator[Held]:
@@ -171,6 +206,14 @@ def _startup(figures: Mapping[str, Any] | None) -> Iterator[Held]:
         return
     for row in _with_goals(figures["rows"]):
         yield row._replace(what="`zae-limiter --version`")
+
+
+def _paths(found: Mapping[str, Any]) -> Iterator[Held]:
+    for path, goal in PATH_GOALS.items():
+        crossed = found["crossed"][path]
+        reached = all(one <= most for one, most in zip(crossed, goal, strict=True))
+        texts = [f"{functions} functions in {files} files" for functions, files in (goal, crossed)]
+        yield Held(f"{', '.join(path)}: crosses", "", f"≤ {texts[0]}", texts[1], said(reached))
 
 
 def _zip(found: Mapping[str, Any]) -> Held:

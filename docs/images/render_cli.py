@@ -37,6 +37,7 @@ ERASE_LINE = "\x1b[2K"
 
 DOCUMENTED = {
     "cli-status": "status key-web",
+    "cli-top": "top",
     "cli-watch": "watch key-web key-app --interval 2",
     "cli-usage-plot": "usage plot --entity key-web --resource gpt-4 --limit-name tpm",
     "cli-limits-plan": "limits plan -f limits.yaml",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zae_limiter.exceptions import EntityExistsError as EntityExistsError
     from zae_limiter.exceptions import EntityNotFoundError as EntityNotFoundError
     from zae_limiter.exceptions import LeaseExpiredError as LeaseExpiredError
+    from zae_limiter.exceptions import MissingExtra as MissingExtra
     from zae_limiter.exceptions import NamespaceNotFoundError as NamespaceNotFoundError
     from zae_limiter.exceptions import RateLimiterUnavailable as RateLimiterUnavailable
     from zae_limiter.exceptions import RateLimitExceeded as RateLimitExceeded
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from zae_limiter.models.reports import UsageSnapshot as UsageSnapshot
     from zae_limiter.models.reports import UsageSummary as UsageSummary
     from zae_limiter.models.status import BucketStatus as BucketStatus
+    from zae_limiter.models.status import Check as Check
     from zae_limiter.models.status import EntityStatus as EntityStatus
     from zae_limiter.models.status import LimitLevel as LimitLevel
     from zae_limiter.models.status import LimitStatus as LimitStatus
@@ -69,6 +71,7 @@ _HOMES = {
         "EntityExistsError",
         "EntityNotFoundError",
         "LeaseExpiredError",
+        "MissingExtra",
         "NamespaceNotFoundError",
         "RateLimitExceeded",
         "RateLimiterUnavailable",
@@ -97,7 +100,7 @@ _HOMES = {
         "UsageSnapshot",
         "UsageSummary",
     ),
-    "models.status": ("BucketStatus", "EntityStatus", "LimitLevel", "LimitStatus"),
+    "models.status": ("BucketStatus", "Check", "EntityStatus", "LimitLevel", "LimitStatus"),
     "repository.repository": ("Repository",),
     "repository.sync_repository": ("SyncRepository",),
     "stores.dynamodb.write_ids": ("renew_identity",),

@@ -148,6 +148,16 @@ def give_back(balance: Balance, amount: int, now: int) -> int:
     return min(balance.tk + amount, balance.bx - accrual)
 
 
+def book(balance: Balance, delta: int, now: int) -> int:
+    """The new ``tk`` after :func:`force_consume` of ``delta``, or :func:`give_back` of it if it is negative."""
+    most = balance.bx - balance.since_rf(now)
+    tk = balance.tk
+    if delta < 0:
+        tk -= delta
+        return tk if tk < most else most
+    return (tk if tk < most else most) - delta
+
+
 def would_refill_satisfy(balance: Balance, amount: int, now: int) -> bool:
     """Whether the level at ``now``, refill included, covers ``amount``."""
     return refill_bucket(balance, now) >= amount
@@ -340,8 +350,7 @@ class Bucket:
         for balance in (*self.balances, *self.retired.values()):
             delta = deltas.get(balance.name, 0)
             if delta:
-                tk = force_consume(balance, delta, now) if delta > 0 else give_back(balance, -delta, now)
-                changes.append((balance, tk, balance.tc + delta))
+                changes.append((balance, book(balance, delta, now), balance.tc + delta))
         return changes
 
     def refill(self, now: int) -> None:

@@ -105,6 +105,17 @@ class VersionError(ZAELimiterError):
     """The stored data has a layout that this version of the library cannot use."""
 
 
+class MissingExtra(ZAELimiterError, ImportError):
+    """The packages that an optional part needs are not installed."""
+
+    def __init__(self, package: str | None) -> None:
+        self.package = package
+        super().__init__(package)
+
+    def __str__(self) -> str:
+        return f"the DynamoDB store needs {self.package}: pip install 'zae-limiter[dynamodb]'"
+
+
 class StackOperationError(ZAELimiterError):
     """Creating, changing or deleting a deployment failed."""
 
@@ -206,15 +217,26 @@ class RateLimitExceeded(ZAELimiterError):
         wait = self.retry_after_seconds
         return "" if wait is None else str(-int(-wait // 1))
 
-    def as_dict(self) -> dict[str, Any]:
-        """A JSON-ready description, for the body of a 429 answer or a log line."""
+    def as_dict(self, *, ancestors: bool = False) -> dict[str, Any]:
+        """A JSON-ready description, for the body of a 429 answer or a log line.
+
+        It has the limits of the entity that asked. What its ancestors have left is none of a caller's business: it
+        takes ``ancestors=True`` to have theirs too, and what the message says of them.
+        """
+        shown = [status for status in self.statuses if ancestors or status.entity_id == self.statuses[0].entity_id]
+        hidden = not ancestors and len(self.violations) > sum(status.exceeded for status in shown)
         return {
             "error": "rate_limit_exceeded",
-            "message": str(self),
+            "message": self._message_without_ancestors() if hidden else str(self),
             "retry_after_seconds": self.retry_after_seconds,
-            "violations": [status.as_dict() for status in self.violations],
-            "passed": [status.as_dict() for status in self.passed],
+            "violations": [status.as_dict() for status in shown if status.exceeded],
+            "passed": [status.as_dict() for status in shown if not status.exceeded],
         }
+
+    def _message_without_ancestors(self) -> str:
+        own, wait = self.statuses[0], self.retry_after_seconds
+        outlook = "this can never be granted" if wait is None else f"retry in {wait:.3f} s"
+        return f"a limit that {own.entity_id} shares with others lacks on {own.resource}; {outlook}"
 
     def __str__(self) -> str:
         if not self.violations:

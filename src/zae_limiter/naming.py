@@ -35,17 +35,21 @@ MAX_PAGE = 1_000
 _WHOLE_AMOUNT = f"must be a whole number of tokens from 0 to {MAX_AMOUNT}"
 
 
-class _Kind:
-    """One kind of name: its pattern, its length, and how to say so."""
+class NameKind:
+    """One kind of name: what it is called in messages, its pattern, its length, and how to say so."""
 
-    __slots__ = ("_allowed", "_longest", "_match")
+    __slots__ = ("_allowed", "_field", "_longest", "_match", "_reserved")
 
-    def __init__(self, pattern: str, longest: int, allowed: str) -> None:
+    def __init__(self, field: str, pattern: str, longest: int, allowed: str, reserved: str | None = None) -> None:
+        self._field = field
         self._match = re.compile(pattern).fullmatch
         self._longest = longest
         self._allowed = allowed
+        self._reserved = reserved
 
-    def check(self, field: str, value: object) -> str:
+    def check(self, value: object, field: str | None = None) -> str:
+        """The name, if it is one. ``field``: which argument it was, if not the usual one."""
+        field = field or self._field
         if not isinstance(value, str):
             raise ValidationError(field, value, f"must be a string of {self._allowed}")
         if not value:
@@ -54,19 +58,40 @@ class _Kind:
             raise ValidationError(field, value, f"must have at most {self._longest} characters")
         if not self._match(value):
             raise ValidationError(field, value, f"must be {self._allowed}")
+        if value == self._reserved:
+            raise ValidationError(field, value, f"{value!r} is reserved; choose another name")
         return value
 
 
-_ENTITY = _Kind(
-    r"[A-Za-z0-9][A-Za-z0-9_.\-:@]*", 256, "letters, digits and _ . - : @, beginning with a letter or digit"
-)
-_RESOURCE = _Kind(
+_IDS = r"[A-Za-z0-9][A-Za-z0-9_.\-:@]*", 256, "letters, digits and _ . - : @, beginning with a letter or digit"
+
+check_entity_id = NameKind("entity_id", *_IDS).check
+"""The id of an entity (a key, a user, a project, an organisation)."""
+
+check_namespace = NameKind("namespace", *_IDS).check
+"""The name of a namespace (a tenant, an environment)."""
+
+check_resource = NameKind(
+    "resource",
     r"[A-Za-z0-9][A-Za-z0-9_.\-:@/]*",
     128,
     "letters, digits and _ . - : @ /, beginning with a letter or digit",
-)
-_LIMIT = _Kind(r"[A-Za-z][A-Za-z0-9_.\-]*", 64, "letters, digits and _ . -, beginning with a letter")
-_STACK = _Kind(r"[A-Za-z][A-Za-z0-9-]*", 55, "letters, digits and -, beginning with a letter")
+).check
+"""What is being limited (a model, an endpoint)."""
+
+check_limit_name = NameKind(
+    "limit name",
+    r"[A-Za-z][A-Za-z0-9_.\-]*",
+    64,
+    "letters, digits and _ . -, beginning with a letter",
+    RESERVED_LIMIT_NAME,
+).check
+"""The name of a limit, e.g. ``rpm``."""
+
+check_stack_name = NameKind(
+    "stack name", r"[A-Za-z][A-Za-z0-9-]*", 55, "letters, digits and -, beginning with a letter"
+).check
+"""The name of a deployment."""
 
 
 def is_reserved(entity_id: str) -> bool:
@@ -74,42 +99,14 @@ def is_reserved(entity_id: str) -> bool:
     return entity_id == RECORDS_ID or entity_id.startswith(RECORD_PREFIX)
 
 
-def check_entity_id(value: object, field: str = "entity_id") -> str:
-    """The id of an entity (a key, a user, a project, an organisation)."""
-    return _ENTITY.check(field, value)
-
-
 def check_principal(value: object, field: str = "principal") -> str | None:
     """Who makes a change, for the audit trail; ``None`` when the caller does not say."""
-    return None if value is None else _ENTITY.check(field, value)
-
-
-def check_resource(value: object, field: str = "resource") -> str:
-    """What is being limited (a model, an endpoint)."""
-    return _RESOURCE.check(field, value)
+    return None if value is None else check_entity_id(value, field)
 
 
 def check_config_resource(value: object, field: str = "resource") -> str:
     """A resource, or ``_default_`` for all resources of an entity."""
-    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else _RESOURCE.check(field, value)
-
-
-def check_limit_name(value: object, field: str = "limit name") -> str:
-    """The name of a limit, e.g. ``rpm``."""
-    name = _LIMIT.check(field, value)
-    if name == RESERVED_LIMIT_NAME:
-        raise ValidationError(field, value, f"{RESERVED_LIMIT_NAME!r} is reserved; choose another name")
-    return name
-
-
-def check_namespace(value: object, field: str = "namespace") -> str:
-    """The name of a namespace (a tenant, an environment)."""
-    return _ENTITY.check(field, value)
-
-
-def check_stack_name(value: object, field: str = "stack name") -> str:
-    """The name of a deployment."""
-    return _STACK.check(field, value)
+    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else check_resource(value, field)
 
 
 def check_amount(value: object, field: str) -> int:

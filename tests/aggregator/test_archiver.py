@@ -35,7 +35,7 @@ def test_the_events_of_a_batch_are_an_object_for_each_day_named_after_its_first_
         ("entity_created", "key-0"),
     ]
     assert events[0]["principal"] == "ann"
-    assert events[0]["details"]["limits"][0]["burst"] == 10
+    assert events[0]["details"]["to"]["limits"][0]["burst"] == 10
     assert events[0]["timestamp"] == "2026-01-01T00:00:00+00:00"
 
 

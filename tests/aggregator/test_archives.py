@@ -90,7 +90,15 @@ def test_a_long_list_comes_in_pages(ministack: Engine, monkeypatch: pytest.Monke
     names = [f"{DAY}{number:04}" for number in range(55)]
     for name in names:
         archive.keep(name, b"x")
+    pages, ask = [], archive._ask  # type: ignore[attr-defined]
+
+    def counted(*words: Any, **named: Any) -> bytes:
+        pages.append(words)
+        return ask(*words, **named)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(archive, "_ask", counted)
     assert archive.inside(DAY) == names
+    assert len(pages) == 6
 
 
 def test_a_bucket_that_is_not_there_says_so(ministack: Engine) -> None:

@@ -25,6 +25,7 @@ from support.bucket_model import (
 from zae_limiter.bucket import (
     MILLI,
     Balance,
+    book,
     build_limit_status,
     calculate_available,
     calculate_retry_after,
@@ -158,6 +159,15 @@ def test_taking_and_giving_back_leaves_the_level_as_it_was(
     taken = after_taking(balance, force_consume(balance, amount, now), balance.limit, rf)
     returned = after_taking(balance, give_back(taken, amount, now), balance.limit, rf)
     assert refill_bucket(returned, now + later) == refill_bucket(balance, now + later)
+
+
+@given(balances_and_moments(), spread(0, 10**15))
+def test_booking_takes_what_is_positive_and_gives_back_what_is_negative(
+    world: tuple[Balance, int, int], amount: int
+) -> None:
+    balance, _, now = world
+    assert book(balance, amount, now) == force_consume(balance, amount, now)
+    assert book(balance, -amount, now) == (give_back if amount else force_consume)(balance, amount, now)
 
 
 @given(limits(), moments, spread(0, YEAR))

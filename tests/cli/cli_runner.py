@@ -96,6 +96,7 @@ def sqlite_url(folder: Path) -> str:
 def sqlite_stage(request: pytest.FixtureRequest) -> CommandRunner:
     """On a file of its own, opened for each command as the installed command does."""
     url = sqlite_url(request.getfixturevalue("tmp_path"))
+    SyncRepository.open(url, create=True).close()
     return CommandRunner(lambda: default_dependencies().open_store(url), url=url)
 
 

@@ -68,19 +68,20 @@ STORIES = {
         ? system set-defaults -l rpm
         ? system set-defaults -l rpm:many
         ? system set-defaults -l rpm:1/fortnight
+        ? system set-defaults -l rpm:1.5
         ? system set-defaults -l rpm:1 -l rpm:2
         ? system set-defaults -l wcu:1
         resource list                                                   => resource_list
         resource get-defaults gpt-4                                     => resource_limits
         resource set-defaults gpt-4 -l rpm:60 -l tpm:20_000             => resource_limits
-        resource set-defaults embeddings/small -l tpd:1_000_000/7day    => resource_limits
+        resource set-defaults embeddings/small -l tpd:1M/w              => resource_limits
         resource list                                                   => resource_list
         resource list --limit 1                                         => resource_list
         entity create acme                                              => entity
         entity create search --parent acme --cascade                    => entity
         entity create key-1 --parent search --cascade                   => entity
         entity get-limits key-1                                         => entity_limits
-        entity set-limits key-1 -l rpm:10/sec:5                         => entity_limits
+        entity set-limits key-1 -l rpm:10/s:5                           => entity_limits
         entity set-limits key-1 --resource gpt-4 -l tpm:5_000/90sec     => entity_limits
         entity get-limits key-1 --resource gpt-4                        => entity_limits
         entity list --with-limits                                       => entity_limits_list
@@ -108,12 +109,13 @@ STORIES = {
         acquire key-1 gpt-4 rpm=10 tpm=500                              => acquired
         entity create acme                                              => entity
         entity create key-2 --parent acme --cascade                     => entity
-        acquire key-2 gpt-4 rpm=30 tpm=8_000                            => acquired
+        acquire key-2 gpt-4 rpm=30 tpm=8k                               => acquired
         acquire key-2 other/model rpm=1 -l rpm:5/hour                   => acquired
         ? acquire key-2 gpt-4 rpm=1 tpm=2_000                           => acquired
         ? acquire key-2 gpt-4 rpm=61                                    => acquired
         ? acquire key-2 gpt-4 rpm=1 nope=1
         ? acquire key-2 gpt-4 rpm=x
+        ? acquire key-2 gpt-4 rpm=1.5
         ? acquire key-2 gpt-4 rpm=1 rpm=2
         ? acquire key-2 gpt-4
         ? acquire key-2 gpt-4 rpm=1 --
@@ -133,12 +135,16 @@ STORIES = {
         status key-2 gpt-4                                              => status
         status acme                                                     => status
         + 3
+        top                                                             => tightest
+        top --resource gpt-4 --limit 2                                  => tightest
+        top --resource nothing                                          => tightest
+        watch --count 1                                                 => look
         watch key-2 nobody --count 1                                    => look
         watch key-2 --resource gpt-4 --count 2 --interval 0.05          => look
         resource capacity gpt-4                                         => capacity
         resource capacity gpt-4 tpm --limit 1                           => capacity
         ? reset key-2
-        reset key-2 gpt-4 --yes                                         => reset
+        reset key-2 --resource gpt-4 --yes                              => reset
         status key-2 gpt-4                                              => status
         reset key-2 --yes --principal bea                               => reset
         reset nobody --yes                                              => reset
@@ -162,7 +168,7 @@ STORIES = {
         acquire key-1 gpt-4 rpm=5 tpm=25_500                            => acquired
         + 60
         usage list --entity key-1                                       => snapshot_list
-        usage list --entity key-1 --resource gpt-4 --window hourly --since 30hours --until 2hours => snapshot_list
+        usage list --entity key-1 --resource gpt-4 --window hourly --since 30h --until 2hours => snapshot_list
         usage list --resource gpt-4 --window monthly                    => snapshot_list
         usage list --resource gpt-4 --limit 2                           => snapshot_list
         ? usage list --entity key-1 --since yesterday
@@ -185,6 +191,9 @@ STORIES = {
         ? audit list --subject '#'
         audit show 01KDVDNA00                                           => event_list
         ? audit show 01KDVDNA01
+        + 5
+        resource set-defaults gpt-4 -l rpm:30                           => resource_limits
+        audit show 01KDXWP4V8                                           => event_list
         ? audit show nonsense
     """,
     "namespaces": """
@@ -213,6 +222,11 @@ STORIES = {
         namespace recover staging                                       => namespace
         available key-1 gpt-4 --namespace staging                       => available
         namespace delete staging --yes                                  => namespace_deleted
+        ? namespace delete default --yes
+        ? namespace delete default --confirm staging
+        namespace delete default --confirm default                      => namespace_deleted
+        ? entity list
+        namespace recover default                                       => namespace
         ? namespace purge staging
         namespace purge staging --yes                                   => namespace_purged
         ? namespace show staging

@@ -44,6 +44,8 @@ Answer = subprocess.CompletedProcess[str]
 def shell(tmp_path: Path) -> Callable[..., Answer]:
     """Runs the installed command in a folder of its own, on a SQLite file there."""
 
+    SyncRepository.open(f"sqlite:///{tmp_path}/limits.db", create=True).close()
+
     def run(*arguments: str, given: str | None = None, **environment: str) -> Answer:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("ZAEL_")}
         return subprocess.run(

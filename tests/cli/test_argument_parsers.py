@@ -24,6 +24,7 @@ NOW = 1_767_225_600_000  # 2026-01-01
         (["rpm=1"], {"rpm": 1}),
         (["rpm=0", "tpm=10_000"], {"rpm": 0, "tpm": 10_000}),
         (["a.b-c=7"], {"a.b-c": 7}),
+        (["tpm=10k", "tpd=1.5M", "x=0.001k"], {"tpm": 10_000, "tpd": 1_500_000, "x": 1}),
     ],
 )
 def test_amounts_are_whole_tokens_by_limit(pairs: list[str], amounts: dict[str, int]) -> None:
@@ -32,7 +33,21 @@ def test_amounts_are_whole_tokens_by_limit(pairs: list[str], amounts: dict[str, 
 
 @pytest.mark.parametrize(
     "pair",
-    ["rpm", "rpm=", "=1", "rpm=-1", "rpm=1.5", "rpm=1e3", "rpm= 1", "wcu=1", "rpm=\u0661", "rpm=" + "9" * 40, "1=1"],
+    [
+        "rpm",
+        "rpm=",
+        "=1",
+        "rpm=-1",
+        "rpm=1.5",
+        "rpm=1e3",
+        "rpm= 1",
+        "wcu=1",
+        "rpm=\u0661",
+        "rpm=" + "9" * 40,
+        "1=1",
+        "rpm=10m",
+        "rpm=k",
+    ],
 )
 def test_what_is_no_amount_is_refused(pair: str) -> None:
     with pytest.raises(ValidationError):
@@ -65,6 +80,11 @@ def test_a_note_has_a_key_and_a_sign(pair: str) -> None:
         ("90min", datetime(2025, 12, 31, 22, 30, tzinfo=UTC)),
         ("7 days ago", datetime(2025, 12, 25, tzinfo=UTC)),
         ("2weeks", datetime(2025, 12, 18, tzinfo=UTC)),
+        ("1h", datetime(2025, 12, 31, 23, tzinfo=UTC)),
+        ("90m", datetime(2025, 12, 31, 22, 30, tzinfo=UTC)),
+        ("2d", datetime(2025, 12, 30, tzinfo=UTC)),
+        ("1w", datetime(2025, 12, 25, tzinfo=UTC)),
+        ("30s ago", datetime(2025, 12, 31, 23, 59, 30, tzinfo=UTC)),
         ("999999weeks", datetime(1970, 1, 1, tzinfo=UTC)),
     ],
 )
@@ -73,7 +93,8 @@ def test_a_moment_is_a_date_a_time_or_an_age(text: str, moment: datetime) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "yesterday", "24", "-1hour", "1fortnight", "1969-12-31", "0001-01-01T00:00+14:00"]
+    "text",
+    ["", "yesterday", "24", "-1hour", "1fortnight", "1hs", "1.5h", "1M", "1969-12-31", "0001-01-01T00:00+14:00"],
 )
 def test_what_is_no_moment_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(ValidationError, match="2026-01-31"):
@@ -122,6 +143,7 @@ def test_a_duration_has_at_most_two_units(seconds: float, words: str) -> None:
         (Limit.custom("x", 10, 10, 900), "15min", "x 10/15min"),
         (Limit.custom("x", 10, 10, 90), "90sec", "x 10/90sec"),
         (Limit.custom("x", 10, 5, 172_800), "2day", "x 5/2day burst 10"),
+        (Limit.custom("x", 10, 10, 604_800), "week", "x 10/week"),
     ],
 )
 def test_a_limit_in_words_is_close_to_what_is_typed(limit: Limit, period: str, words: str) -> None:

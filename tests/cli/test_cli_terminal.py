@@ -117,6 +117,14 @@ def test_watch_draws_in_place_until_ctrl_c(url: str) -> None:
     assert screen.shown.count("\x1b[?25l") == screen.shown.count("\x1b[?25h") == 1, "the cursor is back"
 
 
+def test_watch_without_names_draws_the_tightest_as_trees(url: str) -> None:
+    with terminal(COMMAND, "watch", "--interval", "0.05", "--count", "3", "--url", url) as screen:
+        assert screen.end() == 0
+    assert "per s" in screen.shown
+    assert "gpt-4" in screen.shown
+    assert "1 bucket" in screen.shown
+
+
 def test_watch_ends_by_itself_after_its_count(url: str) -> None:
     with terminal(COMMAND, "watch", "key-1", "nobody", "--interval", "0.05", "--count", "3", "--url", url) as screen:
         assert screen.end() == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -19,7 +20,8 @@ from zae_limiter.infra.template import ROLE_PRINCIPALS, template_text
 from zae_limiter.version import __version__
 
 SCHEMA = json.loads(files("zae_limiter.cli").joinpath("schemas/deployments.json").read_text(encoding="utf-8"))
-NOWHERE = ("--region", "us-east-1", "--endpoint-url", "http://127.0.0.1:9")
+LOCAL = "http://127.0.0.1:9"
+NOWHERE = ("--region", "us-east-1", "--endpoint-url", LOCAL)
 GIVEN = {option.destination: None for option in TEMPLATE_OPTIONS}
 
 
@@ -172,3 +174,52 @@ def test_the_version_for_programs(runner: CommandRunner) -> None:
     ran = runner.run("version", "--json")
     check_document("versions", ran.out)
     assert json.loads(ran.out) == {"version": __version__}
+
+
+@pytest.mark.parametrize(
+    ("environment", "typed", "asked"),
+    [
+        ({"ZAEL_URL": "dynamodb://limits?region=eu-central-1"}, (), ("eu-central-1", None)),
+        (
+            {
+                "ZAEL_URL": f"dynamodb://limits?region=eu-west-1&endpoint_url={LOCAL}",
+                "AWS_REGION": "us-east-1",
+            },
+            (),
+            ("eu-west-1", LOCAL),
+        ),
+        (
+            {"ZAEL_URL": f"dynamodb://limits?region=eu-west-1&endpoint_url={LOCAL}"},
+            ("--region", "us-east-2"),
+            ("us-east-2", LOCAL),
+        ),
+        ({"ZAEL_URL": "dynamodb://limits", "AWS_REGION": "us-east-1"}, (), ("us-east-1", None)),
+        ({"ZAEL_URL": "sqlite:///limits.db", "AWS_REGION": "us-east-1"}, (), ("us-east-1", None)),
+    ],
+)
+@pytest.mark.parametrize("line", ["list", "check --name my-app", "status --name my-app"])
+def test_a_deployment_is_where_the_url_of_the_environment_says(
+    line: str,
+    environment: dict[str, str],
+    typed: tuple[str, ...],
+    asked: tuple[str | None, str | None],
+    runner: CommandRunner,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = list[tuple[Any, ...]]()
+
+    def manager(region: str | None, endpoint_url: str | None, **options: Any) -> None:
+        places.append((region, endpoint_url))
+        raise ValidationError("region", region, "is only looked at here")
+
+    monkeypatch.setattr("zae_limiter.infra.stacks.StackManager", manager)
+    for name in ("AWS_REGION", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    assert runner.run(*line.split(), *typed, environment=environment).code == 1
+    assert places == [asked]
+
+
+def test_a_url_that_is_none_is_said(runner: CommandRunner) -> None:
+    ran = runner.run("list", environment={"ZAEL_URL": "dynamodb://limits?reg=eu"})
+    assert ran.code == 1
+    assert "must be dynamodb://STACK" in ran.err

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+from click.testing import CliRunner
 
 from zae_limiter import (
     EntityExistsError,
@@ -16,7 +20,15 @@ from zae_limiter import (
     ValidationError,
     ZAELimiterError,
 )
-from zae_limiter.cli.error_messages import exit_code, interrupt_exit_code, message_for, report
+from zae_limiter.cli.error_messages import (
+    EXIT_CODES,
+    MEANINGS,
+    exit_code,
+    interrupt_exit_code,
+    message_for,
+    report,
+)
+from zae_limiter.cli.group import cli
 from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, CircuitOpen, Refused
 from zae_limiter.stores.dynamodb.table_client import unavailable
 
@@ -31,12 +43,21 @@ LACKING = LimitStatus("key-1", "gpt-4", "rpm", Limit.per_minute("rpm", 1), 0, 1,
         (EntityNotFoundError("key-1"), 1),
         (RateLimiterUnavailable("no answer"), 69),
         (RateLimitExceeded([LACKING]), 75),
-        (RequestExceedsBurst([LACKING]), 75),
+        (RequestExceedsBurst([LACKING]), 65),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_each_kind_of_error_has_its_exit_code(error: ZAELimiterError, code: int) -> None:
     assert exit_code(error) == code
+
+
+def test_help_and_the_page_have_every_exit_code() -> None:
+    shown = CliRunner().invoke(cli, ["--help"]).output
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    for code, meaning in MEANINGS.items():
+        assert re.search(rf"^ *{code} +{re.escape(meaning)}$", shown, re.MULTILINE), code
+        assert f"| {code} | {meaning} |" in page
+    assert {code for _, code in EXIT_CODES} < set(MEANINGS)
 
 
 def test_an_error_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

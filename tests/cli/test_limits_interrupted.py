@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,17 @@ def test_an_interrupt_says_how_far_it_came(
     assert run_here(monkeypatch, "limits", "apply", "-f", "limits.yaml", "--yes") == 0
 
 
+def changes_in(folder: Path) -> int:
+    """How many changes the file has seen; none if it is not there yet."""
+    with (
+        suppress(sqlite3.OperationalError),
+        closing(sqlite3.connect(f"file:{folder}/limits.db?mode=ro", uri=True)) as file,
+    ):
+        (changes,) = file.execute("SELECT count(*) FROM audit").fetchone()
+        return int(changes)
+    return 0
+
+
 def test_a_killed_process_is_repaired_by_running_again(shell: Callable[..., Answer], tmp_path: Path) -> None:
     first = [f"  e{number}: {{parent: top, limits: {{gpt: [x:{number + 1}]}}}}\n" for number in range(400)]
     second = [f"  e{number}: {{limits: [y:7]}}\n" for number in range(200, 600)]
@@ -96,9 +109,14 @@ def test_a_killed_process_is_repaired_by_running_again(shell: Callable[..., Answ
     for entities in (first, second):
         rewrite(tmp_path, "manifest: m\nentities:\n  top:\n" + "".join(entities))
         arguments = [COMMAND, "limits", "apply", "-f", "limits.yaml", "--yes"]
+        before, give_up_at = changes_in(tmp_path), time.monotonic() + 60
         with subprocess.Popen(arguments, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as process:
-            time.sleep(0.9)
+            while changes_in(tmp_path) < before + 20:
+                assert process.poll() is None
+                assert time.monotonic() < give_up_at
+                time.sleep(0.001)
             process.kill()
+        assert changes_in(tmp_path) < before + 400, "it was done already"
     assert shell("limits", "apply", "-f", "limits.yaml", "--yes").returncode == 0
     assert shell("limits", "plan", "-f", "limits.yaml", "--exit-code").returncode == 0
     exported = shell("limits", "export", "--resource", "gpt", "--name", "m").stdout

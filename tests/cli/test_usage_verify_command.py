@@ -17,9 +17,9 @@ from zae_limiter.models.moments import at
 SCHEMA = json.loads(files("zae_limiter.cli").joinpath("schemas/aggregation.json").read_text(encoding="utf-8"))
 
 
-def checked(text: str) -> Any:
+def checked(text: str, kind: str = "usage_proof") -> Any:
     found = json.loads(text)
-    jsonschema.Draft202012Validator({**SCHEMA, "$ref": "#/$defs/usage_proof"}).validate(found)
+    jsonschema.Draft202012Validator({**SCHEMA, "$ref": f"#/$defs/{kind}"}).validate(found)
     return found
 
 
@@ -49,6 +49,39 @@ def test_usage_that_holds_is_proven(used: CommandRunner) -> None:
     ]
 
 
+def test_the_usage_of_all_is_proven_at_once(used: CommandRunner) -> None:
+    used.run("acquire", "key-2", "gpt-4", "rpd=1")
+    with used.limiter() as limiter:
+        limiter.get_usage_snapshots("key-2", window_type=WindowType.HOURLY)
+    ran = used.run("usage", "verify", width=120)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == (
+        "2 entities, 4 chains of hours: usage is what was taken, every hour begins where the one before ended\n"
+    )
+    assert checked(used.run("usage", "verify", "--json").out, "usage_proofs")["entities"] == 2
+    assert "nothing to prove" in used.run("usage", "verify", "--resource", "unused").out
+
+
+def test_of_all_those_are_shown_that_do_not_hold(used: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    used.run("acquire", "key-2", "gpt-4", "rpd=1")
+    whole = SyncRateLimiter.verify_usage
+
+    def verify(limiter: SyncRateLimiter, entity_id: str, resource: str | None) -> UsageProof:
+        if entity_id != "key-2":
+            return whole(limiter, entity_id, resource)
+        chain = UsageChain("gpt-4", "rpd", 0, "abc", 1, 5, 0, None, (UsageGap(None, at(1_767_225_600_000), 2),))
+        return UsageProof(entity_id, resource, (chain,))
+
+    monkeypatch.setattr(SyncRateLimiter, "verify_usage", verify)
+    ran = used.run("usage", "verify")
+    assert ran.code == 1
+    assert "gpt-4 rpd, shard 0: +2 before the first hour" in ran.out
+    assert "the usage of key-2 is not what was taken" in ran.out
+    assert "2 entities, 3 chains of hours: the usage of 1 is not what was taken" in ran.out
+    found = checked(used.run("usage", "verify", "--json").out, "usage_proofs")
+    assert [proof["entity_id"] for proof in found["broken"]] == ["key-2"]
+
+
 def test_an_entity_without_usage_has_nothing_to_prove(any_runner: CommandRunner) -> None:
     any_runner.run("entity", "create", "key-2")
     ran = any_runner.run("usage", "verify", "--entity", "key-2")
@@ -75,4 +108,3 @@ def test_a_break_is_shown_where_it_is_and_exits_with_1(runner: CommandRunner, mo
 
 def test_a_name_that_is_none_is_refused(runner: CommandRunner) -> None:
     assert runner.run("usage", "verify", "--entity", "no spaces").code == 1
-    assert runner.run("usage", "verify").code == 2

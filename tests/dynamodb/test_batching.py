@@ -145,7 +145,7 @@ def test_threads_join_the_next_write(open_store: Opening) -> None:
     threads = [threading.Thread(target=take, daemon=True) for _ in range(30)]
     for thread in threads:
         thread.start()
-    until(lambda: store.waiting_in_line() == 29)
+    until(lambda: store.waiting_in_queue() == 29)
     store.let_go()
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -168,10 +168,10 @@ def test_threads_and_tasks_join_each_other(open_store: Opening) -> None:
 
     async def tasks() -> list[bool]:
         tasks = [asyncio.create_task(taken(limiter, rpd=1)) for _ in range(20)]
-        await until_async(lambda: store.waiting_in_line() == 19)
+        await until_async(lambda: store.waiting_in_queue() == 19)
         for thread in threads:
             thread.start()
-        await until_async(lambda: store.waiting_in_line() == 24)
+        await until_async(lambda: store.waiting_in_queue() == 24)
         store.let_go()
         return list(await asyncio.gather(*tasks))
 
@@ -238,7 +238,7 @@ def test_what_was_written_for_a_cancelled_caller_comes_back(open_store: Opening)
         leader = asyncio.create_task(taken(limiter, rpd=1))
         await until_async(store.held.is_set)
         others = [asyncio.create_task(taken(limiter, rpd=1)) for _ in range(5)]
-        await until_async(lambda: store.waiting_in_line() == 5)
+        await until_async(lambda: store.waiting_in_queue() == 5)
         for task in others[:3]:
             task.cancel()
         await asyncio.sleep(0.01)
@@ -260,9 +260,9 @@ def test_a_cancelled_leader_writes_for_the_others_and_gives_its_own_share_back(o
         first = asyncio.create_task(taken(limiter, rpd=1))
         await until_async(store.held.is_set)
         leader = asyncio.create_task(taken(limiter, rpd=10))
-        await until_async(lambda: store.waiting_in_line() == 1)
+        await until_async(lambda: store.waiting_in_queue() == 1)
         others = [asyncio.create_task(taken(limiter, rpd=1)) for _ in range(4)]
-        await until_async(lambda: store.waiting_in_line() == 5)
+        await until_async(lambda: store.waiting_in_queue() == 5)
         store.let_go()
         assert await first
         store.hold_next_write()

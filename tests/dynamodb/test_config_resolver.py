@@ -24,6 +24,7 @@ from zae_limiter import (
     SyncRepository,
     ValidationError,
 )
+from zae_limiter.bucket import MILLI
 from zae_limiter.config_cache import ConfigCache
 from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.dynamodb.requests import AwaitNews, Refused
@@ -183,7 +184,7 @@ WORLDS = pytest.mark.parametrize("acquire", [acquire_from_threads, acquire_from_
 
 
 @WORLDS
-def test_many_who_ask_at_once_read_the_limits_once(acquire: Callable[[Table, ModelStore], None]) -> None:
+def test_many_callers_that_ask_at_once_read_the_limits_once(acquire: Callable[[Table, ModelStore], None]) -> None:
     table = hierarchy(1)
     store = ModelStore(table, deadline=20)
     transports: tuple[Any, Any] = (store._calls._transport, store._calls._async_transport)
@@ -195,7 +196,7 @@ def test_many_who_ask_at_once_read_the_limits_once(acquire: Callable[[Table, Mod
     assert config_reads(store) == 1
 
 
-def test_many_who_ask_at_once_for_a_new_bucket_do_not_all_read_the_limits() -> None:
+def test_many_callers_that_ask_at_once_for_a_new_bucket_do_not_all_read_the_limits() -> None:
     table = hierarchy(1)
     table.remove_bucket("key")
     store = ModelStore(table, deadline=20)
@@ -260,16 +261,18 @@ def test_two_threads_that_begin_to_read_at_the_same_time_both_succeed() -> None:
     under_way = client.space.resolver._under_way = Interjecting()
     one, other = Reader(table, client), Reader(table, client)
     under_way.interject = other.go_on
+    before = table.levels("key")["rpd"]
     one.go_on()
-    other.go_on()
+    assert under_way.interject is None, "the other thread came in between"
     if isinstance(other.request, AwaitNews):
         other.finish(one)
     else:
         other.finish()
         one.finish()
+    assert before - table.levels("key")["rpd"] == 2 * MILLI
 
 
-def test_who_joins_a_reading_that_has_just_ended_does_not_wait() -> None:
+def test_a_caller_that_joins_a_reading_that_has_just_ended_does_not_wait() -> None:
     table = hierarchy(1)
     client = table.client()
     leader = Reader(table, client).go_on()
@@ -297,7 +300,7 @@ def test_a_reading_that_never_ends_is_taken_over() -> None:
     assert not client.space.resolver._under_way
 
 
-def test_who_takes_a_reading_over_is_waited_for_in_its_place() -> None:
+def test_a_caller_that_takes_a_reading_over_is_waited_for_in_its_place() -> None:
     table = hierarchy(1)
     client = table.client()
     stuck = Reader(table, client).go_on()
@@ -316,7 +319,7 @@ def test_who_takes_a_reading_over_is_waited_for_in_its_place() -> None:
     stuck.plan.close()
 
 
-def test_who_waited_for_a_reading_that_failed_reads_for_itself() -> None:
+def test_a_caller_that_waited_for_a_reading_that_failed_reads_for_itself() -> None:
     table = hierarchy(1)
     client = table.client()
     leader, waiting = Reader(table, client).go_on(), Reader(table, client).go_on()
@@ -328,7 +331,7 @@ def test_who_waited_for_a_reading_that_failed_reads_for_itself() -> None:
     assert not client.space.resolver._under_way
 
 
-def test_who_is_cancelled_while_reading_leaves_the_reading_to_others() -> None:
+def test_a_caller_that_is_cancelled_while_reading_leaves_the_reading_to_others() -> None:
     table = hierarchy(1)
     client = table.client()
     leader, waiting = Reader(table, client).go_on(), Reader(table, client).go_on()

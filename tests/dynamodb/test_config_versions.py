@@ -157,7 +157,7 @@ def test_a_change_between_resolving_and_rebuilding_is_seen() -> None:
     table = hierarchy(1)
     client = table.client()
     lease = client.take("key", {"rpd": 1})
-    client.run(lease._adjust(rpd=1))
+    client.adjust(lease, rpd=1)
     table.remove_bucket("key")
     change = {3: lambda: table.operator.limiter.set_system_defaults(LOW)}
     ended = Script(table, meanwhile=change).run(lease._end(False), to_the_end=True)
@@ -274,7 +274,7 @@ def test_a_bucket_that_is_created_while_an_ancestor_gets_limits_notices() -> Non
     assert sum(client.takes("key", {"rpd": 1}) for _ in range(10)) == 5
 
 
-def test_all_who_pass_by_an_ancestor_without_limits_agree_on_the_version() -> None:
+def test_all_clients_that_pass_by_an_ancestor_without_limits_agree_on_the_version() -> None:
     """Otherwise they would rewrite the bucket in turns."""
     table, client = below("org")
     lease = client.take("key", {"rpd": 1})
@@ -284,7 +284,7 @@ def test_all_who_pass_by_an_ancestor_without_limits_agree_on_the_version() -> No
     assert snapshot is not None
     assert snapshot.cv.endswith("/0.0.1")
     table.remove_bucket("key")
-    client.run(lease._adjust(rpd=1))
+    client.adjust(lease, rpd=1)
     client.run(lease._end(False), to_the_end=True)
     rebuilt = table.snapshot("key")
     assert rebuilt is not None

@@ -235,14 +235,20 @@ class Client:
             config_ttl_ms=60_000,
         )
         self.thinks_twice = thinks_twice
+        self.warm_legs: list[Any] = []
+        """What every look for known buckets came to."""
 
     def first_call(self, draw: Draw, now: int) -> tuple[Plan[Any], Any]:
         """What a draw asks of DynamoDB first; or what it comes to without asking."""
         plan = self.space.draw(draw, now)
-        if not self.thinks_twice:
-            return self._first_call_of(plan)
+        warm_legs = Acquire.warm_legs
+
+        def noted(acquire: Acquire) -> Any:
+            self.warm_legs.append(() if self.thinks_twice else warm_legs(acquire))
+            return self.warm_legs[-1]
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Acquire, "warm_legs", lambda self: ())
+            patch.setattr(Acquire, "warm_legs", noted)
             return self._first_call_of(plan)
 
     def _first_call_of(self, plan: Plan[Any]) -> tuple[Plan[Any], Any]:
@@ -342,6 +348,8 @@ def test_a_known_bucket_is_written_as_if_everything_had_been_looked_at(odd: str,
         is_write = isinstance(asked, Call) and asked.operation == "UpdateItem"
         steps.append((plan, asked))
         assert is_write or not isinstance(asked, Call) or asked.operation in ("GetItem", "BatchGetItem")
+    assert len(short.warm_legs) == len(full.warm_legs) == 1
+    assert odd != "plain" or short.warm_legs != [()], "the two ways are the same"
     (plan, asked), (plan_in_full, asked_in_full) = steps
     assert type(asked) is type(asked_in_full)
     assert asked.__class__ is not Call or (asked.operation, dict(asked.params), asked.give_up_at) == (
@@ -368,7 +376,7 @@ PARENTS = (
     "plain",
     "drained",
     "in debt",
-    "divided",
+    "sharded",
     "of another version",
     "denied a moment ago",
     "throttled",
@@ -399,7 +407,7 @@ def test_the_legs_of_a_hierarchy_are_written_as_if_everything_had_been_looked_at
     if odd in ("drained", "in debt"):
         above.tk = -above.since_rf(now) - (odd == "in debt")
         wanted["rpm"] = 0 if odd == "in debt" else wanted["rpm"]
-    if odd == "divided":
+    if odd == "sharded":
         both["parent"].shards = 2
 
     def prepare(client: Client) -> None:

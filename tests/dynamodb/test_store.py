@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 
-from zae_limiter import SyncRepository, ValidationError
+from zae_limiter import RateLimiterUnavailable, SyncRepository, ValidationError
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.open_store import open_store
 
@@ -86,8 +87,16 @@ def test_an_unknown_option_is_refused() -> None:
 
 
 def test_opening_and_closing_makes_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("something was asked")
+    connected = []
+
+    def refuse(self: socket.socket, address: object) -> None:
+        connected.append(address)
+        raise ConnectionRefusedError
 
     monkeypatch.setattr("socket.socket.connect", refuse)
-    SyncRepository.open("dynamodb://my-app?region=nowhere").close()
+    url = "dynamodb://my-app?region=us-east-1&endpoint_url=http://127.0.0.1:1"
+    SyncRepository.open(url).close()
+    assert connected == []
+    with SyncRepository.open(url) as repository, pytest.raises(RateLimiterUnavailable):
+        repository.list_entities()
+    assert connected, "a call would have been noticed"

@@ -47,7 +47,7 @@ def write_until(give_up_at: int) -> BucketWrite:
     return made
 
 
-def test_who_waits_in_a_stopped_loop_is_passed_over_when_the_next_one_leads() -> None:
+def test_a_caller_in_a_stopped_loop_is_passed_over_when_the_next_one_leads() -> None:
     queues = WriteQueues()
     leader, gone, alive = write_until(0), write_until(0), write_until(0)
     assert queues.enter(leader, 0, 2_000)

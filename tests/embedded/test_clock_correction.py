@@ -186,7 +186,7 @@ def test_a_clock_that_is_only_a_minute_ahead_is_followed_as_before(stage: Stage)
     assert stage.take()
 
 
-def test_who_waits_in_line_does_not_sleep_until_the_time_of_a_clock_that_was_set_back() -> None:
+def test_a_waiter_does_not_sleep_until_the_time_of_a_clock_that_was_set_back() -> None:
     """The denial is of a clock that was a day ahead; when the wait begins, the clock is right."""
     now = FakeClock()()
     limiter = SyncRateLimiter(SyncRepository(MemoryStore(), clock=lambda: now + DAY_MS))

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from zae_limiter import StackOperationError
+from zae_limiter.exceptions import MissingExtra
 from zae_limiter.infra import local_engine
 from zae_limiter.infra.local_cloud import LocalCloud
 from zae_limiter.infra.local_engine import PROGRAM_VARIABLE, REQUIREMENT, find_engine, install_engine
 from zae_limiter.infra.local_home import Home
-from zae_limiter.stores.dynamodb.transport.settings import MissingExtra
 
 ROOT = Path(__file__).parents[2]
 

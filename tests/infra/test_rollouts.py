@@ -337,7 +337,7 @@ def test_a_rollout_that_never_ends_is_not_waited_for() -> None:
     assert cloud.waited_ms > ROLLOUT_TIMEOUT_MS
 
 
-def test_who_does_not_wait_is_told_that_it_is_not_done() -> None:
+def test_an_operator_who_does_not_wait_is_told_that_it_is_not_done() -> None:
     cloud = ScriptedCloud(
         **QUIET,
         DescribeStacks=[stack("CREATE_COMPLETE"), stack("UPDATE_IN_PROGRESS")],

@@ -258,7 +258,7 @@ def test_a_table_may_have_another_name_than_its_stack(stacks: StackManager) -> N
     stacks.delete(name)
 
 
-def test_who_does_not_wait_comes_back_for_the_rest(stacks: StackManager) -> None:
+def test_an_operator_who_does_not_wait_comes_back_for_the_rest(stacks: StackManager) -> None:
     name = fresh_name()
     begun = stacks.deploy(name, SMALL, wait=False)
     assert (begun.changed, begun.complete) == (True, False)

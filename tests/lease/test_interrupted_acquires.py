@@ -97,7 +97,7 @@ def test_cancelling_at_every_suspension_gives_back_what_was_taken(cancels: int, 
 
 
 @pytest.mark.parametrize("cancels", [1, 3])
-def test_cancelling_in_line_leaves_the_line_and_takes_nothing(cancels: int) -> None:
+def test_cancelling_in_the_queue_leaves_it_and_takes_nothing(cancels: int) -> None:
     async def scenario() -> None:
         clock = FakeClock(auto_advance=False)
         memory = MemoryStore()
@@ -239,7 +239,7 @@ def test_threads_hammering_one_bucket_admit_exactly_the_burst() -> None:
     assert sum(granted) == 5_000
 
 
-def test_threads_waiting_in_line_are_all_served() -> None:
+def test_threads_waiting_in_the_queue_are_all_served() -> None:
     limiter = sync_memory_limiter([Limit.custom("rps", 5, 400, 1, burst=5)])
     served: list[int] = []
 

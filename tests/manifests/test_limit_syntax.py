@@ -21,6 +21,15 @@ WORDS = [
     ("x:3/15min", Limit.custom("x", 3, 3, 900)),
     ("x:3/90sec", Limit.custom("x", 3, 3, 90)),
     ("a.b-c_d:1", Limit.per_minute("a.b-c_d", 1)),
+    ("rps:5/s", Limit.per_second("rps", 5)),
+    ("rph:7/h", Limit.per_hour("rph", 7)),
+    ("rpd:50/d", Limit.per_day("rpd", 50)),
+    ("rpw:50/w", Limit.custom("rpw", 50, 50, 604_800)),
+    ("rpw:50/2week", Limit.custom("rpw", 50, 50, 1_209_600)),
+    ("x:3/5s", Limit.custom("x", 3, 3, 5)),
+    ("tpm:10k/min:15k", Limit.per_minute("tpm", 10_000, burst=15_000)),
+    ("tpd:1.5M/day:0.25G", Limit.per_day("tpd", 1_500_000, burst=250_000_000)),
+    ("tpd:1_000K/d", Limit.per_day("tpd", 1_000_000)),
 ]
 
 
@@ -37,7 +46,12 @@ def test_a_word_says_a_limit(word: str, limit: Limit) -> None:
         ("rpm:", "rate must be a whole number"),
         ("rpm:abc", "rate must be a whole number"),
         ("rpm:-1", "rate must be a whole number"),
-        ("rpm:1.5", "rate must be a whole number"),
+        ("rpm:1.5", "rate must be a whole number of tokens, which 1.5 is not"),
+        ("rpm:1.0005k", "rate must be a whole number of tokens, which 1.0005k is not"),
+        ("rpm:1m", "k, M and G stand for thousands, millions and billions, not m"),
+        ("rpm:.5k", "rate must be a whole number"),
+        ("rpm:1.k", "rate must be a whole number"),
+        ("rpm:1kk", "rate must be a whole number"),
         ("rpm:1_", "rate must be a whole number"),
         ("rpm:0", "rate must be a whole number of tokens from 1"),
         ("rpm:1:0", "burst must be a whole number of tokens from 1"),
@@ -49,10 +63,11 @@ def test_a_word_says_a_limit(word: str, limit: Limit) -> None:
         ("rpm:1/min/min", "must be name:rate"),
         ("rpm:1:2:3", "must be name:rate"),
         ("rpm:1/", "unknown unit ''"),
-        ("rpm:1/fortnight", "write sec, min, hour or day"),
+        ("rpm:1/fortnight", "write sec, min, hour, day or week"),
         ("rpm:1/minutes", "write min"),
-        ("rpm:1/5s", "write sec"),
-        ("rpm:1/h", "write hour"),
+        ("rpm:1/m", "write min"),
+        ("rpm:1/ss", "write sec, min"),
+        ("rpm:1/hrs", "write hour"),
         ("rpm:1/days", "write day"),
         ("wcu:1", "'wcu' is reserved"),
         (":1", "must not be empty"),
@@ -78,7 +93,7 @@ def test_what_a_word_can_say_it_says_exactly(limit: Limit) -> None:
 
 @given(
     st.text(max_size=30)
-    | st.from_regex(r"[a-z]{0,3}:[0-9_]{0,4}(/[0-9]{0,2}[a-z]{0,5})?(:[0-9]{0,3})?", fullmatch=True)
+    | st.from_regex(r"[a-z]{0,3}:[0-9_.]{0,4}[kKMGm]?(/[0-9]{0,2}[a-z]{0,5})?(:[0-9.]{0,3}[kM]?)?", fullmatch=True)
 )
 def test_any_text_is_a_limit_or_a_validation_error(text: str) -> None:
     try:

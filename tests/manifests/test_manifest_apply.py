@@ -286,7 +286,9 @@ def test_what_a_process_made_that_crashed_after_it_was_looked_for_stays_recorded
     assert contents(repository) == {}
 
 
-def test_many_who_apply_different_manifests_at_once_lose_track_of_nothing(repository: SyncRepository) -> None:
+def test_many_operators_who_apply_different_manifests_at_once_lose_track_of_nothing(
+    repository: SyncRepository,
+) -> None:
     texts = [f"entities: {{shared: , e{n}: {{parent: shared, limits: {{gpt: [x:{n + 1}]}}}}}}" for n in range(4)]
 
     def run(text: str) -> None:

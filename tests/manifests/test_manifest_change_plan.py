@@ -77,7 +77,7 @@ system: {limits: [x:1]}
     ]
 
 
-def test_two_who_change_places_are_moved_in_an_order_that_closes_no_circle() -> None:
+def test_two_entities_that_change_places_are_moved_in_an_order_that_closes_no_circle() -> None:
     wanted = manifest("entities:\n  child: {}\n  parent: {parent: child}\n")
     change_plan = plan_changes(wanted, situation(found(parent=None, child="parent")))
     assert steps(change_plan) == ["~ entity child", "~ entity parent"]

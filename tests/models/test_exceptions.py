@@ -17,6 +17,7 @@ from zae_limiter.exceptions import (
     EntityExistsError,
     EntityNotFoundError,
     LeaseExpiredError,
+    MissingExtra,
     NamespaceNotFoundError,
     RateLimiterUnavailable,
     RateLimitExceeded,
@@ -59,6 +60,7 @@ EXAMPLES: list[ZAELimiterError] = [
     NamespaceNotFoundError("tenant-1", deleted=True),
     LeaseExpiredError("this lease is not open"),
     VersionError("layout 9 is newer than this library"),
+    MissingExtra("botocore"),
     StackOperationError("could not create the stack"),
     RateLimiterUnavailable("no answer in 2 s", hint="is the network up?", ambiguous=True),
     RateLimiterUnavailable("no answer in 2 s"),
@@ -176,7 +178,7 @@ def test_waiting_as_long_as_the_header_says_is_always_enough_and_never_a_second_
 
 @pytest.mark.parametrize("error", [RateLimitExceeded([SHORT, FINE]), RequestExceedsBurst([SHORT, NEVER, FINE])])
 def test_the_dict_is_ready_for_json_and_complete(error: RateLimitExceeded) -> None:
-    told = json.loads(json.dumps(error.as_dict()))
+    told = json.loads(json.dumps(error.as_dict(ancestors=True)))
     assert told["error"] == "rate_limit_exceeded"
     assert told["message"] == str(error)
     assert told["retry_after_seconds"] == error.retry_after_seconds

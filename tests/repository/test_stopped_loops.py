@@ -53,7 +53,7 @@ class Left:
         self.loop.close()
 
 
-def test_who_waits_in_a_closed_loop_reserves_nothing() -> None:
+def test_a_waiter_in_a_closed_loop_reserves_nothing() -> None:
     left = Left(closed=True)
     left.clock.advance(2)
     left.ask()
@@ -61,7 +61,7 @@ def test_who_waits_in_a_closed_loop_reserves_nothing() -> None:
     left.end()
 
 
-def test_who_waits_in_a_stopped_loop_reserves_nothing_after_its_time() -> None:
+def test_a_waiter_in_a_stopped_loop_reserves_nothing_after_its_time() -> None:
     left = Left(closed=False)
     left.clock.advance(2)
     with pytest.raises(RateLimitExceeded):

@@ -192,6 +192,8 @@ KEPT_SEEDS = [
     ("given clocks over shards", 10026111966),
     # A debt was written while one shard still refilled by the old limits, and was out of it first: the oracle.
     ("operators", 10026112272),
+    # A shard was made while a setter rewrote its ancestor, which had looked for it before: it kept the old limits.
+    ("shards up a tree", 11026112383),
     # A limit came and went to rest within a millisecond: who knew nothing of it moved the baseline without it.
     ("shards", 500086),
     # More came back than a shard can hold: it was filled, although it was in debt with all others by then.

@@ -140,9 +140,8 @@ def test_acquires_go_on_while_thousands_of_buckets_are_removed(aging: Aging) -> 
     assert aging.buckets() == {f"key-{number}" for number in range(taken)}
 
 
-def test_expiry_and_checkpoints_come_by_themselves(aging: Aging, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expiry_comes_by_itself(aging: Aging, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "SWEEP_EVERY_S", 0)
-    monkeypatch.setattr(maintenance, "CHECKPOINT_AT_BYTES", 2**16)
     for number in range(50):
         aging.take(f"old-{number}")
     aging.clock.advance(DAY)

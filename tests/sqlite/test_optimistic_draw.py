@@ -1,16 +1,23 @@
-"""An optimistic draw does what the whole transaction does, whichever process writes in between."""
+"""Optimistic draws and settlements do what the whole transaction does, whichever process writes in between."""
 
 from __future__ import annotations
 
+import json
 import tempfile
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zae_limiter import Limit, SyncRateLimiter, ZAELimiterError
 from zae_limiter.stores.sqlite import row_cache
+from zae_limiter.stores.sqlite.optimistic_draw import DrawRequest
+from zae_limiter.stores.sqlite.optimistic_write import SettleRequest
 from zae_limiter.testing import FakeClock
 
 LIMITS = {
@@ -18,13 +25,16 @@ LIMITS = {
     "project": [Limit.custom("tpm", 50, 7, 3), Limit.per_day("tpd", 900)],
 }
 amounts = st.integers(0, 12) | st.sampled_from([60, 101, -1, True, 1.5])
-requests = st.dictionaries(st.sampled_from(["rps", "tpm", "unknown"]), amounts, max_size=2)
+ordinary = st.sampled_from([{"rps": 1, "tpm": 2}, {"rps": 1, "tpm": 2}, {"tpm": 3}, {"tpm": 1}])
+requests = ordinary | st.dictionaries(st.sampled_from(["rps", "tpm", "unknown"]), amounts, max_size=2)
 steps = st.tuples(
     st.booleans(),
     st.sampled_from(["key", "key", "project"]),
     requests,
     st.sampled_from([0, 0, 1, 7, 400, 61_000, 3_600_000, -900]),
-    st.sampled_from(["", "", "", "", "", "fail", "adjust", "change", "call", "reset", "delete"]),
+    st.sampled_from(
+        ["", "", "", "", "", "fail", "adjust", "settle", "debt", "late", "change", "call", "reset", "delete", "forget"]
+    ),
 )
 
 
@@ -38,9 +48,11 @@ def clients(file: Path, clock: FakeClock) -> list[SyncRateLimiter]:
     return made
 
 
-def outcome(client: SyncRateLimiter, entity: str, wanted: Any, event: str) -> Any:
+def outcome(client: SyncRateLimiter, entity: str, wanted: Any, event: str, clock: FakeClock) -> Any:
     options: dict[str, Any] = {}
-    if event == "change":
+    if event == "forget":
+        forget_routes_and_rows(client)
+    elif event == "change":
         client.set_limits("project", [*LIMITS["project"], Limit.per_minute("extra", 1)])
     elif event == "call":
         options["limits"] = [Limit.per_second("rps", 4), Limit.per_minute("tpm", 100)]
@@ -54,11 +66,24 @@ def outcome(client: SyncRateLimiter, entity: str, wanted: Any, event: str) -> An
         with client.acquire(entity, "gpt", wanted, **options) as lease:
             if event == "adjust":
                 lease.adjust(**{next(iter(lease.consumed), "rps"): 2})
+            if event in ("settle", "debt", "late"):
+                lease.settle(**dict.fromkeys(lease.consumed, 400 if event == "debt" else 1))
+            if event == "late":
+                clock.advance(3_600)
             if event == "fail":
                 raise ZeroDivisionError
             return lease.consumed, lease.statuses
     except (ZAELimiterError, ZeroDivisionError) as error:
         return type(error), str(error)
+
+
+def forget_routes_and_rows(client: SyncRateLimiter) -> None:
+    """As if it had met too many other entities since."""
+    store: Any = client._core.store
+    client._core.space.fast_paths.clear()  # type: ignore[attr-defined]
+    connection = store._connections._open.get("write")
+    for tables in connection.tables.values() if connection else ():
+        tables.row_cache.clear()
 
 
 def everything(client: SyncRateLimiter) -> Any:
@@ -74,11 +99,17 @@ def test_a_cached_row_is_drawn_from_as_a_row_that_was_read(schedule: list[Any]) 
     clock = FakeClock()
     with tempfile.TemporaryDirectory() as folder:
         short, long = (clients(Path(folder, name), clock) for name in ("short.db", "long.db"))
-        for client in long:
-            client._core.fast_paths = {}
         for second, entity, wanted, pause, event in schedule:
             clock.step_to(max(clock() + pause, 0))
-            assert outcome(short[second], entity, wanted, event) == outcome(long[second], entity, wanted, event)
+            began = clock()
+            found = outcome(short[second], entity, wanted, event, clock)
+            clock.step_to(began)
+            with (
+                patch.object(DrawRequest, "_draw_optimistically", return_value=None) as asked,
+                patch.object(SettleRequest, "_settle_optimistically", return_value=False),
+            ):
+                assert found == outcome(long[second], entity, wanted, event, clock)
+            assert asked.called or not isinstance(found[0], dict)
         assert everything(short[0]) == everything(short[1]) == everything(long[0])
         for client in (*short, *long):
             client.close()
@@ -86,12 +117,21 @@ def test_a_cached_row_is_drawn_from_as_a_row_that_was_read(schedule: list[Any]) 
 
 def statements_of(client: SyncRateLimiter, entity: str) -> list[str]:
     """What one acquire of that entity asks of SQLite."""
+
+    def acquire() -> None:
+        with client.acquire(entity, "gpt", {"tpm": 1}):
+            pass
+
+    return traced(client, acquire)
+
+
+def traced(client: SyncRateLimiter, work: Callable[[], object]) -> list[str]:
+    """What of SQLite is asked meanwhile."""
     store: Any = client._core.store
     connection = store._connections._open["write"]
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
-    with client.acquire(entity, "gpt", {"tpm": 1}):
-        pass
+    work()
     connection.set_trace_callback(None)
     return [statement.split()[0] for statement in statements]
 
@@ -105,8 +145,8 @@ def test_the_client_that_wrote_last_needs_one_statement_and_another_reads(tmp_pa
     assert statements_of(first, "project") == ["UPDATE"]
     with second.acquire("project", "gpt", {"tpm": 1}):
         pass
-    # One try that changes nothing, then the whole transaction; after that the row is known again.
-    assert statements_of(first, "project")[:2] == ["UPDATE", "BEGIN"]
+    # One try that changes nothing, then the row is read; after that it is known again.
+    assert statements_of(first, "project") == ["UPDATE", "SELECT", "UPDATE"]
     assert statements_of(first, "project") == ["UPDATE"]
     with first.acquire("key", "gpt", {"tpm": 1}):
         pass
@@ -115,6 +155,134 @@ def test_the_client_that_wrote_last_needs_one_statement_and_another_reads(tmp_pa
     assert "SELECT" in statements_of(first, "project")
     for client in (first, second):
         client.close()
+
+
+def test_a_settlement_is_one_statement(tmp_path: Path) -> None:
+    first, second = clients(tmp_path / "limits.db", FakeClock())
+
+    def settlement_of(entity: str, *, meanwhile: bool = False) -> list[str]:
+        with first.acquire(entity, "gpt", {"tpm": 5}) as lease:
+            lease.settle(tpm=7)
+            if meanwhile:
+                with second.acquire(entity, "gpt", {"tpm": 1}):
+                    pass
+            return traced(first, lambda: lease.flush())
+
+    for entity in ("project", "key"):
+        settlement_of(entity)
+    assert settlement_of("project") == ["UPDATE"]
+    assert settlement_of("project", meanwhile=True) == ["UPDATE", "SELECT", "UPDATE"]
+    assert settlement_of("key") == ["BEGIN", "UPDATE", "UPDATE", "COMMIT"]
+    for client in (first, second):
+        client.close()
+
+
+def test_an_interrupt_right_after_the_statement_of_a_settlement_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    first, second = clients(tmp_path / "limits.db", FakeClock())
+    store: Any = first._core.store
+    for taken, late in ((0, True), (7, False)):
+        lease = first.acquire("project", "gpt", {"tpm": 5})
+        lease.__enter__()
+        lease.settle(tpm=7)
+        connection = store._connections._open["write"]
+        execute, interrupts = connection.execute, [KeyboardInterrupt()]
+
+        def interrupted(*words: Any, execute: Any = execute, late: bool = late, left: Any = interrupts) -> Any:
+            # A signal that arrives while SQLite is at work is raised when it returns; one before it, before it begins.
+            done = execute(*words) if late or not left else None
+            if left:
+                raise left.pop()
+            return done
+
+        connection.execute = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            lease.__exit__(None, None, None)
+        del connection.execute
+        assert not interrupts
+        consumed = {limit.limit_name: limit.total_consumed for limit in second.get_status("project").buckets[0].limits}
+        assert consumed["tpm"] == taken + 7
+        assert first._core.unresolved == 0
+    for client in (first, second):
+        client.close()
+
+
+def test_an_entity_that_was_not_met_of_late_is_found_in_one_statement(tmp_path: Path) -> None:
+    first, second = clients(tmp_path / "limits.db", FakeClock())
+    for entity in ("project", "key"):
+        with first.acquire(entity, "gpt", {"tpm": 1}), second.acquire(entity, "gpt", {"tpm": 1}):
+            pass
+    forget_routes_and_rows(first)
+    assert statements_of(first, "project") == ["SELECT", "UPDATE"]
+    # That of its parent is known by now.
+    assert statements_of(first, "key") == ["SELECT", "BEGIN", "UPDATE", "UPDATE", "COMMIT"]
+    for client in (first, second):
+        client.close()
+
+
+@pytest.mark.parametrize("limits", [[], [Limit.per_day("tpd", 5)]], ids=["no limits", "other limits"])
+def test_a_route_is_found_as_the_whole_transaction_resolves_it(tmp_path: Path, limits: list[Limit]) -> None:
+    file = tmp_path / "limits.db"
+    first, second = clients(file, FakeClock())
+    first.set_system_defaults([Limit.per_minute("tpm", 70)])
+    second.set_resource_defaults("gpt", [Limit.per_minute("tpm", 80)])
+    for entity in ("key", "project", "stranger"):
+        for client in (first, second):
+            with client.acquire(entity, "gpt", {"tpm": 1}):
+                pass
+    for entity in ("key", "project"):
+        second.set_limits(entity, limits or [Limit.per_minute("tpm", 90)])  # for all resources
+        if not limits:
+            second.delete_limits(entity)
+    second.set_limits("key", [Limit.per_minute("tpm", 95)], resource="gpt")
+    for entity in ("key", "project", "stranger"):
+        forget_routes_and_rows(first)
+        asked = {} if limits and entity == "project" else {"tpm": 2}
+        with first.acquire(entity, "gpt", asked) as found, second.acquire(entity, "gpt", asked) as resolved:
+            terms = [[(s.entity_id, s.limit, s.source) for s in lease.statuses] for lease in (found, resolved)]
+            assert terms[0] == terms[1]
+    # The bucket of the project has retired limits otherwise, and those are the whole transaction's.
+    for entity in ("stranger",) if limits else ("key", "stranger"):
+        forget_routes_and_rows(first)
+        statements = statements_of(first, entity)
+        # Nothing is read in a transaction: the limits that were found are those that the row was written with.
+        assert ("BEGIN", "SELECT") not in pairwise(statements)
+        assert statements[0] == "SELECT"
+    for client in (first, second):
+        client.close()
+
+
+def test_a_transaction_that_two_interrupts_left_open_is_not_joined(tmp_path: Path) -> None:
+    first, second = clients(tmp_path / "limits.db", FakeClock())
+    for _ in range(2):
+        with first.acquire("project", "gpt", {"tpm": 1}):
+            pass
+    store: Any = first._core.store
+    store._connections._open["write"].execute("BEGIN IMMEDIATE")
+    with first.acquire("project", "gpt", {"tpm": 1}):
+        pass
+    assert not store._connections._open["write"].in_transaction
+    assert second.get_status("project").buckets[0].limits[0].total_consumed == 3
+    for client in (first, second):
+        client.close()
+
+
+def test_a_row_with_other_limits_is_the_whole_transactions(tmp_path: Path) -> None:
+    clock = FakeClock()
+    client, other = clients(tmp_path / "limits.db", clock)
+
+    def acquire(**options: Any) -> tuple[str, ...]:
+        with client.acquire("project", "gpt", {"tpm": 1}, **options) as lease:
+            lease.settle(tpm=2)
+            return tuple(status.limit_name for status in lease.statuses)
+
+    store: Any = client._core.store
+    for options, terms in ({}, 2), ({"limits": [Limit.per_minute("tpm", 9)]}, 1), ({}, 2), ({}, 2):
+        assert len(acquire(**options)) == terms
+        # Nothing is left of the limits that were given with the call, and what was retired by them is back.
+        stored = store._connections._open["write"].execute("SELECT terms FROM buckets").fetchone()[0]
+        assert len(json.loads(stored.partition("\n")[0])) == terms
+    for each in (client, other):
+        each.close()
 
 
 def test_a_row_that_would_expire_too_soon_is_written_by_the_whole_transaction(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_threads_that_take_settle_fail_read_and_configure_at_once_agree_in_the_e
     check_integrity(tmp_path / "limits.db")
 
 
-def test_threads_waiting_in_line_are_all_served(tmp_path: Path) -> None:
+def test_threads_waiting_in_the_queue_are_all_served(tmp_path: Path) -> None:
     limiter = SyncRateLimiter.open(f"sqlite:///{tmp_path}/limits.db")
     limiter.set_system_defaults([Limit.custom("rps", 5, 400, 1, burst=5)])
     served: list[int] = []

@@ -87,7 +87,7 @@ class Server:
         return Target("eu-west-1", self.url, KEYS)
 
     def close_connections(self) -> None:
-        """Close what is open, as a server does with connections that rest."""
+        """Close what is open, as a server does with idle connections."""
         for connection in self.connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

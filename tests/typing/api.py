@@ -15,6 +15,7 @@ from zae_limiter import (
     AuditEvent,
     BucketStatus,
     CacheStats,
+    Check,
     Decided,
     Degraded,
     Entity,
@@ -29,6 +30,7 @@ from zae_limiter import (
     Limit,
     LimitLevel,
     LimitStatus,
+    MissingExtra,
     NamespaceInfo,
     NamespaceNotFoundError,
     Observer,
@@ -131,7 +133,12 @@ def errors(error: ZAELimiterError) -> None:
         namespace: str = error.namespace
         deleted: bool = error.deleted
     else:
-        others: tuple[type[ZAELimiterError], ...] = (LeaseExpiredError, VersionError, StackOperationError)
+        others: tuple[type[ZAELimiterError], ...] = (
+            LeaseExpiredError,
+            MissingExtra,
+            VersionError,
+            StackOperationError,
+        )
         assert isinstance(error, others)
 
 
@@ -173,6 +180,7 @@ async def use_rate_limiter() -> None:
             statuses: tuple[LimitStatus, ...] = lease.statuses
             assert_type(await lease.adjust(tpm=20), None)
             assert_type(await lease.settle(tpm=520), None)
+            assert_type(await lease.settle({"tpm": 520}), None)
             assert_type(await lease.consume(tpm=1), None)
             assert_type(await lease.release(tpm=1), None)
             assert_type(await lease.flush(), None)
@@ -184,6 +192,8 @@ async def use_rate_limiter() -> None:
         status: EntityStatus = await limiter.get_status("key-1", "gpt-4")
         filled: int = await limiter.reset("key-1", "gpt-4", principal="alice")
         answers: bool = await limiter.is_available()
+        assert_type(await limiter.check(), None)
+        assert_type(await limiter.check("key-1", "gpt-4", {"rpm": 1}, limits=limits()), Check)
         await use_limiter_data(limiter)
     assert_type(await limiter.close(), None)
 
@@ -228,6 +238,8 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps
     capacity: ResourceCapacity = await limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
+    tightest: list[BucketStatus] = await limiter.get_tightest_buckets("gpt-4", limit=10)
+    active: list[str] = await limiter.list_active_entities()
     parts: Page[EntityCapacity] = capacity.entities
 
 
@@ -294,6 +306,8 @@ def use_sync_rate_limiter() -> None:
         status: EntityStatus = limiter.get_status("key-1", "gpt-4")
         filled: int = limiter.reset("key-1", "gpt-4", principal="alice")
         answers: bool = limiter.is_available()
+        assert_type(limiter.check(), None)
+        assert_type(limiter.check("key-1", "gpt-4", {"rpm": 1}, limits=limits()), Check)
         use_sync_limiter_data(limiter)
     assert_type(limiter.close(), None)
 
@@ -334,6 +348,8 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps
     capacity: ResourceCapacity = limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
+    tightest: list[BucketStatus] = limiter.get_tightest_buckets("gpt-4", limit=10)
+    active: list[str] = limiter.list_active_entities()
     parts: Page[EntityCapacity] = capacity.entities
 
 

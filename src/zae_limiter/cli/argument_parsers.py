@@ -12,23 +12,25 @@ from datetime import UTC, datetime
 import click
 
 from zae_limiter import ValidationError
+from zae_limiter.manifests.limit_syntax import parse_amount
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.naming import check_amount, check_limit_name
-
-_WHOLE = re.compile(r"[0-9]+(?:_[0-9]+)*")
-_MOST_DIGITS = 20
 
 
 def parse_amounts(pairs: Iterable[str]) -> dict[str, int]:
     """The amounts by limit. Raises ``ValidationError``, which shows the right form."""
     amounts: dict[str, int] = {}
     for pair in pairs:
-        name, sign, digits = pair.partition("=")
-        if not sign or not _WHOLE.fullmatch(digits) or len(digits) > _MOST_DIGITS:
-            raise ValidationError("amount", pair, "must be name=amount with a whole number, like rpm=1 or tpm=500")
+        name, sign, typed = pair.partition("=")
+        if not sign:
+            raise ValidationError("amount", pair, "must be name=amount, like rpm=1 or tpm=10k")
         if check_limit_name(name, "amount") in amounts:
             raise ValidationError("amount", pair, f"names {name} twice")
-        amounts[name] = check_amount(int(digits), name)
+        try:
+            amount = parse_amount(typed)
+        except ValueError as error:
+            raise ValidationError("amount", pair, str(error)) from None
+        amounts[name] = check_amount(amount, name)
     return amounts
 
 
@@ -58,9 +60,10 @@ def _by_key(field: str, pairs: Iterable[str], form: str) -> dict[str, str]:
     return found
 
 
-MILLISECONDS = {"sec": 1_000, "min": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
+AGE_FORMS = "1h, 90m, 2d, or in words 24hours"
 
-_AGO = re.compile(r"([0-9]{1,6}) ?(sec|min|hour|day|week)s?(?: ago)?")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGO = re.compile(r"([0-9]{1,6}) ?(?:([smhdw])|(sec|min|hour|day|week)s?)(?: ago)?")
 
 
 def parse_moment(text: str, now_ms: int, field: str) -> datetime:
@@ -68,14 +71,15 @@ def parse_moment(text: str, now_ms: int, field: str) -> datetime:
     ago = _AGO.fullmatch(text)
     try:
         if ago is not None:
-            return at(max(now_ms - int(ago[1]) * MILLISECONDS[ago[2]], 0))
+            unit = ago[2] or ago[3][0]
+            return at(max(now_ms - int(ago[1]) * _SECONDS[unit] * 1_000, 0))
         moment = datetime.fromisoformat(text)
         moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         if milliseconds_at(moment) < 0:
             raise ValueError("before 1970")
         return moment
     except (ValueError, OverflowError):
-        reason = "must be a date (2026-01-31), a time in UTC (2026-01-31T12:00), or an age (90min, 24hours, 7days)"
+        reason = f"must be a date (2026-01-31), a time in UTC (2026-01-31T12:00), or how long ago ({AGE_FORMS})"
         raise ValidationError(field, text, reason) from None
 
 

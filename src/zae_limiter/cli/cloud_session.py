@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from zae_limiter.cli.options import as_usage_error, json_option
 from zae_limiter.cli.session import Dependencies, Session
@@ -48,6 +50,21 @@ class CloudSession(Session):
             self.stacks.close()
 
 
+def typed_or_of_url(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Where deployments are: what was typed, else what ``ZAEL_URL`` says, else what AWS's own variables say.
+
+    So a deployment command and a limiter with the same environment are in the same place.
+    """
+    typed = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+    if typed or not os.environ.get("ZAEL_URL", "").startswith("dynamodb:"):
+        return value
+    from zae_limiter.stores.open_store import place_in_environment
+
+    place = place_in_environment()
+    said: str | None = None if place is None else getattr(place, option.name or "")
+    return said or value
+
+
 def region_options(command: Command) -> Command:
     """``--region``, ``--endpoint-url`` and ``--profile``: where deployments are, and the identity to use."""
     command = click.option(
@@ -61,6 +78,8 @@ def region_options(command: Command) -> Command:
         "--endpoint-url",
         envvar="AWS_ENDPOINT_URL",
         show_envvar=True,
+        show_default="that of ZAEL_URL",
+        callback=typed_or_of_url,
         metavar="URL",
         help="Use this endpoint instead of AWS: a local cloud.",
     )(command)
@@ -68,7 +87,8 @@ def region_options(command: Command) -> Command:
         "--region",
         envvar="AWS_REGION",
         show_envvar=True,
-        show_default="that of your AWS settings",
+        show_default="that of ZAEL_URL, or of your AWS settings",
+        callback=typed_or_of_url,
         metavar="REGION",
         help="The region.",
     )(command)

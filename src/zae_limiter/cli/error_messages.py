@@ -1,8 +1,7 @@
 """What a failed command tells the shell: one line on stderr, and an exit code that scripts can act on.
 
-0 is fine, 1 an error, 2 wrong usage (click's own), 69 an unavailable store (``EX_UNAVAILABLE``), 75 a denial
-(``EX_TEMPFAIL``: try again later) and 130 an interrupt. The library's errors advise in terms of its methods; here
-the advice is a command.
+The codes are those of ``sysexits.h`` where it has one: trying again can help after 69 and 75, and never after 65. The
+library's errors advise in terms of its methods; here the advice is a command.
 """
 
 from __future__ import annotations
@@ -15,17 +14,32 @@ from zae_limiter import (
     NamespaceNotFoundError,
     RateLimiterUnavailable,
     RateLimitExceeded,
+    RequestExceedsBurst,
     ValidationError,
     ZAELimiterError,
 )
 
 EXIT_ERROR = 1
+EXIT_USAGE = 2  # click's own
+EXIT_NEVER_FITS = 65
 EXIT_UNAVAILABLE = 69
 EXIT_DENIED = 75
 EXIT_INTERRUPTED = 130
 
+MEANINGS = {
+    0: "fine",
+    EXIT_ERROR: "an error, on one line of stderr",
+    EXIT_USAGE: "wrong usage",
+    EXIT_NEVER_FITS: "more than a limit can ever hold: trying again cannot help",
+    EXIT_UNAVAILABLE: "the store is unavailable: trying again may help",
+    EXIT_DENIED: "denied by a limit: try again later",
+    EXIT_INTERRUPTED: "interrupted by Ctrl-C",
+}
+"""Every exit code of ours, for help and documentation."""
+
 EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
     (RateLimiterUnavailable, EXIT_UNAVAILABLE),
+    (RequestExceedsBurst, EXIT_NEVER_FITS),
     (RateLimitExceeded, EXIT_DENIED),
     (ZAELimiterError, EXIT_ERROR),
 )

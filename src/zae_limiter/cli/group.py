@@ -15,7 +15,7 @@ from zae_limiter.version import __version__
 
 SECTIONS = {
     "Getting started": ("demo", "completion", "version"),
-    "Acquiring and inspecting": ("acquire", "available", "status", "watch", "explain", "reset"),
+    "Acquiring and inspecting": ("acquire", "available", "status", "top", "watch", "explain", "reset"),
     "Limits and entities": ("entity", "resource", "system", "limits", "namespace"),
     "Reports": ("usage", "aggregate", "audit"),
     "Deployments on DynamoDB": (
@@ -105,6 +105,16 @@ Examples:
   zae-limiter system set-defaults -l rpm:100 -l tpm:10_000
   zae-limiter acquire key-1 gpt-4 rpm=1 tpm=500
   zae-limiter status key-1
+
+\b
+Exit codes:
+  0    fine
+  1    an error, on one line of stderr
+  2    wrong usage
+  65   more than a limit can ever hold: trying again cannot help
+  69   the store is unavailable: trying again may help
+  75   denied by a limit: try again later
+  130  interrupted by Ctrl-C
 """,
 )
 @click.version_option(__version__, message="zae-limiter %(version)s")

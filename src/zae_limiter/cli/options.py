@@ -45,8 +45,23 @@ def without_store(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def on_store(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of every command, and a :class:`Session` as its first argument."""
+    """Give a command the options of every command, and a :class:`Session` as its first argument.
 
+    For commands that begin something: a SQLite file that is not there yet is made.
+    """
+    return _with_session(command)
+
+
+def on_existing_store(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command that reads, or changes what exists: a file that is not there is a misspelt one.
+
+    ``--create`` makes it all the same.
+    """
+    words = "Make the SQLite file if it is not there; without, that is an error."
+    return click.option("--create", is_flag=True, help=words)(_with_session(command))
+
+
+def _with_session(command: Callable[..., None]) -> Callable[..., None]:
     @json_option
     @click.option(
         "--namespace",
@@ -68,9 +83,17 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
     @click.pass_context
     @wraps(command)
     def with_session(
-        context: click.Context, /, *args: Any, url: str | None, namespace: str, as_json: bool, **kwargs: Any
+        context: click.Context,
+        /,
+        *args: Any,
+        url: str | None,
+        namespace: str,
+        as_json: bool,
+        create: bool = True,
+        **kwargs: Any,
     ) -> None:
-        session = Session(url, namespace, as_json=as_json, dependencies=context.find_root().obj)
+        dependencies = context.find_root().obj
+        session = Session(url, namespace, as_json=as_json, create=create, dependencies=dependencies)
         context.call_on_close(session.close)
         command(session, *args, **kwargs)
 
@@ -106,7 +129,7 @@ def limits_option(command: Command) -> Command:
         multiple=True,
         required=True,
         metavar="NAME:RATE[/PERIOD][:BURST]",
-        help="A limit like rpm:100, tpm:10_000/min:15_000 or tpd:1_000_000/day; repeatable.",
+        help="A limit like rpm:100, tpm:10k/min:15k or tpd:1M/day; repeatable.",
     )(command)
 
 
@@ -152,7 +175,7 @@ def list_limit_option(command: Command) -> Command:
 
 def period_options(command: Command) -> Command:
     """``--since`` and ``--until``: a period."""
-    form = "2026-01-31, 2026-01-31T12:00 (UTC), or an age like 90min, 24hours, 7days."
+    form = "2026-01-31, 2026-01-31T12:00 (UTC), or how long ago: 90m, 24h, 7d."
     command = click.option("--until", metavar="TIME", help=f"Before: {form}")(command)
     return click.option("--since", metavar="TIME", help=f"From: {form}")(command)
 
@@ -186,3 +209,14 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("this command asks for confirmation, and there is no terminal to ask on; add --yes")
     click.confirm(question, abort=True, err=True)
+
+
+def confirm_by_name(question: str, name: str, typed: str | None) -> None:
+    """Continue if the operator types the name of what is about to go. ``--yes`` is no answer to this."""
+    if typed is None:
+        if not sys.stdin.isatty():
+            words = f"this command asks for a name, and there is no terminal to ask on; add --confirm {name}"
+            raise click.UsageError(words)
+        typed = click.prompt(f"{question} Type {name} to confirm", err=True)
+    if typed != name:
+        raise click.UsageError(f"that is not {name}; nothing was done")

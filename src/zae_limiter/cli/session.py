@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
@@ -42,17 +43,28 @@ class Session:
     """What one command works with."""
 
     def __init__(
-        self, url: str | None, namespace: str, *, as_json: bool, dependencies: Dependencies | None = None
+        self,
+        url: str | None,
+        namespace: str,
+        *,
+        as_json: bool,
+        create: bool = True,
+        dependencies: Dependencies | None = None,
     ) -> None:
+        """``create``: a SQLite file that is not there is made; otherwise it is an error."""
         self.url = url
         self.namespace = namespace
         self.as_json = as_json
+        self._create = create
         self._dependencies = dependencies or default_dependencies()
 
     @cached_property
     def store(self) -> CountingStore:
         """The store itself."""
-        return CountingStore(self._dependencies.open_store(self.url))
+        store = self._dependencies.open_store(self.url)
+        if not self._create:
+            check_existence(store, named=self.url is not None)
+        return CountingStore(store)
 
     @cached_property
     def limiter(self) -> SyncRateLimiter:
@@ -130,6 +142,17 @@ class Session:
 
         with spinner(words, lambda: self.store.requests):
             yield
+
+
+def check_existence(store: Store, *, named: bool) -> None:
+    """Refuse a store in a file that is not there. ``named``: the operator said which file."""
+    match store.identity:
+        case ("sqlite", str(path)) if not Path(path).exists():
+            advice = "is the path right?" if named else "nothing was stored yet."
+            raise click.ClickException(
+                f"there is no database {path}: {advice} Commands that set limits or take tokens make one; "
+                "so does --create"
+            )
 
 
 def default_dependencies() -> Dependencies:

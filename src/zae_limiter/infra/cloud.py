@@ -14,13 +14,13 @@ from importlib import import_module
 from threading import RLock
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from zae_limiter.exceptions import RateLimiterUnavailable, StackOperationError
+from zae_limiter.exceptions import MissingExtra, RateLimiterUnavailable, StackOperationError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.transport.botocore_fallback import client_arguments, client_methods, prepare_session
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
-from zae_limiter.stores.dynamodb.transport.settings import LOCAL_CREDENTIALS, MissingExtra, is_local
+from zae_limiter.stores.dynamodb.transport.settings import LOCAL_CREDENTIALS, is_local
 
 Reply = TypeVar("Reply")
 Result = TypeVar("Result")

@@ -119,8 +119,9 @@ class LeaseBase:
 
     # What a caller does
 
-    def _consume_more(self, /, **more: int) -> Plan[None]:
+    def _consume_more(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> Plan[None]:
         """Take more, now, from the same buckets: all of it, or ``RateLimitExceeded`` and nothing."""
+        more = named if amounts is None else {**amounts, **named}
         ledger = self._open_ledger()
         for name, amount in more.items():
             ledger.check_name(name, amount)

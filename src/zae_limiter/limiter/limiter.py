@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack, overload
 
 from zae_limiter.lease.lease import Lease
 from zae_limiter.limiter.limiter_verbs import LimiterVerbs
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.status import Check
 from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.repository.opening import Opening, OpenOptions
 from zae_limiter.repository.repository import AsyncData, Repository
 from zae_limiter.running.sync_async import async_method
 
@@ -24,12 +28,19 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
         self._owns_repository = False
 
     @classmethod
-    async def open(cls, url: str | None = None, *, namespace: str = DEFAULT_NAMESPACE, **options: Any) -> Self:
+    def open(
+        cls, url: str | None = None, *, namespace: str = DEFAULT_NAMESPACE, **options: Unpack[OpenOptions]
+    ) -> Opening[Self]:
         """A limiter on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
 
-        Takes the options of ``Repository.open``. Closing the limiter closes the store.
+        Takes the options of ``Repository.open``. Closing the limiter closes the store. Await it, or enter it:
+        ``async with RateLimiter.open(url) as limiter``.
         """
-        limiter = cls(await Repository.open(url, namespace=namespace, **options))
+        return Opening(cls._opened(Repository.open(url, namespace=namespace, **options)))
+
+    @classmethod
+    async def _opened(cls, opening: Opening[Repository]) -> Self:
+        limiter = cls(await opening)
         limiter._owns_repository = True
         return limiter
 
@@ -37,6 +48,30 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
     time_until_available = async_method(LimiterVerbs._time_until_available)
     get_status = async_method(LimiterVerbs._get_status)
     reset = async_method(LimiterVerbs._reset)
+
+    @overload
+    async def check(self) -> None: ...
+
+    @overload
+    async def check(
+        self, entity_id: str, resource: str, consume: Mapping[str, int], *, limits: Iterable[Limit] | None = None
+    ) -> Check: ...
+
+    async def check(
+        self,
+        entity_id: str | None = None,
+        resource: str | None = None,
+        consume: Mapping[str, int] | None = None,
+        *,
+        limits: Iterable[Limit] | None = None,
+    ) -> Check | None:
+        """Whether the store is there for this limiter; with arguments, whether an acquire would be granted.
+
+        ``check()`` raises the reason if the store does not answer, or has no such namespace: for start-up and
+        readiness. ``check(entity_id, resource, consume)`` is one read over all legs, and takes nothing.
+        """
+        found: Check | None = await self._driver.run(self._check(entity_id, resource, consume, limits))
+        return found
 
     async def is_available(self) -> bool:
         """Whether the store answers within its deadline."""

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, lease_options
 from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.limit import Limit, check_limits
-from zae_limiter.models.status import EntityStatus
+from zae_limiter.models.status import Check, EntityStatus
 from zae_limiter.naming import check_entity_id, check_principal, check_resource
 from zae_limiter.repository.arguments import check_consume
 from zae_limiter.repository.core import Core
@@ -105,8 +106,34 @@ class LimiterVerbs(Generic[SomeLease]):
         core = self._core
         now = yield from READ_CLOCK
         look = yield from core.call("look", core.space.look(entity_id, resource, wanted, override, now))
-        waits = [status.retry_after_seconds for status in look.statuses]
-        return max(math.inf if wait is None else wait for wait in waits)
+        return max(_seconds(status.retry_after_seconds) for status in look.statuses)
+
+    def _check(
+        self,
+        entity_id: str | None,
+        resource: str | None,
+        consume: Mapping[str, int] | None,
+        limits: Iterable[Limit] | None,
+    ) -> Plan[Check | None]:
+        if entity_id is None and resource is None and consume is None and limits is None:
+            yield from self._check_store()
+            return None
+        checked = check_entity_id(entity_id), check_resource(resource), check_consume(consume)
+        override = None if limits is None else check_limits(limits)
+        core = self._core
+        now = yield from READ_CLOCK
+        look = yield from core.call("look", core.space.look(*checked, override, now))
+        lacking = [status for status in look.statuses if status.exceeded]
+        binding = max(lacking, key=lambda status: _seconds(status.retry_after_seconds), default=None)
+        wait = 0.0 if binding is None else binding.retry_after_seconds
+        return Check(binding is None, wait, binding, look.statuses)
+
+    def _check_store(self) -> Plan[None]:
+        core = self._core
+        yield from core.call("ping", core.store.ping())
+        namespace = yield from core.call("get_namespace", core.store.get_namespace(core.namespace))
+        if namespace.deleted_at is not None:
+            raise NamespaceNotFoundError(core.namespace, deleted=True)
 
     def _get_status(self, entity_id: str, resource: str | None = None) -> Plan[EntityStatus]:
         """The entity's live buckets: levels, totals, time to full. A bucket lives from its first acquire."""
@@ -128,3 +155,7 @@ class LimiterVerbs(Generic[SomeLease]):
         count = yield from core.call("reset", core.space.reset(entity_id, resource, principal, now))
         core.wait_queue.wake_all()
         return count
+
+
+def _seconds(wait: float | None) -> float:
+    return math.inf if wait is None else wait

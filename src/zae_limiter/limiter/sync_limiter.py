@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack, overload
 
 from zae_limiter.lease.sync_lease import SyncLease
 from zae_limiter.limiter.limiter_verbs import LimiterVerbs
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.status import Check
 from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.repository.opening import OpenOptions
 from zae_limiter.repository.sync_repository import SyncData, SyncRepository
 from zae_limiter.running.sync_async import sync_method
 
@@ -24,7 +28,9 @@ class SyncRateLimiter(LimiterVerbs[SyncLease], SyncData):
         self._owns_repository = False
 
     @classmethod
-    def open(cls, url: str | None = None, *, namespace: str = DEFAULT_NAMESPACE, **options: Any) -> Self:
+    def open(
+        cls, url: str | None = None, *, namespace: str = DEFAULT_NAMESPACE, **options: Unpack[OpenOptions]
+    ) -> Self:
         """A limiter on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
 
         Takes the options of ``SyncRepository.open``. Closing the limiter closes the store.
@@ -37,6 +43,30 @@ class SyncRateLimiter(LimiterVerbs[SyncLease], SyncData):
     time_until_available = sync_method(LimiterVerbs._time_until_available)
     get_status = sync_method(LimiterVerbs._get_status)
     reset = sync_method(LimiterVerbs._reset)
+
+    @overload
+    def check(self) -> None: ...
+
+    @overload
+    def check(
+        self, entity_id: str, resource: str, consume: Mapping[str, int], *, limits: Iterable[Limit] | None = None
+    ) -> Check: ...
+
+    def check(
+        self,
+        entity_id: str | None = None,
+        resource: str | None = None,
+        consume: Mapping[str, int] | None = None,
+        *,
+        limits: Iterable[Limit] | None = None,
+    ) -> Check | None:
+        """Whether the store is there for this limiter; with arguments, whether an acquire would be granted.
+
+        ``check()`` raises the reason if the store does not answer, or has no such namespace: for start-up and
+        readiness. ``check(entity_id, resource, consume)`` is one read over all legs, and takes nothing.
+        """
+        found: Check | None = self._driver.run(self._check(entity_id, resource, consume, limits))
+        return found
 
     def is_available(self) -> bool:
         """Whether the store answers within its deadline."""

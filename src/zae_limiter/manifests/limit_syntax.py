@@ -1,4 +1,8 @@
-"""A limit in one word: ``name:rate[/[N]sec|min|hour|day][:burst]``, per minute if nothing else is said.
+"""A limit in one word: ``name:rate[/[N]sec|min|hour|day|week][:burst]``, per minute if nothing else is said.
+
+Amounts are whole tokens. Thousands may be set apart by ``_``, and ``k``, ``M`` and ``G`` stand for thousands, millions
+and billions, with as many decimals as still give whole tokens: ``10_000``, ``10k``, ``1.5M``. Units have a short form
+of one letter, ``s``, ``h``, ``d`` and ``w``; not ``m``, which could be a month.
 
 >>> parse_limit("tpm:10000:15000")
 Limit(name='tpm', capacity=10000, refill_amount=10000, refill_period_seconds=60, burst=15000)
@@ -13,26 +17,37 @@ import re
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.limit import Limit
 
-UNITS = {"sec": 1, "min": 60, "hour": 3_600, "day": 86_400}
+UNITS = {"sec": 1, "min": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 """Seconds of each unit, the shortest first."""
 
-LIMIT_SYNTAX = "name:rate[/[N]sec|min|hour|day][:burst]"
-EXAMPLES = "like rpm:100, tpm:10_000/min:15_000 or rpd:50/day"
+SHORT_UNITS = {"s": "sec", "h": "hour", "d": "day", "w": "week"}
 
-_OTHER_WORDS = {
-    "s": "sec",
-    "second": "sec",
-    "m": "min",
-    "minute": "min",
-    "h": "hour",
-    "hr": "hour",
-    "d": "day",
-}
+LIMIT_SYNTAX = "name:rate[/[N]sec|min|hour|day|week][:burst]"
+EXAMPLES = "like rpm:100, tpm:10k/min:15k or rpd:50/day"
+AMOUNT_EXAMPLES = "like 500, 10_000, 10k or 1.5M"
+
+_OTHER_WORDS = {"second": "sec", "m": "min", "minute": "min", "hr": "hour"}
 _PARTS = re.compile(
     r"(?P<name>[^:/]*):(?P<rate>[^:/]*)(?:/(?P<every>[0-9]*)(?P<unit>[^:/]*))?(?::(?P<burst>[^:/]*))?"
 ).fullmatch
-_WHOLE = re.compile(r"[0-9]+(?:_[0-9]+)*").fullmatch
-_MOST_DIGITS = 18
+_AMOUNT = re.compile(r"([0-9]+(?:_[0-9]+)*)(?:\.([0-9]+))?([A-Za-z]?)").fullmatch
+_ZEROS = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9}
+_MOST_DIGITS = 20
+
+
+def parse_amount(text: str) -> int:
+    """A number of tokens as it is typed. Raises ``ValueError`` with what it must be."""
+    parts = _AMOUNT(text) if len(text) <= _MOST_DIGITS else None
+    if parts is None:
+        raise ValueError(f"must be a whole number, {AMOUNT_EXAMPLES}")
+    whole, decimals, letter = parts[1].replace("_", ""), parts[2] or "", parts[3]
+    if letter not in _ZEROS:
+        known = "k, M and G stand for thousands, millions and billions"
+        raise ValueError(f"must be a whole number, {AMOUNT_EXAMPLES}; {known}, not {letter}")
+    zeros = _ZEROS[letter] - len(decimals)
+    if zeros < 0:
+        raise ValueError(f"must be a whole number of tokens, which {text} is not")
+    return int(whole + decimals + "0" * zeros)
 
 
 def parse_limit(text: object, field: str = "limit") -> Limit:
@@ -68,14 +83,16 @@ def period_of(limit: Limit) -> str:
 
 
 def _seconds_of(unit: str, text: object, field: str) -> int:
-    if unit in UNITS:
-        return UNITS[unit]
-    meant = _OTHER_WORDS.get(unit.rstrip("s") or unit, _OTHER_WORDS.get(unit))
-    words = meant or next((word for word in UNITS if unit == f"{word}s"), None) or "sec, min, hour or day"
+    word = SHORT_UNITS.get(unit, unit)
+    if word in UNITS:
+        return UNITS[word]
+    meant = _OTHER_WORDS.get(unit.rstrip("s"), unit.rstrip("s"))
+    words = meant if meant in UNITS else "sec, min, hour, day or week"
     raise ValidationError(field, text, f"has an unknown unit {unit!r}; write {words}")
 
 
 def _whole(digits: str, what: str, text: object, field: str) -> int:
-    if not _WHOLE(digits) or len(digits) > _MOST_DIGITS:
-        raise ValidationError(field, text, f"{what} must be a whole number, as in {LIMIT_SYNTAX}, {EXAMPLES}")
-    return int(digits)
+    try:
+        return parse_amount(digits)
+    except ValueError as error:
+        raise ValidationError(field, text, f"{what} {error}") from None

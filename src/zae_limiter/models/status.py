@@ -42,6 +42,20 @@ class LimitStatus(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """Whether an acquire would be granted now, over all legs. Nothing was taken.
+
+    ``wait_seconds`` is 0 if it would, else how long until it would be if no other caller takes; ``None``: never.
+    ``binding`` is the limit it waits for longest.
+    """
+
+    fits: bool
+    wait_seconds: float | None
+    binding: LimitStatus | None
+    statuses: tuple[LimitStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LimitLevel:
     """One limit of a live bucket: its level, what was taken from it so far, and when it will be full."""
 

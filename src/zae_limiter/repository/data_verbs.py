@@ -15,6 +15,7 @@ from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.moments import at
 from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import AuditEvent, Page, ResourceCapacity, UsageSnapshot, UsageSummary
+from zae_limiter.models.status import BucketStatus
 from zae_limiter.naming import (
     DEFAULT_RESOURCE,
     MAX_PAGE,
@@ -371,6 +372,27 @@ class DataVerbs:
         now = yield from READ_CLOCK
         plan = core.space.capacity(resource, limit_name, size, check_cursor(cursor), now)
         return (yield from core.call("get_resource_capacity", plan))
+
+    def _get_tightest_buckets(self, resource: str | None = None, *, limit: int = 20) -> Plan[list[BucketStatus]]:
+        """The live buckets with the least left of one of their limits, over all entities: those in debt first.
+
+        It reads every live bucket of the namespace, or of the resource: on DynamoDB a read unit for each.
+        """
+        if resource is not None:
+            check_resource(resource)
+        size = check_page_size(limit)
+        core = self._core
+        now = yield from READ_CLOCK
+        plan = core.space.tightest_buckets(resource, size, now)
+        return list((yield from core.call("get_tightest_buckets", plan)))
+
+    def _list_active_entities(self) -> Plan[list[str]]:
+        """The ids of all entities that have a live bucket or usage, whether they were created or not.
+
+        On DynamoDB it reads the keys of all buckets and hours of usage of the namespace.
+        """
+        core = self._core
+        return list((yield from core.call("list_active_entities", core.space.active_entities())))
 
 
 def usage_query(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from zae_limiter.models.events import Observer
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
 from zae_limiter.repository.data_verbs import DataVerbs
+from zae_limiter.repository.opening import Opening, StoreOptions
 from zae_limiter.repository.repository_verbs import RepositoryVerbs
 from zae_limiter.running.async_driver import AsyncDriver
 from zae_limiter.running.clocks import Clock
@@ -44,6 +45,8 @@ class AsyncData(DataVerbs):
     get_usage_summary = async_method(DataVerbs._get_usage_summary)
     verify_usage = async_method(DataVerbs._verify_usage)
     get_resource_capacity = async_method(DataVerbs._get_resource_capacity)
+    get_tightest_buckets = async_method(DataVerbs._get_tightest_buckets)
+    list_active_entities = async_method(DataVerbs._list_active_entities)
 
 
 class Repository(RepositoryVerbs, AsyncData):
@@ -66,7 +69,7 @@ class Repository(RepositoryVerbs, AsyncData):
         return self
 
     @classmethod
-    async def open(
+    def open(
         cls,
         url: str | None = None,
         *,
@@ -76,8 +79,8 @@ class Repository(RepositoryVerbs, AsyncData):
         observer: Observer | None = None,
         deadline: float = DEFAULT_DEADLINE,
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
-        **options: Any,
-    ) -> Self:
+        **options: Unpack[StoreOptions],
+    ) -> Opening[Self]:
         """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
 
         Opening reads and writes nothing; ``create=True`` makes what the store needs first.
@@ -85,6 +88,8 @@ class Repository(RepositoryVerbs, AsyncData):
         ``clock`` returns milliseconds since the epoch; ``observer`` is called with one event per decision,
         settlement, store call and degradation; ``deadline`` is how many seconds one call may spend on the
         store; ``config_cache_ttl`` how many seconds resolved limits may be remembered.
+
+        Await it, or enter it: ``async with Repository.open(url) as repository``.
         """
         core = Core.open(
             url,
@@ -95,6 +100,10 @@ class Repository(RepositoryVerbs, AsyncData):
             config_cache_ttl=config_cache_ttl,
             options=options,
         )
+        return Opening(cls._opened(core, create))
+
+    @classmethod
+    async def _opened(cls, core: Core, create: bool) -> Self:
         repository = cls.__new__(cls)._bind(core)
         if create:
             await repository._driver.run(repository._create())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from zae_limiter.models.events import Observer
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
 from zae_limiter.repository.data_verbs import DataVerbs
+from zae_limiter.repository.opening import StoreOptions
 from zae_limiter.repository.repository_verbs import RepositoryVerbs
 from zae_limiter.running.clocks import Clock
 from zae_limiter.running.sync_async import sync_method
@@ -44,6 +45,8 @@ class SyncData(DataVerbs):
     get_usage_summary = sync_method(DataVerbs._get_usage_summary)
     verify_usage = sync_method(DataVerbs._verify_usage)
     get_resource_capacity = sync_method(DataVerbs._get_resource_capacity)
+    get_tightest_buckets = sync_method(DataVerbs._get_tightest_buckets)
+    list_active_entities = sync_method(DataVerbs._list_active_entities)
 
 
 class SyncRepository(RepositoryVerbs, SyncData):
@@ -76,7 +79,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
         observer: Observer | None = None,
         deadline: float = DEFAULT_DEADLINE,
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
-        **options: Any,
+        **options: Unpack[StoreOptions],
     ) -> Self:
         """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
 

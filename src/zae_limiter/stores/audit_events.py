@@ -5,12 +5,11 @@ An id is a ULID: 48 bits of milliseconds, 80 bits to tell ids of one millisecond
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
-from zae_limiter.models.limit import Limit
+from zae_limiter.stores.protocol import Config
 
 
 def description(entity: Entity) -> Mapping[str, Any]:
@@ -23,12 +22,32 @@ def description(entity: Entity) -> Mapping[str, Any]:
     }
 
 
-def limits_told(limits: Iterable[Limit], on_unavailable: OnUnavailable | None) -> Mapping[str, Any]:
-    """What a level was told to say; the policy only if one was given."""
-    told: dict[str, Any] = {"limits": [limit.as_dict() for limit in limits]}
-    if on_unavailable is not None:
-        told["on_unavailable"] = str(on_unavailable)
+def level_told(config: Config) -> Mapping[str, Any] | None:
+    """What a level says, the policy only if it has one; ``None`` if it says nothing."""
+    if not config.limits and config.on_unavailable is None:
+        return None
+    told: dict[str, Any] = {"limits": [limit.as_dict() for limit in config.limits]}
+    if config.on_unavailable is not None:
+        told["on_unavailable"] = str(config.on_unavailable)
     return told
+
+
+def change_told(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """A change as an event tells it: how it was, and how it is. ``None``: it was not there."""
+    return {"from": before, "to": after}
+
+
+def fields_told(before: Entity, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A change of some fields of an entity."""
+    was = description(before)
+    return change_told({name: was[name] for name in fields}, dict(fields))
+
+
+def deletion_told(entity: Entity | None, levels: Mapping[str, Config], buckets: int) -> Mapping[str, Any]:
+    """What a deletion took away: the entity, unless it was never created, its limits by resource, its buckets."""
+    limits = {name: [limit.as_dict() for limit in config.limits] for name, config in sorted(levels.items())}
+    was = {} if entity is None else dict(description(entity))
+    return change_told({**was, "limits": limits, "buckets": buckets}, None)
 
 
 DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from zae_limiter.bucket import MILLI, Balance, build_limit_status, calculate_available, calculate_retry_after
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.models.status import LimitLevel, LimitStatus
+from zae_limiter.models.status import BucketStatus, LimitLevel, LimitStatus
 from zae_limiter.stores.protocol import Denial, Leg
 
 Reserved = Mapping[str, Mapping[str, int]]
@@ -77,6 +77,12 @@ def limit_level(balance: Balance, now: int) -> LimitLevel:
         total_consumed=balance.tc // MILLI,
         seconds_to_full=(calculate_retry_after(balance, balance.bx, now) or 0) / MILLI,
     )
+
+
+def tightness(bucket: BucketStatus) -> tuple[float, str, str]:
+    """By what buckets are ranked: the part that the tightest of their limits has left, less than nothing in debt."""
+    left = min((level.available / level.limit.burst for level in bucket.limits), default=1.0)
+    return left, bucket.entity_id, bucket.resource
 
 
 def percent_used(capacity: int, available: int) -> float:

@@ -155,6 +155,12 @@ def open_store(
     return opener(parts, Settings(deadline, config_cache_ttl, options))
 
 
+def place_in_environment() -> Target | None:
+    """Where the table of ``ZAEL_URL`` is; ``None`` if that names no DynamoDB table."""
+    url = urlsplit(os.environ.get(URL_VARIABLE, ""))
+    return _table_and_target(url)[1] if url.scheme == "dynamodb" else None
+
+
 def default_url() -> str:
     """A SQLite file in the folder where this user's programs keep their data."""
     from platformdirs import user_data_path

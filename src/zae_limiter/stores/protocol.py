@@ -27,7 +27,7 @@ from zae_limiter.models.reports import (
     ResourceCapacity,
     UsageSnapshot,
 )
-from zae_limiter.models.status import EntityStatus, LimitStatus
+from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
 from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 
@@ -416,6 +416,12 @@ class Space(Protocol):
         self, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
     ) -> Plan[ResourceCapacity]:
         """One limit of a resource over all live buckets."""
+
+    def tightest_buckets(self, resource: str | None, limit: int, now: int) -> Plan[tuple[BucketStatus, ...]]:
+        """The live buckets with the least left, of all entities; the tightest first. It reads every live bucket."""
+
+    def active_entities(self) -> Plan[tuple[str, ...]]:
+        """Every entity that has a live bucket or usage, created or not, by id."""
 
 
 class Store(Protocol):

@@ -10,6 +10,7 @@ import pytest
 
 from engines.servers import Engine
 from support.dynamodb.counting_transport import Counting
+from support.item_sizes import size_of
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
@@ -147,19 +148,3 @@ def buckets_in(engine: Engine, table: str) -> list[dict[str, Any]]:
     items = transport.call("Scan", {"TableName": table}, 10)["Items"]
     transport.close()
     return [item for item in items if item["SK"]["S"] == "#STATE"]
-
-
-def size_of(item: dict[str, Any]) -> int:
-    """As DynamoDB counts: names, strings in UTF-8, numbers by pairs of digits and a byte or two."""
-    size = 0
-    for name, value in item.items():
-        ((kind, content),) = value.items()
-        size += len(name)
-        if kind == "S":
-            size += len(content.encode())
-        elif kind == "N":
-            digits = content.lstrip("-").rstrip("0")
-            size += (len(digits) + 1) // 2 + 1 + content.startswith("-")
-        else:
-            size += 1
-    return size

@@ -74,7 +74,7 @@ def test_a_lease_of_a_purged_namespace_leaves_nothing_in_the_one_that_got_its_na
     table = hierarchy(1)
     client = table.client()
     lease = client.take()
-    client.run(lease._adjust(tpd=70))
+    client.adjust(lease, tpd=70)
     register_again(table)
     Script(table).run(lease._end(False), to_the_end=True)
     assert all(home == index for home, index in indexed_under(table))

@@ -33,7 +33,7 @@ def draw(client: Client) -> None:
 
 def settle(client: Client) -> None:
     lease = client.take("key", {"rps": 1})
-    client.run(lease._adjust(rps=3))
+    client.adjust(lease, rps=3)
     client.run(lease._end(False), to_the_end=True)
 
 

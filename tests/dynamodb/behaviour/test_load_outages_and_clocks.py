@@ -342,7 +342,7 @@ def test_a_bucket_does_not_expire_before_it_is_full(adjusted: int) -> None:
     table = hierarchy(1)
     client = table.client()
     lease = client.take("key", {"tpd": 50})
-    client.run(lease._adjust(tpd=adjusted))
+    client.adjust(lease, tpd=adjusted)
     client.run(lease._end(False), to_the_end=True)
     assert expires(table) >= 3_500
     if adjusted <= 0:

@@ -266,24 +266,24 @@ def test_on_a_shard_that_is_ahead_what_is_settled_is_booked_before_the_draws_of_
     key = bucket_key(table.ns, "key", RESOURCE)
     assert client.run(split_first(client.space.namespace.client, key, table.now, until))
     table.now -= DAY_MS
-    image = table.snapshot("key")
-    assert image is not None
-    assert image.shards == 2
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.shards == 2
     leg = Leg("key", RESOURCE, LIMITS, "system")
     settlement, draw = BucketWrite(key, leg, settled), BucketWrite(key, leg, wanted, grants=1)
     draw.needed = wanted
-    batch = batch_of(image, [draw, settlement], table.now, {})
+    batch = batch_of(snapshot, [draw, settlement], table.now, {})
     assert list(batch.writes) == ([settlement, draw] if granted else [settlement])
-    params = client.space.writer.params(key, image, batch.intent, table.now, "0.test", until)
+    params = client.space.writer.params(key, snapshot, batch.intent, table.now, "0.test", until)
     params.returns_new = True
     table.call("UpdateItem", params)
     after = table.snapshot("key")
     assert after is not None
-    booked = {name: after.balances[name].tc - image.balances[name].tc for name in ("rpd", "tpd")}
+    booked = {name: after.balances[name].tc - snapshot.balances[name].tc for name in ("rpd", "tpd")}
     assert booked == {name: settled.get(name, 0) + wanted.get(name, 0) * granted for name in ("rpd", "tpd")}
 
 
-def test_two_who_bring_it_back_at_once_bring_it_back_once() -> None:
+def test_two_clients_that_bring_it_back_at_once_bring_it_back_once() -> None:
     table = hierarchy(1)
     drain(table, "key")
     written_ahead(table)
@@ -332,9 +332,9 @@ def test_it_goes_on_from_the_moment_of_the_try_that_is_done() -> None:
         table.client().lease("key", ONE)._begin()
     )
     assert ended.error is None
-    image = table.snapshot("key")
-    assert image is not None
-    assert image.rf == table.now
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.rf == table.now
 
 
 def test_what_was_brought_back_to_a_baseline_that_it_has_had_is_not_brought_back_again() -> None:
@@ -344,9 +344,9 @@ def test_what_was_brought_back_to_a_baseline_that_it_has_had_is_not_brought_back
     written_ahead(table)
     client.take("key", ONE)  # which brings it back
     written_ahead(table)
-    image = table.snapshot("key")
-    assert image is not None
-    baseline, moment = image.rf, table.now
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    baseline, moment = snapshot.rf, table.now
 
     def moved_there_and_back() -> None:
         table.now += DAY_MS
@@ -356,9 +356,9 @@ def test_what_was_brought_back_to_a_baseline_that_it_has_had_is_not_brought_back
         table.now = moment
 
     Script(table, meanwhile={returning(table): moved_there_and_back}).run(table.client().lease("key", ONE)._begin())
-    image = table.snapshot("key")
-    assert image is not None
-    assert image.rf == baseline
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    assert snapshot.rf == baseline
     assert level(table) <= 50 * MILLI
 
 

@@ -18,7 +18,7 @@ from zae_limiter.stores.cursors import encode_cursor
 from zae_limiter.stores.dynamodb.items import address
 from zae_limiter.stores.dynamodb.operations import paging
 from zae_limiter.stores.dynamodb.schema import Key, pk_audit, sk_audit
-from zae_limiter.stores.protocol import Scope
+from zae_limiter.stores.protocol import EntityChange, Scope
 
 RPM = (Limit.per_minute("rpm", 10),)
 START = 1_700_000_000_000
@@ -59,10 +59,20 @@ def test_an_event_says_everything_and_expires(world: World) -> None:
     (event,) = world.run(world.space.audit_events("key", None, None, 10, None)).items
     assert (event.action, event.entity_id, event.resource, event.principal) == ("entity_created", "key", None, "ann")
     assert event.timestamp == datetime.fromtimestamp(1_700_000_000.007, UTC)
-    assert event.details == {"name": "Ännä ☃", "parent_id": None, "cascade": False, "metadata": {"a": '"\\'}}
+    created = {"name": "Ännä ☃", "parent_id": None, "cascade": False, "metadata": {"a": '"\\'}}
+    assert event.details == {"from": None, "to": created}
     (item,) = [item for item in world.items() if "AUDIT" in item["PK"]]
     assert (item["PK"], item["SK"]) == (f"{world.ns()}/AUDIT#key", f"#AUDIT#{event.event_id}")
     assert (item["GSI4SK"], item["ttl"]) == (f"AUDIT#{event.event_id}", EPOCH_S + 90 * 86_400)
+
+
+def test_how_it_was_is_left_out_where_no_item_could_hold_both(world: World) -> None:
+    before, after = ({"note": letter * 250_000} for letter in "ab")
+    world.run(world.space.create_entity(Entity("key", metadata=before), "ann", START))
+    world.run(world.space.update_entity("key", EntityChange({"metadata": after}), "ann", START + 1))
+    event, _ = world.run(world.space.audit_events("key", None, None, 10, None)).items
+    assert event.details["to"] == {"metadata": after}
+    assert event.details["from"]["left_out"].endswith(" bytes")
 
 
 def test_events_of_one_client_within_a_millisecond_keep_their_order(world: World) -> None:

@@ -67,12 +67,12 @@ def test_what_was_set_is_read_back_and_traced(world: World, scope: Scope) -> Non
     assert get(world, scope) == Config((), None, 3)
     set_limits(world, scope, RPM)
     assert get(world, scope) == Config(RPM, None, 4)
-    as_set = {"limits": [RPM[0].as_dict()]}
+    few, full = {"limits": [RPM[0].as_dict()]}, {"limits": [limit.as_dict() for limit in FULL]}
     assert trail(world, scope) == [
-        ("limits_set", scope.resource, "ann", as_set),
-        ("limits_deleted", scope.resource, "bob", {}),
-        ("limits_set", scope.resource, "ann", as_set),
-        ("limits_set", scope.resource, "ann", {"limits": [limit.as_dict() for limit in FULL]}),
+        ("limits_set", scope.resource, "ann", {"from": None, "to": few}),
+        ("limits_deleted", scope.resource, "bob", {"from": few, "to": None}),
+        ("limits_set", scope.resource, "ann", {"from": full, "to": few}),
+        ("limits_set", scope.resource, "ann", {"from": None, "to": full}),
     ]
 
 
@@ -92,7 +92,8 @@ def test_a_policy_stays_until_another_is_given_or_the_level_is_deleted(world: Wo
     set_limits(world, Scope(), FULL, OnUnavailable.BLOCK)
     assert get(world, Scope()).on_unavailable is OnUnavailable.BLOCK
     details = trail(world, Scope())[0][3]
-    assert details == {"limits": [limit.as_dict() for limit in FULL], "on_unavailable": "block"}
+    full = {"limits": [limit.as_dict() for limit in FULL]}
+    assert details == {"from": {**full, "on_unavailable": "allow"}, "to": {**full, "on_unavailable": "block"}}
     delete_limits(world, Scope())
     set_limits(world, Scope(), RPM)
     assert get(world, Scope()).on_unavailable is None

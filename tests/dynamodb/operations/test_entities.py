@@ -50,7 +50,10 @@ def test_an_entity_is_read_back_as_it_was_created(world: World) -> None:
     assert meta(world, "org")["children"] == 1
     assert last_event(world, "a") == (
         "entity_created",
-        {"name": "Anna", "parent_id": "org", "cascade": True, "metadata": {"": "x", "plan": ""}},
+        {
+            "from": None,
+            "to": {"name": "Anna", "parent_id": "org", "cascade": True, "metadata": {"": "x", "plan": ""}},
+        },
     )
     assert world.space.done[-1] == ("rewrite", world.ns(), "a", 1)
 
@@ -62,7 +65,7 @@ def test_an_entity_that_exists_is_not_created_again(world: World) -> None:
     assert world.run(world.space.get_entity("a")).name == "first"
 
 
-def test_of_two_who_create_the_same_entity_one_is_told(world: World) -> None:
+def test_of_two_clients_that_create_the_same_entity_one_is_told(world: World) -> None:
     create(world, "org")
     other = World(world.ask, world.table)
     meanwhile(world.driver, "TransactWriteItems", lambda: create(other, "a", "org", name="other"))
@@ -132,7 +135,7 @@ def test_only_named_fields_change(world: World) -> None:
     assert (updated.name, updated.metadata, updated.parent_id, updated.version) == (None, {"plan": "gold"}, "org", 2)
     assert world.run(world.space.get_entity("a")) == updated
     assert "name" not in meta(world, "a")
-    assert last_event(world, "a") == ("entity_updated", {"name": None})
+    assert last_event(world, "a") == ("entity_updated", {"from": {"name": "Anna"}, "to": {"name": None}})
 
 
 def test_another_version_than_expected_is_refused(world: World) -> None:

@@ -55,7 +55,12 @@ def test_what_is_deleted_leaves_only_its_counters(world: World) -> None:
     world.space.done.clear()
     delete(world, "a")
     assert world.space.done == [("drop", world.ns(), "a")]
-    assert last_event(world, "a") == ("entity_deleted", {"buckets": 2})
+    was = {"name": "Anna", "parent_id": "org", "cascade": False, "metadata": {}}
+    limits = {resource: [limit.as_dict() for limit in RPM] for resource in ("_default_", "gpt")}
+    assert last_event(world, "a") == (
+        "entity_deleted",
+        {"from": {**was, "limits": limits, "buckets": 2}, "to": None},
+    )
     grave = meta(world, "a")
     assert {name for name in grave if not name.startswith("GSI")} == {
         "PK",
@@ -89,7 +94,7 @@ def test_what_lives_again_goes_on_counting(world: World) -> None:
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
-def test_of_two_who_bring_the_same_entity_back_one_is_told(world: World) -> None:
+def test_of_two_clients_that_bring_the_same_entity_back_one_is_told(world: World) -> None:
     create(world, "a")
     delete(world, "a")
     other = World(world.ask, world.table)
@@ -145,7 +150,8 @@ def test_any_number_of_limits_is_buried(world: World, monkeypatch: pytest.Monkey
         world.put_bucket(world.ns(), "a", f"r{number}")
     delete(world, "a")
     assert {limits_of(world, "a", f"r{number}") for number in range(11)} == {Config((), None, 2)}
-    assert last_event(world, "a") == ("entity_deleted", {"buckets": 11})
+    action, details = last_event(world, "a")
+    assert (action, details["from"]["buckets"], len(details["from"]["limits"])) == ("entity_deleted", 11, 11)
 
 
 def test_limits_that_change_during_a_deletion_are_buried_with_the_next_version(

@@ -66,7 +66,7 @@ def test_a_namespace_is_registered_by_name_and_by_id_with_a_trace(world: World) 
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_two_who_register_at_once_get_the_same(world: World, seed: int) -> None:
+def test_two_clients_that_register_at_once_get_the_same(world: World, seed: int) -> None:
     stores = [Store(world.table_client()) for _ in range(2)]
     one, other = interleaved([s.register_namespace("tenant", None, 1) for s in stores], world.driver, seed)
     assert one == other

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from support.dynamodb.draw_scenarios import HIGHER, hierarchy, warm
 from support.dynamodb.scripted_plans import Fate, Script
-from support.dynamodb.scripted_tables import LIMITS, Client, Table
+from support.dynamodb.scripted_tables import DEADLINE_S, LIMITS, RESOURCE, Client, Table
+from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.requests import TRANSACTION_CANCELED, Call, Reason, Refused
+from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
+from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, TRANSACTION_CANCELED, Call, Reason, Refused
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_of
 from zae_limiter.stores.protocol import Scope
 
 REWRITES: dict[str, Callable[[Client, Table], Plan[Any]]] = {
@@ -57,6 +62,77 @@ def test_what_fails_is_tried_until_it_is_done(
     assert then is not None
     assert (now.cv, now.balances["rpd"].limit.burst) == (then.cv, then.balances["rpd"].limit.burst)
     assert table.levels("key") == undisturbed.levels("key")
+
+
+def partly_split(times: int) -> Table:
+    """Its first shard was split so often, and has made as many; all others are still to be made."""
+    table = hierarchy(1)
+    first = bucket_key(table.ns, "key", RESOURCE)
+    for _ in range(times):
+        until = table.operator.run(table.operator.store.client.new_deadline())
+        assert table.operator.run(split_first(table.operator.store.client, first, table.now, until))
+        table.now += 2_000
+    return table
+
+
+def make_all(table: Table, client: Client) -> None:
+    """Make every shard there is to be, whatever limits it obeys."""
+    snapshot = table.snapshot("key")
+    assert snapshot is not None
+    until = client.run(client.store.client.new_deadline())
+    for shard in range(1, snapshot.shards):
+        key = bucket_key(table.ns, "key", RESOURCE, shard)
+        assert client.run(make_shard(client.store.client, key, table.now, until)) is not None
+
+
+class Busy(Script):
+    """One shard takes no write for as long as a setter tries for the first time."""
+
+    def _fulfil(self, call: Call, number: int, fate: Fate | None) -> Any:
+        if call.operation == "UpdateItem" and self.table.timer < 1_000 * DEADLINE_S and shard_of(call_key(call)) == 1:
+            self.table.timer += 100
+            return Refused(KEY_THROTTLED)
+        return super()._fulfil(call, number, fate)
+
+
+def call_key(call: Call) -> Key:
+    return Key(call.params["Key"]["PK"]["S"], call.params["Key"]["SK"]["S"])
+
+
+@pytest.mark.parametrize("script", [Script, Busy])
+@pytest.mark.parametrize("times", [2, 3])
+@pytest.mark.parametrize("scope", [Scope("key", RESOURCE), Scope("key", "_default_"), Scope(None, RESOURCE), Scope()])
+def test_shards_that_are_made_at_any_moment_of_a_change_obey_it(
+    scope: Scope, times: int, script: type[Script]
+) -> None:
+    for number in range(200):
+        table = partly_split(times)
+        other = table.client()
+        change = table.client().space.set_config(scope, HIGHER, None, None, True, table.now)
+        ended = script(table, meanwhile={number: partial(make_all, table, other)}).run(change)
+        assert ended.error is None
+        bursts = [snapshot_of(item).balances["rpd"].limit.burst for item in table.buckets()]
+        assert bursts == [HIGHER[0].burst] * len(bursts), f"after {number} calls"
+        if number >= len(ended.calls):
+            return
+        assert len(bursts) == 2**times
+    raise AssertionError("there is no end to it")
+
+
+@pytest.mark.parametrize("resource", [RESOURCE, None])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_shards_that_are_made_at_any_moment_of_a_reset_are_filled(times: int, resource: str | None) -> None:
+    for number in range(200):
+        table = partly_split(times)
+        other = table.client()
+        other.take("key", {"rpd": 20})
+        reset = table.client().space.reset("key", resource, None, table.now)
+        ended = Script(table, meanwhile={number: partial(make_all, table, other)}).run(reset)
+        assert ended.result == 1
+        assert table.levels("key") == {"rpd": 100 * MILLI, "tpd": 1_000 * MILLI}, f"after {number} calls"
+        if number >= len(ended.calls):
+            return
+    raise AssertionError("there is no end to it")
 
 
 def test_a_reset_whose_event_is_not_written_says_so(table: Table) -> None:

@@ -15,7 +15,8 @@ from support.dynamodb.scripted_plans import Fate, Script
 from support.dynamodb.scripted_tables import LIMITS, RESOURCE, Client, ModelStore, Table
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, Repository, ValidationError
 from zae_limiter.bucket import MILLI
-from zae_limiter.lease.lease_base import FLUSH_AFTER_MS, LeaseBase
+from zae_limiter.lease.lease_base import LeaseBase
+from zae_limiter.lease.ledger import FLUSH_AFTER_MS
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer
 
 
@@ -46,7 +47,7 @@ def tpd(table: Table, entity: str = "key") -> int:
 def test_a_credit_whose_flush_was_not_answered_is_not_given_twice(heard: bool, ends: str) -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)
-    client.run(lease._adjust(tpd=-300))
+    client.adjust(lease, tpd=-300)
     ended = Script(table, silent_from=0, heard=heard).run(lease._flush(), to_the_end=True)
     assert isinstance(ended.error, RateLimiterUnavailable)
     assert ended.ambiguous
@@ -57,9 +58,10 @@ def test_a_credit_whose_flush_was_not_answered_is_not_given_twice(heard: bool, e
 def test_a_credit_that_was_flushed_by_its_age_and_not_answered_is_not_given_twice() -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)
-    client.run(lease._adjust(tpd=-300))
+    client.adjust(lease, tpd=-300)
     table.timer += FLUSH_AFTER_MS
-    assert Script(table, silent_from=0, heard=True).run(lease._adjust(), to_the_end=True).error is None
+    assert lease._open_ledger().adjust({}, table.timer), "it is due"
+    assert Script(table, silent_from=0, heard=True).run(lease._flush_old(), to_the_end=True).error is None
     client.run(lease._end(False), to_the_end=True)
     assert tpd(table) >= before - 300 * MILLI
 
@@ -67,7 +69,7 @@ def test_a_credit_that_was_flushed_by_its_age_and_not_answered_is_not_given_twic
 def test_an_interrupted_flush_gives_nothing_back_twice() -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)
-    client.run(lease._adjust(tpd=-300))
+    client.adjust(lease, tpd=-300)
     Script(table, {0: Fate.INTERRUPTED_DONE}).run(lease._flush(), to_the_end=True)
     client.run(lease._end(True), to_the_end=True)
     assert tpd(table) >= before - 500 * MILLI
@@ -76,7 +78,7 @@ def test_an_interrupted_flush_gives_nothing_back_twice() -> None:
 def test_a_debit_whose_flush_never_arrived_is_booked_at_the_end() -> None:
     table, client, lease = begun(tpd=500)
     before = tpd(table)
-    client.run(lease._adjust(tpd=70))
+    client.adjust(lease, tpd=70)
     Script(table, silent_from=0).run(lease._flush(), to_the_end=True)
     client.run(lease._end(False), to_the_end=True)
     assert tpd(table) == before + 70 * MILLI
@@ -85,7 +87,7 @@ def test_a_debit_whose_flush_never_arrived_is_booked_at_the_end() -> None:
 def test_a_flush_that_was_done_in_part_does_not_charge_that_part_again() -> None:
     table, client, lease = begun(2, tpd=50)
     before = tpd(table)
-    client.run(lease._adjust(tpd=70))
+    client.adjust(lease, tpd=70)
     Script(table, {1: Fate.FORBIDDEN}).run(lease._flush(), to_the_end=True)
     client.run(lease._end(False), to_the_end=True)
     assert client.unresolved or tpd(table) == before + 70 * MILLI
@@ -118,7 +120,7 @@ def test_a_debit_that_may_be_charged_twice_is_counted() -> None:
     table, client, lease = begun(tpd=50)
     client.store.client.deadline_ms = 300
     before = tpd(table)
-    client.run(lease._adjust(tpd=70))
+    client.adjust(lease, tpd=70)
     FirstUnheard(table).run(lease._end(False), to_the_end=True)
     assert client.unresolved or tpd(table) == before + 70 * MILLI
 
@@ -132,7 +134,7 @@ def test_what_cannot_be_given_back_is_counted() -> None:
 def test_a_leg_that_is_always_refused_does_not_make_the_others_pay_again() -> None:
     table, client, lease = begun(2, tpd=50)
     before = tpd(table)
-    client.run(lease._adjust(tpd=70))
+    client.adjust(lease, tpd=70)
     table.spoil("team", "b_wcu_tk", {"S": "no number"})
     Script(table).run(lease._end(False), to_the_end=True)
     assert tpd(table) == before + 70 * MILLI
@@ -141,7 +143,7 @@ def test_a_leg_that_is_always_refused_does_not_make_the_others_pay_again() -> No
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_end_with_any_exception_from_the_store_is_no_exception_of_the_body(kept: bool) -> None:
     table, client, lease = begun(tpd=50)
-    client.run(lease._adjust(tpd=70))
+    client.adjust(lease, tpd=70)
     table.model.tables.clear()
     Script(table).run(lease._end(not kept), to_the_end=True)
     assert client.unresolved > 0, "every try of a debit may have been done"

@@ -59,7 +59,7 @@ def test_one_shard_that_is_in_use_keeps_all() -> None:
 def test_a_debt_is_not_forgiven() -> None:
     table, client = sharded()
     lease = client.take(wanted={"rpm": 1}, limits=LIMITS)
-    client.run(lease._adjust(rpm=100 * TTL_MARGIN_S))
+    client.adjust(lease, rpm=100 * TTL_MARGIN_S)
     client.run(lease._end(False), to_the_end=True)
     pass_time(table, IDLE_MS)
     assert swept(client) == 0

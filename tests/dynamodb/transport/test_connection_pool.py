@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.scripted_server import Server, always, reply, serving
+from support.scripted_server import Heard, Server, always, reply, serving
 from support.transports import OWN_WORLDS, SECONDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer
 from zae_limiter.stores.dynamodb.transport import asyncio_transport, connection_pool
@@ -22,6 +22,19 @@ pytestmark = pytest.mark.usefixtures("no_credentials_here")
 
 FINE = reply({"Item": {"PK": {"S": "a"}}})
 ASKED = get("t", "a")
+
+
+class Held:
+    """A script that answers a ``PutItem`` when the test lets it go, and everything else at once."""
+
+    def __init__(self) -> None:
+        self.heard, self.let_go = threading.Event(), threading.Event()
+
+    def __call__(self, heard: Heard, connection: socket.socket) -> bytes:
+        if heard.operation == "PutItem":
+            self.heard.set()
+            assert self.let_go.wait(SECONDS)
+        return FINE
 
 
 @pytest.fixture
@@ -65,14 +78,15 @@ def test_a_thread_that_finds_every_connection_busy_gives_up_in_time(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_pool, "CONNECTIONS", 1)
-    server.script = lambda heard, connection: (time.sleep(0.5), FINE)[1]
+    server.script = held = Held()
     transport = SocketTransport(server.target)
     busy = threading.Thread(target=transport.call, args=("PutItem", ASKED, SECONDS))
     busy.start()
-    time.sleep(0.1)
+    assert held.heard.wait(SECONDS)
     with pytest.raises(NoAnswer, match="busy") as caught:
         transport.call("GetItem", ASKED, 0.1)
     assert caught.value.sent is False
+    held.let_go.set()
     busy.join()
     transport.call("GetItem", ASKED, SECONDS)
     transport.close()
@@ -85,16 +99,17 @@ def test_a_task_that_finds_every_connection_busy_gives_up_in_time(
     async def main() -> None:
         transport = AsyncioTransport(server.target)
         busy = asyncio.create_task(transport.call("PutItem", ASKED, SECONDS))
-        await asyncio.sleep(0.1)
+        assert await asyncio.to_thread(held.heard.wait, SECONDS)
         with pytest.raises(NoAnswer, match="busy") as caught:
             await transport.call("GetItem", ASKED, 0.1)
         assert caught.value.sent is False
+        held.let_go.set()
         await busy
         await transport.call("GetItem", ASKED, SECONDS)
         await transport.close()
 
     monkeypatch.setattr(asyncio_transport, "CONNECTIONS", 1)
-    server.script = lambda heard, connection: (time.sleep(0.5), FINE)[1]
+    server.script = held = Held()
     asyncio.run(main())
     assert [heard.operation for heard in server.heard] == ["PutItem", "GetItem"]
 
@@ -145,19 +160,27 @@ def test_a_connection_that_comes_too_late_is_there_for_the_next_task(
 
 def test_closing_while_others_connect_and_wait_tells_them_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     async def slowly(self: Any, loop: Any) -> Any:
-        await asyncio.sleep(0.3)
+        connecting.append(loop)
+        await closed.wait()
         return await connect(self, loop)
 
     async def main() -> list[Any]:
         transport = AsyncioTransport(server.target)
         await transport.call("GetItem", ASKED, SECONDS)
         monkeypatch.setattr(asyncio_transport.LoopConnectionPool, "_connect", slowly)
-        server.script = lambda heard, connection: time.sleep(1)
-        calls = [asyncio.create_task(transport.call("GetItem", ASKED, SECONDS)) for _ in range(3)]
-        await asyncio.sleep(0.1)
+        server.script = held
+        calls = [asyncio.create_task(transport.call("PutItem", ASKED, SECONDS)) for _ in range(3)]
+        assert await asyncio.to_thread(held.heard.wait, SECONDS)
+        assert len(connecting) == 2
         await transport.close()
-        return await asyncio.gather(*calls, return_exceptions=True)
+        closed.set()
+        failures = await asyncio.gather(*calls, return_exceptions=True)
+        held.let_go.set()
+        return failures
 
+    connecting: list[Any] = []
+    closed = asyncio.Event()
+    held = Held()
     connect = asyncio_transport.LoopConnectionPool._connect
     failures = asyncio.run(main())
     assert [type(failure) for failure in failures] == [NoAnswer] * 3

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +148,25 @@ def test_a_connection_that_ends_after_the_call_was_sent_may_mean_done(
     assert [heard.operation for heard in server.heard].count("UpdateItem") == 1
 
 
-def answer_and_reset(heard: Heard, connection: socket.socket) -> bytes | None:
-    """Reset the connection after the first answer, while the client does not read."""
-    if heard.operation != "GetItem":
-        return FINE
-    connection.sendall(FINE)
-    time.sleep(0.05)
-    reset(connection)
-    return None
+class ResetWhenRead:
+    """A script that resets the connection once its first answer was read, while the client does not read."""
+
+    def __init__(self) -> None:
+        self._read, self._reset = threading.Event(), threading.Event()
+
+    def __call__(self, heard: Heard, connection: socket.socket) -> bytes | None:
+        if heard.operation != "GetItem":
+            return FINE
+        connection.sendall(FINE)
+        assert self._read.wait(SECONDS)
+        reset(connection)
+        self._reset.set()
+        return None
+
+    def reset_now(self) -> None:
+        """The answer was read: wait until the connection is reset."""
+        self._read.set()
+        assert self._reset.wait(SECONDS)
 
 
 @pytest.fixture
@@ -169,10 +183,10 @@ def taken_for_silent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_a_call_that_could_not_be_sent_whole_is_sent_again_once(server: Server, taken_for_silent: list[Any]) -> None:
-    server.script = answer_and_reset
+    server.script = script = ResetWhenRead()
     transport = SocketTransport(server.target)
     transport.call("GetItem", ASKED, SECONDS)
-    time.sleep(0.2)
+    script.reset_now()
     assert transport.call("UpdateItem", ASKED, SECONDS) == {"Item": {"PK": {"S": "a"}}}
     assert [(heard.operation, heard.connection) for heard in server.heard] == [("GetItem", 0), ("UpdateItem", 1)]
     assert len(taken_for_silent) == 1
@@ -185,11 +199,11 @@ def test_a_call_that_could_not_be_sent_whole_is_sent_again_once_in_a_loop(
     async def main() -> None:
         transport = AsyncioTransport(server.target)
         await transport.call("GetItem", ASKED, SECONDS)
-        time.sleep(0.2)  # the loop does not get to see it
+        script.reset_now()  # the loop does not get to see it
         assert await transport.call("UpdateItem", ASKED, SECONDS) == {"Item": {"PK": {"S": "a"}}}
         await transport.close()
 
-    server.script = answer_and_reset
+    server.script = script = ResetWhenRead()
     asyncio.run(main())
     assert [(heard.operation, heard.connection) for heard in server.heard] == [("GetItem", 0), ("UpdateItem", 1)]
     assert len(taken_for_silent) == 1
@@ -226,79 +240,100 @@ def test_an_answer_that_trickles_in_does_not_take_longer_than_allowed(
     assert caught.value.sent is True
 
 
+class LateAnswer:
+    """A script that answers a ``PutItem`` when the test says so, and everything else at once."""
+
+    def __init__(self, heard: Callable[[], object] = lambda: None) -> None:
+        """``heard`` is called in the thread of the server, when the call has arrived."""
+        self._heard, self._comes, self._sent = heard, threading.Event(), threading.Event()
+
+    def __call__(self, heard: Heard, connection: socket.socket) -> bytes | None:
+        if heard.operation != "PutItem":
+            return reply({"to": heard.operation})
+        self._heard()
+        assert self._comes.wait(SECONDS)
+        with contextlib.suppress(OSError):  # the client may have closed it
+            connection.sendall(reply({"to": heard.operation}))
+        self._sent.set()
+        return None
+
+    def comes(self) -> None:
+        """Let the answer come, and wait until it was sent."""
+        self._comes.set()
+        assert self._sent.wait(SECONDS)
+
+
 @OWN_WORLDS
 def test_a_late_answer_is_never_given_to_the_next_caller(asking: Any, server: Server) -> None:
-    def slow(heard: Heard, connection: socket.socket) -> bytes:
-        time.sleep(0.2)
-        return reply({"late": heard.operation})
-
+    late = LateAnswer()
     with asking(server.target) as ask:
         ask("GetItem", ASKED)
-        server.script = slow
+        server.script = late
         with pytest.raises(NoAnswer):
-            ask("PutItem", ASKED, 0.1)
-        time.sleep(0.2)
-        assert ask("GetItem", ASKED) == {"late": "GetItem"}
+            ask("PutItem", ASKED, 0.3)
+        late.comes()
+        assert ask("GetItem", ASKED) == {"to": "GetItem"}
 
 
 def test_an_interrupted_call_leaves_nothing_for_the_next(server: Server) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    def slow(heard: Heard, connection: socket.socket) -> bytes:
-        time.sleep(0.3)
-        return reply({"to": heard.operation})
-
-    server.script = slow
+    server.script = late = LateAnswer(lambda: os.kill(os.getpid(), signal.SIGUSR1))
     transport = SocketTransport(server.target)
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(KeyboardInterrupt):
             transport.call("PutItem", ASKED, SECONDS)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    time.sleep(0.3)
+        signal.signal(signal.SIGUSR1, before)
+    late.comes()
     assert transport.call("GetItem", ASKED, SECONDS) == {"to": "GetItem"}
     transport.close()
 
 
 def test_a_cancelled_call_leaves_nothing_for_the_next(server: Server) -> None:
-    def slow(heard: Heard, connection: socket.socket) -> bytes:
-        time.sleep(0.2)
-        return reply({"to": heard.operation})
-
     async def main() -> None:
+        heard = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        server.script = late = LateAnswer(lambda: loop.call_soon_threadsafe(heard.set))
         transport = AsyncioTransport(server.target)
         task = asyncio.create_task(transport.call("PutItem", ASKED, SECONDS))
-        await asyncio.sleep(0.1)
+        await heard.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        await asyncio.to_thread(late.comes)
         assert await transport.call("GetItem", ASKED, SECONDS) == {"to": "GetItem"}
         await transport.close()
 
-    server.script = slow
     asyncio.run(main())
 
 
 # Nothing left behind
 
 
+def connections_to(server: Server) -> int:
+    """How many connections of this process to the server are open."""
+    table = Path("/proc/self/net/tcp").read_text().splitlines()[1:]
+    there = f":{server.port:04X}"
+    return sum(line.split()[2].endswith(there) and line.split()[3] == "01" for line in table)
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at /proc")
 @OWN_WORLDS
 def test_closing_leaves_no_socket_open(asking: Any, server: Server) -> None:
-    def to_the_server() -> int:
-        table = Path("/proc/self/net/tcp").read_text().splitlines()[1:]
-        there = f":{server.port:04X}"
-        return sum(line.split()[2].endswith(there) and line.split()[3] == "01" for line in table)
-
     with asking(server.target) as ask:
         ask("GetItem", ASKED)
-        assert to_the_server() == 1
-    assert to_the_server() == 0
+        assert connections_to(server) == 1
+    assert connections_to(server) == 0
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at /proc")
 def test_a_transport_that_is_forgotten_closes_its_sockets(server: Server) -> None:
-    SocketTransport(server.target).call("GetItem", ASKED, SECONDS)
+    transport = SocketTransport(server.target)
+    transport.call("GetItem", ASKED, SECONDS)
+    assert connections_to(server) == 1
+    del transport
+    gc.collect()
+    assert connections_to(server) == 0

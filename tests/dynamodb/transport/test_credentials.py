@@ -97,7 +97,7 @@ def test_a_renewal_that_fails_leaves_good_credentials_in_use() -> None:
     assert cache.fetching().result(5) == SECOND
 
 
-def test_many_who_wait_cause_one_look() -> None:
+def test_many_calls_that_wait_for_credentials_cause_one_look() -> None:
     source = Cupboard(FIRST)
     source.open.clear()
     cache = CredentialCache(source)

@@ -257,7 +257,7 @@ class Slow:
     has_expired = needs_refresh
 
 
-def test_who_comes_while_a_refresh_is_under_way_joins_it() -> None:
+def test_a_call_that_comes_while_a_refresh_is_under_way_joins_it() -> None:
     source = Slow()
     source.let_regular.set()
     cache = CredentialCache(source)

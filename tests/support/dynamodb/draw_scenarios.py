@@ -191,7 +191,7 @@ def ending(height: int, *, failed: bool, **deltas: int) -> Case:
     table = hierarchy(height)
     client = table.client()
     lease = client.take()
-    client.run(lease._adjust(**deltas))
+    client.adjust(lease, **deltas)
     milli = {name: delta * MILLI for name, delta in deltas.items()}
     if failed:
         milli = {name: -amount for name, amount in TAKEN.items()}

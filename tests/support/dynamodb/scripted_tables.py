@@ -190,6 +190,11 @@ class Client:
     def lease(self, entity_id: str = "key", wanted: Mapping[str, int] = WANTED, **options: Any) -> LeaseBase:
         return self.limiter.acquire(entity_id, RESOURCE, wanted, **options)
 
+    def adjust(self, lease: LeaseBase, **deltas: int) -> None:
+        """Correct what a lease has consumed, and flush what is due by its age."""
+        if lease._open_ledger().adjust(deltas, self.table.timer):
+            self.run(lease._flush_old(), to_the_end=True)
+
     def take(self, entity_id: str = "key", wanted: Mapping[str, int] = WANTED, **options: Any) -> LeaseBase:
         """A lease that has begun."""
         lease = self.lease(entity_id, wanted, **options)

@@ -64,7 +64,7 @@ class Watched(DynamoStore):
         self.held.set()
         return True
 
-    def waiting_in_line(self) -> int:
+    def waiting_in_queue(self) -> int:
         """How many wait in the write queues of the default namespace."""
         queues = self.space("default", corrected=True).batching.queues
         return sum(len(queue) for queue in list(queues._queues.values()))

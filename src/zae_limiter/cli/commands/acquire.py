@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zae_limiter.cli.error_messages import EXIT_DENIED, print_error
+from zae_limiter.cli.completions import complete_entity
+from zae_limiter.cli.error_messages import exit_code, print_error
 from zae_limiter.cli.options import as_usage_error, on_store, parse_limits
 from zae_limiter.cli.session import Session, exit_with, note
 
@@ -39,7 +40,7 @@ Examples:
   zae-limiter acquire key-1 backups runs=1 -l runs:4/day -- ./backup.sh
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @click.argument("resource")
 @click.argument("amounts", metavar="NAME=AMOUNT... [-- COMMAND...]", nargs=-1)
 @click.option(
@@ -82,6 +83,8 @@ def command(
 ) -> None:
     """Take tokens, all or none; exits 75 if a limit lacks them.
 
+    It exits 65 if a limit can never hold so many: trying again cannot help then.
+
     With a command after --, run it only if they are granted, and exit as it does. If it fails, the tokens are given
     back; if it is interrupted too. It may say what it really used by writing lines like tpm=420 to the file that
     $ZAEL_SETTLE names.
@@ -108,7 +111,7 @@ def command(
         from zae_limiter.cli.views.grants import denied_document
 
         session.say(denied_document(entity_id, resource, error), "")
-        exit_with(EXIT_DENIED)
+        exit_with(exit_code(error))
 
 
 def lease_for(

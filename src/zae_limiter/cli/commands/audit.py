@@ -8,7 +8,7 @@ import click
 
 from zae_limiter.cli.audit_archive import archive_option
 from zae_limiter.cli.group import OrderedGroup
-from zae_limiter.cli.options import as_usage_error, list_limit_option, on_store, parse_period, period_options
+from zae_limiter.cli.options import as_usage_error, list_limit_option, on_existing_store, parse_period, period_options
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     cls=OrderedGroup,
     epilog="""\b
 Example:
-  zae-limiter audit list --since 7days
+  zae-limiter audit list --since 7d
 """,
 )
 def command() -> None:
@@ -32,7 +32,7 @@ def command() -> None:
     epilog="""\b
 Examples:
   zae-limiter audit list --limit 20
-  zae-limiter audit list --subject key-1 --since 24hours
+  zae-limiter audit list --subject key-1 --since 24h
   zae-limiter audit list --subject '$SYSTEM' --json
   zae-limiter audit list --archived --archive s3://my-archive
 """,
@@ -46,7 +46,7 @@ Examples:
 @archive_option("Where the archive is: a folder, or s3://BUCKET.")
 @period_options
 @list_limit_option
-@on_store
+@on_existing_store
 def list_events(
     session: Session,
     subject: str | None,
@@ -83,7 +83,7 @@ Example:
 """,
 )
 @click.argument("event_id", metavar="EVENT")
-@on_store
+@on_existing_store
 def show(session: Session, event_id: str) -> None:
     """Show one change with all its details.
 

@@ -21,7 +21,8 @@ Examples:
 def command(context: click.Context, shell: str) -> None:
     """Print the script for completion in a shell.
 
-    It completes commands and options; open a new shell to have it."""
+    It completes commands, options and the entities of the store; open a new shell to have it.
+    """
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

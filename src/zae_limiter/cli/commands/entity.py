@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zae_limiter.cli.commands.entity_limits import delete_limits, get_limits, set_limits
+from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.group import OrderedGroup
-from zae_limiter.cli.options import as_usage_error, confirm, list_limit_option, on_store, principal_option, yes_option
+from zae_limiter.cli.options import (
+    as_usage_error,
+    confirm,
+    list_limit_option,
+    on_existing_store,
+    on_store,
+    principal_option,
+    yes_option,
+)
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -36,9 +45,9 @@ Examples:
   zae-limiter entity create key-1 --parent acme --cascade --meta team=search
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @click.option("--name", metavar="TEXT", help="A display name.")
-@click.option("--parent", metavar="ENTITY", help="The entity above it.")
+@click.option("--parent", metavar="ENTITY", shell_complete=complete_entity, help="The entity above it.")
 @click.option("--cascade/--no-cascade", default=False, show_default=True, help="Also take from the parent.")
 @click.option("--meta", "notes", multiple=True, metavar="KEY=VALUE", help="An entry of its metadata; repeatable.")
 @principal_option
@@ -79,8 +88,8 @@ Example:
   zae-limiter entity show key-1
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
-@on_store
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
+@on_existing_store
 def show(session: Session, entity_id: str) -> None:
     """Show an entity, its ancestors, and its limits."""
     from zae_limiter.cli.views.entities import entity_picture, shown_entity_document
@@ -108,10 +117,10 @@ Examples:
   zae-limiter entity update key-1 --name "Key of Ann" --expected-version 3
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @click.option("--name", metavar="TEXT", help="A display name.")
 @click.option("--no-name", is_flag=True, help="Remove its name.")
-@click.option("--parent", metavar="ENTITY", help="The entity above it.")
+@click.option("--parent", metavar="ENTITY", shell_complete=complete_entity, help="The entity above it.")
 @click.option("--no-parent", is_flag=True, help="Remove its parent.")
 @click.option("--cascade/--no-cascade", default=None, help="Also take from the parent, or not.")
 @click.option(
@@ -124,7 +133,7 @@ Examples:
     "--expected-version", type=click.IntRange(min=1), metavar="N", help="Refuse unless it is at this version."
 )
 @principal_option
-@on_store
+@on_existing_store
 def update(
     session: Session,
     entity_id: str,
@@ -179,7 +188,7 @@ Examples:
 @click.option("--with-limits", is_flag=True, help="Only those that have limits of their own, with these.")
 @click.option("--resource", metavar="RESOURCE", help="With --with-limits: limits for this resource.")
 @list_limit_option
-@on_store
+@on_existing_store
 def list_entities(session: Session, with_limits: bool, resource: str | None, most: int | None) -> None:
     """List the entities that were created, by id."""
     from zae_limiter.cli.pages import Pages
@@ -232,8 +241,8 @@ Examples:
   zae-limiter entity tree acme
 """,
 )
-@click.argument("entity_id", metavar="[ENTITY]", required=False)
-@on_store
+@click.argument("entity_id", metavar="[ENTITY]", required=False, shell_complete=complete_entity)
+@on_existing_store
 def tree(session: Session, entity_id: str | None) -> None:
     """Draw the hierarchy: all entities, or those below one.
 
@@ -273,10 +282,10 @@ Examples:
   zae-limiter entity delete key-1 --yes --principal ann
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @yes_option
 @principal_option
-@on_store
+@on_existing_store
 def delete(session: Session, entity_id: str, yes: bool, principal: str | None) -> None:
     """Delete an entity with its buckets and limits.
 

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.options import confirm, limits_option, on_store, principal_option, propagate_option, yes_option
+from zae_limiter.cli.completions import complete_entity
+from zae_limiter.cli.options import (
+    confirm,
+    limits_option,
+    on_existing_store,
+    on_store,
+    principal_option,
+    propagate_option,
+    yes_option,
+)
 from zae_limiter.cli.session import Session
 from zae_limiter.naming import DEFAULT_RESOURCE
 
@@ -30,7 +39,7 @@ Examples:
   zae-limiter entity set-limits key-1 --resource gpt-4 -l tpm:1_000/sec:20_000
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @limits_option
 @resource_option
 @propagate_option
@@ -62,9 +71,9 @@ Examples:
   zae-limiter entity get-limits key-1 --resource gpt-4 --json
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @resource_option
-@on_store
+@on_existing_store
 def get_limits(session: Session, entity_id: str, resource: str) -> None:
     """Show an entity's own limits as they were set."""
     show(session, entity_id, resource)
@@ -77,12 +86,12 @@ Example:
   zae-limiter entity delete-limits key-1 --resource gpt-4 --yes
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @resource_option
 @yes_option
 @propagate_option
 @principal_option
-@on_store
+@on_existing_store
 def delete_limits(
     session: Session, entity_id: str, resource: str, yes: bool, propagate: bool, principal: str | None
 ) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zae_limiter.cli.options import on_store
+from zae_limiter.cli.completions import complete_entity
+from zae_limiter.cli.options import on_existing_store
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ Examples:
   zae-limiter explain key-1 gpt-4 --json | jq '.legs[].source'
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @click.argument("resource")
-@on_store
+@on_existing_store
 def command(session: Session, entity_id: str, resource: str) -> None:
     """Say which limits an entity has on a resource, and why.
 

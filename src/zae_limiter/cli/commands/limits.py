@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from zae_limiter.cli.error_messages import EXIT_ERROR
-from zae_limiter.cli.options import confirm, on_store, principal_option, yes_option
+from zae_limiter.cli.options import confirm, on_existing_store, on_store, principal_option, yes_option
 from zae_limiter.cli.output.progress import progress_bar
 from zae_limiter.cli.session import Session, exit_with, note
 
@@ -76,7 +76,7 @@ Examples:
 @file_option
 @choice_options
 @exit_code_option
-@on_store
+@on_existing_store
 def show_plan(session: Session, path: str, take_over: bool, keep_removed: bool, tell_shell: bool) -> None:
     """Show what apply would change. Changes nothing.
 
@@ -149,7 +149,7 @@ Examples:
 @file_option
 @click.option("--all", "everything", is_flag=True, help="Show also what exists and no manifest manages.")
 @exit_code_option
-@on_store
+@on_existing_store
 def show_drift(session: Session, path: str, everything: bool, tell_shell: bool) -> None:
     """Show what is not as the manifest says, and who changed it."""
     from zae_limiter.cli.views.manifest_plans import drift_picture
@@ -194,7 +194,7 @@ Examples:
     help="Look for entities' own limits on this resource too; repeatable.",
 )
 @yes_option
-@on_store
+@on_existing_store
 def export(session: Session, path: str, name: str, resources: tuple[str, ...], yes: bool) -> None:
     """Write the manifest of what exists. Applying it changes nothing.
 

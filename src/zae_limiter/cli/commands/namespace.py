@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from zae_limiter.cli.group import OrderedGroup
-from zae_limiter.cli.options import confirm, list_limit_option, on_store, principal_option, yes_option
+from zae_limiter.cli.options import (
+    confirm,
+    confirm_by_name,
+    list_limit_option,
+    on_existing_store,
+    on_store,
+    principal_option,
+    yes_option,
+)
 from zae_limiter.cli.session import Session
+from zae_limiter.naming import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from zae_limiter import NamespaceInfo
@@ -50,7 +59,7 @@ Example:
 """,
 )
 @list_limit_option
-@on_store
+@on_existing_store
 def list_namespaces(session: Session, most: int | None) -> None:
     """List all namespaces by name, deleted ones too."""
     from zae_limiter.cli.pages import Pages
@@ -74,7 +83,7 @@ Example:
 """,
 )
 @click.argument("name")
-@on_store
+@on_existing_store
 def show(session: Session, name: str) -> None:
     """Show a namespace, deleted or not."""
     show_one(session, session.repository.get_namespace(name))
@@ -83,17 +92,26 @@ def show(session: Session, name: str) -> None:
 @command.command(
     "delete",
     epilog="""\b
-Example:
+Examples:
   zae-limiter namespace delete staging --yes
+  zae-limiter namespace delete default --confirm default
 """,
 )
 @click.argument("name")
 @yes_option
+@click.option("--confirm", "typed", metavar="NAME", help="For default: its name, instead of being asked for it.")
 @principal_option
-@on_store
-def delete(session: Session, name: str, yes: bool, principal: str | None) -> None:
-    """Refuse every use of a namespace from now on. Its data stays; recover undoes it."""
-    confirm(f"Refuse every use of namespace {name} from now on?", yes)
+@on_existing_store
+def delete(session: Session, name: str, yes: bool, typed: str | None, principal: str | None) -> None:
+    """Refuse every use of a namespace from now on. Its data stays; recover undoes it.
+
+    The namespace default is that of every program which names none: it asks for the name, also with --yes.
+    """
+    question = f"Refuse every use of namespace {name} from now on?"
+    if name == DEFAULT_NAMESPACE:
+        confirm_by_name(f"{question} Every program that names no namespace is using it.", name, typed)
+    else:
+        confirm(question, yes)
     with session.progress(f"deleting {name}"):
         session.repository.delete_namespace(name, principal=principal)
     session.say({"name": name, "deleted": True}, f"deleted {name}; its data stays until it is purged")
@@ -108,7 +126,7 @@ Example:
 )
 @click.argument("name")
 @principal_option
-@on_store
+@on_existing_store
 def recover(session: Session, name: str, principal: str | None) -> None:
     """Bring a deleted namespace back as it was."""
     show_one(session, session.repository.recover_namespace(name, principal=principal))
@@ -123,7 +141,7 @@ Example:
 )
 @click.argument("name")
 @yes_option
-@on_store
+@on_existing_store
 def purge(session: Session, name: str, yes: bool) -> None:
     """Remove a deleted namespace and everything in it, for good.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from zae_limiter.cli.options import confirm, on_store, principal_option, yes_option
+from zae_limiter.cli.completions import complete_entity
+from zae_limiter.cli.options import confirm, on_existing_store, principal_option, yes_option
 from zae_limiter.cli.session import Session
 
 
@@ -13,14 +14,14 @@ from zae_limiter.cli.session import Session
     epilog="""\b
 Examples:
   zae-limiter reset key-1
-  zae-limiter reset key-1 gpt-4 --yes --principal ann
+  zae-limiter reset key-1 --resource gpt-4 --yes --principal ann
 """,
 )
-@click.argument("entity_id", metavar="ENTITY")
-@click.argument("resource", required=False)
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
+@click.option("--resource", metavar="RESOURCE", help="Its bucket on this resource only.")
 @yes_option
 @principal_option
-@on_store
+@on_existing_store
 def command(session: Session, entity_id: str, resource: str | None, yes: bool, principal: str | None) -> None:
     """Fill an entity's buckets again, on one resource or on all.
 

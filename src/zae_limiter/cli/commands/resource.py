@@ -11,6 +11,7 @@ from zae_limiter.cli.options import (
     confirm,
     limits_option,
     list_limit_option,
+    on_existing_store,
     on_store,
     principal_option,
     propagate_option,
@@ -66,7 +67,7 @@ Example:
 """,
 )
 @click.argument("resource")
-@on_store
+@on_existing_store
 def get_defaults(session: Session, resource: str) -> None:
     """Show the limits of a resource as they were set."""
     show(session, resource)
@@ -81,7 +82,7 @@ Examples:
 """,
 )
 @list_limit_option
-@on_store
+@on_existing_store
 def list_resources(session: Session, most: int | None) -> None:
     """List the resources that have limits, with these."""
     from zae_limiter.cli.output.text_tables import Column
@@ -115,7 +116,7 @@ Example:
 @yes_option
 @propagate_option
 @principal_option
-@on_store
+@on_existing_store
 def delete_defaults(session: Session, resource: str, yes: bool, propagate: bool, principal: str | None) -> None:
     """Remove the limits of a resource: the system's hold again."""
     confirm(f"Remove the limits of {resource}?", yes)
@@ -135,7 +136,7 @@ Examples:
 @click.argument("resource")
 @click.argument("limit_names", metavar="[LIMIT]...", nargs=-1)
 @list_limit_option
-@on_store
+@on_existing_store
 def capacity(session: Session, resource: str, limit_names: tuple[str, ...], most: int | None) -> None:
     """Show what the live buckets of a resource hold together.
 

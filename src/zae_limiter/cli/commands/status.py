@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from zae_limiter.cli.cloud_session import CloudSession, check_name, region_options
+from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.error_messages import EXIT_ERROR
-from zae_limiter.cli.options import on_store
+from zae_limiter.cli.options import on_existing_store
 from zae_limiter.cli.session import Session, exit_with
 
 
@@ -20,13 +21,13 @@ Examples:
   zae-limiter status --name my-app --region eu-central-1
 """,
 )
-@click.argument("entity_id", metavar="ENTITY", required=False)
+@click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity, required=False)
 @click.argument("resource", required=False)
 @click.option(
     "--name", callback=check_name, metavar="STACK", help="The health of this deployment, instead of an entity."
 )
 @region_options
-@on_store
+@on_existing_store
 @click.pass_context
 def command(
     context: click.Context,

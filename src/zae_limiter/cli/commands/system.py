@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from zae_limiter.cli.group import OrderedGroup
-from zae_limiter.cli.options import confirm, limits_option, on_store, principal_option, propagate_option, yes_option
+from zae_limiter.cli.options import (
+    confirm,
+    limits_option,
+    on_existing_store,
+    on_store,
+    principal_option,
+    propagate_option,
+    yes_option,
+)
 from zae_limiter.cli.session import Session
 
 if TYPE_CHECKING:
@@ -66,7 +74,7 @@ Example:
   zae-limiter system get-defaults --json
 """,
 )
-@on_store
+@on_existing_store
 def get_defaults(session: Session) -> None:
     """Show the limits of the system as they were set.
 
@@ -84,7 +92,7 @@ Example:
 @yes_option
 @propagate_option
 @principal_option
-@on_store
+@on_existing_store
 def delete_defaults(session: Session, yes: bool, propagate: bool, principal: str | None) -> None:
     """Remove the limits and the policy of the system."""
     confirm("Remove the limits of the system?", yes)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from zae_limiter import ZAELimiterError
+from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.group import OrderedGroup
-from zae_limiter.cli.options import list_limit_option, on_store, parse_period, period_options
+from zae_limiter.cli.options import list_limit_option, on_existing_store, parse_period, period_options
 from zae_limiter.cli.session import Session, exit_with, note
 
 if TYPE_CHECKING:
@@ -24,10 +26,22 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 WINDOWS = ("hourly", "daily", "monthly")
 
 
+def entity_option(command: Command, show_default: str | bool = False) -> Command:
+    """``--entity``: whose usage."""
+    return click.option(
+        "--entity",
+        "entity_id",
+        show_default=show_default,
+        metavar="ENTITY",
+        shell_complete=complete_entity,
+        help="Of this entity.",
+    )(command)
+
+
 def subject_options(command: Command) -> Command:
     """``--entity`` and ``--resource``: at least one of them."""
     command = click.option("--resource", metavar="RESOURCE", help="On this resource.")(command)
-    return click.option("--entity", "entity_id", metavar="ENTITY", help="Of this entity.")(command)
+    return entity_option(command)
 
 
 @click.group(
@@ -35,7 +49,7 @@ def subject_options(command: Command) -> Command:
     cls=OrderedGroup,
     epilog="""\b
 Examples:
-  zae-limiter usage plot --entity key-1 --since 24hours
+  zae-limiter usage plot --entity key-1 --since 24h
   zae-limiter usage summary --resource gpt-4 --window daily
 """,
 )
@@ -48,7 +62,7 @@ def command() -> None:
     epilog="""\b
 Examples:
   zae-limiter usage list --entity key-1
-  zae-limiter usage list --entity key-1 --resource gpt-4 --window daily --since 7days
+  zae-limiter usage list --entity key-1 --resource gpt-4 --window daily --since 7d
   zae-limiter usage list --resource gpt-4 --window monthly --json
 """,
 )
@@ -56,7 +70,7 @@ Examples:
 @click.option("--window", type=click.Choice(WINDOWS), show_default="all three", help="Windows of one length.")
 @period_options
 @list_limit_option
-@on_store
+@on_existing_store
 def list_windows(
     session: Session,
     entity_id: str | None,
@@ -87,7 +101,7 @@ Examples:
 @subject_options
 @click.option("--window", type=click.Choice(WINDOWS), default="hourly", show_default=True, help="Averages per window.")
 @period_options
-@on_store
+@on_existing_store
 def summary(
     session: Session,
     entity_id: str | None,
@@ -117,7 +131,7 @@ def summary(
     "plot",
     epilog="""\b
 Examples:
-  zae-limiter usage plot --entity key-1 --since 24hours
+  zae-limiter usage plot --entity key-1 --since 24h
   zae-limiter usage plot --resource gpt-4 --window daily --style lines
   zae-limiter usage plot --entity key-1 --limit-name tpm --png usage.png
 """,
@@ -130,7 +144,7 @@ Examples:
 @click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Write a figure instead.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a figure instead.")
 @period_options
-@on_store
+@on_existing_store
 def plot(
     session: Session,
     entity_id: str | None,
@@ -183,17 +197,21 @@ def plot(
 Examples:
   zae-limiter usage verify --entity key-1
   zae-limiter usage verify --entity key-1 --resource gpt-4 --json
+  zae-limiter usage verify
 """,
 )
-@click.option("--entity", "entity_id", required=True, metavar="ENTITY", help="Of this entity.")
+@partial(entity_option, show_default="all that used anything")
 @click.option("--resource", metavar="RESOURCE", help="On this resource.")
-@on_store
-def verify(session: Session, entity_id: str, resource: str | None) -> None:
+@on_existing_store
+def verify(session: Session, entity_id: str | None, resource: str | None) -> None:
     """Prove that usage is what was taken from the buckets.
 
     Every hour must begin where the one before ended, and the last must end where the bucket is. Exits with 1 if that
-    is not so, and says where.
+    is not so, and says where. Of all entities it shows those that do not hold.
     """
+    if entity_id is None:
+        verify_all(session, resource)
+        return
     from zae_limiter.cli.error_messages import EXIT_ERROR
     from zae_limiter.cli.views.usage_proof import proof_document, proof_picture
 
@@ -201,6 +219,20 @@ def verify(session: Session, entity_id: str, resource: str | None) -> None:
         proof = session.limiter.verify_usage(entity_id, resource)
     session.answer(proof_document(proof), lambda: proof_picture(session.output, proof))
     if not proof.holds:
+        exit_with(EXIT_ERROR)
+
+
+def verify_all(session: Session, resource: str | None) -> None:
+    """Prove the usage of every entity that used anything."""
+    from zae_limiter.cli.error_messages import EXIT_ERROR
+    from zae_limiter.cli.views.usage_proof import Proofs, proofs_document, proofs_picture
+
+    proofs = Proofs(resource)
+    with session.progress("comparing"):
+        for entity_id in session.limiter.list_active_entities():
+            proofs.add(session.limiter.verify_usage(entity_id, resource))
+    session.answer(proofs_document(proofs), lambda: proofs_picture(session.output, proofs))
+    if proofs.broken:
         exit_with(EXIT_ERROR)
 
 

@@ -6,7 +6,8 @@ import threading
 
 import click
 
-from zae_limiter.cli.options import on_store
+from zae_limiter.cli.completions import complete_entity
+from zae_limiter.cli.options import on_existing_store
 from zae_limiter.cli.session import Session
 
 
@@ -14,13 +15,23 @@ from zae_limiter.cli.session import Session
     "watch",
     epilog="""\b
 Examples:
+  zae-limiter watch
   zae-limiter watch key-1
   zae-limiter watch key-1 acme --resource gpt-4 --interval 0.5
   zae-limiter watch key-1 --count 10 --interval 60 >> levels.log
 """,
 )
-@click.argument("entity_ids", metavar="ENTITY...", nargs=-1, required=True)
-@click.option("--resource", metavar="RESOURCE", help="Their buckets on this resource only.")
+@click.argument("entity_ids", metavar="[ENTITY]...", shell_complete=complete_entity, nargs=-1)
+@click.option("--resource", metavar="RESOURCE", help="Buckets on this resource only.")
+@click.option(
+    "--limit",
+    "most",
+    type=click.IntRange(1, 100),
+    default=15,
+    show_default=True,
+    metavar="N",
+    help="Without names: watch the N tightest buckets.",
+)
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.05, max=86_400),
@@ -30,16 +41,26 @@ Examples:
     help="Pause between two readings.",
 )
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N readings.")
-@on_store
+@on_existing_store
 def command(
-    session: Session, entity_ids: tuple[str, ...], resource: str | None, interval: float, count: int | None
+    session: Session,
+    entity_ids: tuple[str, ...],
+    resource: str | None,
+    most: int,
+    interval: float,
+    count: int | None,
 ) -> None:
-    """Watch the buckets of entities, live. Ctrl-C ends it.
+    """Watch the buckets of entities live, or the tightest ones.
 
-    Without a terminal it prints a line per bucket and reading; with --json, one document per line.
+    Ctrl-C ends it. Which buckets are the tightest is looked up every half minute, for which every live bucket is
+    read. Without a terminal it prints a line per bucket and reading; with --json, one document per line.
     """
-    from zae_limiter.cli.watch_screen import watch_screen
+    from zae_limiter.cli.tightest_reader import TightestReader
+    from zae_limiter.cli.watch_screen import named, tightest, watch_screen
 
+    reading = named(session, entity_ids, resource)
+    if not entity_ids:
+        reading = tightest(TightestReader(session.limiter, resource, most))
     readings = 0
     pause = threading.Event()
     try:
@@ -48,7 +69,7 @@ def command(
                 if readings:
                     pause.wait(interval)
                 now = session.now_ms()
-                show([session.limiter.get_status(entity_id, resource) for entity_id in entity_ids], now)
+                show(reading(now), now)
                 readings += 1
     except KeyboardInterrupt:
         return

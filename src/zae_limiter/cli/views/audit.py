@@ -63,13 +63,26 @@ def event_picture(event: AuditEvent) -> RenderableType:
         ("subject", event.entity_id),
         ("resource", _where(event.resource)),
         ("by", event.principal or NOTHING),
-        *((key, _in_words(key, value)) for key, value in event.details.items()),
+        *_details(event.details),
     ]
     label = max(LABEL, *(len(key) + 2 for key, _ in fields))
     return Group(
         Text.assemble((shown(event.action), "bold"), (f"  {event.event_id}", "dim")),
         *(Text.assemble((f"{shown(key):{label}}", "dim"), shown(value)) for key, value in fields),
     )
+
+
+def _details(details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What an event says of a change, field by field: how it was, an arrow, and how it is."""
+    if details.keys() != {"from", "to"}:
+        return [(key, _in_words(key, value)) for key, value in details.items()]
+    before, after = (side if isinstance(side, Mapping) else {} for side in (details["from"], details["to"]))
+    fields = []
+    for key in dict.fromkeys((*before, *after)):
+        was, now = (_in_words(key, side[key]) if key in side else NOTHING for side in (before, after))
+        if was != now or was != NOTHING:
+            fields.append((key, was if was == now else f"{was} → {now}"))
+    return fields
 
 
 def _where(resource: str | None) -> str:
@@ -83,6 +96,8 @@ def _in_words(key: str, value: Any) -> str:
             return limits_in_words([Limit(**limit) for limit in value])
         except (TypeError, ValueError):
             pass
+    if key == "limits" and isinstance(value, Mapping):
+        return "; ".join(f"{_where(name)}: {_in_words(key, limits)}" for name, limits in value.items()) or NOTHING
     if value is None:
         return NOTHING
     return value if isinstance(value, str) else json.dumps(_plain(value), ensure_ascii=False)

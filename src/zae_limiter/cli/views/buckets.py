@@ -39,14 +39,16 @@ def status_document(status: EntityStatus) -> dict[str, Any]:
     """The buckets of an entity for programs."""
     return {
         "entity_id": status.entity_id,
-        "buckets": [
-            {
-                "resource": bucket.resource,
-                "total_events": bucket.total_events,
-                "limits": [_level_document(level) for level in bucket.limits],
-            }
-            for bucket in status.buckets
-        ],
+        "buckets": [bucket_document(bucket) for bucket in status.buckets],
+    }
+
+
+def bucket_document(bucket: BucketStatus) -> dict[str, Any]:
+    """One bucket for programs."""
+    return {
+        "resource": bucket.resource,
+        "total_events": bucket.total_events,
+        "limits": [_level_document(level) for level in bucket.limits],
     }
 
 
@@ -125,22 +127,23 @@ def _levels(buckets: Sequence[BucketStatus], columns: Columns, before: Before | 
 
 
 def _texts(bucket: BucketStatus, level: LimitLevel, before: Before | None) -> tuple[str, ...]:
-    name = LevelOf(bucket.entity_id, bucket.resource, level.limit_name)
     return (
         bucket.resource,
         level.limit_name,
         f"{level.available:,}",
         f"{level.limit.burst:,}",
         duration(level.seconds_to_full) if level.seconds_to_full else "full",
-        f"{level.total_consumed:,}" if before is None else _speed(level, before, name),
+        f"{level.total_consumed:,}" if before is None else speed(bucket, level, before),
     )
 
 
-def _speed(level: LimitLevel, before: Before, name: LevelOf) -> str:
-    if not before.seconds:
+def speed(bucket: BucketStatus, level: LimitLevel, before: Before) -> str:
+    """How fast a limit is taken from, in tokens a second."""
+    earlier = before.taken.get(LevelOf(bucket.entity_id, bucket.resource, level.limit_name))
+    if not before.seconds or earlier is None:
         return NOTHING
-    speed = (level.total_consumed - before.taken.get(name, 0)) / before.seconds
-    return f"{speed:,.1f}" if speed else "0"
+    tokens = (level.total_consumed - earlier) / before.seconds
+    return f"{tokens:,.1f}" if tokens else "0"
 
 
 def status_lines(status: EntityStatus, when: str) -> list[str]:

@@ -47,8 +47,8 @@ def node_document(node: Node) -> dict[str, Any]:
     return {"depth": len(node.lasts), **entity_document(node.entity)}
 
 
-def branch(node: Node) -> Text:
-    """A node for people. An arrow says that it also takes from its parent."""
+def branch(node: Node, *, named: bool = True) -> Text:
+    """A node for people, ``named`` with its name too. An arrow says that it also takes from its parent."""
     entity = node.entity
     drawn = Text(style="dim")
     if node.lasts:
@@ -57,6 +57,6 @@ def branch(node: Node) -> Text:
     line = Text.assemble(drawn, (entity.id, "" if node.lasts else "bold"))
     if entity.cascade:
         line.append(" ↑", style="cyan")
-    if entity.name:
+    if named and entity.name:
         line.append(f"  {shown(entity.name)}", style="dim")
     return line

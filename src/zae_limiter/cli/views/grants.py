@@ -51,7 +51,7 @@ def granted_document(entity_id: str, resource: str, lease: SyncLease) -> dict[st
 
 def denied_document(entity_id: str, resource: str, error: RateLimitExceeded) -> dict[str, Any]:
     """A denial for programs."""
-    return {"granted": False, "entity_id": entity_id, "resource": resource, **error.as_dict()}
+    return {"granted": False, "entity_id": entity_id, "resource": resource, **error.as_dict(ancestors=True)}
 
 
 def granted_picture(output: Output, statuses: Sequence[LimitStatus]) -> RenderableType:

@@ -11,7 +11,7 @@ from rich.text import Text
 from zae_limiter import UsageChain, UsageGap, UsageProof
 from zae_limiter.cli.output.console import Output
 from zae_limiter.cli.output.text_tables import Column, Row, table
-from zae_limiter.cli.views.formats import NOTHING, iso
+from zae_limiter.cli.views.formats import NOTHING, iso, plural
 
 COLUMNS = (
     Column("resource"),
@@ -25,6 +25,55 @@ COLUMNS = (
 )
 
 GRANTS = "(grants)"
+
+
+class Proofs:
+    """The proofs of many entities: how many there were, and those that do not hold."""
+
+    def __init__(self, resource: str | None) -> None:
+        self.resource = resource
+        self.entities = 0
+        self.chains = 0
+        self.behind = 0
+        self.broken: list[UsageProof] = []
+
+    def add(self, proof: UsageProof) -> None:
+        """Count one more, unless there was nothing to prove; keep it if it does not hold."""
+        if not proof.chains:
+            return
+        self.entities += 1
+        self.chains += len(proof.chains)
+        self.behind += any(chain.behind for chain in proof.chains)
+        if not proof.holds:
+            self.broken.append(proof)
+
+
+def proofs_document(proofs: Proofs) -> dict[str, Any]:
+    """The proofs of all entities for programs."""
+    return {
+        "resource": proofs.resource,
+        "holds": not proofs.broken,
+        "entities": proofs.entities,
+        "chains": proofs.chains,
+        "behind": proofs.behind,
+        "broken": [proof_document(proof) for proof in proofs.broken],
+    }
+
+
+def proofs_picture(output: Output, proofs: Proofs) -> RenderableType:
+    """The same for people."""
+    if not proofs.entities:
+        return Text("there is no usage and no bucket: nothing to prove")
+    pictures = [part for proof in proofs.broken for part in (proof_picture(output, proof), Text())]
+    seen = f"{plural(proofs.entities, 'entity')}, {plural(proofs.chains, 'chain')} of hours"
+    if proofs.broken:
+        words = Text(f"{seen}: the usage of {len(proofs.broken):,} is not what was taken", style="red")
+    elif proofs.behind:
+        late = f"{proofs.behind:,} {'has' if proofs.behind == 1 else 'have'}"
+        words = Text(f"{seen}: usage is what was taken, up to where the aggregator is; {late} used more since")
+    else:
+        words = Text(f"{seen}: usage is what was taken, every hour begins where the one before ended")
+    return Group(*pictures, words)
 
 
 def proof_document(proof: UsageProof) -> dict[str, Any]:

@@ -61,6 +61,11 @@ def top_bit(shard: int) -> int:
     return 1 << (shard.bit_length() - 1)
 
 
+def shards_made_by(shard: int, shards: int) -> list[int]:
+    """The shards that one which is split into ``shards`` has made."""
+    return [other for other in range(shard + 1, shards) if ancestor_of(other) == shard]
+
+
 def full_by_in(item: Item) -> int | None:
     """When a shard is surely full, in seconds since the epoch, if it says so: the next draw tells it anew."""
     try:

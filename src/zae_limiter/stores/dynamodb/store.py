@@ -91,6 +91,8 @@ class DynamoSpace:
         self.usage = UsageWindows(self.namespace).usage
         self.verify_usage = UsageProofs(self.namespace).verify_usage
         self.capacity = looks.capacity
+        self.tightest_buckets = looks.tightest_buckets
+        self.active_entities = looks.active_entities
 
     @property
     def unresolved(self) -> int:

@@ -12,7 +12,7 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats, Page
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.audit_events import description, limits_told
+from zae_limiter.stores.audit_events import change_told, deletion_told, description, fields_told, level_told
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.clock_correction import correct_time, retried_by_the_clock
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans, writes
@@ -35,7 +35,7 @@ class ConfigVerbs(Transacting):
         check_parent(tables, entity.id, entity.parent_id)
         tables.put_entity(entity)
         tables.advance_epoch()
-        tables.add_audit(entity.id, "entity_created", None, principal, description(entity), now)
+        tables.add_audit(entity.id, "entity_created", None, principal, change_told(None, description(entity)), now)
         return entity
 
     @reads
@@ -54,7 +54,7 @@ class ConfigVerbs(Transacting):
             check_parent(tables, entity_id, updated.parent_id)
         tables.put_entity(updated)
         tables.advance_epoch()
-        tables.add_audit(entity_id, "entity_updated", None, principal, dict(change.fields), now)
+        tables.add_audit(entity_id, "entity_updated", None, principal, fields_told(entity, change.fields), now)
         return updated
 
     @writes
@@ -69,11 +69,15 @@ class ConfigVerbs(Transacting):
         for bucket in buckets:
             tables.close_usage(bucket, counted(bucket))
             tables.drop_bucket(bucket)
+        said = {str(scope.resource): tables.config(scope) for scope in scopes}
+        levels = {resource: config for resource, config in said.items() if config and config.limits}
         for scope in scopes:
             forget_config(tables, scope)
         tables.drop_entity(entity_id)
         tables.advance_epoch()
-        tables.add_audit(entity_id, "entity_deleted", None, principal, {"buckets": len(buckets)}, now)
+        tables.add_audit(
+            entity_id, "entity_deleted", None, principal, deletion_told(entity, levels, len(buckets)), now
+        )
 
     @scans
     def children(self, tables: Tables, parent_id: str, limit: int, cursor: str | None) -> Page[Entity]:
@@ -110,9 +114,10 @@ class ConfigVerbs(Transacting):
     ) -> None:
         before = tables.config(scope) or Config()
         policy = on_unavailable or before.on_unavailable
-        tables.put_config(scope, Config(limits, policy, before.version + 1))
+        after = Config(limits, policy, before.version + 1)
+        tables.put_config(scope, after)
         tables.advance_epoch()
-        told = limits_told(limits, on_unavailable)
+        told = change_told(level_told(before), level_told(after))
         tables.add_audit(scope.audited_as, "limits_set", scope.resource, principal, told, now)
 
     @reads
@@ -126,10 +131,12 @@ class ConfigVerbs(Transacting):
 
     @writes
     def _forget_config(self, tables: Tables, scope: Scope, principal: str | None, now: int) -> bool:
+        before = tables.config(scope) or Config()
         if not forget_config(tables, scope):
             return False
         tables.advance_epoch()
-        tables.add_audit(scope.audited_as, "limits_deleted", scope.resource, principal, {}, now)
+        told = change_told(level_told(before), None)
+        tables.add_audit(scope.audited_as, "limits_deleted", scope.resource, principal, told, now)
         return True
 
     def _propagate(self, scope: Scope, now: int) -> Plan[None]:

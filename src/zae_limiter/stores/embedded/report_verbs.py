@@ -9,15 +9,17 @@ last row is a gap.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import nsmallest
 
-from zae_limiter.bucket import calculate_available
+from zae_limiter.bucket import Bucket, calculate_available
 from zae_limiter.models.proofs import UsageChain, UsageProof
 from zae_limiter.models.reports import AuditEvent, EntityCapacity, Page, ResourceCapacity, UsageSnapshot
+from zae_limiter.models.status import BucketStatus
 from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
-from zae_limiter.stores.embedded.bucket_verbs import as_configured
+from zae_limiter.stores.embedded.bucket_verbs import as_configured, bucket_status
 from zae_limiter.stores.embedded.tables import Tables, Transacting, UsageRow, scans
-from zae_limiter.stores.limit_statuses import percent_used
+from zae_limiter.stores.limit_statuses import percent_used, tightness
 from zae_limiter.stores.protocol import UsageQuery
 from zae_limiter.stores.windows import (
     NOTHING_COUNTED,
@@ -73,17 +75,14 @@ class ReportVerbs(Transacting):
         after = name_after(cursor)
         capacity = available = 0
         rows: list[EntityCapacity] = []
-        last: str | None = None
-        while buckets := tables.buckets_on(resource, last, ROWS_AT_ONCE):
-            last = buckets[-1].entity_id
-            for bucket in buckets:
-                for balance in as_configured(tables, bucket, now).balances:
-                    if balance.name != limit_name:
-                        continue
-                    whole, left = balance.limit.burst, calculate_available(balance, now)
-                    capacity, available = capacity + whole, available + left
-                    if len(rows) <= limit and (after is None or bucket.entity_id > after):
-                        rows.append(EntityCapacity(bucket.entity_id, whole, left, percent_used(whole, left)))
+        for bucket in live_buckets_on(tables, resource):
+            for balance in as_configured(tables, bucket, now).balances:
+                if balance.name != limit_name:
+                    continue
+                whole, left = balance.limit.burst, calculate_available(balance, now)
+                capacity, available = capacity + whole, available + left
+                if len(rows) <= limit and (after is None or bucket.entity_id > after):
+                    rows.append(EntityCapacity(bucket.entity_id, whole, left, percent_used(whole, left)))
         return ResourceCapacity(
             resource=resource,
             limit_name=limit_name,
@@ -92,6 +91,33 @@ class ReportVerbs(Transacting):
             utilization_pct=percent_used(capacity, available),
             entities=page_of(rows, limit, lambda row: (row.entity_id,)),
         )
+
+    @scans
+    def tightest_buckets(self, tables: Tables, resource: str | None, limit: int, now: int) -> tuple[BucketStatus, ...]:
+        live = live_buckets(tables) if resource is None else live_buckets_on(tables, resource)
+        statuses = (bucket_status(as_configured(tables, bucket, now), now) for bucket in live)
+        return tuple(nsmallest(limit, statuses, key=tightness))
+
+    @scans
+    def active_entities(self, tables: Tables) -> tuple[str, ...]:
+        used = {entity_id for entity_id, _ in usage_pairs(tables, None, None, None)}
+        return tuple(sorted(used | {bucket.entity_id for bucket in live_buckets(tables)}))
+
+
+def live_buckets(tables: Tables) -> Iterator[Bucket]:
+    """Every live bucket."""
+    last: tuple[str, str] | None = None
+    while buckets := tables.buckets(last, ROWS_AT_ONCE):
+        yield from buckets
+        last = (buckets[-1].entity_id, buckets[-1].resource)
+
+
+def live_buckets_on(tables: Tables, resource: str) -> Iterator[Bucket]:
+    """Every live bucket of a resource."""
+    last: str | None = None
+    while buckets := tables.buckets_on(resource, last, ROWS_AT_ONCE):
+        yield from buckets
+        last = buckets[-1].entity_id
 
 
 def pairs_from(tables: Tables, query: UsageQuery, after: Key | None) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from zae_limiter.stores.embedded.tables import Tables
 
 MAX_ROUTES = 100_000
+MAX_DEFAULTS = 1_000
 
 
 class Route(NamedTuple):
@@ -26,11 +27,12 @@ class Route(NamedTuple):
 class Routes:
     """Resolved routes of one namespace, good as long as its epoch stands still."""
 
-    __slots__ = ("_epoch", "_known", "on_unavailable")
+    __slots__ = ("_defaults", "_epoch", "_known", "on_unavailable")
 
     def __init__(self) -> None:
         self._epoch = -1
         self._known: BoundedDict[tuple[str, str], Route] = BoundedDict(MAX_ROUTES)
+        self._defaults: BoundedDict[str, tuple[Scope, tuple[Limit, ...]] | None] = BoundedDict(MAX_DEFAULTS)
         self.on_unavailable: OnUnavailable | None = None
 
     def legs(self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None) -> tuple[Leg, ...]:
@@ -45,26 +47,61 @@ class Routes:
         """The leg of one entity as it is configured now."""
         return self._route(tables, entity_id, resource).own
 
+    def legs_of_found(
+        self,
+        tables: Tables,
+        entity_id: str,
+        resource: str,
+        limits: tuple[Scope, tuple[Limit, ...]] | None,
+        parent_id: str | None,
+    ) -> tuple[Leg, ...] | None:
+        """Every leg of an acquire by an entity of which is known what ``limits`` it has of its own, if any, and which
+        parent it cascades to, if it does. ``None``: no level has limits for it. It is not remembered."""
+        self._look_at_epoch(tables)
+        found = limits or self._default(tables, resource)
+        if found is None:
+            return None
+        own = Leg(entity_id, resource, found[1], found[0].level)
+        if parent_id is None:
+            return (own,)
+        parent = self._route(tables, parent_id, resource)
+        return (own, *parent.ancestors) if parent.own is None else (own, parent.own, *parent.ancestors)
+
     def _route(self, tables: Tables, entity_id: str, resource: str) -> Route:
-        epoch = tables.epoch()
-        if epoch != self._epoch:
-            self._known.clear()
-            self._epoch = epoch
-            system = tables.config(Scope())
-            self.on_unavailable = system.on_unavailable if system else None
+        self._look_at_epoch(tables)
         try:
             return self._known[entity_id, resource]
         except KeyError:
             ancestors = tuple(
-                leg for ancestor in _cascade(tables, entity_id) if (leg := _configured_leg(tables, ancestor, resource))
+                leg
+                for ancestor in _cascade(tables, entity_id)
+                if (leg := self._configured_leg(tables, ancestor, resource))
             )
-            route = self._known[entity_id, resource] = Route(_configured_leg(tables, entity_id, resource), ancestors)
+            own = self._configured_leg(tables, entity_id, resource)
+            route = self._known[entity_id, resource] = Route(own, ancestors)
             return route
 
+    def _look_at_epoch(self, tables: Tables) -> None:
+        epoch = tables.epoch()
+        if epoch != self._epoch:
+            self._known.clear()
+            self._defaults.clear()
+            self._epoch = epoch
+            system = tables.config(Scope())
+            self.on_unavailable = system.on_unavailable if system else None
 
-def _configured_leg(tables: Tables, entity_id: str, resource: str) -> Leg | None:
-    found = tables.limits_in(scopes_for(entity_id, resource))
-    return None if found is None else Leg(entity_id, resource, found[1], found[0].level)
+    def _configured_leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
+        *own, _, _ = scopes_for(entity_id, resource)
+        found = tables.limits_in(own) or self._default(tables, resource)
+        return None if found is None else Leg(entity_id, resource, found[1], found[0].level)
+
+    def _default(self, tables: Tables, resource: str) -> tuple[Scope, tuple[Limit, ...]] | None:
+        """The limits of entities that have none of their own."""
+        try:
+            return self._defaults[resource]
+        except KeyError:
+            found = self._defaults[resource] = tables.limits_in((Scope(None, resource), Scope()))
+            return found
 
 
 def _cascade(tables: Tables, entity_id: str) -> list[str]:

@@ -11,8 +11,8 @@ room, and it is next. A process that leaves the room may slip in again past the 
 saves a change of process, but only ``TURNS_IN_A_ROW`` times; then it has to queue as well.
 
 Nothing here waits for another process: :meth:`Gate.enter` tries, and says whether it worked. A caller that has to
-wait pauses (:func:`backoff`; a thread sleeps, a task awaits) and tries again. The kernel drops the locks of a
-process that dies, however it dies.
+wait pauses (:meth:`Gate.pauses`; a thread sleeps, a task awaits) and tries again: soon if its process is next, for
+until then no process writes, and else at leisure. The kernel drops the locks of a process that dies, however it dies.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ try:
 except ImportError:  # Windows: SQLite's own lock, without the fairness
     fcntl = None  # type: ignore[assignment]
 
-TURNS_IN_A_ROW = 32
-"""How often one process may write before it must let another through: about a millisecond's worth."""
+TURNS_IN_A_ROW = 100
+"""How often one process may write before it must let another through: about three milliseconds' worth."""
+
+FIRST_PAUSE_S = 0.000_05
+LONGEST_PAUSE_S = 0.001
+PAUSE_OF_THE_NEXT_S = 0.000_1
 
 LONGEST_WAIT_S = 0.1
 """A caller that has waited this long goes past the gate: it may be held by a process that was stopped."""
@@ -56,7 +60,29 @@ class Gate:
 
         One that has waited stands at the turnstile between tries, and so must go on trying, or :meth:`give_up`.
         """
-        return fcntl is None or self._enter_room(waited)
+        if self._files is None and not self._open_files():
+            return True  # nowhere to put a gate: if that is an error, SQLite will say so better
+        assert self._files is not None
+        room, turnstile = self._files
+        if self._at_turnstile:
+            if self._enter_as_next(room):
+                return True
+        elif self._turns < TURNS_IN_A_ROW:
+            if _try_lock(room):
+                self._turns += 1
+                return True
+        elif not waited and _try_lock(turnstile):
+            # This process had its turns, and no other wants one.
+            self._at_turnstile = True
+            if self._enter_as_next(room):
+                return True
+            self._leave_turnstile()
+        if waited and not self._at_turnstile:
+            self._at_turnstile = _try_lock(turnstile)
+        if waited > LONGEST_WAIT_S:
+            self._leave_turnstile()
+            return True
+        return False
 
     def leave(self) -> None:
         """Let the next one in."""
@@ -76,39 +102,25 @@ class Gate:
             finally:
                 self.threads.release()
 
+    def pauses(self) -> Iterator[float]:
+        """How long to wait between tries: little by little longer, until this process is next."""
+        pause = FIRST_PAUSE_S
+        while True:
+            yield PAUSE_OF_THE_NEXT_S if self._at_turnstile else pause
+            pause = min(pause * 1.5, LONGEST_PAUSE_S)
+
     def close(self) -> None:
         """Let go of the files, and so of every lock on them that this process alone holds."""
         files, self._files, self._at_turnstile = self._files, None, False
         for file in files or ():
             os.close(file)
 
-    def _enter_room(self, waited: float) -> bool:
-        if self._files is None and not self._open_files():
-            return True  # nowhere to put a gate: if that is an error, SQLite will say so better
-        assert self._files is not None
-        room, turnstile = self._files
-        if self._turns < TURNS_IN_A_ROW or self._at_turnstile:
-            if _try_lock(room):
-                if self._at_turnstile:
-                    self._turns = 0
-                    self._leave_turnstile()
-                else:
-                    self._turns += 1
-                return True
-        elif not waited and _try_lock(turnstile):
-            # This process had its turns, and no other wants one.
-            self._at_turnstile = True
-            if _try_lock(room):
-                self._turns = 0
-                self._leave_turnstile()
-                return True
-            self._leave_turnstile()
-        if waited and not self._at_turnstile:
-            self._at_turnstile = _try_lock(turnstile)
-        if waited > LONGEST_WAIT_S:
-            self._leave_turnstile()
-            return True
-        return False
+    def _enter_as_next(self, room: int) -> bool:
+        if not _try_lock(room):
+            return False
+        self._turns = 0
+        self._leave_turnstile()
+        return True
 
     def _leave_turnstile(self) -> None:
         if self._at_turnstile and self._files is not None:
@@ -116,6 +128,8 @@ class Gate:
         self._at_turnstile = False
 
     def _open_files(self) -> bool:
+        if fcntl is None:
+            return False
         files: list[int] = []
         beside = os.path.realpath(self._path)  # every path to the file leads to the same gate
         try:
@@ -135,15 +149,3 @@ def _try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-FIRST_PAUSE_S = 0.000_05
-LONGEST_PAUSE_S = 0.001
-
-
-def backoff() -> Iterator[float]:
-    """How long to wait between tries at the gate: little by little longer."""
-    pause = FIRST_PAUSE_S
-    while True:
-        yield pause
-        pause = min(pause * 1.5, LONGEST_PAUSE_S)

@@ -1,9 +1,7 @@
-"""The fast path of a warm grant on SQLite: an optimistic draw.
+"""The fast path of a grant on SQLite: an optimistic draw (``optimistic_write.py``) on a route that is known.
 
-The process that wrote a bucket last knows what is in its row, and need not read it: one statement takes the tokens if
-the row is still the same in every column that matters, the namespace too. SQLite makes a transaction of a statement by
-itself, so that is all an acquire costs. If the row is another one, nothing changes, and the draw is done by the whole
-transaction, which reads. So what is cached (``row_cache.py``) can be out of date, and never wrong.
+A route that is not known, of an entity that this process has not met of late, is read in one statement with the row
+of its bucket.
 """
 
 from __future__ import annotations
@@ -11,53 +9,94 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from zae_limiter.bucket import Balance, take
+from zae_limiter.bucket import MILLI, Balance
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.naming import MAX_AMOUNT
-from zae_limiter.running.plan import Interrupted, Request
+from zae_limiter.running.plan import Interrupted
+from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.clock_correction import WrittenAhead
-from zae_limiter.stores.protocol import DeferredGrant, Denial, Draw, Grant, Leg, Outcome, Receipt, Settlement
-from zae_limiter.stores.sqlite.row_cache import CachedRow
-from zae_limiter.stores.sqlite.tables import Connection
+from zae_limiter.stores.protocol import (
+    DeferredGrant,
+    Denial,
+    Draw,
+    FastPath,
+    Grant,
+    Leg,
+    Outcome,
+    Posting,
+    Receipt,
+    Settlement,
+)
+from zae_limiter.stores.sqlite.optimistic_write import (
+    TRIES,
+    Change,
+    SettleRequest,
+    SettlingSpace,
+    write_rows,
+)
+from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import Write, transact
-from zae_limiter.stores.windows import HOUR_MS
 
 
-class DrawingSpace(Protocol):
-    """What a fast path asks of its namespace."""
+class DrawingSpace(SettlingSpace, Protocol):
+    """What a draw asks of its namespace."""
 
-    namespace: str
+    fast_paths: FastPaths
 
-    def attempt(self, request: Request[Any], /) -> Any:
+    def write_at_once(self, request: Write[Any], /) -> Any:
         """Do it now, or answer ``NOT_YET``."""
 
-    def draw_request(self, draw: Draw, now: int) -> Write[Outcome]:
-        """The whole transaction of a draw."""
+    def draw_in_transaction(self, connection: Connection, draw: Draw, now: int, proven: int | None) -> Outcome:
+        """What the whole transaction does."""
+
+
+class FastPaths(BoundedDict[tuple[str, str], FastPath]):
+    """The fast paths of a namespace. For a route that is not known it gives one that finds it."""
+
+    __slots__ = ("_space",)
+
+    def __init__(self, space: DrawingSpace, most: int) -> None:
+        super().__init__(most)
+        self._space = space
+
+    def __missing__(self, key: tuple[str, str]) -> FastPath:
+        known = self._old.get(key)
+        if known is None:
+            return SqliteFastPath(self._space, *key)
+        self[key] = known
+        return known
 
 
 class SqliteFastPath:
-    """A route that was granted before: its legs, and the number and epoch of the namespace they were resolved in."""
+    """A route: its legs, and the epoch of the namespace in which they were resolved. No legs: it is not known yet."""
 
-    __slots__ = ("_epoch", "_ns", "_space", "legs")
+    __slots__ = ("_entity_id", "_resource", "_space", "epoch", "legs", "ns")
 
-    def __init__(self, space: DrawingSpace, legs: tuple[Leg, ...], ns: int, epoch: int) -> None:
+    def __init__(
+        self,
+        space: DrawingSpace,
+        entity_id: str,
+        resource: str,
+        legs: tuple[Leg, ...] = (),
+        ns: int = 0,
+        epoch: int = 0,
+    ) -> None:
         self._space = space
+        self._entity_id = entity_id
+        self._resource = resource
         self.legs = legs
-        self._ns = ns
-        self._epoch = epoch
+        self.ns = ns
+        self.epoch = epoch
 
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
-        """Try the optimistic draw, then the whole transaction, without waiting for the gate."""
-        own = self.legs[0]
-        if type(wanted) is not dict or not are_amounts_of(wanted, own):
+        """Draw, without waiting for the gate. On a route that is not known a grant only: the plan checks the names."""
+        legs = self.legs
+        if type(wanted) is not dict or (legs and not are_amounts_of(wanted, legs[0])):
             return False
-        wanted = wanted.copy()  # the caller may change theirs later
-        space = self._space
+        draw = Draw(self._entity_id, self._resource, wanted.copy())  # the caller may change theirs later
         outcome: Any = None
         try:
-            outcome = space.attempt(OptimisticDraw(space.namespace, self._ns, self._epoch, self.legs, wanted, now))
-            if outcome is None:
-                outcome = space.attempt(space.draw_request(Draw(own.entity_id, own.resource, wanted), now))
+            outcome = self._space.write_at_once(DrawRequest(self._space, draw, now, None, self))
         except (ZAELimiterError, WrittenAhead):
             return False  # the plan meets it again, and handles it
         except Interrupted as stop:
@@ -70,11 +109,43 @@ class SqliteFastPath:
             return True
         return outcome if isinstance(outcome, Denial) else False
 
+    def find(self, tables: SqliteTables) -> bool:
+        """Find the route of a bucket that is there, and note it. ``False``: it was not found."""
+        if type(self._entity_id) is not str or type(self._resource) is not str:
+            return False  # the names are as the caller gave them; those of a bucket have been looked at
+        legs = tables.read_route_and_row(self._space.namespace, self._entity_id, self._resource)
+        if legs is None:
+            return False
+        self.legs, self.ns, self.epoch = legs, tables.ns, tables.epoch()
+        self._space.fast_paths[self._entity_id, self._resource] = self
+        return True
+
     def settle(
         self, grant: Grant | DeferredGrant, totals: Mapping[str, int], now: int, settlement: Settlement
     ) -> bool:
-        """The plan does it: one transaction."""
-        return False
+        """Settle, without waiting for the gate."""
+        assert isinstance(grant, Grant)
+        wanted = grant.wanted
+        deltas = {
+            name: (total - before) * MILLI
+            for name, total in totals.items()
+            if total != (before := wanted.get(name, 0))
+        }
+        if not deltas:
+            settlement.postings = ()
+            return True
+        postings = [
+            Posting(leg, deltas if len(paid) == len(deltas) else {name: deltas[name] for name in paid})
+            for leg in grant.legs
+            if (paid := leg.names & deltas.keys())
+        ]
+        try:
+            done: bool = self._space.write_at_once(SettleRequest(self._space, postings, now, None, settlement)) is True
+            return done
+        except (ZAELimiterError, WrittenAhead):
+            return False  # the plan meets it again, and handles it
+        except Interrupted as stop:
+            raise stop.cause from None
 
     def wanted(self, deferred: DeferredGrant) -> Mapping[str, int]:
         raise AssertionError("a grant by SQLite is not deferred")
@@ -83,7 +154,7 @@ class SqliteFastPath:
         raise AssertionError("a grant by SQLite is not deferred")
 
 
-def are_amounts_of(wanted: dict[Any, Any], leg: Leg) -> bool:
+def are_amounts_of(wanted: Mapping[Any, Any], leg: Leg) -> bool:
     """Whether these are amounts of limits that the leg has."""
     for name, amount in wanted.items():
         if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT or name not in leg.names:
@@ -91,74 +162,75 @@ def are_amounts_of(wanted: dict[Any, Any], leg: Leg) -> bool:
     return True
 
 
-class AnotherRow(Exception):
-    """A row is not as it is cached: undo the others."""
+class DrawRequest(Write[Outcome | None]):
+    """A draw: optimistic where that can decide it, else by the whole transaction.
 
+    With a ``path`` that is not known yet no more is done than can be on it: the reply may be ``None``.
+    """
 
-class OptimisticDraw(Write[Grant | None]):
-    """Draw if every row is as it is cached and has enough. ``None``: it was not so, and nothing was changed."""
-
-    __slots__ = ("_epoch", "_legs", "_namespace", "_ns", "_wanted")
+    __slots__ = ("draw", "path", "proven", "space")
 
     def __init__(
-        self, namespace: str, ns: int, epoch: int, legs: tuple[Leg, ...], wanted: Mapping[str, int], now: int
+        self, space: DrawingSpace, draw: Draw, now: int, proven: int | None, path: SqliteFastPath | None = None
     ) -> None:
-        self._namespace = namespace
-        self._ns = ns
-        self._epoch = epoch
-        self._legs = legs
-        self._wanted = wanted
+        self.space = space
+        self.draw = draw
         self.now = now
+        self.proven = proven
+        self.path = path
         self.result = None
 
-    def run(self, connection: Connection) -> Grant | None:
-        tables = connection.tables.get(self._namespace)
-        if tables is None:
-            return None
-        now = self.now
-        rows: list[CachedRow] = []
-        balances: tuple[Balance, ...] = ()
-        floors: list[int] = []
-        for leg in self._legs:
-            try:
-                row = tables.row_cache[leg.entity_id, leg.resource]
-            except KeyError:
-                return None
-            if now - row.hour >= HOUR_MS or row.limits != leg.limits or row.is_far_ahead(now):
-                return None  # the whole transaction begins the hour, adopts the limits, or corrects the time
-            row.restore()
-            rows.append(row)
-            balances += row.balances
-            floors += row.floors
-        left = take(balances, self._wanted, now)
-        if left is None:
-            return None
-        for tk, floor in zip(left, floors, strict=True):
-            if tk < floor:
-                return None  # the whole transaction moves its expiry
-        return self._write(connection, rows, Grant(self._legs, self._wanted, balances, left, now))
-
-    def _write(self, connection: Connection, rows: list[CachedRow], grant: Grant) -> Grant | None:
-        if len(rows) == 1:
-            before = connection.total_changes
-            try:
-                # One statement, which is a transaction by itself.
-                return grant if rows[0].write(connection, self._ns, self._epoch, grant.legs[0], self.now) else None
-            except Exception:
-                raise
-            except BaseException as interrupt:
-                if connection.total_changes == before:
-                    raise
-                # It came after the statement: the tokens are taken, and the caller must know.
-                raise Interrupted(interrupt, reply=grant) from None
-
-        def work(connection: Connection) -> Grant:
-            for leg, row in zip(grant.legs, rows, strict=True):
-                if not row.write(connection, self._ns, self._epoch, leg, self.now):
-                    raise AnotherRow
+    def run(self, connection: Connection) -> Outcome | None:
+        path = self.path
+        is_known = path is None or path.legs
+        grant = self._draw_optimistically(connection)
+        if grant is not None or not is_known:
             return grant
+        return transact(connection, "BEGIN IMMEDIATE", self._draw_whole)
 
-        try:
-            return transact(connection, "BEGIN IMMEDIATE", work)
-        except AnotherRow:
+    def _draw_whole(self, connection: Connection) -> Outcome:
+        return self.space.draw_in_transaction(connection, self.draw, self.now, self.proven)
+
+    def _draw_optimistically(self, connection: Connection) -> Grant | None:
+        tables = connection.tables.get(self.space.namespace)
+        if tables is None or connection.in_transaction:  # a transaction that two interrupts have left open
             return None
+        path = self.path
+        if path is None or not path.legs:
+            path = self._found(tables)
+        if path is None or path.ns != tables.ns:
+            return None
+        for _ in range(TRIES):
+            drawn = self._drawn(tables, path)
+            if drawn is None:
+                return None
+            grant, changes = drawn
+            if write_rows(connection, path.ns, path.epoch, changes, 1, self.now, grant):
+                return grant
+            tables.forget_rows(path.legs)
+        return None
+
+    def _found(self, tables: SqliteTables) -> SqliteFastPath | None:
+        """The route of a draw that came without one. ``None``: it is not one that repeats."""
+        draw = self.draw
+        if draw.limits is not None or draw.legs is not None or draw.reserved or self.proven is not None:
+            return None
+        path: Any = self.path or self.space.fast_paths[draw.entity_id, draw.resource]
+        # It is noted before anything is taken: nothing may come between that and the reply.
+        return path if (path.legs or path.find(tables)) and are_amounts_of(draw.wanted, path.legs[0]) else None
+
+    def _drawn(self, tables: SqliteTables, path: SqliteFastPath) -> tuple[Grant, list[Change]] | None:
+        """The grant, and what every row has after it. ``None``: that is the whole transaction's."""
+        wanted, now = self.draw.wanted, self.now
+        balances: tuple[Balance, ...] = ()
+        left: list[int] = []
+        changes = []
+        for leg in path.legs:
+            row = tables.row(leg)
+            drawn = None if row is None else row.drawn(leg, wanted, now)
+            if row is None or drawn is None:
+                return None
+            balances += row.balances
+            left += drawn[0]
+            changes.append((leg, row, drawn[1]))
+        return Grant(path.legs, wanted, balances, left, now, path), changes

@@ -158,8 +158,10 @@ def bucket_from_row(row: Sequence[Any]) -> Bucket:
     bucket.limits = limits_from_text(in_force)
     bucket.stored_terms = terms
     bucket.balances = tuple(
-        Balance(limit, rf, tk=numbers[2 * place], tc=numbers[2 * place + 1])
-        for place, limit in enumerate(bucket.limits)
+        [
+            Balance(limit, rf, tk=numbers[2 * place], tc=numbers[2 * place + 1])
+            for place, limit in enumerate(bucket.limits)
+        ]
     )
     if retired:
         offset = 2 * len(bucket.limits)

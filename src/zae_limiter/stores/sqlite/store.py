@@ -21,20 +21,20 @@ from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
-from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.protocol import Draw, FastPath, Grant, Outcome, Posting, Settlement
+from zae_limiter.stores.protocol import Draw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
-from zae_limiter.stores.sqlite.gate import Gate, backoff
+from zae_limiter.stores.sqlite.gate import Gate
 from zae_limiter.stores.sqlite.maintenance import Maintenance
 from zae_limiter.stores.sqlite.namespace_verbs import NamespaceVerbs
-from zae_limiter.stores.sqlite.optimistic_draw import SqliteFastPath
+from zae_limiter.stores.sqlite.optimistic_draw import DrawRequest, FastPaths, SqliteFastPath
+from zae_limiter.stores.sqlite.optimistic_write import SettleRequest
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
 from zae_limiter.stores.sqlite.transactions import (
     Read,
@@ -53,48 +53,48 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     """One namespace of the file."""
 
     def __init__(self, store: SqliteStore, namespace: str) -> None:
-        self.attempt = store.attempt
+        self.write_at_once = store.write_at_once
         self.namespace = namespace
-        self.fast_paths: BoundedDict[tuple[str, str], FastPath] = BoundedDict(MAX_ROUTES)
+        self.fast_paths = FastPaths(self, MAX_ROUTES)
         self._used_last: SqliteTables | None = None
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         return retried_by_the_clock(partial(self._draw_once, draw), now)
 
     def _draw_once(self, draw: Draw, now: int, proven: int | None) -> Plan[Outcome]:
-        request = self.draw_request(draw, now, proven)
+        request = DrawRequest(self, draw, now, proven)
         try:
-            return (yield from request)
+            outcome = yield from request
+            assert outcome is not None
+            # What a plan granted a plan settles: between the two there may be more than this store.
+            return outcome._replace(path=None) if isinstance(outcome, Grant) else outcome
         except BaseException:
             done = request.result
             if isinstance(done, Grant):  # an interrupt on the way back
-                yield from self._settle_request(done, now)
+                yield from SettleRequest(self, done.give_back(), now, UNCORRECTED)
             raise
 
-    def draw_request(self, draw: Draw, now: int, proven: int | None = None) -> Write[Outcome]:
-        return Write(lambda connection: self._draw_in(self._begin(connection), draw, now, proven), now)
-
-    def _draw_in(self, tables: SqliteTables, draw: Draw, now: int, proven: int | None) -> Outcome:
+    def draw_in_transaction(self, connection: Connection, draw: Draw, now: int, proven: int | None) -> Outcome:
+        tables = self._begin(connection)
         outcome, _ = self._draw(tables, draw, now, proven=proven)
         if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
-            warm = SqliteFastPath(self, outcome.legs, tables.ns, tables.epoch())
-            self.fast_paths[draw.entity_id, draw.resource] = warm
+            entity_id, resource = draw.entity_id, draw.resource
+            path = SqliteFastPath(self, entity_id, resource, outcome.legs, tables.ns, tables.epoch())
+            self.fast_paths[entity_id, resource] = path
+            return outcome._replace(path=path)
         return outcome
 
-    def _settle_request(self, grant: Grant, now: int) -> Write[None]:
-        def work(connection: Connection) -> None:
-            self._settle(self._begin(connection), grant.give_back(), now, proven=UNCORRECTED)
-
-        return Write(work, now)
-
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
-        def work(now: int, proven: int | None) -> Plan[None]:
-            def book(connection: Connection) -> None:
-                self._settle(self._begin(connection), postings, now, proven=proven)
+        def work(now: int, proven: int | None) -> Plan[bool]:
+            return iter(SettleRequest(self, postings, now, proven, settlement))
 
-            return iter(Write(book, settlement=settlement))
+        yield from retried_by_the_clock(work, now)
 
-        return retried_by_the_clock(work, now)
+    def settle_in_transaction(
+        self, connection: Connection, postings: Sequence[Posting], now: int, proven: int | None
+    ) -> bool:
+        self._settle(self._begin(connection), postings, now, proven=proven)
+        return True
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return None if self._used_last is None else self._used_last.routes.on_unavailable
@@ -146,14 +146,16 @@ class SqliteStore(NamespaceVerbs):
     # Performing
 
     def attempt(self, request: Request[Any], /) -> Any:
-        return NOT_YET if isinstance(request, Scan) else self._attempt(request, 0.0)
+        if isinstance(request, Write):
+            return self.write_at_once(request)
+        return NOT_YET if isinstance(request, Scan) else self._try_read(request)
 
     def perform(self, request: Request[Any], /) -> Any:
         started = time.monotonic()
         waited = 0.0
         try:
-            for pause in backoff():
-                reply = self._attempt(request, waited, block=True)
+            for pause in self._gate.pauses():
+                reply = self._try(request, waited, block=True)
                 if reply is not NOT_YET:
                     return reply
                 if waited > self._deadline:
@@ -170,8 +172,8 @@ class SqliteStore(NamespaceVerbs):
         started = time.monotonic()
         waited = 0.0
         try:
-            for pause in backoff():
-                reply = self._attempt(request, waited)
+            for pause in self._gate.pauses():
+                reply = self._try(request, waited)
                 if reply is not NOT_YET:
                     return reply
                 if waited > self._deadline:
@@ -182,20 +184,13 @@ class SqliteStore(NamespaceVerbs):
             self._gate.give_up()
             raise
 
-    def _attempt(self, request: Request[Any], waited: float, *, block: bool = False) -> Any:
-        try:
-            if isinstance(request, Write):
-                return self._try_write(request, waited, block)
-            assert isinstance(request, Transaction)
-            return self._scan(request) if isinstance(request, Scan) else self._try_read(request, block)
-        except sqlite3.OperationalError as error:
-            if is_busy(error):
-                return NOT_YET
-            raise unavailable(self._path, error) from error
-        except (sqlite3.Error, OSError) as error:
-            raise unavailable(self._path, error) from error
+    def _try(self, request: Request[Any], waited: float, *, block: bool = False) -> Any:
+        if isinstance(request, Write):
+            return self.write_at_once(request, waited, block)
+        return self._scan(request) if isinstance(request, Scan) else self._try_read(request, block)
 
-    def _try_write(self, request: Write[Any], waited: float, block: bool) -> Any:
+    def write_at_once(self, request: Write[Any], waited: float = 0.0, block: bool = False) -> Any:
+        """Do it now, or answer ``NOT_YET``. With ``block``, wait for the other threads of this process."""
         gate = self._gate
         if not block and gate.threads.locked():
             return NOT_YET
@@ -211,8 +206,8 @@ class SqliteStore(NamespaceVerbs):
                     gate.leave()
             self._maintenance.after_commit(request.now)
             return result
-        except Exception:
-            raise
+        except Exception as error:
+            return self._not_done(error)
         except Interrupted as stop:
             request.result = stop.reply
             gate.give_up()
@@ -224,19 +219,32 @@ class SqliteStore(NamespaceVerbs):
             # It came after the commit: it is done, and the caller must know.
             raise Interrupted(interrupt, reply=result) from None
 
-    def _try_read(self, request: Transaction[Any], block: bool) -> Any:
+    def _try_read(self, request: Request[Any], block: bool = False) -> Any:
+        assert isinstance(request, Transaction)
         if not self._reader_lock.acquire(timeout=READER_WAIT_S if block else 0):
             return NOT_YET
         try:
-            connection = self._connections.get("read", machine_clock)
-            return request.run(connection)
+            return request.run(self._connections.get("read", machine_clock))
+        except Exception as error:
+            return self._not_done(error)
         finally:
             self._reader_lock.release()
 
     def _scan(self, request: Transaction[Any]) -> Any:
         """On a connection of its own: it may take long, and no other caller shall wait for it."""
-        with self._connections.aside(machine_clock) as connection:
-            return request.run(connection)
+        try:
+            with self._connections.aside(machine_clock) as connection:
+                return request.run(connection)
+        except Exception as error:
+            return self._not_done(error)
+
+    def _not_done(self, error: Exception) -> Any:
+        """The answer to a request that could not be done right now, or else the error in the caller's words."""
+        if isinstance(error, sqlite3.OperationalError) and is_busy(error):
+            return NOT_YET
+        if isinstance(error, (sqlite3.Error, OSError)):
+            raise unavailable(self._path, error) from error
+        raise error
 
     # The file itself
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
+from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow, begin_hour
-from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.protocol import Config, Leg, Scope
 from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS, NEVER_MS, CachedRow
 from zae_limiter.stores.sqlite.rows import (
     audit_from_row,
@@ -38,8 +39,21 @@ EXPIRY_STEP_MS = HOUR_MS
 
 _ENTITY = "id, name, parent_id, cascade, metadata, version, created_ms"
 _BUCKET = "entity_id, resource, rf, events, hour, terms, tokens, carried"
+_ROW = "rf, events, hour, terms, tokens, carried, expires_ms"
 _USAGE = "entity_id, resource, hour, start, end"
 _AUDIT = "event_id, at_ms, action, subject, resource, principal, details"
+
+_READ_ROW = f"SELECT {_ROW} FROM buckets WHERE ns = ? AND entity_id = ? AND resource = ?"
+_READ_ROUTE_AND_ROW = (
+    "SELECT n.id, n.epoch,"
+    " (SELECT parent_id FROM entities WHERE ns = n.id AND id = ? AND cascade),"
+    " (SELECT limits FROM configs WHERE ns = n.id AND entity_id = ? AND resource = ?),"
+    f" (SELECT limits FROM configs WHERE ns = n.id AND entity_id = ? AND resource = '{DEFAULT_RESOURCE}'),"
+    f" {_ROW} FROM namespaces AS n JOIN buckets AS b ON b.ns = n.id AND b.entity_id = ? AND b.resource = ?"
+    " WHERE n.name = ? AND n.deleted_ms IS NULL"
+)
+_NO_LIMITS = (None, "[]")
+"""What is stored where a level has no limits."""
 
 
 class Connection(sqlite3.Connection):
@@ -179,6 +193,49 @@ class SqliteTables:
             *(self.ns, entity_id, resource),
         )
         return None if row is None else bucket_from_row(row)
+
+    def row(self, leg: Leg) -> CachedRow | None:
+        """The row of a bucket as it is cached, or else read. ``None``: there is none that could be written at once."""
+        try:
+            return self.row_cache[leg.entity_id, leg.resource]
+        except KeyError:
+            row = self._one(_READ_ROW, self.ns, leg.entity_id, leg.resource)
+            return None if row is None else self._cached(leg.entity_id, leg.resource, row)
+
+    def forget_rows(self, legs: Iterable[Leg]) -> None:
+        """These rows are not as they are cached."""
+        for leg in legs:
+            self.row_cache.forget((leg.entity_id, leg.resource))
+
+    def read_route_and_row(self, namespace: str, entity_id: str, resource: str) -> tuple[Leg, ...] | None:
+        """Every leg of an acquire, found in one statement with the row of its own bucket, which is cached from now on.
+
+        ``None``: there is no such bucket, or no namespace, or no limits.
+        """
+        found = self._one(
+            _READ_ROUTE_AND_ROW, entity_id, entity_id, resource, entity_id, entity_id, resource, namespace
+        )
+        if found is None:
+            return None
+        ns, epoch, parent_id, for_resource, for_all, *row = found
+        self.begin(ns, epoch)
+        limits = None
+        if for_resource not in _NO_LIMITS:
+            limits = Scope(entity_id, resource), limits_from_text(for_resource)
+        elif for_all not in _NO_LIMITS:
+            limits = Scope(entity_id, DEFAULT_RESOURCE), limits_from_text(for_all)
+        legs = self.routes.legs_of_found(self, entity_id, resource, limits, parent_id)
+        if legs is None or self._cached(entity_id, resource, row) is None:
+            return None
+        return legs
+
+    def _cached(self, entity_id: str, resource: str, row: Sequence[Any]) -> CachedRow | None:
+        rf, events, hour, terms, tokens, carried, expires = row
+        bucket = bucket_from_row((entity_id, resource, rf, events, hour, terms, tokens, carried))
+        if bucket.retired or type(expires) is not int:
+            return None  # the whole transaction knows what to do with it
+        cached = self.row_cache[entity_id, resource] = CachedRow(bucket, terms, tokens, expires)
+        return cached
 
     def put_bucket(self, bucket: Bucket) -> None:
         expires = bucket.full_at() + BUCKET_MARGIN_MS

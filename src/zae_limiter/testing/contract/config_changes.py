@@ -204,8 +204,41 @@ async def changes_are_audited(world: World) -> None:
     late = await world.limiter.get_audit_events("key", start_time=world.clock.start + 1)
     assert [event.action for event in late.items] == ["entity_deleted", "entity_updated", "limits_deleted"]
     event = (await world.limiter.get_audit_events("$RESOURCE:gpt")).items[0]
-    assert event.details["limits"][0]["capacity"] == 2
+    assert event.details["to"]["limits"][0]["capacity"] == 2
     everything = await world.limiter.get_audit_events(limit=1_000)
     ids = [event.event_id for event in everything.items]
     assert len(ids) == 7
     assert ids == sorted(ids, reverse=True)
+
+
+@case("An audit event says how it was and how it is")
+async def audit_events_have_from_and_to(world: World) -> None:
+    limiter = world.limiter
+    two, three = Limit.per_minute("rpm", 2), Limit.per_minute("rpm", 3)
+    await limiter.set_system_defaults([two], on_unavailable="allow")
+    await limiter.set_system_defaults([three])
+    await limiter.delete_system_defaults()
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", name="Key", metadata={"team": "a"})
+    await limiter.update_entity("key", metadata={"team": "b"}, parent_id="org")
+    await limiter.set_limits("key", [two], resource="gpt")
+    async with limiter.acquire("key", "gpt", {"rpm": 1}):
+        pass
+    await limiter.delete_entity("key")
+
+    async def told(subject: str) -> list[tuple[object, object]]:
+        page = await limiter.get_audit_events(subject)
+        return [(event.details["from"], event.details["to"]) for event in reversed(page.items)]
+
+    first = {"limits": [two.as_dict()], "on_unavailable": "allow"}
+    second = {"limits": [three.as_dict()], "on_unavailable": "allow"}
+    assert await told("$SYSTEM") == [(None, first), (first, second), (second, None)]
+    created = {"name": "Key", "parent_id": None, "cascade": False, "metadata": {"team": "a"}}
+    old, new = {"metadata": {"team": "a"}, "parent_id": None}, {"metadata": {"team": "b"}, "parent_id": "org"}
+    deleted = {**created, **new, "limits": {"gpt": [two.as_dict()]}, "buckets": 1}
+    assert await told("key") == [
+        (None, created),
+        (old, new),
+        (None, {"limits": [two.as_dict()]}),
+        (deleted, None),
+    ]

@@ -28,6 +28,27 @@ async def status_shows_every_live_bucket(world: World) -> None:
     assert [b.resource for b in (await world.limiter.get_status("key", "gpt")).buckets] == ["gpt"]
 
 
+@case("check tells whether an acquire would be granted, what binds and the wait, and takes nothing")
+async def check_tells_what_an_acquire_would_meet(world: World) -> None:
+    limiter = world.limiter
+    await limiter.check()
+    await limiter.set_system_defaults([RPM, TPM])
+    await limiter.create_entity("org")
+    await limiter.create_entity("key", parent_id="org", cascade=True)
+    await limiter.set_limits("org", [Limit.per_minute("rpm", 4), TPM])
+    async with limiter.acquire("key", "gpt", {"rpm": 3, "tpm": 10}):
+        pass
+    found = await limiter.check("key", "gpt", {"rpm": 1, "tpm": 10})
+    assert (found.fits, found.wait_seconds, found.binding, len(found.statuses)) == (True, 0.0, None, 4)
+    found = await limiter.check("key", "gpt", {"rpm": 2})
+    assert (found.fits, found.wait_seconds) == (False, 15.0)
+    assert found.binding is not None
+    assert (found.binding.entity_id, found.binding.limit_name, found.binding.available) == ("org", "rpm", 1)
+    found = await limiter.check("key", "gpt", {"rpm": 5})
+    assert (found.fits, found.wait_seconds) == (False, None)
+    assert (await limiter.available("key", "gpt"))["rpm"] == 7
+
+
 @case("Usage equals what was taken and settled, per hour, day and month, in UTC")
 async def usage_equals_what_was_taken(world: World) -> None:
     await world.limiter.set_system_defaults([RPM, TPM])
@@ -137,3 +158,30 @@ async def capacity_is_added_up(world: World) -> None:
     assert [(row.entity_id, row.available) for row in seen] == [(f"key-{n}", 10 - n) for n in range(5)]
     empty = await world.limiter.get_resource_capacity("nothing", "rpm")
     assert (empty.total_capacity, empty.utilization_pct, empty.entities.items) == (0, 0.0, [])
+
+
+@case("The buckets with the least left come first, of every entity, created or not")
+async def tightest_buckets_come_first(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM, TPM])
+    assert await world.limiter.get_tightest_buckets() == []
+    assert await world.limiter.list_active_entities() == []
+    await world.limiter.create_entity("idle")
+    for entity_id, resource, rpm, tpm in (("a", "gpt", 1, 1), ("b", "gpt", 9, 0), ("b", "claude", 1, 900)):
+        async with world.limiter.acquire(entity_id, resource, {"rpm": rpm, "tpm": tpm}):
+            pass
+    async with world.limiter.acquire("c", "gpt", {"rpm": 1}) as lease:
+        await lease.adjust(tpm=1_001)
+    tightest = await world.limiter.get_tightest_buckets()
+    assert [(bucket.entity_id, bucket.resource) for bucket in tightest] == [
+        ("c", "gpt"),
+        ("b", "claude"),
+        ("b", "gpt"),
+        ("a", "gpt"),
+    ]
+    for bucket in tightest:
+        assert (await world.limiter.get_status(bucket.entity_id, bucket.resource)).buckets == (bucket,)
+    assert await world.limiter.get_tightest_buckets("gpt", limit=2) == [tightest[0], tightest[2]]
+    await world.limiter.set_limits("a", [Limit.per_minute("rpm", 1_000)])
+    (raised,) = [bucket for bucket in await world.limiter.get_tightest_buckets() if bucket.entity_id == "a"]
+    assert [level.limit for level in raised.limits] == [Limit.per_minute("rpm", 1_000)]
+    assert await world.limiter.list_active_entities() == ["a", "b", "c"]

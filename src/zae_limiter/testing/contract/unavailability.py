@@ -196,6 +196,8 @@ async def reads_and_changes_say_that_the_store_is_unavailable(world: World) -> N
     world.store.fail()
     assert not await limiter.is_available()
     for call in (
+        limiter.check(),
+        limiter.check("key", "gpt", {"rpm": 1}),
         limiter.available("key", "gpt"),
         limiter.get_status("key"),
         limiter.set_system_defaults([RPM]),

@@ -76,17 +76,18 @@ def test_a_connection_is_closed_after_a_reply_with(asking: Any, raw: bytes) -> N
 
 @OWN_WORLDS
 def test_a_second_reply_to_one_call_is_dropped_with_its_connection(asking: Any) -> None:
-    described = threading.Event()
+    read, sent = threading.Event(), threading.Event()
 
     def twice(heard: Heard, connection: socket.socket) -> None:
         connection.sendall(FINE)
-        time.sleep(0.1)
+        assert read.wait(10)
         connection.sendall(OTHER)
-        described.set()
+        sent.set()
 
     with serving(first(twice)) as server, asking(server.target) as ask:
         assert ask("GetItem", ASKED) == MINE
-        assert described.wait(10)
+        read.set()
+        assert sent.wait(10)
         assert ask("GetItem", ASKED) == MINE
         assert [heard.connection for heard in server.heard] == [0, 1]
 

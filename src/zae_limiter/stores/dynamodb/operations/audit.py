@@ -30,6 +30,9 @@ from zae_limiter.stores.windows import DAYS_KEPT
 RETENTION_S = DAYS_KEPT * 86_400
 """How long an event is kept, by the machine's clock: DynamoDB's expiry knows no other."""
 
+MOST_DETAILS_BYTES = 350_000
+"""An item has at most 400 KB, and the rest of an event is small."""
+
 LAST_ULID_MS = 2**48 - 1
 LAST_DISTINCT = 2**80 - 1
 
@@ -53,12 +56,21 @@ def audited(client: TableClient, ns: str, entry: AuditEntry, now: int, deadline:
         "entity_id": entry.subject,
         "resource": entry.resource,
         "principal": entry.principal,
-        "details": as_json(entry.details),
+        "details": details_text(entry.details),
         "timestamp": now,
         "ttl": deadline.epoch_s + RETENTION_S,
         **gsi4(ns, pk, f"AUDIT#{event_id}"),
     }
     return put(client.table, Key(pk, sk_audit(event_id)), attributes, NOTHING)
+
+
+def details_text(details: Mapping[str, Any]) -> str:
+    """Details as they are stored. How it was is left out if an item cannot hold both: how it is can be read nowhere
+    else once it is changed again."""
+    text = as_json(details)
+    if len(text.encode()) <= MOST_DETAILS_BYTES or "from" not in details:
+        return text
+    return as_json({**details, "from": {"left_out": f"{len(text.encode()):,} bytes"}})
 
 
 def as_json(details: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.audit_events import limits_told
+from zae_limiter.stores.audit_events import change_told, level_told
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.items import config_attributes, config_of, decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
@@ -29,7 +29,7 @@ from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI3, Key, config_key, gsi3_config, gsi4
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
-from zae_limiter.stores.dynamodb.transactions import NEW, NOTHING, Expected, Write, commit, persist, put
+from zae_limiter.stores.dynamodb.transactions import NEW, Expected, Write, commit, persist, put
 from zae_limiter.stores.protocol import Config, Scope
 
 TOMBSTONE = "TOMB"
@@ -58,8 +58,6 @@ class Configs:
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.checked_ns(deadline)
         now, _ = yield from self.namespace.checked_time(now, deadline)
-        told = limits_told(limits, on_unavailable)
-        entry = AuditEntry(scope.audited_as, "limits_set", scope.resource, principal, told)
         had_limits = True
 
         def attempt(deadline: Deadline) -> Plan[None]:
@@ -67,6 +65,8 @@ class Configs:
             before = yield from self._config(ns, scope, deadline)
             had_limits = had_limits and bool(before.limits)  # a second try may find what the first has set
             config = Config(limits, on_unavailable or before.on_unavailable, before.version + 1)
+            told = change_told(level_told(before), level_told(config))
+            entry = AuditEntry(scope.audited_as, "limits_set", scope.resource, principal, told)
             writes = [
                 config_write(self.client.table, ns, scope, config),
                 audited(self.client, ns, entry, now, deadline),
@@ -92,13 +92,14 @@ class Configs:
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.checked_ns(deadline)
         now, _ = yield from self.namespace.checked_time(now, deadline)
-        entry = AuditEntry(scope.audited_as, "limits_deleted", scope.resource, principal, NOTHING)
 
         def attempt(deadline: Deadline) -> Plan[bool]:
             before = yield from self._config(ns, scope, deadline)
             if not says_something(before):
                 return False
             grave = Config((), None, before.version + 1)
+            told = change_told(level_told(before), None)
+            entry = AuditEntry(scope.audited_as, "limits_deleted", scope.resource, principal, told)
             writes = [
                 config_write(self.client.table, ns, scope, grave),
                 audited(self.client, ns, entry, now, deadline),

@@ -22,7 +22,7 @@ from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import Page
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.audit_events import description
+from zae_limiter.stores.audit_events import change_told, deletion_told, description, fields_told
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.items import config_of, decoder, key_of, unless_broken, version_in
 from zae_limiter.stores.dynamodb.namespace import Namespace
@@ -132,8 +132,9 @@ class Entities:
         ns = yield from self.namespace.checked_ns(deadline)
         now, _ = yield from self.namespace.checked_time(now, deadline)
         buckets = yield from self._count_buckets(ns, entity_id)
-        entry = AuditEntry(entity_id, "entity_deleted", None, principal, {"buckets": buckets})
-        scopes = yield from persist(self.client, lambda deadline: self._delete(ns, entry, now, deadline))
+        scopes = yield from persist(
+            self.client, lambda deadline: self._delete(ns, entity_id, buckets, principal, now, deadline)
+        )
         for start in range(GRAVES_AT_ONCE, len(scopes), GRAVES_AT_ONCE):
             yield from persist(self.client, partial(self._bury, ns, scopes[start : start + GRAVES_AT_ONCE]))
         configured = [scope.resource for scope in scopes if scope.resource not in (None, DEFAULT_RESOURCE)]
@@ -176,7 +177,7 @@ class Entities:
             raise EntityNotFoundError(str(entity.parent_id))
         version = 0 if item is None else config_version_of(item)
         expected = NEW if item is None else {"config_version": version, "deleted": True}
-        entry = AuditEntry(entity.id, "entity_created", None, principal, description(entity))
+        entry = AuditEntry(entity.id, "entity_created", None, principal, change_told(None, description(entity)))
         writes = [
             put(self.client.table, own, new_entity_attributes(ns, entity, version + 1), expected),
             audited(self.client, ns, entry, now, deadline),
@@ -196,7 +197,7 @@ class Entities:
         expected = {"version": before.version, "config_version": config_version_of(item), "deleted": ABSENT}
         sets = {**description(after), **filing(ns, after), "version": after.version}
         adds = {"config_version": 1} if another_route(before, after) else {}
-        entry = AuditEntry(entity_id, "entity_updated", None, principal, change.fields)
+        entry = AuditEntry(entity_id, "entity_updated", None, principal, fields_told(before, change.fields))
         writes = [
             update(self.client.table, meta_key(ns, entity_id), expected, sets=sets, adds=adds),
             audited(self.client, ns, entry, now, deadline),
@@ -238,15 +239,19 @@ class Entities:
             ancestor = entity_of(item).parent_id
         return walked
 
-    def _delete(self, ns: str, entry: AuditEntry, now: int, deadline: Deadline) -> Plan[list[Scope]]:
+    def _delete(
+        self, ns: str, entity_id: str, buckets: int, principal: str | None, now: int, deadline: Deadline
+    ) -> Plan[list[Scope]]:
         """Delete the entity and bury its first configs; all it had."""
-        entity_id = entry.subject
         own = meta_key(ns, entity_id)
         item = yield from self.client.get(own, deadline)
         configs = yield from self._configs_of(ns, entity_id)
         entity = None if item is None else live_entity(item)
-        if entity is None and not configs and not entry.details["buckets"]:
+        if entity is None and not configs and not buckets:
             raise EntityNotFoundError(entity_id)
+        levels = {str(scope.resource): config for scope, config in configs.items() if config.limits}
+        told = deletion_told(entity, levels, buckets)
+        entry = AuditEntry(entity_id, "entity_deleted", None, principal, told)
         writes = [audited(self.client, ns, entry, now, deadline)]
         if item is not None and entity is not None:
             if children_of(item) > 0:

@@ -49,6 +49,7 @@ from zae_limiter.stores.dynamodb.schema import (
     pk_resource,
     shard_key,
 )
+from zae_limiter.stores.dynamodb.shards import shards_made_by
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, brought_back, restamp, update
 from zae_limiter.stores.dynamodb.write_ids import BROUGHT_BACK
@@ -63,16 +64,17 @@ CHANGES_FOLLOWED = 3
 
 
 class Following:
-    """How far a change has come: which buckets were looked at, and which could not be written.
+    """How far a change has come: which buckets were looked at, which were not there, and which could not be written.
 
     The change was made before ``since``.
     """
 
-    __slots__ = ("followed", "left", "since")
+    __slots__ = ("absent", "followed", "left", "since")
 
     def __init__(self, since: Deadline) -> None:
         self.since = since
         self.followed: set[Key] = set()
+        self.absent: set[Key] = set()
         self.left: dict[Key, Refused | NoAnswer] = {}
 
 
@@ -237,7 +239,8 @@ class Propagation:
         """Let these buckets follow, with all their shards, each by what holds for it now, unless it is ``followed``.
 
         A bucket that is split meanwhile has more shards than it had when it was read: they obey what it obeyed then,
-        and are followed too. Every batch has time of its own, and one that fails keeps no other from following.
+        and are followed too, also those that were looked for before they were made. Every batch has time of its own,
+        and one that fails keeps no other from following.
         """
         while waiting := [key for key in dict.fromkeys(keys) if key not in following.followed]:
             following.followed.update(waiting)
@@ -249,17 +252,18 @@ class Propagation:
                     raise
                 following.left.update(dict.fromkeys(waiting, failure))
                 return
+            following.absent.update(key for key in waiting if key not in items)
             for key, item in items.items():
                 try:
                     cache[key] = snapshot_of(item)
                 except BrokenItem as broken:
                     logger.warning("left as it is: %s", broken)
             seen = yield from some_at_once([self._follow_or_note(*one, now, following) for one in cache.items()])
-            keys = [
-                shard_key(key, shard)
-                for key, snapshot in zip(cache, seen, strict=True)
-                for shard in range(snapshot.shards)
-            ]
+            family = [(key, snapshot.shard, snapshot.shards) for key, snapshot in zip(cache, seen, strict=True)]
+            keys = [shard_key(key, other) for key, _, shards in family for other in range(shards)]
+            made = {shard_key(key, other) for key, *of in family for other in shards_made_by(*of)}
+            following.followed -= made & following.absent  # once: where it is not there again, it is lost
+            following.absent -= made
 
     def _follow_or_note(
         self, key: Key, snapshot: BucketSnapshot, now: int, following: Following
@@ -316,8 +320,11 @@ class Propagation:
 
         return (yield from self.write_until_done(key, snapshot, rebased, now, write_id, deadline))
 
-    def fill(self, key: Key, snapshot: BucketSnapshot, now: int, deadline: Deadline) -> Plan[None]:
-        """Fill every limit of a bucket, once: the baseline moves, so that a try which arrives later is refused."""
+    def fill(self, key: Key, snapshot: BucketSnapshot, now: int, deadline: Deadline) -> Plan[BucketSnapshot | None]:
+        """Fill every limit of a bucket, once: the baseline moves, so that a try which arrives later is refused.
+
+        The bucket as it is then; ``None`` if that life of it is over.
+        """
         write_id = self.write_ids.write_id(now)
 
         def filled(seen: BucketSnapshot) -> Update:
@@ -325,7 +332,7 @@ class Propagation:
                 seen, Intent({}, fill=True, rebase=True), max(now, seen.rf + 1), write_id, deadline
             )
 
-        yield from self.write_until_done(key, snapshot, filled, now, write_id, deadline, once=True)
+        return (yield from self.write_until_done(key, snapshot, filled, now, write_id, deadline, once=True))
 
     def bring_back(
         self, key: Key, snapshot: BucketSnapshot, now: int, deadline: Deadline

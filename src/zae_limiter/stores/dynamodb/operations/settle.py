@@ -7,7 +7,7 @@ again (at worst it is charged twice) and a credit is not (it must never be given
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -20,7 +20,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter,
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import after_settling
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.paging import AT_ONCE, side_by_side
@@ -29,7 +29,7 @@ from zae_limiter.stores.dynamodb.operations.status import StatusReader, by_bucke
 from zae_limiter.stores.dynamodb.plain_writes import plain_settlement
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
-from zae_limiter.stores.dynamodb.shards import fits, placed, shared_out
+from zae_limiter.stores.dynamodb.shards import fits, placed, shards_made_by, shared_out
 from zae_limiter.stores.dynamodb.table_client import Deadline, unavailable, verb
 from zae_limiter.stores.dynamodb.transactions import commit
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, coming_back
@@ -390,6 +390,16 @@ def left_of(writes: Sequence[BucketWrite]) -> list[Posting]:
     return [Posting(write.leg, left) for write in writes if (left := write.left())]
 
 
+def _made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
+    """The shards that these have made."""
+    return [
+        bucket_key(ns, one.entity_id, one.resource, other)
+        for one in shards
+        if one is not None
+        for other in shards_made_by(one.shard, one.shards)
+    ]
+
+
 class Settlements:
     """The verbs that change buckets without asking whether they may."""
 
@@ -447,11 +457,17 @@ class Settlements:
         now, deadline = yield from self.namespace.checked_time(now, deadline)
         cache = yield from self.looks.buckets_of(ns, entity_id, resource, now, deadline)
         count = len(by_bucket(cache.values()))
-        found = list(cache.items())
-        for start in range(0, len(found), AT_ONCE):
+        found, looked_for = list(cache.items()), set(cache)
+        while found:
             deadline = yield from self.client.new_deadline()
-            some = found[start : start + AT_ONCE]
-            yield from side_by_side([self.propagation.fill(*one, now, deadline) for one in some])
+            some, found = found[:AT_ONCE], found[AT_ONCE:]
+            filled = yield from side_by_side([self.propagation.fill(*one, now, deadline) for one in some])
+            # Shards that were split off before they were filled, and after they were read, have none of it.
+            made = [key for key in _made_by(filled, ns) if key not in looked_for]
+            looked_for.update(made)
+            items = yield from self.client.get_all(made, deadline)
+            new = [(key, unless_broken(snapshot_of, item)) for key, item in items.items()]
+            found += [(key, snapshot) for key, snapshot in new if snapshot is not None]
         self.cache.forget_denials()
         deadline = yield from self.client.new_deadline()
         entry = AuditEntry(entity_id, "buckets_reset", resource, principal, {"buckets": count})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
+from typing import TypeAlias
 
 from zae_limiter.bucket import Balance, calculate_available
 from zae_limiter.models.limit import Limit
@@ -16,14 +18,18 @@ from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import adopted, brought_back_snapshot
 from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, key_of, logger, snapshot_of, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.operations.paging import fetch, names_after, partition, whole_namespace
 from zae_limiter.stores.dynamodb.operations.propagate import KEYS_PER_PAGE
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.shards import over_shards
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
-from zae_limiter.stores.limit_statuses import limit_level, percent_used, statuses_of
+from zae_limiter.stores.limit_statuses import limit_level, percent_used, statuses_of, tightness
 from zae_limiter.stores.protocol import Draw, Leg, Look
+
+Family: TypeAlias = Sequence[BucketSnapshot]
+"""The shards of one bucket."""
 
 
 class StatusReader:
@@ -73,9 +79,7 @@ class StatusReader:
         found = []
         for family in by_bucket(cache.values()):
             terms = yield from self._terms_of_bucket(family[0], deadline)
-            levels = tuple(limit_level(balance, now) for balance in balances_of(family, terms, now))
-            events = sum(snapshot.ev for snapshot in family)
-            found.append(BucketStatus(family[0].entity_id, family[0].resource, levels, events))
+            found.append(_status_of(family, terms, now))
         return EntityStatus(entity_id, tuple(sorted(found, key=lambda bucket: bucket.resource)))
 
     @verb
@@ -123,6 +127,39 @@ class StatusReader:
             utilization_pct=percent_used(capacity, available),
             entities=page_of(listed, limit, lambda row: (row.entity_id,)),
         )
+
+    @verb
+    def tightest_buckets(self, resource: str | None, limit: int, now: int) -> Plan[tuple[BucketStatus, ...]]:
+        ns = yield from self.namespace.checked_ns()
+        now, deadline = yield from self.namespace.checked_time(now, (yield from self.client.new_deadline()))
+        if resource is None:
+            keys = whole_namespace(self.client, ns, prefix="BUCKET")
+        else:
+            keys = partition(self.client, pk_resource(ns, resource), names_after("BUCKET#", None), index=GSI2)
+        sharded: list[BucketSnapshot] = []
+        tightest: list[Family] = []
+        while found := (yield from keys.take(KEYS_PER_PAGE)):
+            items = yield from fetch(self.client, [key_of(item) for item in found])
+            snapshots = [one for item in items.values() if (one := unless_broken(snapshot_of, item)) is not None]
+            sharded += [snapshot for snapshot in snapshots if snapshot.shards > 1]
+            tightest += [[snapshot] for snapshot in snapshots if snapshot.shards == 1]
+            tightest = _tightest(tightest, limit, now)
+        statuses = []
+        for family in _tightest([*tightest, *by_bucket(sharded)], limit, now):
+            deadline = yield from self.client.new_deadline()
+            terms = yield from self._terms_of_bucket(family[0], deadline)
+            statuses.append(_status_of(family, terms, now))
+        return tuple(sorted(statuses, key=tightness))
+
+    @verb
+    def active_entities(self) -> Plan[tuple[str, ...]]:
+        ns = yield from self.namespace.checked_ns()
+        active: set[str] = set()
+        for prefix in ("BUCKET", "USAGE"):
+            keys = whole_namespace(self.client, ns, prefix=prefix)
+            while found := (yield from keys.take(KEYS_PER_PAGE)):
+                active.update(key_of(item).pk.split("#")[1] for item in found)
+        return tuple(sorted(active))
 
     def buckets_of(
         self, ns: str, entity_id: str, resource: str | None, now: int, deadline: Deadline
@@ -181,6 +218,18 @@ class StatusReader:
             logger.warning("by its own terms, %s on %s: %s", snapshot.entity_id, snapshot.resource, error)
             return terms_in(snapshot)
         return resolved.terms() or terms_in(snapshot)
+
+
+def _status_of(family: Family, terms: Terms, now: int) -> BucketStatus:
+    """A bucket, whose shards these are, as operators see it."""
+    levels = tuple(limit_level(balance, now) for balance in balances_of(family, terms, now))
+    events = sum(snapshot.ev for snapshot in family)
+    return BucketStatus(family[0].entity_id, family[0].resource, levels, events)
+
+
+def _tightest(families: Iterable[Family], limit: int, now: int) -> list[Family]:
+    """The buckets with the least left, by the terms they carry themselves: to resolve all would be to read as much."""
+    return nsmallest(limit, families, key=lambda family: tightness(_status_of(family, terms_in(family[0]), now)))
 
 
 def by_bucket(cache: Iterable[BucketSnapshot]) -> list[list[BucketSnapshot]]:

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Any, Final
 
+from zae_limiter.exceptions import MissingExtra
 from zae_limiter.stores.dynamodb.requests import DeadlineOver, NoAnswer, Reply
 from zae_limiter.stores.dynamodb.transport.failures import check_whole, failure_before_sending, failure_from_botocore
 from zae_limiter.stores.dynamodb.transport.http_replies import date_skew_s
@@ -28,7 +29,6 @@ from zae_limiter.stores.dynamodb.transport.settings import (
     LOCAL_CREDENTIALS,
     LOCAL_REGION,
     Endpoint,
-    MissingExtra,
     ServiceSettings,
     configured_region,
     endpoint_at,

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.stores.dynamodb.transport.credentials import (
     ACCESS_KEY,
     SECRET_KEY,
@@ -41,13 +40,6 @@ LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 LOCAL_REGION: Final = "us-east-1"
 LOCAL_CREDENTIALS: Final = ("local", "local")
 """An engine on this machine asks for some signature, not for a right one."""
-
-
-class MissingExtra(ZAELimiterError, ImportError):
-    """The packages that speak to DynamoDB are not installed."""
-
-    def __init__(self, name: str | None) -> None:
-        super().__init__(f"the DynamoDB store needs {name}: pip install 'zae-limiter[dynamodb]'")
 
 
 def service_of(operation: str) -> str:

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from zae_limiter.exceptions import MissingExtra
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply
 from zae_limiter.stores.dynamodb.transport.connection_pool import (
     CONNECT_S,
@@ -34,7 +35,7 @@ from zae_limiter.stores.dynamodb.transport.service import (
     error_before_sending,
     refresh_failed,
 )
-from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, MissingExtra, service_of
+from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
 
 PROXY_TOO_LATE: Final = "no answer through the proxy in time"
 
