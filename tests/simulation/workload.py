@@ -35,6 +35,8 @@ class Worker:
         self.denied = 0
         self.unavailable = 0
         self._drawing: Draw | None = None
+        self._unresolved = 0
+        """How often its client had been unable to prove something when it began to draw."""
         self._settling: tuple[tuple[Leg, ...], Mapping[str, int]] | None = None
 
     @property
@@ -56,7 +58,8 @@ class Worker:
         """Its client has crashed: what it was about to do may or may not be done."""
         books = self.fleet.books
         if self._drawing is not None:
-            self._doubt_draw(self._drawing)
+            for _ in range(1 + self.client.space.unresolved - self._unresolved):  # what it has counted by then, too
+                self._doubt_draw(self._drawing)
         if self._settling is not None:
             for owner, amounts in _owed(*self._settling):
                 books.doubt(owner, amounts)
@@ -79,7 +82,7 @@ class Worker:
         """The outcome; nothing if there was none."""
         fleet = self.fleet
         space = self.client.space
-        unresolved = space.unresolved
+        unresolved = self._unresolved = space.unresolved
         self._drawing = draw
         task.verb = Verb("draw", self.client.name, fleet.now)
         task.verb.stakes.update(self._wanted(draw))

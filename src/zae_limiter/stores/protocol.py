@@ -190,6 +190,9 @@ class Denial:
         """The first leg that lacks."""
         return self._lacking
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} by {self.lacking.entity_id} on {self.lacking.resource}: {self.statuses}>"
+
     @property
     def wait_ms(self) -> int | None:
         """Milliseconds until the same draw would be granted; ``None``: never."""
