@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,18 @@ def run(url: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(acquire(url, *words), capture_output=True, text=True, timeout=30, check=False)
 
 
+def name_of(descriptor: Path) -> str:
+    """The file that a descriptor of another process is of; nothing if it has closed it by now."""
+    with suppress(FileNotFoundError):
+        return os.path.basename(os.readlink(descriptor))
+    return ""
+
+
 def until_it_tries(process: subprocess.Popen[str]) -> None:
     """Wait until the process draws: until then it loads modules, for as long as a busy machine takes."""
     opened = Path(f"/proc/{process.pid}/fd")
     give_up_at = time.monotonic() + 30
-    while not any(os.path.basename(os.readlink(file)).endswith("-gate") for file in opened.iterdir()):
+    while not any(name_of(file).endswith("-gate") for file in opened.iterdir()):
         assert process.poll() is None
         assert time.monotonic() < give_up_at
         time.sleep(0.01)

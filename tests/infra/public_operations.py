@@ -140,6 +140,7 @@ ACQUIRING: Mapping[str, Performance] = {
     "available": lambda limiter, _: limiter.available("key", "gpt"),
     "time_until_available": lambda limiter, _: limiter.time_until_available("key", "gpt", {"rpm": 1}),
     "is_available": lambda limiter, _: limiter.is_available(),
+    "check": lambda limiter, _: [limiter.check(), limiter.check("key", "gpt", {"rpm": 1})],
     "resolve_limits": lambda limiter, _: limiter.repository.resolve_limits("key", "gpt"),
 }
 """What a program does that limits its own calls."""
@@ -166,6 +167,8 @@ READING: Mapping[str, Performance] = {
         limiter.get_usage_summary(resource="gpt"),
     ],
     "verify_usage": lambda limiter, _: limiter.verify_usage("key"),
+    "get_tightest_buckets": lambda limiter, _: [limiter.get_tightest_buckets(), limiter.get_tightest_buckets("gpt")],
+    "list_active_entities": lambda limiter, _: limiter.list_active_entities(),
     "get_namespace": lambda limiter, _: limiter.repository.get_namespace(NAMESPACE),
 }
 """What an operator does who looks at one namespace."""

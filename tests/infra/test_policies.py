@@ -243,6 +243,8 @@ ATTACKED: Mapping[str, Callable[[SyncRateLimiter], object]] = {
     "get_status": lambda limiter: [bucket.resource for bucket in limiter.get_status("key").buckets],
     "get_usage_snapshots": lambda limiter: limiter.get_usage_snapshots(resource="gpt").items,
     "verify_usage": lambda limiter: limiter.verify_usage("key"),
+    "get_tightest_buckets": lambda limiter: [bucket.entity_id for bucket in limiter.get_tightest_buckets()],
+    "list_active_entities": lambda limiter: limiter.list_active_entities(),
     "get_audit_events": lambda limiter: len(limiter.get_audit_events(limit=1).items),
     "set_resource_defaults": lambda limiter: limiter.set_resource_defaults("gpt", OTHERS),
     "set_system_defaults": lambda limiter: limiter.set_system_defaults(OTHERS),
