@@ -77,7 +77,7 @@ def on_dynamodb() -> dict[str, int]:
         limiter,
         {
             "DynamoDB client: remembered bucket": space.cache.forget_all,
-            "DynamoDB client: resolved limits of an entity and resource": space.resolver._resolved.clear,
+            "DynamoDB client: resolved limits of an entity and resource": space.resolver.configs.clear,
         },
     )
     found["DynamoDB client: everything else"] = found.pop(REST)

@@ -92,7 +92,7 @@ def of_sqlite(space: Any) -> Mapping[str, int]:
 def of_dynamodb(space: Any) -> Mapping[str, int]:
     return {
         "remembered buckets": entries(space.cache.buckets),
-        "resolved limits": entries(space.resolver._resolved._entries),
+        "resolved limits": entries(space.resolver.configs._entries),
     }
 
 
