@@ -84,8 +84,12 @@ class Canned:
         return Answered(self.call(operation, params, seconds))
 
     def _bucket(self, key: Mapping[str, Any]) -> dict[str, Any]:
-        bucket = self._buckets.get(key["PK"]["S"], self._any)
-        return {**(json.loads(self._texts[id(bucket)]) if self._parsed else bucket), **key}
+        """The bucket of that key; of an entity that it never met, a copy of another one's."""
+        pk = key["PK"]["S"]
+        bucket = self._buckets.get(pk, self._any)
+        _, entity_id, resource, _ = pk.split("#")
+        own = {"entity_id": {"S": entity_id}, "resource": {"S": resource}, **key}
+        return {**(json.loads(self._texts[id(bucket)]) if self._parsed else bucket), **own}
 
     def _found(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         assert self._configured is not None

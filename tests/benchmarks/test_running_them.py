@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -81,3 +82,18 @@ def test_an_interrupt_ends_what_was_started(steps: Any, tmp_path: Path, timed: b
         steps.run_all([steps.Step("hangs", timed=timed)], lambda name, outcome: None)
     waiting.join()
     assert is_gone(child_of(tmp_path / "hangs.py"))
+
+
+@pytest.mark.parametrize("parsed", [True, False])
+def test_the_canned_client_grants_to_an_entity_that_it_never_met(parsed: bool) -> None:
+    """What the benchmarks of growth and of memory stand on: their answers are buckets that the client accepts."""
+    ask = f"""
+from canned import RESOURCE, canned_limiter
+from zae_limiter import Limit
+limiter = canned_limiter([Limit.per_day("rpm", 10**6)], parsed={parsed})
+for _ in range(2):
+    with limiter.acquire("a-stranger", RESOURCE, {{"rpm": 1}}) as lease:
+        print(lease.statuses[0].entity_id)
+"""
+    ran = subprocess.run([sys.executable, "-c", ask], cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    assert (ran.stdout.split(), ran.stderr) == (["a-stranger"] * 2, "")
