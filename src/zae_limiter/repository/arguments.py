@@ -15,6 +15,7 @@ from zae_limiter.naming import (
     RESOURCE_SUBJECT,
     SYSTEM_SUBJECT,
     check_amount,
+    check_delta,
     check_entity_id,
     check_limit_name,
     check_resource,
@@ -38,6 +39,13 @@ def check_consume(consume: object) -> Mapping[str, int]:
     for name, amount in consume.items():
         checked[check_limit_name(name)] = check_amount(amount, str(name))
     return checked
+
+
+def check_levels(levels: object) -> Mapping[str, int]:
+    """Levels by limit: whole tokens of either sign, at least one."""
+    if not isinstance(levels, Mapping) or not levels:
+        raise ValidationError("levels", levels, 'must be a dict like {"tpm": 5000}')
+    return {check_limit_name(name): check_delta(level, str(name)) for name, level in levels.items()}
 
 
 def check_seconds(value: object, field: str) -> float:
