@@ -14,7 +14,6 @@ from zae_limiter.naming import (
     NAMESPACE_SUBJECT,
     RESOURCE_SUBJECT,
     SYSTEM_SUBJECT,
-    check_amount,
     check_delta,
     check_entity_id,
     check_limit_name,
@@ -29,16 +28,6 @@ MAX_METADATA_VALUE = 1024
 
 Moment: TypeAlias = datetime | str | int
 """A point in time: a datetime (UTC if it has no zone), its ISO form, or milliseconds since the epoch."""
-
-
-def check_consume(consume: object) -> Mapping[str, int]:
-    """Amounts by limit: whole tokens, none negative."""
-    if not isinstance(consume, Mapping):
-        raise ValidationError("consume", consume, 'must be a dict like {"rpm": 1}')
-    checked: dict[str, int] = {}
-    for name, amount in consume.items():
-        checked[check_limit_name(name)] = check_amount(amount, str(name))
-    return checked
 
 
 def check_levels(levels: object) -> Mapping[str, int]:
