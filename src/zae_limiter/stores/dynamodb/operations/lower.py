@@ -21,8 +21,7 @@ from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter, made_by
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
-from zae_limiter.stores.dynamodb.table_client import Deadline, verb
-from zae_limiter.stores.dynamodb.transactions import commit
+from zae_limiter.stores.dynamodb.table_client import Deadline, commit, verb
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, update
 from zae_limiter.stores.limit_statuses import check_names, no_limits
 
