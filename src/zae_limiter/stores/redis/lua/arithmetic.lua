@@ -27,10 +27,10 @@ end
 -- are {version, n, slow, then name, capacity, amount, period, B, qT, qm, s, rp, kind of each limit}. The first n limits are
 -- in force, the others retired; one with B = 0 has ended, and only its counter is left. Kind and x are '' for a limit that
 -- refills evenly and is enforced, the only kind there is.
-local function advance(b, t, now, corrects)            -- make now the baseline, if it is later; no level changes
+local function advance(b, t, now)            -- make now the baseline, if it is later; no level changes
   local rf = b[2]
   if now <= rf then
-    if corrects and rf > now + 60000 then b[2] = now end  -- the server's clock was ahead, and was set back: go on from now
+    if rf > now + 60000 then b[2] = now end            -- the clock was ahead, and was set back: go on from now
     return
   end
   local dt, j = now - rf, 3

@@ -2,15 +2,15 @@
 -- a bucket that is new, an hour that begins, limits that changed.
 local call = redis.call
 
-local function clock(given)                            -- bucket time, and whether it is this server's own
-  if given ~= '' then return tonumber(given), false end
+local function clock(given)                            -- bucket time: the given one, or this server's own
+  if given ~= '' then return tonumber(given) end
   local t = call('TIME')
-  return t[1] * 1000 + floor(t[2] / 1000), true
+  return t[1] * 1000 + floor(t[2] / 1000)
 end
 
 local function refusal(state, now) return { state == 'deleted' and -4 or -3, now } end
 
-local function life_of_buckets(prefix, now, corrects)
+local function life_of_buckets(prefix, now)
   local HOUR_MS, DAY_MS = 3600000, 86400000
   local KEPT_MS = 111 * DAY_MS                         -- a bucket outlives the usage that it began
   local CHUNK_MS = 20 * DAY_MS                         -- the hours of usage are kept in hashes of twenty days
@@ -92,7 +92,7 @@ local function life_of_buckets(prefix, now, corrects)
   -- Make these terms those of the bucket from now on: a lower burst clamps, a higher one mints nothing.
   -- If more limits would be retired than a bucket may have: nil, and their number.
   function life.adopt(b, t, v, terms, unbounded)
-    advance(b, t, now, corrects)
+    advance(b, t, now)
     if same_terms(t, terms) then
       t[1] = v
       b[1] = cmsgpack.pack(unpack(t))

@@ -6,12 +6,12 @@
 -- The epoch and the mark are last: a script that was stopped on the way, while a slot migrates, is done again, and every
 -- write here may be.
 local prefix, mark, flags = ARGV[1], ARGV[3], ARGV[4]
-local now, corrects = clock(ARGV[2])
+local now = clock(ARGV[2])
 local epoch, state = unpack(call('HMGET', KEYS[1], 'epoch', 'state'), 1, 2)
 if state ~= 'live' then return refusal(state, now) end
 if call('GETBIT', KEYS[#KEYS], mark) == 1 then return { 1, now, -1 } end
 if ARGV[5] ~= '' and epoch ~= ARGV[5] then return { 0, now } end
-local life = life_of_buckets(prefix, now, corrects)
+local life = life_of_buckets(prefix, now)
 local count = 0
 local acts = {}
 acts['@adopt'] = function(entity, r, key, stored)
@@ -23,7 +23,7 @@ end
 acts['@reset'] = function(entity, r, key, stored)
   local b = { cmsgpack.unpack(stored) }
   local t = { cmsgpack.unpack(b[1]) }
-  advance(b, t, now, corrects)
+  advance(b, t, now)
   for i = 4, #b - 4, 4 do b[i + 1], b[i + 2] = t[3 + (i - 4) / 4 * 10 + 5], 0 end
   life.save(key, b, t)
 end

@@ -10,7 +10,7 @@
 -- The order is a rule, for while a slot migrates a script may be stopped before any access to a key: first all reads, then
 -- what harms no caller if it is done in vain, then the mark, and then only keys that were read before.
 local prefix, resource, mark, flags = ARGV[1], ARGV[3], ARGV[5], ARGV[6]
-local now, corrects = clock(ARGV[4])
+local now = clock(ARGV[4])
 if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { -6, now } end
 local vr = 'v/' .. resource
 local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy')
@@ -42,12 +42,12 @@ repeat
       t = { cmsgpack.unpack(b[1]) }
     end
     if not stored or t[1] ~= v then
-      life = life or life_of_buckets(prefix, now, corrects)
+      life = life or life_of_buckets(prefix, now)
       b, t = life.current(stored, at, resource, v, terms)
       if not b then return { -7, now, at, resource, t } end
       new = stored and 'adopted' or 'born'
     end
-    advance(b, t, now, corrects)
+    advance(b, t, now)
     local held = reserved and reserved[at]
     local j = 4
     for i = 5, 1 + 4 * t[2], 4 do
@@ -71,7 +71,7 @@ until not at
 
 local route = false
 if signature ~= ARGV[7] then                           -- the client knows another
-  life = life or life_of_buckets(prefix, now, corrects)
+  life = life or life_of_buckets(prefix, now)
   local told, d = {}, life.decimal
   for n = 1, count do
     local t, limits = ts[n], {}
@@ -99,7 +99,7 @@ if mark ~= '' then
     for n = 1, count do
       moved[n] = fresh[n] or ts[n][3] == 1
       if now - bs[n][4] >= 3600000 then
-        life = life or life_of_buckets(prefix, now, corrects)
+        life = life or life_of_buckets(prefix, now)
         bs[n], ts[n] = life.begin_hour(bs[n], ts[n], ids[n], resource)
         moved[n] = true
       end
@@ -116,7 +116,7 @@ if mark ~= '' then
           j = j + 10
         end
         if moved[n] then
-          life = life or life_of_buckets(prefix, now, corrects)
+          life = life or life_of_buckets(prefix, now)
           life.save(keys[n], b, t)
           if fresh[n] == 'born' then call('DEL', life.key('k', ids[n], resource)) end
         else

@@ -5,7 +5,7 @@
 --       terms are of the limits that were drawn from; they are left out until the script asks for them.
 -- Reply: {1, now}, or {code, now}: -3, -4, -5 as for a draw; -8 say the terms.
 local prefix, mark, flags = ARGV[1], ARGV[3], ARGV[4]
-local now, corrects = clock(ARGV[2])
+local now = clock(ARGV[2])
 local state = call('HGET', KEYS[1], 'state')
 if state ~= 'live' then return refusal(state, now) end
 if (flags == '1' or flags == '3') and call('GETBIT', KEYS[#KEYS], mark) == 1 then return { 1, now } end
@@ -52,7 +52,7 @@ for p, posting in ipairs(postings) do
     b = { cmsgpack.unpack(stored) }
     t = { cmsgpack.unpack(b[1]) }
   else                                                 -- it is gone: full, then the debit
-    life = life or life_of_buckets(prefix, now, corrects)
+    life = life or life_of_buckets(prefix, now)
     local holds = life.version(entity, resource, life.wide(resource))
     if not holds and not terms then return { -8, now } end
     b, t = life.current(nil, entity, resource, holds or v, not holds and terms or nil, true)
@@ -63,7 +63,7 @@ for p, posting in ipairs(postings) do
     retire_again(b, t, terms, deltas)
     moved = true
   end
-  advance(b, t, now, corrects)
+  advance(b, t, now)
   local changes, j = {}, 3
   for i = 4, #b - 4, 4 do
     local amount = t[j + 5] > 0 and deltas[t[j + 1]]
@@ -78,7 +78,7 @@ for p, posting in ipairs(postings) do
 end
 for _, x in ipairs(todo) do                            -- what harms no caller if it is done in vain
   if now - x[4][4] >= 3600000 then
-    life = life or life_of_buckets(prefix, now, corrects)
+    life = life or life_of_buckets(prefix, now)
     x[4], x[5] = life.begin_hour(x[4], x[5], x[1], x[2])
     x[8] = true
   end
@@ -95,7 +95,7 @@ for _, x in ipairs(todo) do
       j = j + 10
     end
   end
-  life = life or life_of_buckets(prefix, now, corrects)
+  life = life or life_of_buckets(prefix, now)
   life.save(x[3], b, t)
   if x[7] then call('DEL', life.key('k', x[1], x[2])) end
 end

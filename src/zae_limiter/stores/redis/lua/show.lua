@@ -4,10 +4,10 @@
 -- Reply: 1, now, where to go on or '', then per bucket: entity, resource, version, events, hour, limits in force, all limits,
 -- and for each limit: name, capacity, amount, period, B, T, m, C.
 local prefix, resource, entity = ARGV[1], ARGV[3], ARGV[4]
-local now, corrects = clock(ARGV[2])
+local now = clock(ARGV[2])
 local state = call('HGET', KEYS[1], 'state')
 if state ~= 'live' then return refusal(state, now) end
-local life = life_of_buckets(prefix, now, corrects)
+local life = life_of_buckets(prefix, now)
 local resources = resource ~= '' and { resource } or call('ZRANGE', prefix .. 'res', 0, -1)
 local entities, more = { entity }, ''
 if entity == '' then
@@ -24,7 +24,7 @@ for _, r in ipairs(resources) do
     if stored then
       local v = life.version(e, r, wide) or cmsgpack.unpack((cmsgpack.unpack(stored)))
       local b, t = life.current(stored, e, r, v, nil, true)
-      advance(b, t, now, corrects)
+      advance(b, t, now)
       tell(e, r, v, b[3], b[4], t[2], (#b - 4) / 4)
       local j = 3
       for i = 4, #b - 4, 4 do

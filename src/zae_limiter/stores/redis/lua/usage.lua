@@ -3,10 +3,10 @@
 -- Reply: 1, now, the live bucket's counters or false, its hour, the counters of a dropped bucket or false, then the hours
 -- as field, text, field, text, …
 local prefix, entity, resource = ARGV[1], ARGV[3], ARGV[4]
-local now, corrects = clock(ARGV[2])
+local now = clock(ARGV[2])
 local state = call('HGET', KEYS[1], 'state')
 if state ~= 'live' then return refusal(state, now) end
-local life = life_of_buckets(prefix, now, corrects)
+local life = life_of_buckets(prefix, now)
 local reply = { 1, now, false, 0, call('GET', life.key('k', entity, resource)) }
 local stored = call('GET', life.key('b', entity, resource))
 local newest = now
