@@ -16,6 +16,7 @@ from zae_limiter import (
     BucketStatus,
     CacheStats,
     Check,
+    ConfigurationError,
     Decided,
     Degraded,
     Entity,
@@ -73,16 +74,19 @@ def observe(event: Event) -> None:
     if isinstance(event, Decided):
         granted: bool = event.granted
         statuses: tuple[LimitStatus, ...] = event.statuses
-        waited_ms: int = event.waited_ms
+        waited: float = event.waited_seconds
     elif isinstance(event, Settled):
         deltas: Mapping[str, int] = event.deltas
         error: BaseException | None = event.error
     elif isinstance(event, StoreCalled):
         verb: str = event.verb
-        duration_ms: int = event.duration_ms
+        duration: float = event.duration_seconds
     else:
         assert_type(event, Degraded)
         cause: BaseException = event.cause
+
+    namespace: str = event.namespace
+    timestamp: float = event.timestamp
 
 
 observer: Observer = observe
@@ -124,6 +128,8 @@ def errors(error: ZAELimiterError) -> None:
     elif isinstance(error, RateLimiterUnavailable):
         hint: str | None = error.hint
         ambiguous: bool = error.ambiguous
+    elif isinstance(error, ConfigurationError):
+        advice: str | None = error.hint
     elif isinstance(error, EntityNotFoundError | EntityExistsError):
         entity_id: str = error.entity_id
     elif isinstance(error, EntityChangedError):

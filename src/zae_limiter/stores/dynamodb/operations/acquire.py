@@ -64,7 +64,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
 )
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
-from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, unavailable, verb
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, error_of, verb
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
@@ -137,7 +137,7 @@ class Acquire:
                     return granted
             return (yield from self._outcome(begun=bool(legs)))
         except (Refused, NoAnswer) as failure:
-            raise unavailable(failure) from (failure.__cause__ or failure)
+            raise error_of(failure) from (failure.__cause__ or failure)
         except GeneratorExit:
             raise
         except BaseException as stop:
@@ -250,7 +250,7 @@ class Acquire:
             if not undone:
                 raise NoAnswer(str(failure)) from failure
             if isinstance(failure, NoAnswer):
-                raise NoAnswer(str(failure), sent=False) from failure
+                raise NoAnswer(str(failure), sent=False, misconfigured=failure.misconfigured) from failure
             raise
 
     def _is_load(self, failure: Refused | NoAnswer) -> bool:
