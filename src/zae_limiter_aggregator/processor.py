@@ -122,7 +122,7 @@ def read(records: Iterable[Record]) -> ParsedBatch:
             continue
         if parsed.load is not None:
             loads.append(parsed.load)
-        if extract_deltas(parsed) or parsed.grants:
+        if extract_deltas(parsed) or parsed.grants or parsed.denials:
             hours.setdefault((parsed.life, parsed.hour), []).append(parsed)
     return ParsedBatch([join_changes(changes) for changes in hours.values()], poisonous, loads)
 
@@ -269,9 +269,10 @@ def remaining_write(span: Span, item: Item) -> Update | None:
     if span.first.sequence < seen_first.sequence:
         write = write or Update()
         write.demand("fs", "=", seen_first.sequence)
-        _set_all(write, first_attributes(span.first))
-        for name in seen_first.counters.milli.keys() - span.first.counters.milli.keys():
-            write.remove(f"st_{name}")
+        earlier = first_attributes(span.first)
+        _set_all(write, earlier)
+        for attribute in first_attributes(seen_first).keys() - earlier.keys():
+            write.remove(attribute)
     return write
 
 
