@@ -22,6 +22,7 @@ from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.tallies import EVENTS_CASCADED
 from zae_limiter.stores.dynamodb.usage_items import (
     RETENTION_S,
     Edge,
@@ -259,6 +260,8 @@ def move_last_edge(span: Span) -> Update:
     write = Update()
     write.demand("ls", "<", span.last.sequence)
     _set_all(write, last_attributes(span.last))
+    if not span.last.counters.cascaded_events:
+        write.remove(EVENTS_CASCADED)  # grants that cascaded may have been undone
     return write
 
 

@@ -175,10 +175,10 @@ def last_attributes(edge: Edge) -> dict[str, Any]:
 
 
 def _attributes(counters: Counters, taken: str, cascaded: str, denied: str, events_cascaded: str) -> dict[str, int]:
-    """The counters of an edge but its grants, under these names; of what is seldom counted only what there is."""
+    """The counters of an edge but its grants, under these names. What came back to nothing is told as nothing."""
     found = {taken + name: milli for name, milli in counters.milli.items()}
-    found |= {cascaded + name: milli for name, milli in counters.cascaded.items() if milli}
-    found |= {denied + name: number for name, number in counters.denials.items() if number}
+    found |= {cascaded + name: milli for name, milli in counters.cascaded.items()}
+    found |= {denied + name: number for name, number in counters.denials.items()}
     if counters.cascaded_events:
         found[events_cascaded] = counters.cascaded_events
     return found
