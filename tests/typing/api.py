@@ -195,6 +195,12 @@ async def use_rate_limiter() -> None:
         assert_type(await limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = await limiter.is_available()
         assert_type(await limiter.check(), None)
+
+        @limiter.limit("{model}", {"rpm": 1, "tpm": len}, entity="key-1", settle=lambda answer: {"tpm": 1}, timeout=1)
+        async def ask(model: str) -> int:
+            return 1
+
+        assert_type(await ask("gpt-4"), int)
         assert_type(await limiter.check("key-1", "gpt-4", {"rpm": 1}, limits=limits()), Check)
         await use_limiter_data(limiter)
     assert_type(await limiter.close(), None)
@@ -311,6 +317,12 @@ def use_sync_rate_limiter() -> None:
         assert_type(limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = limiter.is_available()
         assert_type(limiter.check(), None)
+
+        @limiter.limit("{model}", {"rpm": 1, "tpm": len}, entity="key-1", settle=lambda answer: {"tpm": 1}, timeout=1)
+        def ask(model: str) -> int:
+            return 1
+
+        assert_type(ask("gpt-4"), int)
         assert_type(limiter.check("key-1", "gpt-4", {"rpm": 1}, limits=limits()), Check)
         use_sync_limiter_data(limiter)
     assert_type(limiter.close(), None)
