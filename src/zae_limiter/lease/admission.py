@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from zae_limiter.repository.core import NO_FAST_PATHS, Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
+
+logger = logging.getLogger("zae_limiter")
 
 
 class AcquireArguments(NamedTuple):
@@ -43,11 +46,14 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     try:
         now: int = yield READ_CLOCK
         outcome = yield from _attempt(core, asked, None, now, receipt)
-        if asked.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
-            started = yield from READ_TIMER
-            outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
-            if core.observer is not None:
-                waited = ((yield from READ_TIMER) - started) / MILLI
+        if asked.timeout_ms and isinstance(outcome, Denial):
+            if outcome.wait_ms is not None:
+                started = yield from READ_TIMER
+                outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
+                if core.observer is not None:
+                    waited = ((yield from READ_TIMER) - started) / MILLI
+            if isinstance(outcome, Denial):
+                yield from _count_denial(core, outcome)
     except (RateLimiterUnavailable, ConfigurationError) as error:
         _let_through_or_raise(core, asked, error)
         return None
@@ -76,6 +82,14 @@ def _let_through_or_raise(
     core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, outage, *core.when()))
 
 
+def _count_denial(core: Core, denial: Denial) -> Plan[None]:
+    """Count a denial that is told at the end of a wait. If that fails it is a denial all the same."""
+    try:
+        yield from core.space.count_denial(denial, (yield from READ_CLOCK))
+    except (RateLimiterUnavailable, ConfigurationError) as error:
+        logger.debug("a denial was not counted: %s", error)
+
+
 def refusal(denial: Denial) -> RateLimitExceeded:
     """The error a denial becomes."""
     if denial.unread_wait_ms:
@@ -91,7 +105,9 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
     if core.wait_queue.by_bucket:
         core.wait_queue.drop_abandoned(core.timer, (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
-    draw = Draw(asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs)
+    draw = Draw(
+        asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs, is_final=not asked.timeout_ms
+    )
     plan = core.space.draw(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))
