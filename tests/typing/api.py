@@ -54,6 +54,7 @@ from zae_limiter import (
     UsageProof,
     UsageSnapshot,
     UsageSummary,
+    UsageTotal,
     ValidationError,
     VersionError,
     WindowType,
@@ -241,6 +242,7 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     items: Sequence[UsageSnapshot] = usage.items
     summary: UsageSummary = await limiter.get_usage_summary("key-1", "gpt-4", "daily", None, None)
     average: Mapping[str, float] = summary.average
+    top: list[UsageTotal] = await limiter.get_top_usage("resource", limit_name="tpm", limit=5)
     proof: UsageProof = await limiter.verify_usage("key-1", "gpt-4")
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps
@@ -358,6 +360,7 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     items: Sequence[UsageSnapshot] = usage.items
     summary: UsageSummary = limiter.get_usage_summary("key-1", "gpt-4", "daily", None, None)
     average: Mapping[str, float] = summary.average
+    top: list[UsageTotal] = limiter.get_top_usage("resource", limit_name="tpm", limit=5)
     proof: UsageProof = limiter.verify_usage("key-1", "gpt-4")
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps
