@@ -66,9 +66,9 @@ def refusal(denial: Denial) -> RateLimitExceeded:
     """The error a denial becomes."""
     if denial.unread_wait_ms:
         return RateLimitExceeded((), unread_wait_seconds=denial.unread_wait_ms / MILLI)
-    wait_ms = denial.wait_ms
-    kind = RequestExceedsBurst if wait_ms is None else RateLimitExceeded
-    return kind._because(denial, wait_ms)
+    retry_ms = denial.retry_ms
+    kind = RequestExceedsBurst if retry_ms is None else RateLimitExceeded
+    return kind._because(denial, retry_ms)
 
 
 def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
@@ -108,7 +108,7 @@ def _wait_in_queue(
     )
     try:
         while True:
-            wait_queue.note_lacking(waiter, (status.entity_id for status in denial.statuses if status.exceeded))
+            wait_queue.note_lacking(waiter, (status.entity_id for status in denial.statuses if status.refuses))
             timer = yield from READ_TIMER
             remaining = give_up_at - timer
             if remaining <= 0:

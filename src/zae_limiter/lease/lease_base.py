@@ -300,7 +300,7 @@ class LeaseBase:
             closing.postings = list(error.remaining)
         elif is_ambiguous(error, closing):
             left = closing.postings or ()
-            self._core.unresolved += any(delta < 0 for _, deltas in left for delta in deltas.values())
+            self._core.unresolved += any(delta < 0 for _, deltas, *_ in left for delta in deltas.values())
             closing.postings = debits_of(left)
         closing.doubtful = False
 

@@ -209,11 +209,11 @@ class Ledger(Settlement):
         """What each leg is to book of ``owed``: as ``plain`` has it, but for what is kept beside."""
         if not self.paid_by_leg and not self.arrears:
             return plain
-        due = {leg.entity_id: dict(deltas) for leg, deltas in plain}
+        due = {leg.entity_id: dict(deltas) for leg, deltas, *_ in plain}
         for (entity_id, name), paid in self.paid_by_leg.items():
             if name in owed:
                 due.setdefault(entity_id, {})[name] = max(owed[name], -paid) * MILLI
-        for leg, deltas in self.arrears:
+        for leg, deltas, *_ in self.arrears:
             sums = due.setdefault(leg.entity_id, {})
             for name, delta in deltas.items():
                 sums[name] = sums.get(name, 0) + delta
@@ -234,7 +234,7 @@ class Ledger(Settlement):
     def assume_given_back(self) -> bool:
         """The store may have booked what is pending: take every credit for booked. Whether there was one."""
         credits_ = {name: delta for name, delta in self.owed().items() if delta < 0}
-        in_arrears = any(delta < 0 for _, deltas in self.arrears for delta in deltas.values())
+        in_arrears = any(delta < 0 for _, deltas, *_ in self.arrears for delta in deltas.values())
         written, paid_by_leg = self._written_with(credits_), self._paid_by_leg_with(credits_)
         arrears = debits_of(self.arrears)
         # No signal comes between these: nothing is called.
@@ -302,7 +302,7 @@ def postings(legs: tuple[Leg, ...], deltas: Amounts) -> list[Posting]:
 
 def debits_of(owed: Sequence[Posting]) -> list[Posting]:
     """Only what is to be taken, and nothing that is to come back."""
-    debits = [Posting(leg, {name: delta for name, delta in deltas.items() if delta > 0}) for leg, deltas in owed]
+    debits = [Posting(leg, {name: delta for name, delta in deltas.items() if delta > 0}) for leg, deltas, *_ in owed]
     return [posting for posting in debits if posting.deltas_milli]
 
 

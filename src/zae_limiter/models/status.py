@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import Limit
+
+AT_LATEST_WAIT_SECONDS = 1.0
+"""After so long it is worth asking again for a slot, whatever the bound of its wait is."""
 
 
 class LimitStatus(NamedTuple):
     """One limit of one leg, as a request met it.
 
     ``available`` is in whole tokens, rounded down and negative in debt; after a grant it is what is left.
-    ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have.
+    ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have. ``at_latest``: it may be
+    over sooner, when a call in flight ends. ``resets_at`` is when the next period of a calendar limit begins. A limit
+    that is not ``enforced`` only watches: if it is ``exceeded``, it would have refused.
     """
 
     entity_id: str
@@ -25,10 +31,24 @@ class LimitStatus(NamedTuple):
     exceeded: bool
     retry_after_seconds: float | None
     source: ConfigSource
+    enforced: bool = True
+    resets_at: datetime | None = None
+    at_latest: bool = False
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it refuses the request: a limit that only watches never does."""
+        return self.exceeded and self.enforced
+
+    @property
+    def suggested_wait_seconds(self) -> float | None:
+        """When to ask again: the wait, or a second where that is only a bound."""
+        wait = self.retry_after_seconds
+        return min(wait, AT_LATEST_WAIT_SECONDS) if wait is not None and self.at_latest else wait
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready description."""
-        return {
+        described: dict[str, Any] = {
             "entity_id": self.entity_id,
             "resource": self.resource,
             "limit_name": self.limit_name,
@@ -39,6 +59,13 @@ class LimitStatus(NamedTuple):
             "retry_after_seconds": self.retry_after_seconds,
             "source": self.source,
         }
+        if self.resets_at is not None:
+            described["resets_at"] = self.resets_at.isoformat()
+        if self.at_latest:
+            described["at_latest"] = True
+        if not self.enforced:
+            described["enforced"] = False
+        return described
 
 
 @dataclass(frozen=True, slots=True)

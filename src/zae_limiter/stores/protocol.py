@@ -14,10 +14,12 @@ from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from zae_limiter.bucket import MILLI, Balance
+from zae_limiter.bucket import MILLI, Balance, are_plain
 from zae_limiter.models.choices import ConfigSource, OnUnavailable, WindowType
 from zae_limiter.models.entity import Entity
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.moments import at
 from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import (
     AuditEvent,
@@ -81,11 +83,16 @@ class Resolution(NamedTuple):
     source: ConfigSource | None
 
 
+NO_NAMES: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
     """One bucket an acquire takes from: the entity's own, or an ancestor's.
 
-    ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there.
+    ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there. ``refused``
+    names the limits that only watch and would have refused: nothing was taken from them, and nothing is settled there.
+    ``held`` names those of calls in flight, ``is_plain`` says that all limits refill evenly and refuse.
     """
 
     entity_id: str
@@ -93,10 +100,19 @@ class Leg:
     limits: tuple[Limit, ...]
     source: ConfigSource
     paid: tuple[tuple[int, Mapping[str, int]], ...] = ()
+    refused: frozenset[str] = NO_NAMES
     names: frozenset[str] = field(init=False)
+    settled_names: frozenset[str] = field(init=False)
+    held: frozenset[str] = field(init=False)
+    is_plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", frozenset(limit.name for limit in self.limits))
+        names = frozenset(limit.name for limit in self.limits)
+        held = NO_NAMES if are_plain(self.limits) else frozenset(one.name for one in self.limits if one.is_held)
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "settled_names", names - self.refused - held if self.refused or held else names)
+        object.__setattr__(self, "held", held)
+        object.__setattr__(self, "is_plain", are_plain(self.limits))
 
 
 NOTHING_RESERVED: Mapping[str, Mapping[str, int]] = {}
@@ -122,7 +138,7 @@ class Grant(NamedTuple):
     """Everything wanted was taken, from every leg.
 
     ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each. ``path`` is the
-    fast path that took it, if one did.
+    fast path that took it, if one did. ``holds`` are what the legs lent of calls in flight.
     """
 
     legs: tuple[Leg, ...]
@@ -131,30 +147,60 @@ class Grant(NamedTuple):
     left: Sequence[int]
     now: int
     path: FastPath | None = None
+    holds: tuple[Hold, ...] = ()
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every leg with what the grant left in it."""
         places = [(leg, limit) for leg in self.legs for limit in leg.limits]
         return tuple(
-            LimitStatus(
-                entity_id=leg.entity_id,
-                resource=leg.resource,
-                limit_name=limit.name,
-                limit=limit,
-                available=balance.level_with(tk, self.now) // MILLI,
-                requested=self.wanted.get(limit.name, 0),
-                exceeded=False,
-                retry_after_seconds=0.0,
-                source=leg.source,
-            )
+            self._status(leg, limit, balance, tk)
             for (leg, limit), balance, tk in zip(places, self.balances, self.left, strict=True)
         )
+
+    def _status(self, leg: Leg, limit: Limit, balance: Balance, tk: int) -> LimitStatus:
+        resets_at = balance.resets_at(self.now)
+        wait: float | None = 0.0
+        requested = self.wanted.get(limit.name, 0)
+        exceeded = limit.name in leg.refused
+        if exceeded:
+            due = balance.with_tokens(tk, 0).due(requested * MILLI, self.now)
+            wait = None if requested * MILLI > balance.bx else max(due - self.now, 0) / MILLI
+        return LimitStatus(
+            entity_id=leg.entity_id,
+            resource=leg.resource,
+            limit_name=limit.name,
+            limit=limit,
+            available=balance.level_with(tk, self.now) // MILLI,
+            requested=requested,
+            exceeded=exceeded,
+            retry_after_seconds=wait,
+            source=leg.source,
+            enforced=limit.enforce,
+            resets_at=None if resets_at is None else at(resets_at),
+            at_latest=exceeded and limit.is_held and wait is not None,
+        )
+
+    @property
+    def would_refuse(self) -> tuple[LimitStatus, ...]:
+        """The limits that only watch and would have refused."""
+        if not any(leg.refused for leg in self.legs):
+            return ()
+        return tuple(status for status in self.statuses if status.exceeded)
 
     def give_back(self) -> list[Posting]:
         """What undoes it."""
         return [
-            Posting(leg, {name: -amount * MILLI for name, amount in self.wanted.items() if name in leg.names})
+            Posting(
+                leg,
+                {name: -amount * MILLI for name, amount in self.wanted.items() if name in leg.settled_names},
+                tuple(
+                    HoldChange(hold, -hold.amount)
+                    for hold in self.holds
+                    if (hold.entity_id, hold.resource) == (leg.entity_id, leg.resource)
+                ),
+                undo=True,
+            )
             for leg in self.legs
         ]
 
@@ -196,10 +242,22 @@ class Denial:
     @property
     def wait_ms(self) -> int | None:
         """Milliseconds until the same draw would be granted; ``None``: never."""
-        waits = [status.retry_after_seconds for status in self.statuses if status.exceeded]
-        return (
-            None if None in waits else max((round((wait or 0) * MILLI) for wait in waits), default=self.unread_wait_ms)
-        )
+        return self._longest([status.retry_after_seconds for status in self.statuses if status.refuses])
+
+    @property
+    def retry_ms(self) -> int | None:
+        """Milliseconds until it is worth asking again: less, where the wait is only a bound; ``None``: never."""
+        return self._longest([status.suggested_wait_seconds for status in self.statuses if status.refuses])
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the wait may be over sooner: it is for a call in flight to end."""
+        return any(status.at_latest for status in self.statuses if status.refuses)
+
+    def _longest(self, waits: Sequence[float | None]) -> int | None:
+        if None in waits:
+            return None
+        return max((round((wait or 0) * MILLI) for wait in waits), default=self.unread_wait_ms)
 
 
 Outcome: TypeAlias = Grant | Denial
@@ -252,11 +310,24 @@ class FastPath(Protocol):
         """The grant that was deferred."""
 
 
+class HoldChange(NamedTuple):
+    """Slots by which a hold is to change: positive ones are taken without asking, negative ones given back."""
+
+    hold: Hold
+    slots: int
+
+
 class Posting(NamedTuple):
-    """Millitokens to book on one leg after the fact, per limit: positive taken, negative given back."""
+    """Millitokens to book on one leg after the fact, per limit: positive taken, negative given back.
+
+    Limits of calls in flight are changed by ``holds``. ``undo``: it was never used, so nothing of it is counted, and
+    neither is what limits that only watch would have refused.
+    """
 
     leg: Leg
     deltas_milli: Mapping[str, int]
+    holds: Sequence[HoldChange] = ()
+    undo: bool = False
 
 
 class Settlement:

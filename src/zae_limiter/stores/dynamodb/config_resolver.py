@@ -16,7 +16,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
 from zae_limiter.running.plan import Plan, WakeUp
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
-from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
+from zae_limiter.stores.dynamodb.items import NO_ROUTE, check_kinds, config_of, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
@@ -60,6 +60,7 @@ class ResolvedConfig(NamedTuple):
 
     def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
         """What its bucket is to obey when limits came with the call."""
+        check_kinds(limits)
         return self.terms_of(Leg(self.entity_id, self.resource, limits, "call"))
 
     def terms_of(self, leg: Leg) -> Terms:

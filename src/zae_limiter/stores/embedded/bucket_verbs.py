@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-
-from zae_limiter.bucket import (
-    MILLI,
-    Bucket,
-    would_refill_satisfy,
-    would_take,
-)
+from zae_limiter.bucket import MILLI, Bucket
+from zae_limiter.mixed_limits import lacks
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.running.plan import Plan, assign
@@ -21,6 +15,7 @@ from zae_limiter.stores.embedded.clock_correction import (
     with_corrected_time,
     with_corrected_waits,
 )
+from zae_limiter.stores.embedded.holds import Changes, change_holds, drawn_mixed, drawn_plain
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
 from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, statuses_of
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Receipt, Settlement
@@ -46,25 +41,20 @@ class BucketVerbs(Transacting):
             bucket = tables.bucket(leg.entity_id, leg.resource) or new_bucket(tables, leg, now)
             # New terms and another time are kept even if the draw is denied: a raised limit must not stay refused.
             corrected = correct_time(tables, bucket, now, proven)
+            if not leg.is_plain:
+                bucket.begin_periods(now)
             if (bucket.adopt(leg.limits, now) or corrected) and bucket.hour:
                 tables.put_bucket(bucket)
             buckets.append(bucket)
-        balances = tuple(chain.from_iterable(bucket.balances for bucket in buckets))
         before = [counters_if_new_hour(bucket, now) for bucket in buckets]
         spoken_for = draw.reserved and not leaves_reserve(legs, buckets, draw, now)
-        taken = None if spoken_for else would_take(balances, draw.wanted, now)
-        if taken is None:
+        judge = drawn_plain if all(leg.is_plain for leg in legs) else drawn_mixed
+        drawn = None if spoken_for else judge(legs, buckets, draw, now)
+        if drawn is None:
             held = [bucket.balances for bucket in buckets]
             statuses = statuses_of(legs, held, draw.wanted, draw.reserved, now)
             return denial(legs, with_corrected_waits(tables, buckets, statuses, now)), buckets
-        left, amounts = taken
-        grant = Grant(legs, draw.wanted, balances, left, now)
-        changed: list[object] = []
-        values: list[object] = []
-        for balance, tk, amount in zip(balances, left, amounts):  # noqa: B905 (they have one length)
-            changed += (balance, balance)
-            values += (tk, balance.tc + amount)
-        names = ["tk", "tc"] * len(balances)
+        grant, changed, names, values = drawn
         for bucket, counters in zip(buckets, before):  # noqa: B905 (they have one length)
             bucket.written(now)
             if counters is not None:
@@ -89,14 +79,14 @@ class BucketVerbs(Transacting):
     ) -> list[Bucket]:
         """Book all of it at once, and note that in the settlement. ``proven``: see :func:`correct_time`."""
         found = {}
-        for leg, _ in postings:
+        for leg, *_ in postings:
             bucket = found[leg.entity_id, leg.resource] = tables.bucket(leg.entity_id, leg.resource)
             if bucket is not None:
                 correct_time(tables, bucket, now, proven)
-        changed: list[object] = []
-        values: list[object] = []
+        changes = Changes()
         buckets = []
-        for leg, deltas in postings:
+        for posting in postings:
+            leg, deltas = posting.leg, posting.deltas_milli
             bucket = found[leg.entity_id, leg.resource]
             if bucket is None:
                 current = tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
@@ -106,16 +96,16 @@ class BucketVerbs(Transacting):
             if leg.limits != bucket.limits:
                 bucket.retire_again(leg.limits, deltas)
             bucket.written(now)
+            if not leg.is_plain or bucket.retired:
+                bucket.begin_periods(now)
             for balance, tk, tc in bucket.settled(deltas, now):
-                changed += (balance, balance)
-                values += (tk, tc)
+                changes.set(balance, tk=tk, tc=tc)
+            if not leg.is_plain:
+                change_holds(bucket, posting, now, changes)
             buckets.append(bucket)
-        names = ["tk", "tc"] * (len(changed) // 2)
         if settlement is not None:
-            changed.append(settlement)
-            names.append("postings")
-            values.append(())
-        change_at_once(tables, buckets, changed, names, values)
+            changes.set(settlement, postings=())
+        change_at_once(tables, buckets, changes.changed, changes.names, changes.values)
         return buckets
 
     @reads
@@ -196,6 +186,7 @@ def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:
 
 def new_bucket(tables: Tables, leg: Leg, now: int) -> Bucket:
     bucket = Bucket(leg.entity_id, leg.resource, now)
+    bucket.born = tables.epoch()  # which grows when a bucket is removed with its entity
     earlier = tables.last_usage(leg.entity_id, leg.resource)
     if earlier is not None and earlier.end is not None:
         bucket.events, bucket.carried = earlier.end.events, dict(earlier.end.milli)
@@ -240,7 +231,8 @@ def leaves_reserve(legs: Iterable[Leg], buckets: Iterable[Bucket], draw: Draw, n
         reserved = draw.reserved.get(leg.entity_id, {})
         for balance in bucket.balances:
             amount = draw.wanted.get(balance.name, 0)
-            if amount and not would_refill_satisfy(balance, (amount + reserved.get(balance.name, 0)) * MILLI, now):
+            needed = (amount + reserved.get(balance.name, 0)) * MILLI
+            if amount and balance.limit.enforce and lacks(balance, needed, now):
                 return False
     return True
 

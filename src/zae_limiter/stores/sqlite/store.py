@@ -81,7 +81,7 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             entity_id, resource = draw.entity_id, draw.resource
             path = SqliteFastPath(self, entity_id, resource, outcome.legs, tables.ns, tables.epoch())
             self.fast_paths[entity_id, resource] = path
-            return outcome._replace(path=path)
+            return outcome._replace(path=path if path.is_plain else None)
         return outcome
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:

@@ -15,7 +15,7 @@ from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import change_told, level_told
 from zae_limiter.stores.cursors import page_of
-from zae_limiter.stores.dynamodb.items import config_attributes, config_of, decoder
+from zae_limiter.stores.dynamodb.items import check_kinds, config_attributes, config_of, decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.paging import (
@@ -55,6 +55,7 @@ class Configs:
         now: int,
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
+        check_kinds(limits)
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.checked_ns(deadline)
         now, _ = yield from self.namespace.checked_time(now, deadline)

@@ -425,7 +425,7 @@ class Settlements:
             ns = self.namespace.known_ns
             if ns is None:
                 ns = yield from self.namespace.checked_ns(deadline)
-            writes = self.settling.writes_of(ns, postings)
+            writes = self.settling.writes_of(ns, [(posting.leg, posting.deltas_milli) for posting in postings])
             if deadline.checked:
                 now = self.cache.corrected(now, deadline.clock_error_ms)
             else:
