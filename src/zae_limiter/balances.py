@@ -107,14 +107,22 @@ class Balance:
         """What :meth:`level_with` is to be asked with later, for the level of this moment."""
         return self.tk
 
+    def full_in(self, tk: int, now: int) -> int:
+        """In how many milliseconds it would be full, if ``tk`` were stored and nothing is taken."""
+        if self.level_with(tk, now) >= self.bx:
+            return 0
+        return self._when(tk, self.bx) - now
+
     def least_full_by(self, t: int) -> int:
         """The least ``tk`` that is full again by ``t``, if nothing is taken."""
         return self.at_rf + self.bx - self.accrued(t)
 
     def when(self, amount: int) -> int:
         """The first millisecond at which ``amount`` has accrued, if nothing is taken or given back in between."""
-        missing = self.at_rf + amount - self.tk
-        undivided = self.shards * (missing - 1) + self.shard + 1
+        return self._when(self.tk, amount)
+
+    def _when(self, tk: int, amount: int) -> int:
+        undivided = self.shards * (self.at_rf + amount - tk - 1) + self.shard + 1
         return -(-undivided * self.rp // self.ra)
 
     def due(self, amount: int, now: int) -> int:
@@ -215,10 +223,9 @@ class SteppedBalance(Balance):
             return self.bx
         return min(tk + max(accrual, 0), self.bx)
 
-    def when(self, amount: int) -> int:
+    def _when(self, tk: int, amount: int) -> int:
         """The start of the period by which ``amount`` has come, if nothing is taken or given back in between."""
-        missing = amount - self.tk
-        periods = max(-(-missing // self.step), 0)
+        periods = max(-(-(amount - tk) // self.step), 0)
         if periods > 1 and not self.calendar.carry_debt and amount <= self.bx:
             periods = 1
         return self.calendar.start(self.pn + periods)
@@ -328,6 +335,9 @@ class HeldBalance(Balance):
 
     def when(self, amount: int) -> int:
         return self.due(amount, 0)
+
+    def full_in(self, tk: int, now: int) -> int:
+        return max(self.full_at() - now, 0)
 
     def full_at(self) -> int:
         return max(self.counts, default=0) * MILLI

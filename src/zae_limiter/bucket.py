@@ -152,6 +152,7 @@ def build_limit_status(
         lacks,
         wait,
         source,
+        balance.full_in(balance.tk, now) / MILLI,
         balance.limit.enforce,
         None if resets_at is None else at(resets_at),
         is_held and lacks and wait is not None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import Limit
@@ -13,13 +13,15 @@ AT_LATEST_WAIT_SECONDS = 1.0
 """After so long it is worth asking again for a slot, whatever the bound of its wait is."""
 
 
-class LimitStatus(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
     """One limit of one leg, as a request met it.
 
     ``available`` is in whole tokens, rounded down and negative in debt; after a grant it is what is left.
     ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have. ``at_latest``: it may be
-    over sooner, when a call in flight ends. ``resets_at`` is when the next period of a calendar limit begins. A limit
-    that is not ``enforced`` only watches: if it is ``exceeded``, it would have refused.
+    over sooner, when a call in flight ends. ``seconds_to_full`` says when the limit is full if no caller takes more,
+    ``resets_at`` when the next period of a calendar limit begins. A limit that is not ``enforced`` only watches: if it
+    is ``exceeded``, it would have refused.
     """
 
     entity_id: str
@@ -31,6 +33,7 @@ class LimitStatus(NamedTuple):
     exceeded: bool
     retry_after_seconds: float | None
     source: ConfigSource
+    seconds_to_full: float = 0.0
     enforced: bool = True
     resets_at: datetime | None = None
     at_latest: bool = False
@@ -58,6 +61,7 @@ class LimitStatus(NamedTuple):
             "exceeded": self.exceeded,
             "retry_after_seconds": self.retry_after_seconds,
             "source": self.source,
+            "seconds_to_full": self.seconds_to_full,
         }
         if self.resets_at is not None:
             described["resets_at"] = self.resets_at.isoformat()

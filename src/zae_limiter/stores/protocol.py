@@ -176,6 +176,7 @@ class Grant(NamedTuple):
             exceeded=exceeded,
             retry_after_seconds=wait,
             source=leg.source,
+            seconds_to_full=balance.full_in(tk, self.now) / MILLI,
             enforced=limit.enforce,
             resets_at=None if resets_at is None else at(resets_at),
             at_latest=exceeded and limit.is_held and wait is not None,
