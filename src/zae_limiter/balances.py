@@ -260,7 +260,7 @@ class HoldsAfter(NamedTuple):
 class HeldBalance(Balance):
     """A limit of calls in flight. ``tk`` is what is free, ``counts`` has what is lent, by due time in seconds.
 
-    ``counts`` is replaced as a whole, never edited. Its methods say what a change leads to; :meth:`become` makes it so.
+    ``counts`` is replaced as a whole, never edited. Its methods say what a change leads to; :meth:`become` makes it.
     """
 
     __slots__ = ("counts", "hb", "ttl")

@@ -12,10 +12,10 @@ A balance is kept relative to a baseline ``rf``, and refill is never stored::
     a     = accrued(now) - accrued(rf)          # now is never before rf
     level = min(tk + a, bx)
 
-For a calendar limit ``accrued`` is a stair, ``amount * ordinal(t)``, and what is lent by a limit of calls in flight
-does not accrue at all (``balances.py``). Differences of ``accrued`` telescope: however often a bucket is looked at or rebased, the parts add up to
-the whole, so nothing is minted and nothing is lost, whatever the rate. Three rules follow, and every
-store obeys them:
+For a calendar limit ``accrued`` is a stair, ``amount * ordinal(t)``, and what a limit of calls in flight lends does
+not accrue at all (``balances.py``). Differences of ``accrued`` telescope: however often a bucket is looked at or
+rebased, the parts add up to the whole, so nothing is minted and nothing is lost, whatever the rate. Three rules
+follow, and every store obeys them:
 
 1. *Taking* knows on which side of the ceiling it is. Below, ``tk`` falls by the amount; at the ceiling the
    surplus above ``bx`` is forgotten first. Both are ``tk = level - amount - a``.

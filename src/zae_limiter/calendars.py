@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import UTC as UTC_ZONE
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 from zae_limiter.exceptions import ValidationError
@@ -44,7 +45,7 @@ LAST_START_MS = 253_402_128_000_000
 
 FIRST_START_MS = -62_135_424_000_000
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC_ZONE)
 _MILLISECOND = timedelta(milliseconds=1)
 _ZONE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+\-/]{0,63}").fullmatch
 _TEXT = re.compile(r"([0-9]{0,4})([a-z]+)@([^,]+)(?:,([0-9][0-9T:\-]+))?(,fresh)?").fullmatch
@@ -194,7 +195,7 @@ def calendar_from(text: str) -> Calendar:
 def zone_of(tz: object) -> tzinfo:
     """A time zone by its name. UTC needs no database."""
     if tz == UTC:
-        return timezone.utc
+        return UTC_ZONE
     if not isinstance(tz, str) or not _ZONE_NAME(tz):
         raise ValidationError("tz", tz, "must be the name of a time zone, like UTC or Europe/Berlin")
     from zoneinfo import ZoneInfo  # here, so that only those who need a zone pay for it

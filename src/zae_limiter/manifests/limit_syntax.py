@@ -1,8 +1,8 @@
 """A limit in one word: ``name:rate[/[N]sec|min|hour|day|week][:burst]``, per minute if nothing else is said.
 
-A time zone makes it a limit by the calendar, ``rpd:1000/day@Europe/Berlin``, and a ``month`` always is one; ``start=15``
-says where its periods begin, ``fresh`` that debt is not carried. ``calls:20/inflight,ttl=10min`` limits calls in
-flight. Any limit with ``shadow`` only watches: ``tpm:10000/min,shadow``.
+A time zone makes it a limit by the calendar, ``rpd:1000/day@Europe/Berlin``, and a ``month`` always is one;
+``start=15`` says where its periods begin, ``fresh`` that debt is not carried. ``calls:20/inflight,ttl=10min`` limits
+calls in flight. Any limit with ``shadow`` only watches: ``tpm:10000/min,shadow``.
 
 Amounts are whole tokens. Thousands may be set apart by ``_``, and ``k``, ``M`` and ``G`` stand for thousands, millions
 and billions, with as many decimals as still give whole tokens: ``10_000``, ``10k``, ``1.5M``. Units have a short form

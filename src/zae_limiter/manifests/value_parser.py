@@ -11,6 +11,7 @@ from zae_limiter.manifests.model import Place
 from zae_limiter.manifests.problems import Problem, shown, suggestion
 from zae_limiter.manifests.yaml_nodes import MappingNode, Node, RefusedNode, ScalarNode, SequenceNode, kind_of
 from zae_limiter.models.limit import MAX_LIMITS, Limit
+from zae_limiter.naming import check_limit_name
 
 LIMIT_KEYS = ("name", "capacity", "refill_amount", "refill_period_seconds", "burst", "enforce")
 NEEDED_LIMIT_KEYS = LIMIT_KEYS[:4]
@@ -18,6 +19,8 @@ PERIOD_KEYS = ("name", "amount", "per", "burst", "tz", "start", "fresh", "enforc
 IN_FLIGHT_KEYS = ("name", "inflight", "ttl", "enforce")
 
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})").fullmatch
+
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_+\-/:.]+").fullmatch
 
 _CALLED = {ScalarNode: "a single value", SequenceNode: "a list", MappingNode: "a mapping"}
 
@@ -170,6 +173,8 @@ class ValueParser:
             self.problem(node.place, f"this limit needs the keys name and {amount_key}; no {', '.join(missing)}")
             return None
         name = self.text(node.entries["name"][1], "name")
+        if name is not None and not self.valid(node.entries["name"][1].place, name, check_limit_name):
+            return None
         amount = self.whole_number(node.entries[amount_key][1], amount_key)
         burst = self.whole_number(node.entries["burst"][1], "burst") if self._says(node, "burst") else None
         fresh = self.flag(node.entries["fresh"][1], "fresh") if self._says(node, "fresh") else False
@@ -198,6 +203,9 @@ class ValueParser:
         value = node.entries[key][1]
         if not isinstance(value, ScalarNode):
             self.wrong_shape(value, key, "a single value")
+            return None
+        if not _PLAIN_WORD(value.text):
+            self.problem(value.place, f"{key} must not be {shown(value.text)}")
             return None
         return value.text
 

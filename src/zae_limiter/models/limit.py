@@ -40,9 +40,9 @@ class Limit:
     """How much may be taken at once, when it comes back, and whether it refuses.
 
     There are three kinds. An **even** limit is a token bucket: ``burst`` is the ceiling and the first balance, and
-    ``refill_amount`` tokens come back evenly over ``refill_period_seconds``. A **calendar** limit gives its whole amount
-    at the start of each of its ``periods``; a ``burst`` above the amount is what may roll over. A limit of calls **in
-    flight** lends its slots for the length of a lease, and no longer than about ``hold_seconds`` if that never ends.
+    ``refill_amount`` tokens come back evenly over ``refill_period_seconds``. A **calendar** limit gives its whole
+    amount at the start of each of its ``periods``; a ``burst`` above the amount is what may roll over. A limit of
+    calls **in flight** lends its slots for the length of a lease, and for about ``hold_seconds`` if that never ends.
 
     Any of them with ``enforce=False`` only watches: it refuses nothing, and counts what it would have refused. Usually
     one of the short forms says it better:

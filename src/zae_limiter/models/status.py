@@ -18,8 +18,8 @@ class LimitStatus:
     """One limit of one leg, as a request met it.
 
     ``available`` is in whole tokens, rounded down and negative in debt; after a grant it is what is left.
-    ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have. ``at_latest``: it may be
-    over sooner, when a call in flight ends. ``seconds_to_full`` says when the limit is full if no caller takes more,
+    ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have. ``at_latest``: it may
+    be over sooner, when a call in flight ends. ``seconds_to_full`` says when it is full if no caller takes more,
     ``resets_at`` when the next period of a calendar limit begins. A limit that is not ``enforced`` only watches: if it
     is ``exceeded``, it would have refused.
     """

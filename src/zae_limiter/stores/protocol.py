@@ -396,6 +396,10 @@ class Space(Protocol):
         What of it was booked is noted in the ``settlement``, also when the caller is interrupted and hears nothing.
         """
 
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        """Let holds be due later, as if they were taken now. Those that were returned already are taken again, without
+        asking: the calls are running. Answers which ones these were."""
+
     def look(
         self,
         entity_id: str,

@@ -66,6 +66,7 @@ class DynamoSpace:
 
         self.draw = acquiring.draw
         self.settle = settlements.settle
+        self.renew = settlements.renew
         self.look = looks.look
         self.status = looks.status
         self.reset = settlements.reset

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+
 from zae_limiter.bucket import MILLI, Bucket
 from zae_limiter.mixed_limits import lacks
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.running.plan import Plan, assign
@@ -15,10 +17,10 @@ from zae_limiter.stores.embedded.clock_correction import (
     with_corrected_time,
     with_corrected_waits,
 )
-from zae_limiter.stores.embedded.holds import Changes, change_holds, drawn_mixed, drawn_plain
+from zae_limiter.stores.embedded.holds import Changes, change_holds, drawn_mixed, drawn_plain, renew_in
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
 from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, statuses_of
-from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Receipt, Settlement
+from zae_limiter.stores.protocol import Draw, Leg, Look, Outcome, Posting, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
 
 
@@ -107,6 +109,53 @@ class BucketVerbs(Transacting):
             changes.set(settlement, postings=())
         change_at_once(tables, buckets, changes.changed, changes.names, changes.values)
         return buckets
+
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        def work(now: int, proven: int | None) -> Plan[Sequence[Hold]]:
+            return self._write(lambda tables: self._renew(tables, holds, now, proven)[0])
+
+        return retried_by_the_clock(work, now)
+
+    def _renew(
+        self, tables: Tables, holds: Sequence[Hold], now: int, proven: int | None
+    ) -> tuple[Sequence[Hold], Changes]:
+        """Renew the holds of every bucket, in one step. A bucket that is gone is made again, if it has limits.
+
+        Those that were lost, and what is to be changed in the holds: once it is committed, where that is later.
+        """
+        by_bucket: dict[tuple[str, str], list[Hold]] = {}
+        for hold in holds:
+            if hold.amount:  # else its lease has ended meanwhile
+                by_bucket.setdefault((hold.entity_id, hold.resource), []).append(hold)
+        changes = Changes()
+        hold_changes = changes if tables.in_place else Changes()
+        lost: list[Hold] = []
+        buckets = []
+        for key, held in by_bucket.items():
+            bucket = self._bucket_to_renew(tables, key, now, proven)
+            if bucket is None:
+                lost += held
+                for hold in held:
+                    hold_changes.set(hold, amount=0)
+                continue
+            begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
+            bucket.written(now)
+            lost += renew_in(bucket, held, now, changes, hold_changes)
+            buckets.append(bucket)
+        change_at_once(tables, buckets, changes.changed, changes.names, changes.values)
+        return lost, hold_changes
+
+    def _bucket_to_renew(self, tables: Tables, key: tuple[str, str], now: int, proven: int | None) -> Bucket | None:
+        bucket = tables.bucket(*key)
+        if bucket is not None:
+            correct_time(tables, bucket, now, proven)
+            return bucket
+        leg = tables.routes.leg(tables, *key)
+        if leg is None:
+            return None
+        bucket = new_bucket(tables, leg, now)
+        bucket.adopt(leg.limits, now)
+        return bucket
 
     @reads
     def look(

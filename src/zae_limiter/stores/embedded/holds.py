@@ -2,12 +2,12 @@
 
 A hold belongs to one life of a bucket, and to one due time there. A lease gives back only where both still stand: in
 a bucket that was made anew, reset, or whose overdue holds were returned, there is nothing of it any more. A hold that
-is renewed and is not there any more is **taken again without asking**: the call is running, and the count must show it.
+is renewed and is not there any more is **taken again without asking**: the call is running, so the count must show it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeAlias
@@ -101,10 +101,8 @@ def change_holds(bucket: Bucket, posting: Posting, now: int, changes: Changes) -
             held[hold.limit_name] = balance
             _change_hold(bucket, balance, HoldChange(hold, slots), posting.undo, now, changes)
         elif slots < 0:
-            changes.set(hold, amount=hold.amount + slots)
-    for balance in held.values():
-        live = bucket.held(balance.name)
-        changes.set(live, tk=balance.tk, counts=balance.counts, hb=balance.hb, tc=balance.tc)
+            changes.set(hold, amount=max(hold.amount + slots, 0))
+    _note(bucket, held, changes)
     if posting.undo:
         for one in bucket.balances:
             if one.name in posting.leg.refused and not one.limit.enforce:
@@ -127,7 +125,7 @@ def _change_hold(
     if after is not None:
         balance.become(after)
         balance.tc += slots * MILLI if undo else 0
-    changes.set(hold, amount=hold.amount + slots)
+    changes.set(hold, amount=max(hold.amount + slots, 0))
 
 
 def take_again(bucket: Bucket, balance: HeldBalance, hold: Hold, slots: int, now: int, changes: Changes) -> None:
@@ -136,3 +134,33 @@ def take_again(bucket: Bucket, balance: HeldBalance, hold: Hold, slots: int, now
     balance.become(after)
     balance.tc += slots * MILLI
     changes.set(hold, amount=slots, due=due, life=bucket.born, ttl=balance.ttl)
+
+
+def renew_in(bucket: Bucket, holds: Sequence[Hold], now: int, changes: Changes, hold_changes: Changes) -> list[Hold]:
+    """Note what renewing changes in one bucket, and in its holds. Those that were lost; they are taken again if the
+    limit is still there."""
+    lost = []
+    held: dict[str, HeldBalance] = {}
+    for hold in holds:
+        balance = held.get(hold.limit_name) or _copy_of_held(bucket, hold.limit_name)
+        if balance is None:
+            lost.append(hold)
+            hold_changes.set(hold, amount=0)
+            continue
+        held[hold.limit_name] = balance
+        milli = hold.amount * MILLI
+        renewed = balance.renewed(milli, hold.due, now) if hold.life == bucket.born else None
+        if renewed is None:
+            lost.append(hold)
+            take_again(bucket, balance, hold, hold.amount, now, hold_changes)
+        else:
+            balance.become(renewed[0])
+            hold_changes.set(hold, due=renewed[1], ttl=balance.ttl)
+    _note(bucket, held, changes)
+    return lost
+
+
+def _note(bucket: Bucket, held: Mapping[str, HeldBalance], changes: Changes) -> None:
+    for balance in held.values():
+        live = bucket.held(balance.name)
+        changes.set(live, tk=balance.tk, counts=balance.counts, hb=balance.hb, tc=balance.tc)

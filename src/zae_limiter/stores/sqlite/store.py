@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.holds import Hold
 from zae_limiter.running.clocks import machine_clock
-from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
+from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request, assign
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
@@ -47,6 +48,17 @@ Result = TypeVar("Result")
 
 READER_WAIT_S = 0.1
 """How long a thread blocks for others that read before it looks at its deadline."""
+
+
+class RenewRequest(Write[Any]):
+    """Renews holds. They change once it is committed, before another thread of this process can give them back."""
+
+    __slots__ = ()
+
+    def run(self, connection: Connection) -> Any:
+        lost, changes = super().run(connection)
+        assign(changes.changed, changes.names, changes.values)
+        return lost
 
 
 class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
@@ -95,6 +107,12 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     ) -> bool:
         self._settle(self._begin(connection), postings, now, proven=proven)
         return True
+
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        def work(now: int, proven: int | None) -> Plan[Sequence[Hold]]:
+            return iter(RenewRequest(lambda connection: self._renew(self._begin(connection), holds, now, proven), now))
+
+        return retried_by_the_clock(work, now)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return None if self._used_last is None else self._used_last.routes.on_unavailable

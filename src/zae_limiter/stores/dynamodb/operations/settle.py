@@ -13,6 +13,7 @@ from functools import partial
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable
+from zae_limiter.models.holds import Hold
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
@@ -412,6 +413,11 @@ class Settlements:
         self.settling = settling
         self.looks = looks
         self.propagation = propagation
+
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        """Nothing: this store lends no slots yet."""
+        return ()
+        yield  # makes this a plan
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact, on every leg at once.
