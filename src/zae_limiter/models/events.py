@@ -81,8 +81,10 @@ class HoldsRenewed:
 
 @dataclass(frozen=True, slots=True)
 class HoldLost:
-    """A call in flight lasted longer than its slots were held: they were returned. ``taken_again``: they are held
-    again, whether there were enough or not, for the call is running."""
+    """A call in flight lasted longer than its slots were held, and they were returned.
+
+    ``taken_again``: they are held again, whether there were enough or not, for the call is running.
+    """
 
     entity_id: str
     resource: str

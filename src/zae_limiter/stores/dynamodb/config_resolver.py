@@ -16,7 +16,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
 from zae_limiter.running.plan import Plan, WakeUp
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
-from zae_limiter.stores.dynamodb.items import NO_ROUTE, check_kinds, config_of, route_of
+from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
@@ -24,6 +24,7 @@ from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import check_names, no_limits
 from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
+from zae_limiter.stores.refusals import check_plain
 
 HIGHEST_TREE = 100
 """Levels of a hierarchy that are followed; cycles are refused when they are made."""
@@ -60,7 +61,7 @@ class ResolvedConfig(NamedTuple):
 
     def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
         """What its bucket is to obey when limits came with the call."""
-        check_kinds(limits)
+        check_plain(limits, "DynamoDB")
         return self.terms_of(Leg(self.entity_id, self.resource, limits, "call"))
 
     def terms_of(self, leg: Leg) -> Terms:

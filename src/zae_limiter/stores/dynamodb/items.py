@@ -8,7 +8,6 @@ from functools import lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.bucket import MILLI, MOST_STORED, Balance
-from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import MAX_ENDED, Limit, even_rate
 from zae_limiter.models.moments import LAST_MOMENT_MS
@@ -63,14 +62,6 @@ def terms_of(limit: Limit) -> dict[str, int]:
     """The stored terms of a limit: millitokens and milliseconds."""
     amount, seconds = even_rate(limit)
     return {"cp": limit.capacity * MILLI, "bx": limit.burst * MILLI, "ra": amount * MILLI, "rp": seconds * MILLI}
-
-
-def check_kinds(limits: Iterable[Limit]) -> None:
-    """Refuse limits that this store cannot keep: it would take them for even ones that refuse."""
-    for limit in limits:
-        if not limit.is_plain:
-            what = "calls in flight" if limit.is_held else "calendar limits" if limit.enforce else "limits that watch"
-            raise ValidationError("limits", limit.name, f"{what} are not kept by the DynamoDB store yet")
 
 
 class BucketSnapshot:

@@ -15,7 +15,8 @@ from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import change_told, level_told
 from zae_limiter.stores.cursors import page_of
-from zae_limiter.stores.dynamodb.items import check_kinds, config_attributes, config_of, decoder
+from zae_limiter.stores.dynamodb.expressions import NEW, Expected, Write, put
+from zae_limiter.stores.dynamodb.items import config_attributes, config_of, decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.paging import (
@@ -28,9 +29,9 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI3, Key, config_key, gsi3_config, gsi4
-from zae_limiter.stores.dynamodb.table_client import Deadline, verb
-from zae_limiter.stores.dynamodb.transactions import NEW, Expected, Write, commit, persist, put
+from zae_limiter.stores.dynamodb.table_client import Deadline, commit, persist, verb
 from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.refusals import check_plain
 
 TOMBSTONE = "TOMB"
 """How the index of the whole namespace files what only keeps a counter."""
@@ -55,7 +56,7 @@ class Configs:
         now: int,
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
-        check_kinds(limits)
+        check_plain(limits, "DynamoDB")
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.checked_ns(deadline)
         now, _ = yield from self.namespace.checked_time(now, deadline)
