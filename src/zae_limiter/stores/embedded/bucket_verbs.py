@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from zae_limiter.bucket import MILLI, Bucket
+from zae_limiter.bucket import MILLI, Bucket, lower
+from zae_limiter.exceptions import ValidationError
 from zae_limiter.mixed_limits import lacks
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
@@ -19,7 +20,7 @@ from zae_limiter.stores.embedded.clock_correction import (
 )
 from zae_limiter.stores.embedded.holds import Changes, change_holds, drawn_mixed, drawn_plain, renew_in
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
-from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, statuses_of
+from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, no_limits, statuses_of
 from zae_limiter.stores.protocol import Draw, Leg, Look, Outcome, Posting, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
 
@@ -208,6 +209,45 @@ class BucketVerbs(Transacting):
             tables.put_bucket(bucket)
         tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
         return len(buckets)
+
+    def lower(
+        self, entity_id: str, resource: str, levels: Mapping[str, int], principal: str | None, now: int
+    ) -> Plan[None]:
+        def work(now: int, proven: int | None) -> Plan[None]:
+            return self._write(lambda tables: self._lower(tables, entity_id, resource, levels, principal, now, proven))
+
+        return retried_by_the_clock(work, now)
+
+    def _lower(
+        self,
+        tables: Tables,
+        entity_id: str,
+        resource: str,
+        levels: Mapping[str, int],
+        principal: str | None,
+        now: int,
+        proven: int | None,
+    ) -> None:
+        leg = tables.routes.leg(tables, entity_id, resource)
+        if leg is None:
+            raise no_limits(entity_id, resource)
+        check_names(leg, levels, "levels")
+        for name in sorted(leg.held & levels.keys()):
+            reason = "is a limit of calls in flight: what is free follows from those that run"
+            raise ValidationError("levels", name, reason)
+        bucket = tables.bucket(entity_id, resource) or new_bucket(tables, leg, now)
+        correct_time(tables, bucket, now, proven)
+        bucket.begin_periods(now)
+        bucket.adopt(leg.limits, now)
+        if tables.in_place:
+            bucket.advance(now)
+        begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
+        bucket.written(now)
+        named = [balance for balance in bucket.balances if balance.name in levels]
+        values: list[object] = [lower(balance, levels[balance.name] * MILLI, now) for balance in named]
+        change_at_once(tables, [bucket], list(named), ["tk"] * len(named), values)
+        if principal is not None:
+            tables.add_audit(entity_id, "bucket_lowered", resource, principal, {"levels": dict(levels)}, now)
 
 
 def change_at_once(
