@@ -95,6 +95,16 @@ def _noted(draw: Plan[Outcome], receipt: Receipt) -> Plan[Outcome]:
     return outcome
 
 
+def _look_again_in(core: Core, denial: Denial, due: int, wait: int, looks: int) -> tuple[int, int]:
+    """How long to wait if a call of another process may end before, which does not wake this one; and how often it
+    has looked."""
+    known, pauses = denial.known_wait_ms, core.space.slot_pauses_ms
+    if known is None or pauses is None:
+        return due, looks
+    first, longest = pauses
+    return min(due, max(due - wait + known, min(first << looks, longest))), min(looks + 1, 16)
+
+
 def _wait_in_queue(
     core: Core, asked: AcquireArguments, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
 ) -> Plan[Outcome]:
@@ -103,6 +113,7 @@ def _wait_in_queue(
     They are due so long after the moment the denial was computed for, however long the denial took to arrive.
     """
     wait_queue = core.wait_queue
+    looks = 0
     waiter = wait_queue.join(
         (denial.lacking.entity_id, asked.resource), asked.wanted, WaitDeadline(give_up_at, core.timer)
     )
@@ -119,6 +130,7 @@ def _wait_in_queue(
             if head is None:
                 wait = max(denial.wait_ms or 1, 1)
                 due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
+                due, looks = _look_again_in(core, denial, due, wait, looks)
             elif (gone_at := head.surely_gone_at(core.timer)) is not None:
                 due = gone_at + 1 - timer
             if due > 0:

@@ -207,9 +207,11 @@ class LeaseBase:
             options.timeout_ms,
             options.on_unavailable,
         )
-        self._grant = yield from admit(self._limiter._core, asked, self)
-        if self._grant is None:
+        grant = self._grant = yield from admit(self._limiter._core, asked, self)
+        if grant is None:
             self._ledger = Ledger(None, asked.wanted)
+        elif grant.holds and self._core.keeper is not None:
+            self._core.keeper.keep(grant.holds)
         self._open = True
 
     def _drawn_observed(self, core: Core, path: FastPath) -> bool | Denial:
@@ -300,6 +302,8 @@ class LeaseBase:
         elif failure is None and (core.waiters or core.observer is not None):
             self._announce(closing)
         closing.is_done = True
+        if core.keeper is not None and (grant := self._granted) is not None:
+            core.keeper.let_go(grant.holds)
         if failure is None:
             ledger.booked(closing.owed)
         else:
@@ -369,6 +373,8 @@ class LeaseBase:
         postings, new = postings_with_changed_holds(grant, postings, owed)
         if new:
             self._grant = grant._replace(holds=(*grant.holds, *new))
+            if self._core.keeper is not None:
+                self._core.keeper.keep(new)
         return postings
 
     def _book(self, closing: PendingSettlement) -> Plan[None]:
@@ -425,6 +431,8 @@ class LeaseBase:
         if more.holds:
             before = before._replace(holds=(*before.holds, *more.holds))
             also.append((self, "_grant", before))
+            if self._core.keeper is not None:
+                self._core.keeper.keep(more.holds)
         if any(leg.paid for leg in (*before.legs, *more.legs)):
             legs = paid_by_both(before.legs, before.wanted, more.legs, more.wanted)
             also.append((self, "_grant", before._replace(legs=legs)))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self, Unpack, overload
 
+from zae_limiter.lease.hold_keeper import keep_holds_of
 from zae_limiter.lease.lease import Lease
 from zae_limiter.limiter.limiter_verbs import LimiterVerbs
 from zae_limiter.models.limit import Limit
@@ -26,6 +27,7 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
         self._driver = repository._driver
         self._lease_type = Lease
         self._owns_repository = False
+        keep_holds_of(self._core)
 
     @classmethod
     def open(

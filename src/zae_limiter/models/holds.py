@@ -14,7 +14,7 @@ class Hold:
     bucket they belong to, and ``ttl`` for how many seconds they were taken.
     """
 
-    __slots__ = ("amount", "due", "entity_id", "life", "limit_name", "resource", "ttl")
+    __slots__ = ("__weakref__", "amount", "due", "entity_id", "life", "limit_name", "resource", "ttl")
 
     def __init__(
         self, entity_id: str, resource: str, limit_name: str, amount: int, due: int, ttl: int, life: int | str

@@ -21,7 +21,10 @@ class Page(NamedTuple, Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class UsageSnapshot:
-    """What one entity took of one resource in one window: whole tokens per limit, and grants."""
+    """What one entity took of one resource in one window: whole tokens per limit, and grants.
+
+    ``would_refuse`` has how many of these grants each limit that only watches would have refused.
+    """
 
     entity_id: str
     resource: str
@@ -30,6 +33,7 @@ class UsageSnapshot:
     window_end: datetime
     counters: Mapping[str, int]
     total_events: int
+    would_refuse: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

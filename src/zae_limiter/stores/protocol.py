@@ -251,9 +251,12 @@ class Denial:
         return self._longest([status.suggested_wait_seconds for status in self.statuses if status.refuses])
 
     @property
-    def is_bound(self) -> bool:
-        """Whether the wait may be over sooner: it is for a call in flight to end."""
-        return any(status.at_latest for status in self.statuses if status.refuses)
+    def known_wait_ms(self) -> int | None:
+        """Milliseconds until only calls in flight are in the way, which may end at any moment. ``None``: none is."""
+        refusing = [status for status in self.statuses if status.refuses]
+        if not any(status.at_latest for status in refusing):
+            return None
+        return self._longest([status.retry_after_seconds for status in refusing if not status.at_latest]) or 0
 
     def _longest(self, waits: Sequence[float | None]) -> int | None:
         if None in waits:
@@ -380,6 +383,11 @@ class Space(Protocol):
     @property
     def unresolved(self) -> int:
         """How often this client could not prove something done or undone (and so over-charged, never minted)."""
+
+    @property
+    def slot_pauses_ms(self) -> tuple[int, int] | None:
+        """After how many milliseconds a caller that waits for a call in flight to end looks again: at first, and at
+        most. ``None``: no other process can have it."""
 
     # Taking and settling
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from zae_limiter.bucket import MILLI, Bucket
+from zae_limiter.bucket import MILLI, WOULD_REFUSE, Bucket
 from zae_limiter.models.choices import WindowType
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import UsageSnapshot
@@ -80,8 +80,13 @@ def snapshots(
             window_type=window_type,
             window_start=start,
             window_end=window_around(start, window_type)[1],
-            counters={name: milli // MILLI for name, milli in sorted(counters.items())},
+            counters={name: milli // MILLI for name, milli in sorted(counters.items()) if name[-1] != WOULD_REFUSE},
             total_events=events,
+            would_refuse={
+                name[:-1]: milli // MILLI
+                for name, milli in sorted(counters.items())
+                if name[-1] == WOULD_REFUSE and milli
+            },
         )
         for start, (counters, events) in sorted(sums.items())
     ]

@@ -31,6 +31,8 @@ class DynamoSpace:
 
     fast_paths: Mapping[tuple[str, str], FastPath] = {}  # none: there is always a call to wait for
 
+    slot_pauses_ms = (100, 1_000)
+
     def __init__(
         self,
         client: TableClient,

@@ -29,6 +29,7 @@ class BucketVerbs(Transacting):
     """The verbs on buckets."""
 
     unresolved = 0  # a transaction is done or not
+    slot_pauses_ms: tuple[int, int] | None = None
 
     def _draw(
         self, tables: Tables, draw: Draw, now: int, receipt: Receipt | None = None, proven: int | None = None

@@ -41,6 +41,7 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
     """One namespace of the servers."""
 
     fast_paths = NO_FAST_PATHS
+    slot_pauses_ms = (100, 1_000)
 
     def __init__(self, home: Home, corrected: bool, deadline: float) -> None:
         self._home = home

@@ -64,6 +64,8 @@ class RenewRequest(Write[Any]):
 class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     """One namespace of the file."""
 
+    slot_pauses_ms = (50, 250)
+
     def __init__(self, store: SqliteStore, namespace: str) -> None:
         self.write_at_once = store.write_at_once
         self.namespace = namespace
