@@ -189,8 +189,8 @@ def leg(entity_id: str, *names: str) -> Leg:
 def test_postings_are_in_millitokens_on_every_leg_that_has_the_limit() -> None:
     own, parent, root = leg("key-1", "rpm", "tpm"), leg("project-1", "tpm"), leg("org-1", "images")
     assert postings((own, parent, root), {"rpm": -1, "tpm": 20}) == [
-        (own, {"rpm": -1000, "tpm": 20_000}),
-        (parent, {"tpm": 20_000}),
+        Posting(own, {"rpm": -1000, "tpm": 20_000}),
+        Posting(parent, {"tpm": 20_000}),
     ]
 
 

@@ -21,7 +21,6 @@ from zae_limiter.models.holds import Hold
 from zae_limiter.repository.core import Core
 from zae_limiter.running.clocks import WaitingClock
 from zae_limiter.running.plan import READ_CLOCK, AwaitWakeUp, Plan, WakeUp
-from zae_limiter.running.sync_driver import SyncDriver
 
 logger = logging.getLogger("zae_limiter")
 
@@ -94,6 +93,8 @@ class HoldKeeper:
                 self._thread.start()
 
     def _run(self) -> None:
+        from zae_limiter.running.sync_driver import SyncDriver  # an async limiter without holds needs none
+
         driver = SyncDriver(self._core.clock, self._core.store.perform)
         try:
             driver.run(self._renewing())
