@@ -175,13 +175,17 @@ class Bucket:
     either may be retired. ``born`` tells the lives of a bucket apart that was removed and made again: a hold belongs
     to one of them. ``hour`` is the usage window that is being counted, ``latest`` the latest moment it
     was written for, and ``carried`` has the counters of limits that ended in it, or with an earlier life of this
-    bucket, so that they go on where they ended.
+    bucket, so that they go on where they ended. ``cascaded`` and ``cascaded_events`` are what another leg of the same
+    acquires has counted too, and ``denials`` how many acquires each limit refused.
     """
 
     __slots__ = (
         "balances",
         "born",
         "carried",
+        "cascaded",
+        "cascaded_events",
+        "denials",
         "entity_id",
         "events",
         "hour",
@@ -202,6 +206,9 @@ class Bucket:
         self.born = 0
         self.retired: dict[str, Balance] = {}
         self.carried: dict[str, int] = {}
+        self.cascaded: dict[str, int] = {}
+        self.cascaded_events = 0
+        self.denials: dict[str, int] = {}
         self.events = 0
         self.hour = 0
         self.latest = rf

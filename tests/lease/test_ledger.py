@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.protocol import Grant, Leg
+from zae_limiter.stores.protocol import Grant, Leg, Posting
 
 NAMES = st.sampled_from(["rpm", "tpm", "images"])
 amounts = st.dictionaries(NAMES, st.integers(0, 1000))

@@ -76,20 +76,36 @@ def balances_of(buckets: Iterable[Bucket]) -> tuple[Balance, ...]:
 def _marked(
     legs: tuple[Leg, ...], balances: Sequence[Balance], places: Sequence[int], taken: Taken
 ) -> tuple[Leg, ...]:
-    """The legs; those with limits that would have refused say so."""
+    """The legs; those with limits that would have refused say so, and what those before them have counted then."""
     if not taken.refused:
         return legs
     refused: dict[int, set[str]] = {}
     for place in taken.refused:
         refused.setdefault(places[place], set()).add(balances[place].name)
-    return tuple(
-        replace(leg, refused=frozenset(refused[place])) if place in refused else leg for place, leg in enumerate(legs)
-    )
+    marked = []
+    counted: frozenset[str] = frozenset()
+    for place, leg in enumerate(legs):
+        names = leg.names - refused.get(place, set())
+        cascaded = None if leg.cascaded is None else leg.cascaded & counted & names
+        marked.append(replace(leg, refused=leg.names - names, cascaded=cascaded))
+        counted |= names
+    return tuple(marked)
 
 
 def _hold(bucket: Bucket, balance: Balance, slots: int, due: int) -> Hold:
     assert isinstance(balance, HeldBalance)
     return Hold(bucket.entity_id, bucket.resource, balance.name, slots, due, balance.ttl, bucket.born)
+
+
+def counted_by(posting: Posting) -> Mapping[str, int]:
+    """By how much a settlement changes the counters of its leg, in millitokens. What ends in flight has begun."""
+    if not posting.holds:
+        return posting.deltas_milli
+    counted = dict(posting.deltas_milli)
+    for hold, slots in posting.holds:
+        if slots > 0 or posting.undo:
+            counted[hold.limit_name] = counted.get(hold.limit_name, 0) + slots * MILLI
+    return counted
 
 
 def change_holds(bucket: Bucket, posting: Posting, now: int, changes: Changes) -> None:
