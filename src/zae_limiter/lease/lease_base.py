@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable
 from zae_limiter.lease.admission import AcquireArguments, admit
-from zae_limiter.lease.ledger import Ledger, OpenLedger, PendingSettlement, debits_of, paid_by_both, postings
+from zae_limiter.lease.ledger import Ledger, PendingSettlement, debits_of, open_ledger, paid_by_both, postings
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.limit import Limit, check_limits
@@ -312,7 +312,7 @@ class LeaseBase:
             raise LeaseExpiredError("this lease is not open; use it inside its with block")
         ledger = self._ledger
         if ledger is None:
-            ledger = self._ledger = OpenLedger(self._grant)
+            ledger = self._ledger = open_ledger(self._grant)
             ledger.counter = self._limiter._core
         return ledger
 
