@@ -9,7 +9,7 @@ from zae_limiter.exceptions import ConfigurationError, LeaseExpiredError, RateLi
 from zae_limiter.lease.admission import AcquireArguments, admit
 from zae_limiter.lease.hold_renewal import renew_holds
 from zae_limiter.lease.lease_holds import postings_with_changed_holds, postings_with_end_of_holds
-from zae_limiter.lease.ledger import Ledger, OpenLedger, PendingSettlement, debits_of, paid_by_both, postings
+from zae_limiter.lease.ledger import Ledger, PendingSettlement, debits_of, open_ledger, paid_by_both, postings
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.holds import Hold
@@ -351,7 +351,7 @@ class LeaseBase:
             raise LeaseExpiredError("this lease is not open; use it inside its with block")
         ledger = self._ledger
         if ledger is None:
-            ledger = self._ledger = OpenLedger(self._grant)
+            ledger = self._ledger = open_ledger(self._grant)
             ledger.counter = self._limiter._core
         return ledger
 

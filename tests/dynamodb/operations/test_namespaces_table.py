@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from engines.servers import Engine
-from support.dynamodb.plan_driver import Driver, Store, World, asking_of, interleaved, lose_next_reply, world_by
+from support.dynamodb.plan_driver import Driver, Store, World, interleaved, lose_next_reply, world_by
 from support.transports import Ask
 from zae_limiter.exceptions import ConfigurationError, RateLimiterUnavailable, VersionError
 from zae_limiter.stores.dynamodb.namespace import LAYOUT, MINOR
@@ -19,12 +18,6 @@ from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.protocol import Scope
 from zae_limiter.version import __version__
-
-
-@pytest.fixture(scope="module")
-def ask(dynoxide: Engine) -> Iterator[Ask]:
-    with asking_of(dynoxide) as ask:
-        yield ask
 
 
 @pytest.fixture

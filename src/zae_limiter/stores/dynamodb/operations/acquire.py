@@ -198,7 +198,7 @@ class Acquire:
             if len(legs) == HIGHEST_TREE:
                 return ()
             entity_id = resolved.parent_id
-        if not (legs[0].leg.names.issuperset(draw.wanted) and self._look_healthy(legs)):
+        if not legs[0].leg.names.issuperset(draw.wanted) or (len(legs) > 1 and not self._look_healthy(legs)):
             return ()
         configs.hits += len(legs)
         return legs
@@ -354,8 +354,8 @@ class Acquire:
     # Writing
 
     def _look_healthy(self, legs: Sequence[AcquireLeg]) -> bool:
-        """Whether none of several legs looks drained. One alone is written in any case."""
-        return len(legs) == 1 or not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
+        """Whether none of several legs looks drained."""
+        return not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
 
     def _write(self, pending: Sequence[AcquireLeg]) -> Plan[None]:
         """Write all of them at once if they look healthy, else the first alone."""
