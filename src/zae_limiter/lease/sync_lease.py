@@ -10,7 +10,7 @@ from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.admission import refusal
 from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase
 from zae_limiter.running.sync_async import sync_method
-from zae_limiter.stores.protocol import Denial
+from zae_limiter.stores.protocol import Denial, Grant
 
 
 class SyncLease(LeaseBase):
@@ -80,7 +80,8 @@ class SyncLease(LeaseBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._ledger is None and not self._has_holds:
+            grant = self._grant
+            if kind is None and self._ledger is None and not (isinstance(grant, Grant) and grant.holds):
                 self._open = False
             elif not self._end_at_once(kind is not None):
                 self._driver.run(self._end(failed=kind is not None), to_the_end=True)
