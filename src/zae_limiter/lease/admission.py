@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI
-from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded, RequestExceedsBurst
-from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.exceptions import AccessBlocked, RateLimiterUnavailable, RateLimitExceeded, RequestExceedsBurst
+from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
 from zae_limiter.repository.core import Core
@@ -31,35 +31,54 @@ class AcquireArguments(NamedTuple):
     legs: tuple[Leg, ...] | None = None
 
 
-def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant | None]:
-    """The grant; ``None`` when the store is unavailable and the policy is to allow.
+def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant | Denial | None]:
+    """The grant; ``None`` when the store is unavailable and the policy is to allow; a denial that is only observed.
 
-    Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait). The grant is
-    noted on the receipt before anything else happens, so that no interrupt loses track of it.
+    Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait), and ``AccessBlocked``.
+    The grant is noted on the receipt before anything else happens, so that no interrupt loses track of it.
     """
     waited = 0
+    now: int = yield READ_CLOCK
     try:
-        now: int = yield READ_CLOCK
         outcome = yield from _attempt(core, asked, None, now, receipt)
-        if asked.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
+        if asked.timeout_ms and _may_wait(outcome):
             started = yield from READ_TIMER
+            assert isinstance(outcome, Denial)
             outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
             if core.observer is not None:
                 waited = (yield from READ_TIMER) - started
+    except AccessBlocked as blocked:
+        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, False, blocked, waited, blocked=True))
+        raise
     except RateLimiterUnavailable as error:
         core.unresolved += error.ambiguous
+        access = core.space.remembered_access(asked.entity_id, asked.resource, now)
+        if access is not None and access.mode is AccessMode.BLOCK:
+            raise AccessBlocked(asked.entity_id, asked.resource, access) from error
         policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
         if policy is OnUnavailable.BLOCK:
             raise
         logger.warning("store unavailable, letting %s through on %s: %s", asked.entity_id, asked.resource, error)
         core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, error))
         return None
-    granted = isinstance(outcome, Grant)
+    let_through = isinstance(outcome, Grant) or outcome.observed
     if core.observer is not None:
-        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, granted, outcome, waited))
-    if isinstance(outcome, Grant):
+        watched = () if isinstance(outcome, Grant) or not let_through else violated(outcome)
+        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, let_through, outcome, waited, watched))
+    if let_through:
         return outcome
+    assert isinstance(outcome, Denial)
     raise refusal(outcome)
+
+
+def _may_wait(outcome: Outcome) -> bool:
+    """Whether waiting may turn it into a grant. What is only observed is let through at once."""
+    return isinstance(outcome, Denial) and not outcome.observed and outcome.wait_ms is not None
+
+
+def violated(denial: Denial) -> tuple[str, ...]:
+    """The names of the limits that lack, each once."""
+    return tuple(dict.fromkeys(status.limit_name for status in denial.statuses if status.exceeded))
 
 
 def refusal(denial: Denial) -> RateLimitExceeded:
@@ -125,7 +144,7 @@ def _wait_in_queue(
                 yield from AwaitWakeUp(waiter.wake_up, min(due, remaining))
             denied_at = yield from READ_CLOCK
             outcome = yield from _attempt(core, asked, waiter, denied_at, receipt)
-            if isinstance(outcome, Grant) or outcome.wait_ms is None:
+            if isinstance(outcome, Grant) or not _may_wait(outcome):
                 return outcome
             denial = outcome
             if (denial.lacking.entity_id, asked.resource) != waiter.key:

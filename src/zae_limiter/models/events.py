@@ -18,7 +18,11 @@ class Decision(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An acquire (or ``lease.consume``) was granted or denied. ``waited_ms`` is its time in the wait queue."""
+    """An acquire (or ``lease.consume``) was granted or denied. ``waited_ms`` is its time in the wait queue.
+
+    ``would_refuse`` names the limits that lacked where they only watch: it was let through all the same. ``blocked``:
+    an access switch denied it, and no limit was looked at.
+    """
 
     entity_id: str
     resource: str
@@ -26,6 +30,8 @@ class Decided:
     granted: bool
     decision: Decision = field(repr=False, compare=False)
     waited_ms: int
+    would_refuse: tuple[str, ...] = ()
+    blocked: bool = False
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:

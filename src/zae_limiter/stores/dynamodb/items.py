@@ -8,13 +8,14 @@ from functools import lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.bucket import MILLI, MOST_STORED, Balance
-from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.access import Access
+from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.models.limit import MAX_ENDED, Limit
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, number_in
-from zae_limiter.stores.protocol import Config
+from zae_limiter.stores.protocol import Config, Scope, access_on
 
 logger = logging.getLogger("zae_limiter")
 
@@ -411,7 +412,19 @@ def _config_of(item: Item) -> Config:
         limit_of(name, *(number_in(item[f"l_{name}_{field}"]) for field in ("cp", "bx", "ra", "rp"))) for name in names
     )
     policy = item["on_unavailable"]["S"] if "on_unavailable" in item else None
-    return Config(limits, OnUnavailable(policy) if policy else None, version_in(item, "config_version"))
+    access = _access_in(item) if "access" in item else None
+    return Config(limits, OnUnavailable(policy) if policy else None, version_in(item, "config_version"), access)
+
+
+def _access_in(item: Item) -> Access:
+    """The access switch of an entity, which stands in its config."""
+    until = number_in(item["access_until"], 0, LAST_MOMENT_MS) if "access_until" in item else None
+    return access_on(Scope(item["entity_id"]["S"], item["resource"]["S"]), AccessMode(item["access"]["S"]), until)
+
+
+def access_attributes(access: Access | None) -> dict[str, Any]:
+    """The access switch of a level, as attributes of its item."""
+    return {} if access is None else {"access": str(access.mode), "access_until": access.until_ms}
 
 
 def version_in(item: Item, attribute: str) -> int:

@@ -11,6 +11,8 @@ from zae_limiter.bucket import (
     would_refill_satisfy,
     would_take,
 )
+from zae_limiter.exceptions import AccessBlocked
+from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.running.plan import Plan, assign
@@ -39,6 +41,9 @@ class BucketVerbs(Transacting):
 
         ``proven``: see :func:`correct_time`.
         """
+        access = tables.routes.access(tables, draw.entity_id, draw.resource, now)
+        if access is not None and access.mode is AccessMode.BLOCK:
+            raise AccessBlocked(draw.entity_id, draw.resource, access)
         legs = legs_of(tables, draw)
         check_names(legs[0], draw.wanted)
         buckets = []
@@ -56,7 +61,9 @@ class BucketVerbs(Transacting):
         if taken is None:
             held = [bucket.balances for bucket in buckets]
             statuses = statuses_of(legs, held, draw.wanted, draw.reserved, now)
-            return denial(legs, with_corrected_waits(tables, buckets, statuses, now)), buckets
+            refused = denial(legs, with_corrected_waits(tables, buckets, statuses, now))
+            refused.observed = access is not None
+            return refused, buckets
         left, amounts = taken
         grant = Grant(legs, draw.wanted, balances, left, now)
         changed: list[object] = []
@@ -192,6 +199,13 @@ def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:
         leg if leg.source == "call" else tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
         for leg in draw.legs
     )
+
+
+def may_repeat(tables: Tables, draw: Draw, now: int) -> bool:
+    """Whether the route of a draw may become a fast path, which asks for no switch and resolves nothing."""
+    if draw.limits is not None or draw.legs is not None:
+        return False
+    return tables.routes.access(tables, draw.entity_id, draw.resource, now) is None
 
 
 def new_bucket(tables: Tables, leg: Leg, now: int) -> Bucket:

@@ -49,6 +49,7 @@ class DeferredDenial(Denial):
     __slots__ = ("_now", "_numbers", "_path", "_wait_ms", "_wanted")
 
     unread_wait_ms = 0
+    observed = False
 
     def __init__(
         self, path: MemoryFastPath, wanted: Mapping[str, int], now: int, wait_ms: int | None, numbers: Sequence[int]

@@ -88,6 +88,10 @@ UPGRADES = (
     CREATE INDEX audit_by_event ON audit (ns, event_id);
     CREATE INDEX audit_by_time ON audit (at_ms);
     """,
+    """
+    ALTER TABLE configs ADD COLUMN access TEXT;
+    CREATE INDEX configs_with_access ON configs (ns, entity_id, resource) WHERE access IS NOT NULL;
+    """,
 )
 VERSION = len(UPGRADES)
 
