@@ -127,6 +127,8 @@ def write_everything(table: Table) -> None:
     limiter.set_limits("key", per_minute("rpm", "tpm", rate=90), resource="gpt-4")  # and has ended
     with limiter.acquire("key", "gpt-4", {"rpm": 1}):
         pass
+    limiter.set_access("block", entity_id="key", resource="other", until=clock() + 60_000)
+    limiter.set_access("observe", resource="other", until=clock() + 60_000)
     limiter.delete_limits("key", resource="gpt-4")
     _split(table)
     _come_and_go(repository)

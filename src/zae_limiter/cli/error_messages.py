@@ -1,7 +1,7 @@
 """What a failed command tells the shell: one line on stderr, and an exit code that scripts can act on.
 
-The codes are those of ``sysexits.h`` where it has one: trying again can help after 69 and 75, and never after 65. The
-library's errors advise in terms of its methods; here the advice is a command.
+The codes are those of ``sysexits.h`` where it has one: trying again can help after 69 and 75, and never after 65 and
+77. The library's errors advise in terms of its methods; here the advice is a command.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from zae_limiter import (
+    AccessBlocked,
     EntityExistsError,
     EntityNotFoundError,
     NamespaceNotFoundError,
@@ -24,6 +25,7 @@ EXIT_USAGE = 2  # click's own
 EXIT_NEVER_FITS = 65
 EXIT_UNAVAILABLE = 69
 EXIT_DENIED = 75
+EXIT_BLOCKED = 77
 EXIT_INTERRUPTED = 130
 
 MEANINGS = {
@@ -33,6 +35,7 @@ MEANINGS = {
     EXIT_NEVER_FITS: "more than a limit can ever hold: trying again cannot help",
     EXIT_UNAVAILABLE: "the store is unavailable: trying again may help",
     EXIT_DENIED: "denied by a limit: try again later",
+    EXIT_BLOCKED: "blocked by an access switch: trying again cannot help",
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
 }
 """Every exit code of ours, for help and documentation."""
@@ -41,6 +44,7 @@ EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
     (RateLimiterUnavailable, EXIT_UNAVAILABLE),
     (RequestExceedsBurst, EXIT_NEVER_FITS),
     (RateLimitExceeded, EXIT_DENIED),
+    (AccessBlocked, EXIT_BLOCKED),
     (ZAELimiterError, EXIT_ERROR),
 )
 """The first kind that fits gives the code."""
@@ -53,6 +57,7 @@ ARGUMENT_NAMES = {"entity_id": "entity", "parent_id": "parent", "consume": "amou
 CLI_ADVICE = {
     "deploy it, or open it once with create=True": "make it with: zae-limiter deploy --name STACK",
     "; trying again in the background": "",
+    "set_access('enforce') or zae-limiter unblock lifts it": "zae-limiter unblock lifts it",
 }
 """Advice of the library's errors for programs, and the same for a person at a terminal."""
 

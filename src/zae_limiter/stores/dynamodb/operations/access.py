@@ -153,7 +153,7 @@ class AccessSwitches:
     @verb
     def access_of(self, entity_id: str, resource: str | None, now: int) -> Plan[tuple[Access, ...]]:
         """The live switches that concern an entity, the one that decides first."""
-        ns = yield from self.namespace.checked_ns()
+        ns = yield from self.namespace.ns()
         found: list[Access] = []
         current: str | None = entity_id
         for _ in range(HIGHEST_TREE):
