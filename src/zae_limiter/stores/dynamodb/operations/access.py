@@ -23,6 +23,7 @@ from zae_limiter.stores.dynamodb.access_watch import (
     switches_attributes,
 )
 from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE
+from zae_limiter.stores.dynamodb.expressions import NEW, Expected, Write, put
 from zae_limiter.stores.dynamodb.items import config_of, decoder, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
@@ -39,8 +40,7 @@ from zae_limiter.stores.dynamodb.schema import (
     gsi4,
     pk_entity,
 )
-from zae_limiter.stores.dynamodb.table_client import Deadline, verb
-from zae_limiter.stores.dynamodb.transactions import NEW, Expected, Write, commit, persist, put
+from zae_limiter.stores.dynamodb.table_client import Deadline, commit, persist, verb
 from zae_limiter.stores.protocol import Scope, access_scope
 
 LONGEST_NAME = 512
