@@ -129,7 +129,7 @@ STORIES = {
         block --all --until 1d --yes                                    => access
         ? acquire key-1 gpt-4 rpm=1
         unblock --all                                                   => unblocked
-        audit list --entity key-1                                       => event_list
+        audit list --subject key-1                                      => event_list
     """,
     "buckets": """
         system set-defaults -l rpm:60 -l tpm:6_000/min:9_000            => system_limits

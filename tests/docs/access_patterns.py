@@ -216,7 +216,7 @@ def _(table: Table, client: Client) -> None:
     client.limiter.get_audit_events("org")
 
 
-@pattern("`get_audit_events` of all, thirteen")
+@pattern("`get_audit_events` of all, fifteen")
 def _(table: Table, client: Client) -> None:
     client.limiter.get_audit_events()
 

@@ -185,6 +185,7 @@ KINDS = {
     "bucket": r"[^_][^/]*/BUCKET#.+ #STATE",
     "entity": r"[^_][^/]*/ENTITY#\S+ #META",
     "config": r"[^_][^/]*/(?:SYSTEM#|RESOURCE#\S+) #CONFIG|[^_][^/]*/ENTITY#\S+ #CONFIG#.+",
+    "access switches": r"[^_][^/]*/SYSTEM# #ACCESS",
     "usage": r"[^_][^/]*/ENTITY#\S+ #USAGE#.+",
     "audit event": r"[^_][^/]*/AUDIT#\S+ #AUDIT#.+",
     "version": r"_/SYSTEM# #VERSION",

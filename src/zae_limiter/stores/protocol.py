@@ -19,7 +19,7 @@ from zae_limiter.models.access import Access
 from zae_limiter.models.choices import AccessMode, ConfigSource, OnUnavailable, WindowType
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
-from zae_limiter.models.moments import at
+from zae_limiter.models.moments import LAST_MOMENT_MS, at
 from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import (
     AuditEvent,
@@ -65,6 +65,21 @@ def access_on(scope: Scope, mode: AccessMode, until_ms: int | None) -> Access:
     """The access switch of a level, as callers see it."""
     resource = None if scope.resource == DEFAULT_RESOURCE else scope.resource
     return Access(mode, scope.entity_id, resource, None if until_ms is None else at(until_ms))
+
+
+def access_to_text(access: Access) -> str:
+    """A switch as stores keep it: its mode, and the moment it ends, if it does. Its level is where it stands."""
+    until = access.until_ms
+    return str(access.mode) if until is None else f"{access.mode} {until}"
+
+
+def access_from_text(scope: Scope, text: str) -> Access:
+    """The inverse of :func:`access_to_text`. Raises ``ValueError``."""
+    mode, _, until = text.partition(" ")
+    until_ms = int(until) if until else None
+    if until_ms is not None and not 0 <= until_ms <= LAST_MOMENT_MS:
+        raise ValueError("out of bounds")
+    return access_on(scope, AccessMode(mode), until_ms)
 
 
 def scopes_for(entity_id: str, resource: str) -> tuple[Scope, ...]:

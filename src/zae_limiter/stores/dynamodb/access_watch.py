@@ -14,15 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zae_limiter.models.access import Access
-from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import BrokenItem, address, decoder, version_in
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import Answer, Call, Item, NoAnswer, Refused
-from zae_limiter.stores.dynamodb.schema import access_key, number_in
+from zae_limiter.stores.dynamodb.schema import access_key
 from zae_limiter.stores.dynamodb.table_client import Deadline
-from zae_limiter.stores.protocol import Scope, access_on
+from zae_limiter.stores.protocol import Scope, access_from_text, access_to_text
 
 LOOK_EVERY_MS = 2_000
 """How old what is known may be before an acquire looks beside its write."""
@@ -113,17 +112,12 @@ class AccessWatch:
 @decoder("the access switches")
 def switches_in(item: Item) -> tuple[int, Switches]:
     """The counter of changes, and the switches."""
-    found = {}
-    for name, said in item["switches"]["M"].items():
-        fields = said["M"]
-        until = number_in(fields["until"], 0, LAST_MOMENT_MS) if "until" in fields else None
-        found[name] = access_on(Scope(None, name or None), AccessMode(fields["mode"]["S"]), until)
+    said = item["switches"]["M"].items()
+    found = {name: access_from_text(Scope(None, name or None), text["S"]) for name, text in said}
     return version_in(item, "access_version"), found
 
 
 def switches_attributes(version: int, switches: Switches) -> dict[str, Any]:
     """The same as attributes."""
-    said: dict[str, Any] = {}
-    for name, access in switches.items():
-        said[name] = {"mode": str(access.mode)} | ({} if access.until is None else {"until": access.until_ms})
+    said = {name: access_to_text(access) for name, access in switches.items()}
     return {"access_version": version, "switches": said}

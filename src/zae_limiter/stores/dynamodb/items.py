@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.bucket import MILLI, MOST_STORED, Balance
 from zae_limiter.models.access import Access
-from zae_limiter.models.choices import AccessMode, OnUnavailable
+from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import MAX_ENDED, Limit
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, number_in
-from zae_limiter.stores.protocol import Config, Scope, access_on
+from zae_limiter.stores.protocol import Config, Scope, access_from_text, access_to_text
 
 logger = logging.getLogger("zae_limiter")
 
@@ -418,13 +418,12 @@ def _config_of(item: Item) -> Config:
 
 def _access_in(item: Item) -> Access:
     """The access switch of an entity, which stands in its config."""
-    until = number_in(item["access_until"], 0, LAST_MOMENT_MS) if "access_until" in item else None
-    return access_on(Scope(item["entity_id"]["S"], item["resource"]["S"]), AccessMode(item["access"]["S"]), until)
+    return access_from_text(Scope(item["entity_id"]["S"], item["resource"]["S"]), item["access"]["S"])
 
 
 def access_attributes(access: Access | None) -> dict[str, Any]:
     """The access switch of a level, as attributes of its item."""
-    return {} if access is None else {"access": str(access.mode), "access_until": access.until_ms}
+    return {} if access is None else {"access": access_to_text(access)}
 
 
 def version_in(item: Item, attribute: str) -> int:

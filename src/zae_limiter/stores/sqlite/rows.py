@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from zae_limiter.bucket import MOST_STORED, Balance, Bucket
 from zae_limiter.exceptions import VersionError
 from zae_limiter.models.access import Access
-from zae_limiter.models.choices import AccessMode, OnUnavailable
+from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.embedded.tables import UsageRow
-from zae_limiter.stores.protocol import Config, Scope, access_on
+from zae_limiter.stores.protocol import Config, Scope, access_from_text
 from zae_limiter.stores.windows import Counters
 
 Stored = TypeVar("Stored")
@@ -117,19 +117,10 @@ def config_from_row(row: Sequence[Any]) -> Config:
     return Config(limits_from_text(text(limits)), policy, whole(version, 0), switch)
 
 
-def access_to_text(access: Access | None) -> str | None:
-    if access is None:
-        return None
-    until = access.until_ms
-    return str(access.mode) if until is None else f"{access.mode} {until}"
-
-
 @decoder("an access switch")
 def access_from_row(row: tuple[Scope, str]) -> Access:
-    """The switch of a level: a word, and the moment at which it ends, if it does."""
     scope, said = row
-    mode, _, until = text(said).partition(" ")
-    return access_on(scope, AccessMode(mode), whole(int(until), 0, LAST_MOMENT_MS) if until else None)
+    return access_from_text(scope, text(said))
 
 
 @decoder("the epoch of a namespace")

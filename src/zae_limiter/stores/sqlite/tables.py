@@ -16,11 +16,10 @@ from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow, begin_hour
-from zae_limiter.stores.protocol import Config, Leg, Scope
+from zae_limiter.stores.protocol import Config, Leg, Scope, access_to_text
 from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS, NEVER_MS, CachedRow
 from zae_limiter.stores.sqlite.rows import (
     access_from_row,
-    access_to_text,
     audit_from_row,
     bucket_from_row,
     config_from_row,
@@ -158,7 +157,7 @@ class SqliteTables:
             (
                 *(self.ns, *_place(scope)),
                 *(limits_to_text(config.limits), config.on_unavailable, config.version),
-                access_to_text(config.access),
+                None if config.access is None else access_to_text(config.access),
             ),
         )
 
