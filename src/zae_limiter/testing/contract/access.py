@@ -181,6 +181,7 @@ async def a_block_holds_while_the_store_is_unavailable(world: World) -> None:
     await limiter.set_system_defaults([Limit.per_minute("rpm", 10)], on_unavailable="allow")
     await limiter.set_access("block", entity_id="key")
     await blocked(world, limiter)
+    assert not await is_blocked(limiter, "another")
     world.store.fail("draw")
     await blocked(world, limiter)
     async with limiter.acquire("another", "gpt", {"rpm": 1}) as lease:
