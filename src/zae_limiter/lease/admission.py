@@ -41,25 +41,13 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     now: int = yield READ_CLOCK
     try:
         outcome = yield from _attempt(core, asked, None, now, receipt)
-        if asked.timeout_ms and _may_wait(outcome):
-            started = yield from READ_TIMER
-            assert isinstance(outcome, Denial)
-            outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
-            if core.observer is not None:
-                waited = (yield from READ_TIMER) - started
+        if asked.timeout_ms and isinstance(outcome, Denial):
+            outcome, waited = yield from _after_waiting(core, asked, outcome, now, receipt)
     except AccessBlocked as blocked:
         core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, False, blocked, waited, blocked=True))
         raise
     except RateLimiterUnavailable as error:
-        core.unresolved += error.ambiguous
-        access = core.space.remembered_access(asked.entity_id, asked.resource, now)
-        if access is not None and access.mode is AccessMode.BLOCK:
-            raise AccessBlocked(asked.entity_id, asked.resource, access) from error
-        policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
-        if policy is OnUnavailable.BLOCK:
-            raise
-        logger.warning("store unavailable, letting %s through on %s: %s", asked.entity_id, asked.resource, error)
-        core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, error))
+        _raise_unless_allowed(core, asked, error, now)
         return None
     let_through = isinstance(outcome, Grant) or outcome.observed
     if core.observer is not None:
@@ -71,14 +59,51 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     raise refusal(outcome)
 
 
-def _may_wait(outcome: Outcome) -> bool:
+def _after_waiting(
+    core: Core, asked: AcquireArguments, denial: Denial, now: int, receipt: Receipt
+) -> Plan[tuple[Outcome, int]]:
+    """What became of a denial whose caller may wait, and how long it waited."""
+    outcome: Outcome = denial
+    waited = 0
+    if _may_wait(denial):
+        started = yield from READ_TIMER
+        outcome = yield from _wait_in_queue(core, asked, denial, now, started + asked.timeout_ms, receipt)
+        if core.observer is not None:
+            waited = (yield from READ_TIMER) - started
+    if isinstance(outcome, Denial):
+        yield from _count_denial(core, outcome)
+    return outcome, waited
+
+
+def _raise_unless_allowed(core: Core, asked: AcquireArguments, error: RateLimiterUnavailable, now: int) -> None:
+    """Decide what an unavailable store means: a block that is known holds, and the policy decides the rest."""
+    core.unresolved += error.ambiguous
+    access = core.space.remembered_access(asked.entity_id, asked.resource, now)
+    if access is not None and access.mode is AccessMode.BLOCK:
+        raise AccessBlocked(asked.entity_id, asked.resource, access) from error
+    policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
+    if policy is OnUnavailable.BLOCK:
+        raise error
+    logger.warning("store unavailable, letting %s through on %s: %s", asked.entity_id, asked.resource, error)
+    core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, error))
+
+
+def _may_wait(denial: Denial) -> bool:
     """Whether waiting may turn it into a grant. What is only observed is let through at once."""
-    return isinstance(outcome, Denial) and not outcome.observed and outcome.wait_ms is not None
+    return not denial.observed and denial.wait_ms is not None
 
 
 def violated(denial: Denial) -> tuple[str, ...]:
     """The names of the limits that lack, each once."""
     return tuple(dict.fromkeys(status.limit_name for status in denial.statuses if status.exceeded))
+
+
+def _count_denial(core: Core, denial: Denial) -> Plan[None]:
+    """Count a denial that is told at the end of a wait. If that fails it is a denial all the same."""
+    try:
+        yield from core.space.count_denial(denial, (yield from READ_CLOCK))
+    except RateLimiterUnavailable as error:
+        logger.debug("a denial was not counted: %s", error)
 
 
 def refusal(denial: Denial) -> RateLimitExceeded:
@@ -96,7 +121,9 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
     if core.wait_queue.by_bucket:
         core.wait_queue.drop_abandoned(core.timer, (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
-    draw = Draw(asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs)
+    draw = Draw(
+        asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs, is_final=not asked.timeout_ms
+    )
     plan = core.space.draw(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))

@@ -10,8 +10,10 @@ they can know (does the parent exist, is this limit configured).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from zae_limiter.bucket import MILLI, Balance
@@ -114,7 +116,9 @@ class Resolution(NamedTuple):
 class Leg:
     """One bucket an acquire takes from: the entity's own, or an ancestor's.
 
-    ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there.
+    ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there. ``cascaded``
+    has those of its limits that a leg before it has too, and counts: reports count each call once. ``None``: it is
+    the first leg.
     """
 
     entity_id: str
@@ -122,10 +126,29 @@ class Leg:
     limits: tuple[Limit, ...]
     source: ConfigSource
     paid: tuple[tuple[int, Mapping[str, int]], ...] = ()
+    cascaded: frozenset[str] | None = None
     names: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", frozenset(limit.name for limit in self.limits))
+
+
+def in_order(legs: Iterable[Leg]) -> tuple[Leg, ...]:
+    """The legs of one acquire, the first one first: each knows what those before it count."""
+    found: list[Leg] = []
+    counted: frozenset[str] | None = None
+    for leg in legs:
+        placed = leg_after(leg, counted)
+        found.append(placed)
+        counted = placed.names if counted is None else counted | placed.names
+    return tuple(found)
+
+
+@lru_cache(4096)
+def leg_after(leg: Leg, counted: frozenset[str] | None) -> Leg:
+    """A leg that comes after others, which count these limits; ``None``: it is the first."""
+    cascaded = None if counted is None else leg.names & counted
+    return leg if leg.cascaded == cascaded else replace(leg, cascaded=cascaded)
 
 
 NOTHING_RESERVED: Mapping[str, Mapping[str, int]] = {}
@@ -136,7 +159,8 @@ class Draw(NamedTuple):
 
     ``reserved`` is what others wait for in the queue of each of these buckets (entity id → limit → tokens): a
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
-    instead of resolving it (a lease takes more where it took first).
+    instead of resolving it (a lease takes more where it took first). ``is_final``: a denial is what the caller is
+    told, and is counted; else the caller waits.
     """
 
     entity_id: str
@@ -145,6 +169,7 @@ class Draw(NamedTuple):
     limits: tuple[Limit, ...] | None = None
     reserved: Mapping[str, Mapping[str, int]] = NOTHING_RESERVED
     legs: tuple[Leg, ...] | None = None
+    is_final: bool = True
 
 
 class Grant(NamedTuple):
@@ -200,18 +225,20 @@ class Denial:
     """Something lacks, and nothing was taken.
 
     A store under so much load that not even the limits could be read denies without statuses, and says after how many
-    milliseconds to ask again: ``unread_wait_ms``. ``observed``: a switch says that this is counted and let through.
+    milliseconds to ask again: ``unread_wait_ms``. ``by_load``: it was load that denied, whatever the statuses say.
+    ``observed``: a switch says that this is counted and let through.
     """
 
-    __slots__ = ("_lacking", "_statuses", "observed", "unread_wait_ms")
+    __slots__ = ("_lacking", "_statuses", "by_load", "observed", "unread_wait_ms")
 
     def __init__(
-        self, statuses: tuple[LimitStatus, ...], lacking: Leg, unread_wait_ms: int = 0, *, observed: bool = False
+        self, statuses: tuple[LimitStatus, ...], lacking: Leg, unread_wait_ms: int = 0, *, by_load: bool = False
     ) -> None:
         self._statuses = statuses
         self._lacking = lacking
         self.unread_wait_ms = unread_wait_ms
-        self.observed = observed
+        self.by_load = by_load
+        self.observed = False
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
@@ -223,6 +250,12 @@ class Denial:
         """The first leg that lacks."""
         return self._lacking
 
+    @property
+    def binding(self) -> LimitStatus | None:
+        """The limit that lacks for longest, by which the denial is counted. ``None``: it was for load."""
+        lacking = [] if self.by_load else [status for status in self.statuses if status.exceeded]
+        return max(lacking, key=lambda status: _seconds(status.retry_after_seconds), default=None)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} by {self.lacking.entity_id} on {self.lacking.resource}: {self.statuses}>"
 
@@ -233,6 +266,10 @@ class Denial:
         return (
             None if None in waits else max((round((wait or 0) * MILLI) for wait in waits), default=self.unread_wait_ms)
         )
+
+
+def _seconds(wait: float | None) -> float:
+    return math.inf if wait is None else wait
 
 
 Outcome: TypeAlias = Grant | Denial
@@ -350,6 +387,12 @@ class Space(Protocol):
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """Take all or nothing. An interrupted draw takes nothing."""
+
+    def count_denial(self, denial: Denial, now: int) -> Plan[None]:
+        """Count a denial that a caller is told at the end of a wait. Other denials are counted by the draw."""
+
+    def write_denials(self) -> Plan[None]:
+        """Write the denials that this store keeps until it writes anyway, if it does: it is about to be closed."""
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact. Never refuses; a bucket that is gone is rebuilt full first.

@@ -25,7 +25,7 @@ from zae_limiter.stores.dynamodb.schema import Key, access_key, bucket_key, conf
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import check_names, no_limits
-from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
+from zae_limiter.stores.protocol import Draw, Leg, Resolution, in_order, scopes_for
 
 HIGHEST_TREE = 100
 """Levels of a hierarchy that are followed; cycles are refused when they are made."""
@@ -93,6 +93,12 @@ class Route(NamedTuple):
     switches: tuple[Access, ...] = ()
     read_ms: int = 0
     """When the oldest part of it was read, by the machine's timer."""
+
+
+def terms_in_order(terms: Sequence[Terms]) -> list[Terms]:
+    """The terms of every leg of a draw: each leg knows what those before it count."""
+    legs = in_order(one.leg for one in terms)
+    return [one if one.leg is leg else one._replace(leg=leg) for one, leg in zip(terms, legs, strict=True)]
 
 
 def with_ways(chain: list[ResolvedConfig]) -> list[ResolvedConfig]:
@@ -186,7 +192,7 @@ class ConfigResolver:
         terms = [own, *(terms for resolved in chain[1:] if (terms := resolved.terms()) is not None)]
         switches = tuple(switch for resolved in chain for switch in resolved.switches)
         fresh_all = all(resolved.is_of(deadline) for resolved in chain)
-        return Route(terms, fresh_all, switches, min(resolved.read_ms for resolved in chain))
+        return Route(terms_in_order(terms), fresh_all, switches, min(resolved.read_ms for resolved in chain))
 
     def _terms_again(
         self, legs: tuple[Leg, ...], wanted: Mapping[str, int], deadline: Deadline, fresh: bool
@@ -207,7 +213,7 @@ class ConfigResolver:
             if not fresh_all:
                 return (yield from self._terms_again(legs, wanted, deadline, True))
             check_names(terms[0].leg, wanted)
-        return Route(terms, fresh_all, tuple(switches), read_ms)
+        return Route(terms_in_order(terms), fresh_all, tuple(switches), read_ms)
 
     def _chain(
         self, entity_id: str, resource: str, deadline: Deadline, fresh: bool, prefetched: Prefetched | None
@@ -221,6 +227,11 @@ class ConfigResolver:
             )
             chain.append(resolved)
         return chain
+
+    def above(self, entity_id: str, resource: str, deadline: Deadline) -> Plan[tuple[str, ...]]:
+        """The entities that an acquire by this one also takes from, if they have limits."""
+        chain = yield from self._chain(entity_id, resource, deadline, False, None)
+        return tuple(resolved.entity_id for resolved in chain[1:] if resolved.leg is not None)
 
     def resolved_with_way(
         self, entity_id: str, resource: str, deadline: Deadline, *, fresh: bool, since: Deadline | None = None

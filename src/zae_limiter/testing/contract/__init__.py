@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter registers its cases)
     access,
+    call_counts,
     concurrency,
     config_changes,
     grants,
