@@ -20,8 +20,7 @@ class Decision(Protocol):
 class Decided:
     """An acquire (or ``lease.consume``) was granted or denied. ``waited_ms`` is its time in the wait queue.
 
-    ``would_refuse`` names the limits that lacked where they only watch: it was let through all the same. ``blocked``:
-    an access switch denied it, and no limit was looked at.
+    ``blocked``: an access switch denied it, and no limit was looked at.
     """
 
     entity_id: str
@@ -30,13 +29,18 @@ class Decided:
     granted: bool
     decision: Decision = field(repr=False, compare=False)
     waited_ms: int
-    would_refuse: tuple[str, ...] = ()
     blocked: bool = False
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every leg, with what the decision found or left there."""
         return self.decision.statuses
+
+    @property
+    def would_refuse(self) -> tuple[str, ...]:
+        """The limits that lacked and refused nothing, by name: they only watch, by themselves or by a switch."""
+        lacking = (status for status in self.statuses if status.exceeded and (self.granted or not status.enforced))
+        return tuple(dict.fromkeys(status.limit_name for status in lacking))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +75,28 @@ class Degraded:
     cause: BaseException
 
 
-Event: TypeAlias = Decided | Settled | StoreCalled | Degraded
+@dataclass(frozen=True, slots=True)
+class HoldsRenewed:
+    """Calls in flight that last long were renewed, so many slots of one entity on one resource."""
+
+    entity_id: str
+    resource: str
+    slots: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLost:
+    """A call in flight lasted longer than its slots were held, and they were returned.
+
+    ``taken_again``: they are held again, whether there were enough or not, for the call is running.
+    """
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    slots: int
+    taken_again: bool
+
+
+Event: TypeAlias = Decided | Settled | StoreCalled | Degraded | HoldsRenewed | HoldLost
 Observer: TypeAlias = Callable[[Event], object]

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter registers its cases)
     access,
+    calendar_limits,
     call_counts,
+    calls_in_flight,
     concurrency,
     config_changes,
     grants,
@@ -29,6 +31,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     status_reports,
     unavailability,
     wait_timeouts,
+    watching_limits,
 )
 from zae_limiter.testing.contract.harness import CASES, Case, Mode, OpenStore, World, play
 
