@@ -202,7 +202,6 @@ async def use_rate_limiter() -> None:
             degraded: bool = lease.degraded
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
             statuses: tuple[LimitStatus, ...] = lease.statuses
-            refused_by: tuple[LimitStatus, ...] = lease.refused_by
             holds: tuple[Hold, ...] = lease.holds
             assert_type(await lease.adjust(tpm=20), None)
             assert_type(await lease.settle(tpm=520), None)
@@ -334,7 +333,6 @@ def use_sync_rate_limiter() -> None:
             degraded: bool = lease.degraded
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
             statuses: tuple[LimitStatus, ...] = lease.statuses
-            refused_by: tuple[LimitStatus, ...] = lease.refused_by
             holds: tuple[Hold, ...] = lease.holds
             assert_type(lease.adjust(tpm=20), None)
             assert_type(lease.settle(tpm=520), None)
