@@ -19,6 +19,7 @@ TYPE_CHECKING = False  # what typing's is at run time, without the price of impo
 if TYPE_CHECKING:
     from zae_limiter.calendars import Calendar as Calendar
     from zae_limiter.exceptions import AccessBlocked as AccessBlocked
+    from zae_limiter.exceptions import ConfigurationError as ConfigurationError
     from zae_limiter.exceptions import EntityChangedError as EntityChangedError
     from zae_limiter.exceptions import EntityExistsError as EntityExistsError
     from zae_limiter.exceptions import EntityNotFoundError as EntityNotFoundError
@@ -77,6 +78,7 @@ _HOMES = {
     "calendars": ("Calendar",),
     "exceptions": (
         "AccessBlocked",
+        "ConfigurationError",
         "EntityChangedError",
         "EntityExistsError",
         "EntityNotFoundError",

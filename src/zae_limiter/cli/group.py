@@ -115,6 +115,7 @@ Exit codes:
   69   the store is unavailable: trying again may help
   75   denied by a limit: try again later
   77   blocked by an access switch: trying again cannot help
+  78   the store cannot be used as it is set up: the line on stderr says what to change
   130  interrupted by Ctrl-C
 """,
 )

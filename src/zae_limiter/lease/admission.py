@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI
-from zae_limiter.exceptions import AccessBlocked, RateLimiterUnavailable, RateLimitExceeded, RequestExceedsBurst
+from zae_limiter.exceptions import (
+    AccessBlocked,
+    ConfigurationError,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    RequestExceedsBurst,
+)
 from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
-from zae_limiter.repository.core import Core
+from zae_limiter.repository.core import NO_FAST_PATHS, Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
@@ -37,21 +43,24 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait), and ``AccessBlocked``.
     The grant is noted on the receipt before anything else happens, so that no interrupt loses track of it.
     """
-    waited = 0
+    waited = 0.0
     now: int = yield READ_CLOCK
     try:
         outcome = yield from _attempt(core, asked, None, now, receipt)
         if asked.timeout_ms and isinstance(outcome, Denial):
             outcome, waited = yield from _after_waiting(core, asked, outcome, now, receipt)
     except AccessBlocked as blocked:
-        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, False, blocked, waited, blocked=True))
+        about = (asked.entity_id, asked.resource, asked.wanted, False, blocked, waited, *core.when())
+        core.tell(Decided(*about, blocked=True))
         raise
-    except RateLimiterUnavailable as error:
-        _raise_unless_allowed(core, asked, error, now)
+    except (RateLimiterUnavailable, ConfigurationError) as error:
+        _let_through_or_raise(core, asked, error, now)
         return None
+    if core.fast_paths is NO_FAST_PATHS:
+        core.note_answer()
     let_through = isinstance(outcome, Grant) or outcome.observed
     if core.observer is not None:
-        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, let_through, outcome, waited))
+        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, let_through, outcome, waited, *core.when()))
     if let_through:
         return outcome
     assert isinstance(outcome, Denial)
@@ -60,31 +69,36 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
 
 def _after_waiting(
     core: Core, asked: AcquireArguments, denial: Denial, now: int, receipt: Receipt
-) -> Plan[tuple[Outcome, int]]:
-    """What became of a denial whose caller may wait, and how long it waited."""
+) -> Plan[tuple[Outcome, float]]:
+    """What became of a denial whose caller may wait, and how many seconds it waited."""
     outcome: Outcome = denial
-    waited = 0
+    waited = 0.0
     if _may_wait(denial):
         started = yield from READ_TIMER
         outcome = yield from _wait_in_queue(core, asked, denial, now, started + asked.timeout_ms, receipt)
         if core.observer is not None:
-            waited = (yield from READ_TIMER) - started
+            waited = ((yield from READ_TIMER) - started) / MILLI
     if isinstance(outcome, Denial):
         yield from _count_denial(core, outcome)
     return outcome, waited
 
 
-def _raise_unless_allowed(core: Core, asked: AcquireArguments, error: RateLimiterUnavailable, now: int) -> None:
-    """Decide what an unavailable store means: a block that is known holds, and the policy decides the rest."""
-    core.unresolved += error.ambiguous
+def _let_through_or_raise(
+    core: Core, asked: AcquireArguments, error: RateLimiterUnavailable | ConfigurationError, now: int
+) -> None:
+    """Let the caller through although the store failed, or raise: as ``on_unavailable`` says. A known block holds."""
+    outage = core.as_outage(error) if isinstance(error, ConfigurationError) else error
+    core.unresolved += outage.ambiguous
+    about = f"{asked.entity_id} on {asked.resource}"
     access = core.space.remembered_access(asked.entity_id, asked.resource, now)
     if access is not None and access.mode is AccessMode.BLOCK:
-        raise AccessBlocked(asked.entity_id, asked.resource, access) from error
+        raise AccessBlocked(asked.entity_id, asked.resource, access) from outage
     policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
     if policy is OnUnavailable.BLOCK:
-        raise error
-    logger.warning("store unavailable, letting %s through on %s: %s", asked.entity_id, asked.resource, error)
-    core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, error))
+        core.note_failure(outage, "callers refused", about)
+        raise outage
+    core.note_failure(outage, "callers let through uncounted", about)
+    core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, outage, *core.when()))
 
 
 def _may_wait(denial: Denial) -> bool:
@@ -96,7 +110,7 @@ def _count_denial(core: Core, denial: Denial) -> Plan[None]:
     """Count a denial that is told at the end of a wait. If that fails it is a denial all the same."""
     try:
         yield from core.space.count_denial(denial, (yield from READ_CLOCK))
-    except RateLimiterUnavailable as error:
+    except (RateLimiterUnavailable, ConfigurationError) as error:
         logger.debug("a denial was not counted: %s", error)
 
 
