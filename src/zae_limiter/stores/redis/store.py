@@ -93,8 +93,9 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
         return self._replay.transact(work, now)
 
     def _propagate(self, scope: Scope, now: int) -> Plan[None]:
-        """An entity's own limits were adopted with the change itself; wider ones are, a page of buckets at a time."""
+        """Let the live buckets that a change concerns follow it from the moment it was made, a page at a time."""
         if scope.entity_id is not None:
+            yield from self._replay.commit([["@adopt", scope.entity_id]], now)
             return
         tag, prefix = self._home.tag, self._home.prefix
         (found,) = yield from Commands(tag, ("ZRANGE", prefix + "res", 0, -1))
