@@ -51,13 +51,13 @@ def test_nothing_is_taken_twice_and_nothing_is_forgotten(redis_6_2: RedisServer)
         limiter.available("key", "gpt")
         proxy.harmless = False
         told = use(limiter, random.Random(1))
-        limiter.close()
+        limiter.repository.close()
     assert proxy.fates["reply lost"] > 5
     assert proxy.fates["request late"] > 5
     assert consumed(straight, "key") == consumed(straight, "org") == told
     assert events(straight, "key") == LEASES
     assert has_no_gaps(straight, "key")
-    straight.close()
+    straight.repository.close()
 
 
 def test_neither_by_many_tasks_on_one_connection(valkey_9_1: RedisServer) -> None:
@@ -72,7 +72,8 @@ def test_neither_by_many_tasks_on_one_connection(valkey_9_1: RedisServer) -> Non
         return taken
 
     async def all_of_them(url: str) -> int:
-        async with RateLimiter(Repository(store_at(url))) as limiter:
+        async with Repository(store_at(url)) as repository:
+            limiter = RateLimiter(repository)
             await limiter.available("key", "gpt")
             proxy.harmless = False
             return sum(await asyncio.gather(*(one(limiter) for _ in range(12))))
@@ -81,7 +82,7 @@ def test_neither_by_many_tasks_on_one_connection(valkey_9_1: RedisServer) -> Non
         told = asyncio.run(all_of_them(proxy.url))
     assert proxy.fates["reply lost"] + proxy.fates["request late"] > 2
     assert consumed(straight, "key") == consumed(straight, "org") == told
-    straight.close()
+    straight.repository.close()
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,6 @@ def test_without_marks_too_much_is_taken(
         limiter.available("key", "gpt")
         proxy.harmless = False
         told = use(limiter, random.Random(1))
-        limiter.close()
+        limiter.repository.close()
     assert consumed(straight, "key") > told
-    straight.close()
+    straight.repository.close()

@@ -59,29 +59,44 @@ class BucketScripts:
             route = self._route(draw.entity_id, draw.resource)
             mark = home.mark()
             request = self._request(route, draw, now, mark)
+            replies = None
             try:
-                (reply,) = yield request
-                outcome = self._outcome(reply, draw, route, mark)
-            except Interrupted as stop:
-                yield from self._undo(request, draw, route, stop, now)
+                replies = yield request
+                outcome = self._outcome(replies[0], draw, route, mark)
+            except (Exception, GeneratorExit):
+                raise
+            except BaseException as interrupt:
+                yield from self._undo(request, draw, route, interrupt, replies, now)
                 raise
             if outcome is not None:
                 return outcome
 
-    def _undo(self, request: MarkedScript, draw: Draw, route: Route, stop: Interrupted, now: int) -> Plan[None]:
-        """Give back what an interrupted draw took, if it did."""
-        if isinstance(stop.error, Exception) and not getattr(stop.error, "ambiguous", False):
-            return
-        reply = stop.reply
+    def _undo(
+        self,
+        request: MarkedScript,
+        draw: Draw,
+        route: Route,
+        interrupt: BaseException,
+        replies: list[Any] | None,
+        now: int,
+    ) -> Plan[None]:
+        """Give back what an interrupted draw took, if it did. ``replies``: if they had come by then."""
+        if isinstance(interrupt, Interrupted):
+            if isinstance(interrupt.error, Exception) and not getattr(interrupt.error, "ambiguous", False):
+                return
+            replies = interrupt.reply if isinstance(interrupt.reply, list) else None
         try:
-            if not isinstance(reply, list) or not reply:
+            if replies is None:
                 request.repeated = True
-                reply = yield request  # the same mark: it takes now, or says what it took
-            outcome = self._outcome(reply[0], draw, route, request.mark)
+                replies = yield request  # the same mark: it takes now, or says what it took
+            outcome = self._outcome(replies[0], draw, route, request.mark)
             if isinstance(outcome, Grant):
                 yield from self.settle(outcome.give_back(), now)
         except RateLimiterUnavailable:
             self.unresolved += 1
+        except BaseException:
+            self.unresolved += 1
+            raise
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
