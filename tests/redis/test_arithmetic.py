@@ -48,8 +48,10 @@ def test_a_mistake_in_the_scripts_is_noticed(mutation: str) -> None:
 def test_the_servers_divide_as_exactly(server: str, request: pytest.FixtureRequest) -> None:
     there: RedisServer = request.getfixturevalue(server)
     text = DRAW.text.decode().partition("-- A bucket b is")[0]
-    script = text + "local out = {}\nfor i = 1, #ARGV, 3 do out[#out + 1] = string.format('%.0f', " + (
-        "low(tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))) end\nreturn out"
+    script = (
+        text
+        + "local out = {}\nfor i = 1, #ARGV, 3 do out[#out + 1] = string.format('%.0f', "
+        + ("low(tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))) end\nreturn out")
     )
     rng = random.Random(7)
     for _ in range(20):

@@ -1,10 +1,10 @@
 """The same random programs on memory and on Redis: every answer must be the same.
 
-    python tests/redis/random_programs.py --seconds 600 --seed 1
+    python tests/redis/behaviour/redis_programs.py --seconds 600 --seed 1
 
-A program changes limits at every level, moves entities in a tree, acquires, settles, fails, looks, deletes and lets time
-pass. What memory and Redis answer is compared step by step. Memory is told to forget no bucket: Redis keeps one for
-months, and one that was full and is gone differs from one that is full when the next change raises its limits.
+A program changes limits at every level, moves entities in a tree, acquires, settles, fails, looks, deletes and lets
+time pass. What memory and Redis answer is compared step by step. Memory is told to forget no bucket: Redis keeps one
+for months, and one that was full and is gone differs from one that is full when the next change raises its limits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engines.redis_servers import RedisServer, flush
 from zae_limiter import Limit, SyncRateLimiter
@@ -62,7 +62,9 @@ def amounts(rng: random.Random) -> dict[str, int]:
 def acquiring(rng: random.Random) -> Step:
     entity, resource, wanted = rng.choice(ENTITIES), rng.choice(RESOURCES), amounts(rng)
     limits = some_limits(rng) if rng.random() < 0.15 else None
-    more = [(rng.choice(("adjust", "consume", "settle", "fail", "flush")), amounts(rng)) for _ in range(rng.randint(0, 2))]
+    more = [
+        (rng.choice(("adjust", "consume", "settle", "fail", "flush")), amounts(rng)) for _ in range(rng.randint(0, 2))
+    ]
     signs = [rng.choice((1, 1, -1)) for _ in more]
 
     def step(limiter: SyncRateLimiter) -> Any:
@@ -141,7 +143,11 @@ def _status(status: Any) -> Any:
 
 def _buckets(status: Any) -> Any:
     return [
-        (bucket.resource, bucket.total_events, [(level.limit_name, level.available, level.total_consumed) for level in bucket.limits])
+        (
+            bucket.resource,
+            bucket.total_events,
+            [(level.limit_name, level.available, level.total_consumed) for level in bucket.limits],
+        )
         for bucket in status.buckets
     ]
 
@@ -159,7 +165,9 @@ def _taken(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 def _gaps(limiter: SyncRateLimiter, entity: str) -> Any:
-    return [(chain.resource, chain.limit_name) for chain in limiter.repository.verify_usage(entity).chains if chain.gaps]
+    return [
+        (chain.resource, chain.limit_name) for chain in limiter.repository.verify_usage(entity).chains if chain.gaps
+    ]
 
 
 def _answer(work: Callable[[], Any]) -> Any:
