@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from engines.redis_servers import RedisServer, flush
 from engines.servers import HOST
 from support.redis_stores import consumed, events, has_no_gaps, limiter_on, store_at
-from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
+from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, SyncRateLimiter
+from zae_limiter.repository.repository import Repository
 from zae_limiter.repository.sync_repository import SyncRepository
+from zae_limiter.stores.circuit_breaker import FAILURES_TO_OPEN
 
 QUOTA = [Limit.per_day("rpd", 10**9)]
 KILLS = 3
@@ -109,3 +113,73 @@ def test_no_server_at_all_is_said_with_what_to_do() -> None:
     limiter = SyncRateLimiter(SyncRepository(store_at(f"redis://{HOST}:1", 0.2)))
     with pytest.raises(RateLimiterUnavailable, match=rf"no answer from Redis at {HOST}:1 within 0.2 s.*is the server"):
         limiter.check()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_outage_is_told_at_once_after_a_while_and_its_end_is_noticed(mode: str, valkey_9_1: RedisServer) -> None:
+    flush([valkey_9_1])
+    limiter_on(valkey_9_1).set_system_defaults(QUOTA)
+
+    async def through_an_outage() -> None:
+        async with Repository(store_at(valkey_9_1.url, 0.15)) as repository:
+            limiter = RateLimiter(repository)
+
+            async def once() -> float:
+                began = time.monotonic()
+                async with limiter.acquire("key", "gpt", {"rpd": 1}):
+                    return time.monotonic() - began
+
+            await once()
+            valkey_9_1.freeze()
+            try:
+                for _ in range(FAILURES_TO_OPEN + 1):
+                    with pytest.raises(RateLimiterUnavailable):
+                        await once()
+                began = time.monotonic()
+                with pytest.raises(RateLimiterUnavailable, match="was not asked"):
+                    await once()
+                assert time.monotonic() - began < 0.1
+            finally:
+                valkey_9_1.thaw()
+            await wait_for(once)
+
+    async def wait_for(once: Callable[[], Awaitable[float]]) -> None:
+        give_up_at = time.monotonic() + 20
+        while time.monotonic() < give_up_at:
+            try:
+                await once()
+                return
+            except RateLimiterUnavailable:
+                await asyncio.sleep(0.05)
+        raise AssertionError("it was never noticed that the server answers again")
+
+    def through_it_in_a_thread() -> None:
+        store = store_at(valkey_9_1.url, 0.15)
+        limiter = SyncRateLimiter(SyncRepository(store))
+
+        def once() -> None:
+            with limiter.acquire("key", "gpt", {"rpd": 1}):
+                pass
+
+        once()
+        valkey_9_1.freeze()
+        try:
+            for _ in range(FAILURES_TO_OPEN + 1):
+                with pytest.raises(RateLimiterUnavailable):
+                    once()
+            with pytest.raises(RateLimiterUnavailable, match="was not asked"):
+                once()
+        finally:
+            valkey_9_1.thaw()
+        give_up_at = time.monotonic() + 20
+        while time.monotonic() < give_up_at:
+            try:
+                return once()
+            except RateLimiterUnavailable:
+                time.sleep(0.05)
+        raise AssertionError("it was never noticed that the server answers again")
+
+    if mode == "sync":
+        through_it_in_a_thread()
+    else:
+        asyncio.run(through_an_outage())
