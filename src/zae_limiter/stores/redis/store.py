@@ -169,6 +169,11 @@ class RedisStore:
     def ping(self) -> Plan[None]:
         yield from Commands(REGISTRY, ("PING",))
 
+    def info(self) -> Plan[str]:
+        """What the server says about itself."""
+        (text,) = yield from Commands(REGISTRY, ("INFO",))
+        return str(text, "utf-8", "replace")
+
     def create(self, now: int) -> Plan[None]:
         yield from self._registry.find("default")
 
