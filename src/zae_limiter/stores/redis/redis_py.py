@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import redis
 import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
@@ -31,7 +32,6 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-import redis
 from zae_limiter.stores.redis.errors import NoReply
 from zae_limiter.stores.redis.urls import Address, Credentials, Servers
 from zae_limiter.stores.redis.wire import ServerError
