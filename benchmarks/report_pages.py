@@ -148,10 +148,10 @@ def _dynamodb(figures: Mapping[str, Any]) -> Iterator[str]:
 
 def _redis_store(figures: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        f"All on one server ({figures['server']}). One acquire of ours is one round trip that takes from two limits, all\n"
-        "or nothing; a hit of theirs is one limit and one round trip. What a call costs the server is there too: a script\n"
-        "of ours does more than a fixed window. The server's CPU is of calls one after the other, reading and writing\n"
-        "of the socket included.\n"
+        f"All on one server ({figures['server']}). One acquire of ours is one round trip that takes from two limits,\n"
+        "all or nothing; a hit of theirs is one limit and one round trip. What a call costs the server is there too:\n"
+        "a script of ours does more than a fixed window. The server's CPU is of calls one after the other, reading\n"
+        "and writing of the socket included.\n"
     )
     yield from _comparisons(figures)
 
