@@ -1,6 +1,6 @@
 """The least that a user of a Redis server must be allowed. Pure.
 
-``docs/operating-redis.md`` shows the rule, and a test plays the contract suite with it.
+``docs/operating-redis.md`` shows the rule, and a test plays parts of the contract suite with it.
 """
 
 from __future__ import annotations
