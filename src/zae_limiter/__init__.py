@@ -17,6 +17,7 @@ from zae_limiter.version import __version__
 
 TYPE_CHECKING = False  # what typing's is at run time, without the price of importing typing
 if TYPE_CHECKING:
+    from zae_limiter.calendars import Calendar as Calendar
     from zae_limiter.exceptions import EntityChangedError as EntityChangedError
     from zae_limiter.exceptions import EntityExistsError as EntityExistsError
     from zae_limiter.exceptions import EntityNotFoundError as EntityNotFoundError
@@ -41,9 +42,12 @@ if TYPE_CHECKING:
     from zae_limiter.models.events import Decided as Decided
     from zae_limiter.models.events import Degraded as Degraded
     from zae_limiter.models.events import Event as Event
+    from zae_limiter.models.events import HoldLost as HoldLost
+    from zae_limiter.models.events import HoldsRenewed as HoldsRenewed
     from zae_limiter.models.events import Observer as Observer
     from zae_limiter.models.events import Settled as Settled
     from zae_limiter.models.events import StoreCalled as StoreCalled
+    from zae_limiter.models.holds import Hold as Hold
     from zae_limiter.models.limit import Limit as Limit
     from zae_limiter.models.proofs import UsageChain as UsageChain
     from zae_limiter.models.proofs import UsageGap as UsageGap
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
     from zae_limiter.models.reports import ResourceCapacity as ResourceCapacity
     from zae_limiter.models.reports import UsageSnapshot as UsageSnapshot
     from zae_limiter.models.reports import UsageSummary as UsageSummary
+    from zae_limiter.models.reports import UsageTotal as UsageTotal
     from zae_limiter.models.status import BucketStatus as BucketStatus
     from zae_limiter.models.status import Check as Check
     from zae_limiter.models.status import EntityStatus as EntityStatus
@@ -66,6 +71,7 @@ if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.write_ids import renew_identity as renew_identity
 
 _HOMES = {
+    "calendars": ("Calendar",),
     "exceptions": (
         "EntityChangedError",
         "EntityExistsError",
@@ -87,7 +93,17 @@ _HOMES = {
     "limiter.sync_limiter": ("SyncRateLimiter",),
     "models.choices": ("OnError", "OnUnavailable", "WindowType"),
     "models.entity": ("Entity",),
-    "models.events": ("Decided", "Degraded", "Event", "Observer", "Settled", "StoreCalled"),
+    "models.events": (
+        "Decided",
+        "Degraded",
+        "Event",
+        "HoldLost",
+        "HoldsRenewed",
+        "Observer",
+        "Settled",
+        "StoreCalled",
+    ),
+    "models.holds": ("Hold",),
     "models.limit": ("Limit",),
     "models.proofs": ("UsageChain", "UsageGap", "UsageProof"),
     "models.reports": (
@@ -99,6 +115,7 @@ _HOMES = {
         "ResourceCapacity",
         "UsageSnapshot",
         "UsageSummary",
+        "UsageTotal",
     ),
     "models.status": ("BucketStatus", "Check", "EntityStatus", "LimitLevel", "LimitStatus"),
     "repository.repository": ("Repository",),

@@ -15,6 +15,7 @@ from zae_limiter import (
     AuditEvent,
     BucketStatus,
     CacheStats,
+    Calendar,
     Check,
     Decided,
     Degraded,
@@ -25,6 +26,9 @@ from zae_limiter import (
     EntityNotFoundError,
     EntityStatus,
     Event,
+    Hold,
+    HoldLost,
+    HoldsRenewed,
     Lease,
     LeaseExpiredError,
     Limit,
@@ -54,6 +58,7 @@ from zae_limiter import (
     UsageProof,
     UsageSnapshot,
     UsageSummary,
+    UsageTotal,
     ValidationError,
     VersionError,
     WindowType,
@@ -74,12 +79,18 @@ def observe(event: Event) -> None:
         granted: bool = event.granted
         statuses: tuple[LimitStatus, ...] = event.statuses
         waited_ms: int = event.waited_ms
+        would_refuse: tuple[str, ...] = event.would_refuse
     elif isinstance(event, Settled):
         deltas: Mapping[str, int] = event.deltas
         error: BaseException | None = event.error
     elif isinstance(event, StoreCalled):
         verb: str = event.verb
         duration_ms: int = event.duration_ms
+    elif isinstance(event, HoldsRenewed):
+        slots: Mapping[str, int] = event.slots
+    elif isinstance(event, HoldLost):
+        lost: int = event.slots
+        taken_again: bool = event.taken_again
     else:
         assert_type(event, Degraded)
         cause: BaseException = event.cause
@@ -93,7 +104,10 @@ def limits() -> list[Limit]:
     name: str = limit.name
     capacity: int = limit.capacity
     refill_amount: int = limit.refill_amount
-    refill_period_seconds: int = limit.refill_period_seconds
+    refill_period_seconds: int | None = limit.refill_period_seconds
+    calendar: Calendar | None = limit.periods
+    hold_seconds: int | None = limit.hold_seconds
+    enforce: bool = limit.enforce
     burst: int = limit.burst
     described: dict[str, Any] = limit.as_dict()
     return [
@@ -103,6 +117,9 @@ def limits() -> list[Limit]:
         Limit.per_hour("c", 1),
         Limit.per_day("d", 1),
         Limit.custom("e", 10, 5, 2, burst=20),
+        Limit.per_month("f", 500, tz="Europe/Berlin", start=15, enforce=False),
+        Limit.calendar("g", 45, every="5hour", start="2026-01-05T09:00", tz="UTC"),
+        Limit.concurrent("h", 20, ttl=600),
     ]
 
 
@@ -178,6 +195,8 @@ async def use_rate_limiter() -> None:
             consumed: dict[str, int] = lease.consumed
             degraded: bool = lease.degraded
             statuses: tuple[LimitStatus, ...] = lease.statuses
+            refused_by: tuple[LimitStatus, ...] = lease.refused_by
+            holds: tuple[Hold, ...] = lease.holds
             assert_type(await lease.adjust(tpm=20), None)
             assert_type(await lease.settle(tpm=520), None)
             assert_type(await lease.settle({"tpm": 520}), None)
@@ -185,6 +204,7 @@ async def use_rate_limiter() -> None:
             assert_type(await lease.release(tpm=1), None)
             assert_type(await lease.flush(), None)
             assert_type(await lease.commit(), None)
+            assert_type(await lease.renew(), None)
         async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="block", on_error=OnError.REFUND):
             pass
         whole: dict[str, int] = await limiter.available("key-1", "gpt-4", limits=limits())
@@ -194,6 +214,12 @@ async def use_rate_limiter() -> None:
         assert_type(await limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = await limiter.is_available()
         assert_type(await limiter.check(), None)
+
+        @limiter.limit("{model}", {"rpm": 1, "tpm": len}, entity="key-1", settle=lambda answer: {"tpm": 1}, timeout=1)
+        async def ask(model: str) -> int:
+            return 1
+
+        assert_type(await ask("gpt-4"), int)
         assert_type(await limiter.check("key-1", "gpt-4", {"rpm": 1}, limits=limits()), Check)
         await use_limiter_data(limiter)
     assert_type(await limiter.close(), None)
@@ -235,6 +261,7 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     items: Sequence[UsageSnapshot] = usage.items
     summary: UsageSummary = await limiter.get_usage_summary("key-1", "gpt-4", "daily", None, None)
     average: Mapping[str, float] = summary.average
+    top: list[UsageTotal] = await limiter.get_top_usage("resource", limit_name="tpm", limit=5)
     proof: UsageProof = await limiter.verify_usage("key-1", "gpt-4")
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps
@@ -294,12 +321,15 @@ def use_sync_rate_limiter() -> None:
             consumed: dict[str, int] = lease.consumed
             degraded: bool = lease.degraded
             statuses: tuple[LimitStatus, ...] = lease.statuses
+            refused_by: tuple[LimitStatus, ...] = lease.refused_by
+            holds: tuple[Hold, ...] = lease.holds
             assert_type(lease.adjust(tpm=20), None)
             assert_type(lease.settle(tpm=520), None)
             assert_type(lease.consume(tpm=1), None)
             assert_type(lease.release(tpm=1), None)
             assert_type(lease.flush(), None)
             assert_type(lease.commit(), None)
+            assert_type(lease.renew(), None)
         with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="block", on_error=OnError.REFUND):
             pass
         whole: dict[str, int] = limiter.available("key-1", "gpt-4", limits=limits())
@@ -309,6 +339,12 @@ def use_sync_rate_limiter() -> None:
         assert_type(limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = limiter.is_available()
         assert_type(limiter.check(), None)
+
+        @limiter.limit("{model}", {"rpm": 1, "tpm": len}, entity="key-1", settle=lambda answer: {"tpm": 1}, timeout=1)
+        def ask(model: str) -> int:
+            return 1
+
+        assert_type(ask("gpt-4"), int)
         assert_type(limiter.check("key-1", "gpt-4", {"rpm": 1}, limits=limits()), Check)
         use_sync_limiter_data(limiter)
     assert_type(limiter.close(), None)
@@ -346,6 +382,7 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     items: Sequence[UsageSnapshot] = usage.items
     summary: UsageSummary = limiter.get_usage_summary("key-1", "gpt-4", "daily", None, None)
     average: Mapping[str, float] = summary.average
+    top: list[UsageTotal] = limiter.get_top_usage("resource", limit_name="tpm", limit=5)
     proof: UsageProof = limiter.verify_usage("key-1", "gpt-4")
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps

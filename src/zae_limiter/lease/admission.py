@@ -41,11 +41,14 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     try:
         now: int = yield READ_CLOCK
         outcome = yield from _attempt(core, asked, None, now, receipt)
-        if asked.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
-            started = yield from READ_TIMER
-            outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
-            if core.observer is not None:
-                waited = (yield from READ_TIMER) - started
+        if asked.timeout_ms and isinstance(outcome, Denial):
+            if outcome.wait_ms is not None:
+                started = yield from READ_TIMER
+                outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
+                if core.observer is not None:
+                    waited = (yield from READ_TIMER) - started
+            if isinstance(outcome, Denial):
+                yield from _count_denial(core, outcome)
     except RateLimiterUnavailable as error:
         core.unresolved += error.ambiguous
         policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
@@ -62,13 +65,21 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     raise refusal(outcome)
 
 
+def _count_denial(core: Core, denial: Denial) -> Plan[None]:
+    """Count a denial that is told at the end of a wait. If that fails it is a denial all the same."""
+    try:
+        yield from core.space.count_denial(denial, (yield from READ_CLOCK))
+    except RateLimiterUnavailable as error:
+        logger.debug("a denial was not counted: %s", error)
+
+
 def refusal(denial: Denial) -> RateLimitExceeded:
     """The error a denial becomes."""
     if denial.unread_wait_ms:
         return RateLimitExceeded((), unread_wait_seconds=denial.unread_wait_ms / MILLI)
-    wait_ms = denial.wait_ms
-    kind = RequestExceedsBurst if wait_ms is None else RateLimitExceeded
-    return kind._because(denial, wait_ms)
+    retry_ms = denial.retry_ms
+    kind = RequestExceedsBurst if retry_ms is None else RateLimitExceeded
+    return kind._because(denial, retry_ms)
 
 
 def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
@@ -77,7 +88,9 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
     if core.wait_queue.by_bucket:
         core.wait_queue.drop_abandoned(core.timer, (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
-    draw = Draw(asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs)
+    draw = Draw(
+        asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs, is_final=not asked.timeout_ms
+    )
     plan = core.space.draw(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))
@@ -95,6 +108,16 @@ def _noted(draw: Plan[Outcome], receipt: Receipt) -> Plan[Outcome]:
     return outcome
 
 
+def _look_again_in(core: Core, denial: Denial, due: int, wait: int, looks: int) -> tuple[int, int]:
+    """How long to wait if a call of another process may end before, which does not wake this one; and how often it
+    has looked."""
+    known, pauses = denial.known_wait_ms, core.space.slot_pauses_ms
+    if known is None or pauses is None:
+        return due, looks
+    first, longest = pauses
+    return min(due, max(due - wait + known, min(first << looks, longest))), min(looks + 1, 16)
+
+
 def _wait_in_queue(
     core: Core, asked: AcquireArguments, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
 ) -> Plan[Outcome]:
@@ -103,12 +126,13 @@ def _wait_in_queue(
     They are due so long after the moment the denial was computed for, however long the denial took to arrive.
     """
     wait_queue = core.wait_queue
+    looks = 0
     waiter = wait_queue.join(
         (denial.lacking.entity_id, asked.resource), asked.wanted, WaitDeadline(give_up_at, core.timer)
     )
     try:
         while True:
-            wait_queue.note_lacking(waiter, (status.entity_id for status in denial.statuses if status.exceeded))
+            wait_queue.note_lacking(waiter, (status.entity_id for status in denial.statuses if status.refuses))
             timer = yield from READ_TIMER
             remaining = give_up_at - timer
             if remaining <= 0:
@@ -119,6 +143,7 @@ def _wait_in_queue(
             if head is None:
                 wait = max(denial.wait_ms or 1, 1)
                 due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
+                due, looks = _look_again_in(core, denial, due, wait, looks)
             elif (gone_at := head.surely_gone_at(core.timer)) is not None:
                 due = gone_at + 1 - timer
             if due > 0:
