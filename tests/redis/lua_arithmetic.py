@@ -61,17 +61,17 @@ def wrong_step(lua: Any, advance: Any, booked: Any, rng: random.Random, steps: i
     now = rng.choice((rng.randint(0, 10**12), rng.randint(1_600_000_000_000, 2_000_000_000_000)))
     balance = Balance(limit, now)
     t = lua.table_from(["v", 1, 0, *terms_of((limit,))])
-    b = lua.table_from(["", float(now), 0, 0, float(limit.burst), 0.0, 0.0, ""])
+    b = lua.table_from(["", float(now), 0, 0, 0, float(limit.burst), 0.0, 0.0, 0.0, 0.0, ""])
     for _ in range(steps):
         now += rng.choice((0, 1, 2, 999, rng.randint(0, 10**5), rng.randint(0, 10**9), -rng.randint(0, 1_000)))
         advance(b, t, float(now))
         latest = int(b[2])
         level = balance.level(max(now, latest))
-        if int(b[5]) * MILLI + int(b[6]) != level:
-            return f"{limit} at {now}: {b[5]} and {b[6]} instead of {level}"
+        if int(b[6]) * MILLI + int(b[7]) != level:
+            return f"{limit} at {now}: {b[6]} and {b[7]} instead of {level}"
         amount = rng.choice((0, 1, 2, rng.randint(0, limit.burst), -1, -rng.randint(0, limit.burst)))
         if level // MILLI - amount < -8 * 10**15:
             continue
-        b[5], b[6] = booked(b[5], b[6], float(amount), float(limit.burst))
+        b[6], b[7] = booked(b[6], b[7], float(amount), float(limit.burst))
         balance.tk = book(balance, amount * MILLI, max(now, latest))
     return None

@@ -23,7 +23,7 @@ DEADLINE_S = 0.4
 
 
 def test_a_server_that_is_killed_forgets_nothing_with_its_log(valkey_9_1: RedisServer) -> None:
-    with RedisServer(valkey_9_1.kind, "--appendonly", "yes", "--appendfsync", "everysec") as server:
+    with RedisServer(valkey_9_1.kind, "--appendonly", "yes", "--appendfsync", "always") as server:
         limiter = limiter_on(server)
         limiter.set_system_defaults(QUOTA)
         told = [0] * 3

@@ -65,7 +65,7 @@ def test_neither_by_many_tasks_on_one_connection(valkey_9_1: RedisServer) -> Non
 
     async def one(limiter: RateLimiter) -> int:
         taken = 0
-        for _ in range(20):
+        for _ in range(40):
             async with limiter.acquire("key", "gpt", {"rpd": 2}) as lease:
                 await lease.adjust(rpd=1)
             taken += 3
@@ -80,7 +80,7 @@ def test_neither_by_many_tasks_on_one_connection(valkey_9_1: RedisServer) -> Non
 
     with lossy(valkey_9_1.port, 2) as proxy:
         told = asyncio.run(all_of_them(proxy.url))
-    assert proxy.fates["reply lost"] + proxy.fates["request late"] > 2
+    assert sum(proxy.fates.values()) > proxy.fates["fine"], "something was lost on the way"
     assert consumed(straight, "key") == consumed(straight, "org") == told
     straight.repository.close()
 

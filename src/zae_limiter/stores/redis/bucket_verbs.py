@@ -129,7 +129,7 @@ class BucketScripts:
                 given_up = b"$13\r\n%d\r\n" % (monotonic_ns() // 1_000_000 + self._server_ahead_ms + self._patience_ms)
         else:
             time = bulk(now)
-        plain = draw.limits is None and not draw.reserved and draw.legs is None
+        plain = draw.limits is None and not draw.reserved and draw.legs is None and draw.is_final
         after = [route.signed, NOTHING if plain else bulk(json.dumps(_options(draw))), given_up]
         for name, amount in draw.wanted.items():
             after += (packed_name(name), bulk(amount))
@@ -181,6 +181,10 @@ class BucketScripts:
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact. What cannot be known to be booked is doubtful."""
         noted = settlement or Settlement(postings)
+        postings = [posting for posting in postings if posting.deltas_milli]
+        if not postings:
+            noted.postings = ()
+            return
         with_terms = False
         while True:
             yield from self._home.find()
@@ -234,7 +238,9 @@ class BucketScripts:
         told = []
         for leg, deltas, *_ in postings:
             keys.append(f"{home.prefix}b#{leg.entity_id}#{leg.resource}")
-            one: list[Any] = [leg.entity_id, leg.resource, {name: _tokens(milli) for name, milli in deltas.items()}]
+            amounts = {name: _tokens(milli) for name, milli in deltas.items()}
+            parts = [name for name in amounts if leg.cascaded and name in leg.cascaded]
+            one: list[Any] = [leg.entity_id, leg.resource, amounts, parts]
             told.append([*one, call_version(leg.limits), terms_of(leg.limits)] if with_terms else one)
         return MarkedScript(
             home.tag,
@@ -249,7 +255,7 @@ class BucketScripts:
 
 def _options(draw: Draw) -> dict[str, Any]:
     """What few draws have, as the script is told it."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {} if draw.is_final else {"waits": True}
     if draw.limits is not None:
         options["given"] = {"v": call_version(draw.limits), "terms": terms_of(draw.limits)}
     if draw.reserved:

@@ -70,12 +70,14 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
         yield  # makes this a plan
 
     def count_denial(self, denial: Denial, now: int) -> Plan[None]:
-        """This store does not count denials yet."""
-        yield from ()
+        binding = denial.binding
+        if binding is not None:
+            yield from self._home.find()
+            deny = ("@deny", binding.entity_id, binding.resource, binding.limit_name)
+            yield from self._replay.commit([deny], now)
 
     def write_denials(self) -> Plan[None]:
-        """It keeps none."""
-        yield from ()
+        yield from ()  # each was written when it was counted
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
