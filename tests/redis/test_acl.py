@@ -10,7 +10,7 @@ import pytest
 from engines.redis_servers import RedisServer, flush
 from engines.servers import HOST
 from support.redis_stores import store_at
-from zae_limiter import RateLimiterUnavailable, SyncRateLimiter
+from zae_limiter import ConfigurationError, SyncRateLimiter
 from zae_limiter.repository.sync_repository import SyncRepository
 from zae_limiter.stores.redis.acl import rule
 from zae_limiter.testing.contract import CASES, Case, play
@@ -40,7 +40,7 @@ def test_the_least_is_enough_for_the_contract(case: Case, guarded: RedisServer) 
 
 def test_a_wrong_password_is_said_at_once(guarded: RedisServer) -> None:
     limiter = SyncRateLimiter(SyncRepository(store_at(f"redis://limiter:wrong@{HOST}:{guarded.port}")))
-    with pytest.raises(RateLimiterUnavailable, match="password"):
+    with pytest.raises(ConfigurationError, match="password"):
         limiter.check()
 
 
@@ -48,7 +48,7 @@ def test_what_is_not_allowed_is_said_with_where_to_look(guarded: RedisServer) ->
     guarded.ask("ACL", "SETUSER", "narrow", "on", ">pw", "~*", "-@all", "+ping", "+hget")
     try:
         limiter = SyncRateLimiter(SyncRepository(store_at(f"redis://narrow:pw@{HOST}:{guarded.port}")))
-        with pytest.raises(RateLimiterUnavailable, match="Operating Redis"):
+        with pytest.raises(ConfigurationError, match="Operating Redis"):
             limiter.available("key", "gpt")
     finally:
         guarded.ask("ACL", "DELUSER", "narrow")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
+from zae_limiter.exceptions import ConfigurationError, RateLimiterUnavailable, ValidationError
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.open_store import open_store
@@ -62,13 +62,13 @@ def _report(servers: Servers) -> ServerReport:
 def _settings(store: RedisStore, driver: SyncDriver) -> list[Finding]:
     try:
         return findings_in(facts_in(driver.run(store.info())))
-    except RateLimiterUnavailable as error:
+    except (ConfigurationError, RateLimiterUnavailable) as error:
         return [Finding("settings", "cannot be read", f"allow this user INFO: {error}")]
 
 
 def _permissions(store: RedisStore, driver: SyncDriver) -> list[Finding]:
     try:
         driver.run(store.space("default", corrected=True).status("zael-check", None, 0))
-    except RateLimiterUnavailable as error:
+    except (ConfigurationError, RateLimiterUnavailable) as error:
         return [Finding("permissions", str(error), f"allow this user: {rule()}")]
     return [Finding("permissions", "reads and scripts are allowed")]

@@ -189,7 +189,6 @@ class ShapedPath(MemoryFastPath):
         else:
             total = grant.wanted.get
             {granted_before}
-        total = totals.get
         {deltas}
         enter, leave, {buckets} = self.parts; {unpacked}
         try:
@@ -274,7 +273,9 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
         in_milli="; ".join(f"m{a} = {a} * {MILLI}" for a in amounts.values()),
         granted="; ".join(f"{a} = grant[{place}]" for place, a in enumerate(amounts.values(), 3)),
         granted_before="; ".join(f"{a} = total({name!r}, 0)" for name, a in amounts.items()),
-        deltas="; ".join(f"m{a} = (total({name!r}, {a}) - {a}) * {MILLI}" for name, a in amounts.items()),
+        deltas="; ".join(
+            f"m{a} = (totals[{name!r}] - {a}) * {MILLI} if {name!r} in totals else 0" for name, a in amounts.items()
+        ),
         buckets=", ".join(f"k{k}, h{k}" for k in legs),
         unpacked="; ".join(
             f"{''.join(f'b{n}, ' for n, (leg, _) in enumerate(names) if leg == k)}= h{k}" for k in legs

@@ -25,6 +25,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     hierarchy,
     invalid_arguments,
     lowered_levels,
+    misconfiguration,
     namespaces,
     settlement,
     status_reports,

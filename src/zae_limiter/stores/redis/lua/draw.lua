@@ -27,7 +27,7 @@ end
 -- The route: the entity, and upwards while each cascades; each bucket as it is now, under the limits that hold. The entity
 -- itself may have no limits, if an ancestor has some.
 local all, ids, keys, bs, ts, fresh, depths, found = {}, {}, {}, {}, {}, {}, {}, {}
-local signature = (wide[4] or '-') .. '|' .. (wide[2] or '') .. '|' .. (wide[3] or '')   -- it begins with what an outage means
+local signature = (wide[4] or '-') .. '#' .. (wide[2] or '') .. '#' .. (wide[3] or '')   -- it begins with what an outage means
 local at, depth, count, known, enough, overflow = ARGV[2], 0, 0, 0, true, false
 local longest, binding, bound = -1, nil, nil           -- which limit of which leg lacks for longest
 repeat
@@ -77,8 +77,8 @@ repeat
   elseif depth == 1 then
     return { -2, now }
   end
-  signature = signature .. '|' .. at .. '|' .. (e[2] or '') .. '|' .. (e[3] or '')
-  if terms then signature = signature .. '|' .. v end
+  signature = signature .. '#' .. at .. '#' .. (e[2] or '') .. '#' .. (e[3] or '')
+  if terms then signature = signature .. '#' .. v end
   if legs then at = legs[depth + 1] and legs[depth + 1].id else at = e[1] end
 until not at
 if count == 0 then return { -2, now } end
@@ -101,7 +101,7 @@ if signature ~= ARGV[7] then                           -- the client knows anoth
       local set = {}
       life.known(all[place], resource, set)
       for name in pairs(set) do names[#names + 1] = '"' .. name .. '"' end
-      told[#told + 1] = '["' .. all[place] .. '","' .. resource .. '","' .. v .. '",[' .. table.concat(limits, ',') .. '],['
+      told[#told + 1] = '[' .. cjson.encode(all[place]) .. ',' .. cjson.encode(resource) .. ',"' .. v .. '",[' .. table.concat(limits, ',') .. '],['
         .. table.concat(names, ',') .. ']]'
     end
   end
