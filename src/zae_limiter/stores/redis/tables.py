@@ -167,7 +167,6 @@ class RedisTables:
             self._list_scope(scope, "ZADD", "0")
         else:
             self._list_scope(scope, "ZREM")
-        self._adopt(scope)
 
     def _put_access(self, scope: Scope, access: Access | None) -> None:
         """The switch of a level stands beside its limits, where a draw reads it, and in a list of all."""
@@ -191,18 +190,12 @@ class RedisTables:
         self._put_access(scope, None)
         self._write("HDEL", key, "l" + suffix, "v" + suffix, *(["policy"] if scope == Scope() else []))
         self._list_scope(scope, "ZREM")
-        self._adopt(scope)
 
     def _list_scope(self, scope: Scope, verb: str, *score: str) -> None:
         if scope.entity_id is not None:
             self._write(verb, f"{self.prefix}own#{scope.resource}", *score, scope.entity_id)
         elif scope.resource is not None:
             self._write(verb, self.prefix + "rdef", *score, scope.resource)
-
-    def _adopt(self, scope: Scope) -> None:
-        """What is an entity's own holds for its buckets in the same moment."""
-        if scope.entity_id is not None:
-            self._write("@adopt", scope.entity_id)
 
     def scopes_of(self, entity_id: str) -> list[Scope]:
         fields = self._one("HKEYS", entity_key(self.prefix, entity_id))
