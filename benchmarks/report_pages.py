@@ -16,6 +16,7 @@ BENCHMARKS = {
     "hot_entity": "One hot entity",
     "aggregator": "The aggregator",
     "startup": "Starting",
+    "integrations": "What the integrations add",
 }
 """Sections, in order."""
 
@@ -277,4 +278,5 @@ SECTIONS = {
     "hot_entity": _hot_entity,
     "aggregator": _aggregator,
     "startup": _comparisons,
+    "integrations": _comparisons,
 }

@@ -47,6 +47,7 @@ STEPS = (
     Step("startup"),
     Step("embedded"),
     Step("dynamodb", on_dynoxide=True),
+    Step("integrations"),
     Step("growth"),
     Step("aggregator", ("--quick",), on_dynoxide=True),
     Step("memory", timed=False),
