@@ -32,7 +32,7 @@ setup: $(STAMP) $(ENGINE_STAMPS)
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb,plots,redis]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb,plots,redis,tz]" --group dev
 	touch $@
 
 $(MINISTACK_STAMP):
@@ -97,7 +97,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP)
+bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS)
 	$(BIN)/python benchmarks/report.py
 
 docs: $(DOCS_STAMP)

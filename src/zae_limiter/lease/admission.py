@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI
-from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded, RequestExceedsBurst
+from zae_limiter.exceptions import (
+    ConfigurationError,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    RequestExceedsBurst,
+)
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
-from zae_limiter.repository.core import Core
+from zae_limiter.repository.core import NO_FAST_PATHS, Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
@@ -37,7 +42,7 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait). The grant is
     noted on the receipt before anything else happens, so that no interrupt loses track of it.
     """
-    waited = 0
+    waited = 0.0
     try:
         now: int = yield READ_CLOCK
         outcome = yield from _attempt(core, asked, None, now, receipt)
@@ -46,30 +51,42 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
                 started = yield from READ_TIMER
                 outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
                 if core.observer is not None:
-                    waited = (yield from READ_TIMER) - started
+                    waited = ((yield from READ_TIMER) - started) / MILLI
             if isinstance(outcome, Denial):
                 yield from _count_denial(core, outcome)
-    except RateLimiterUnavailable as error:
-        core.unresolved += error.ambiguous
-        policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
-        if policy is OnUnavailable.BLOCK:
-            raise
-        logger.warning("store unavailable, letting %s through on %s: %s", asked.entity_id, asked.resource, error)
-        core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, error))
+    except (RateLimiterUnavailable, ConfigurationError) as error:
+        _let_through_or_raise(core, asked, error)
         return None
+    if core.fast_paths is NO_FAST_PATHS:
+        core.note_answer()
     granted = isinstance(outcome, Grant)
     if core.observer is not None:
-        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, granted, outcome, waited))
+        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, granted, outcome, waited, *core.when()))
     if isinstance(outcome, Grant):
         return outcome
     raise refusal(outcome)
+
+
+def _let_through_or_raise(
+    core: Core, asked: AcquireArguments, error: RateLimiterUnavailable | ConfigurationError
+) -> None:
+    """Let the caller through although the store failed, or raise: as ``on_unavailable`` says."""
+    outage = core.as_outage(error) if isinstance(error, ConfigurationError) else error
+    core.unresolved += outage.ambiguous
+    about = f"{asked.entity_id} on {asked.resource}"
+    policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
+    if policy is OnUnavailable.BLOCK:
+        core.note_failure(outage, "callers refused", about)
+        raise outage
+    core.note_failure(outage, "callers let through uncounted", about)
+    core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, outage, *core.when()))
 
 
 def _count_denial(core: Core, denial: Denial) -> Plan[None]:
     """Count a denial that is told at the end of a wait. If that fails it is a denial all the same."""
     try:
         yield from core.space.count_denial(denial, (yield from READ_CLOCK))
-    except RateLimiterUnavailable as error:
+    except (RateLimiterUnavailable, ConfigurationError) as error:
         logger.debug("a denial was not counted: %s", error)
 
 
@@ -77,9 +94,9 @@ def refusal(denial: Denial) -> RateLimitExceeded:
     """The error a denial becomes."""
     if denial.unread_wait_ms:
         return RateLimitExceeded((), unread_wait_seconds=denial.unread_wait_ms / MILLI)
-    wait_ms = denial.wait_ms
-    kind = RequestExceedsBurst if wait_ms is None else RateLimitExceeded
-    return kind._because(denial, wait_ms)
+    retry_ms = denial.retry_ms
+    kind = RequestExceedsBurst if retry_ms is None else RateLimitExceeded
+    return kind._because(denial, retry_ms)
 
 
 def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
@@ -108,6 +125,16 @@ def _noted(draw: Plan[Outcome], receipt: Receipt) -> Plan[Outcome]:
     return outcome
 
 
+def _look_again_in(core: Core, denial: Denial, due: int, wait: int, looks: int) -> tuple[int, int]:
+    """How long to wait if a call of another process may end before, which does not wake this one; and how often it
+    has looked."""
+    known, pauses = denial.known_wait_ms, core.space.slot_pauses_ms
+    if known is None or pauses is None:
+        return due, looks
+    first, longest = pauses
+    return min(due, max(due - wait + known, min(first << looks, longest))), min(looks + 1, 16)
+
+
 def _wait_in_queue(
     core: Core, asked: AcquireArguments, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
 ) -> Plan[Outcome]:
@@ -116,12 +143,13 @@ def _wait_in_queue(
     They are due so long after the moment the denial was computed for, however long the denial took to arrive.
     """
     wait_queue = core.wait_queue
+    looks = 0
     waiter = wait_queue.join(
         (denial.lacking.entity_id, asked.resource), asked.wanted, WaitDeadline(give_up_at, core.timer)
     )
     try:
         while True:
-            wait_queue.note_lacking(waiter, (status.entity_id for status in denial.statuses if status.exceeded))
+            wait_queue.note_lacking(waiter, (status.entity_id for status in denial.statuses if status.refuses))
             timer = yield from READ_TIMER
             remaining = give_up_at - timer
             if remaining <= 0:
@@ -132,6 +160,7 @@ def _wait_in_queue(
             if head is None:
                 wait = max(denial.wait_ms or 1, 1)
                 due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
+                due, looks = _look_again_in(core, denial, due, wait, looks)
             elif (gone_at := head.surely_gone_at(core.timer)) is not None:
                 due = gone_at + 1 - timer
             if due > 0:

@@ -1,4 +1,8 @@
-"""What an observer is told: one frozen value per thing that happened."""
+"""What an observer is told: one frozen value per thing that happened.
+
+Each says in which ``namespace``, and when: ``timestamp`` is in seconds since the epoch, by the limiter's clock.
+Durations are in seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from zae_limiter.models.status import LimitStatus
+from zae_limiter.naming import DEFAULT_NAMESPACE
 
 
 class Decision(Protocol):
@@ -18,19 +23,26 @@ class Decision(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An acquire (or ``lease.consume``) was granted or denied. ``waited_ms`` is its time in the wait queue."""
+    """An acquire (or ``lease.consume``) was granted or denied. ``waited_seconds`` is its time in the wait queue."""
 
     entity_id: str
     resource: str
     requested: Mapping[str, int]
     granted: bool
     decision: Decision = field(repr=False, compare=False)
-    waited_ms: int
+    waited_seconds: float
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every leg, with what the decision found or left there."""
         return self.decision.statuses
+
+    @property
+    def would_refuse(self) -> tuple[str, ...]:
+        """The limits that only watch and would have refused, by name."""
+        return tuple(status.limit_name for status in self.statuses if status.exceeded and not status.enforced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,8 @@ class Settled:
     resource: str
     deltas: Mapping[str, int]
     error: BaseException | None
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +65,10 @@ class StoreCalled:
     """The store was asked for one thing. ``error`` is what it raised, if it did."""
 
     verb: str
-    duration_ms: int
+    duration_seconds: float
     error: BaseException | None
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +79,36 @@ class Degraded:
     resource: str
     requested: Mapping[str, int]
     cause: BaseException
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
 
 
-Event: TypeAlias = Decided | Settled | StoreCalled | Degraded
+@dataclass(frozen=True, slots=True)
+class HoldsRenewed:
+    """Calls in flight that last long were renewed, so many slots of one entity on one resource."""
+
+    entity_id: str
+    resource: str
+    slots: Mapping[str, int]
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLost:
+    """A call in flight lasted longer than its slots were held, and they were returned.
+
+    ``taken_again``: they are held again, whether there were enough or not, for the call is running.
+    """
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    slots: int
+    taken_again: bool
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = field(default=0.0, compare=False)
+
+
+Event: TypeAlias = Decided | Settled | StoreCalled | Degraded | HoldsRenewed | HoldLost
 Observer: TypeAlias = Callable[[Event], object]

@@ -59,29 +59,44 @@ class BucketScripts:
             route = self._route(draw.entity_id, draw.resource)
             mark = home.mark()
             request = self._request(route, draw, now, mark)
+            replies = None
             try:
-                (reply,) = yield request
-                outcome = self._outcome(reply, draw, route, mark)
-            except Interrupted as stop:
-                yield from self._undo(request, draw, route, stop, now)
+                replies = yield request
+                outcome = self._outcome(replies[0], draw, route, mark)
+            except (Exception, GeneratorExit):
+                raise
+            except BaseException as interrupt:
+                yield from self._undo(request, draw, route, interrupt, replies, now)
                 raise
             if outcome is not None:
                 return outcome
 
-    def _undo(self, request: MarkedScript, draw: Draw, route: Route, stop: Interrupted, now: int) -> Plan[None]:
-        """Give back what an interrupted draw took, if it did."""
-        if isinstance(stop.error, Exception) and not getattr(stop.error, "ambiguous", False):
-            return
-        reply = stop.reply
+    def _undo(
+        self,
+        request: MarkedScript,
+        draw: Draw,
+        route: Route,
+        interrupt: BaseException,
+        replies: list[Any] | None,
+        now: int,
+    ) -> Plan[None]:
+        """Give back what an interrupted draw took, if it did. ``replies``: if they had come by then."""
+        if isinstance(interrupt, Interrupted):
+            if isinstance(interrupt.error, Exception) and not getattr(interrupt.error, "ambiguous", False):
+                return
+            replies = interrupt.reply if isinstance(interrupt.reply, list) else None
         try:
-            if not isinstance(reply, list) or not reply:
+            if replies is None:
                 request.repeated = True
-                reply = yield request  # the same mark: it takes now, or says what it took
-            outcome = self._outcome(reply[0], draw, route, request.mark)
+                replies = yield request  # the same mark: it takes now, or says what it took
+            outcome = self._outcome(replies[0], draw, route, request.mark)
             if isinstance(outcome, Grant):
                 yield from self.settle(outcome.give_back(), now)
         except RateLimiterUnavailable:
             self.unresolved += 1
+        except BaseException:
+            self.unresolved += 1
+            raise
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
@@ -114,7 +129,7 @@ class BucketScripts:
                 given_up = b"$13\r\n%d\r\n" % (monotonic_ns() // 1_000_000 + self._server_ahead_ms + self._patience_ms)
         else:
             time = bulk(now)
-        plain = draw.limits is None and not draw.reserved and draw.legs is None
+        plain = draw.limits is None and not draw.reserved and draw.legs is None and draw.is_final
         after = [route.signed, NOTHING if plain else bulk(json.dumps(_options(draw))), given_up]
         for name, amount in draw.wanted.items():
             after += (packed_name(name), bulk(amount))
@@ -166,6 +181,10 @@ class BucketScripts:
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact. What cannot be known to be booked is doubtful."""
         noted = settlement or Settlement(postings)
+        postings = [posting for posting in postings if posting.deltas_milli]
+        if not postings:
+            noted.postings = ()
+            return
         with_terms = False
         while True:
             yield from self._home.find()
@@ -217,9 +236,11 @@ class BucketScripts:
         home = self._home
         keys = [home.key]
         told = []
-        for leg, deltas in postings:
+        for leg, deltas, *_ in postings:
             keys.append(f"{home.prefix}b#{leg.entity_id}#{leg.resource}")
-            one: list[Any] = [leg.entity_id, leg.resource, {name: _tokens(milli) for name, milli in deltas.items()}]
+            amounts = {name: _tokens(milli) for name, milli in deltas.items()}
+            parts = [name for name in amounts if leg.cascaded and name in leg.cascaded]
+            one: list[Any] = [leg.entity_id, leg.resource, amounts, parts]
             told.append([*one, call_version(leg.limits), terms_of(leg.limits)] if with_terms else one)
         return MarkedScript(
             home.tag,
@@ -234,7 +255,7 @@ class BucketScripts:
 
 def _options(draw: Draw) -> dict[str, Any]:
     """What few draws have, as the script is told it."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {} if draw.is_final else {"waits": True}
     if draw.limits is not None:
         options["given"] = {"v": call_version(draw.limits), "terms": terms_of(draw.limits)}
     if draw.reserved:
