@@ -363,7 +363,7 @@ def _limit_fields(item: Item) -> tuple[dict[str, dict[str, int]], dict[str, int]
                 raise ValueError(f"a newer version wrote {attribute!r}")
         elif attribute[:2] == "e_":
             ended[attribute[2:]] = number_in(value)
-        elif attribute[:2] in ("c_", "x_"):
+        elif attribute[:2] == "x_":
             raise ValueError(f"a newer version wrote {attribute!r}")
     return fields, ended
 
