@@ -118,6 +118,24 @@ class LeaseBase:
         return () if (grant := self._granted) is None else grant.statuses
 
     @property
+    def remaining(self) -> dict[str, int]:
+        """What is left in the entity's own bucket, per limit, in whole tokens, negative in debt.
+
+        That is what the grant left, less what this lease has settled, adjusted, taken and given back since: what to
+        show a caller, without asking the store again. Refill and other callers are not in it. Empty when degraded.
+        """
+        grant = self._granted
+        if grant is None:
+            return {}
+        consumed, own = self.consumed, grant.legs[0]
+        return {
+            status.limit_name: status.available
+            + grant.wanted.get(status.limit_name, 0)
+            - consumed.get(status.limit_name, 0)
+            for status in grant.statuses[: len(own.limits)]
+        }
+
+    @property
     def refused_by(self) -> tuple[LimitStatus, ...]:
         """The limits that only watch and would have refused this lease."""
         return () if (grant := self._granted) is None else grant.would_refuse
