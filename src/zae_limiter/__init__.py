@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zae_limiter.exceptions import EntityExistsError as EntityExistsError
     from zae_limiter.exceptions import EntityNotFoundError as EntityNotFoundError
     from zae_limiter.exceptions import LeaseExpiredError as LeaseExpiredError
+    from zae_limiter.exceptions import LeaseNotFoundError as LeaseNotFoundError
     from zae_limiter.exceptions import MissingExtra as MissingExtra
     from zae_limiter.exceptions import NamespaceNotFoundError as NamespaceNotFoundError
     from zae_limiter.exceptions import RateLimiterUnavailable as RateLimiterUnavailable
@@ -71,6 +72,7 @@ _HOMES = {
         "EntityExistsError",
         "EntityNotFoundError",
         "LeaseExpiredError",
+        "LeaseNotFoundError",
         "MissingExtra",
         "NamespaceNotFoundError",
         "RateLimitExceeded",

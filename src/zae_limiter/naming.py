@@ -68,6 +68,9 @@ _IDS = r"[A-Za-z0-9][A-Za-z0-9_.\-:@]*", 256, "letters, digits and _ . - : @, be
 check_entity_id = NameKind("entity_id", *_IDS).check
 """The id of an entity (a key, a user, a project, an organisation)."""
 
+check_request_id = NameKind("request_id", *_IDS).check
+"""What a caller calls a request, so that a repeated one is recognised."""
+
 check_namespace = NameKind("namespace", *_IDS).check
 """The name of a namespace (a tenant, an environment)."""
 

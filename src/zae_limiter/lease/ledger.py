@@ -20,6 +20,7 @@ from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.naming import MAX_AMOUNT, check_amount, check_delta, check_limit_name
 from zae_limiter.running.plan import assign
+from zae_limiter.stores.lease_records import RecordChange
 from zae_limiter.stores.protocol import DeferredGrant, Grant, Leg, NotedGrant, Posting, Settlement
 
 Amounts = Mapping[str, int]
@@ -34,12 +35,18 @@ FLUSH_AFTER_MS = 5_000
 class PendingSettlement(Settlement):
     """What a lease is to book by a plan, at its end or by a flush: ``owed`` by every leg, in these postings."""
 
-    __slots__ = ("all_postings", "is_done", "is_told", "owed")
+    __slots__ = ("_change", "all_postings", "is_done", "is_told", "owed")
 
-    def __init__(self, owed: Amounts, postings: Sequence[Posting]) -> None:
+    def __init__(self, owed: Amounts, postings: Sequence[Posting], change: RecordChange | None = None) -> None:
         self.owed = owed
+        self._change = change
         self.postings = self.all_postings = postings
         self.doubtful = self.is_done = self.is_told = False
+
+    @property
+    def change(self) -> RecordChange | None:
+        """What changes in the record of the lease, if it has one."""
+        return self._change
 
 
 class UnresolvedCounter(Protocol):

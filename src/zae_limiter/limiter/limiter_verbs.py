@@ -7,16 +7,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError
-from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, lease_options
+from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, LeaseIdentity, LeaseOptions, lease_options
+from zae_limiter.lease.lease_ids import new_writer
+from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, record_id_of
 from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import Check, EntityStatus
-from zae_limiter.naming import check_entity_id, check_principal, check_resource
+from zae_limiter.naming import check_entity_id, check_principal, check_request_id, check_resource
 from zae_limiter.repository.arguments import check_consume
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
 
 SomeLease = TypeVar("SomeLease", bound=LeaseBase)
+
+LIFETIME_MS = DEFAULT_LIFETIME_S * 1000
 
 new_object = object.__new__
 REFUND = OnError.REFUND  # looked up once: an enum is slow to ask
@@ -39,6 +43,7 @@ class LimiterVerbs(Generic[SomeLease]):
         timeout: float = 0,
         on_unavailable: OnUnavailable | str | None = None,
         on_error: OnError | str = OnError.REFUND,
+        request_id: str | None = None,
     ) -> SomeLease:
         """Take ``consume`` from the entity and every ancestor it cascades to, all or nothing.
 
@@ -52,14 +57,24 @@ class LimiterVerbs(Generic[SomeLease]):
 
         ``limits`` override the stored limits of this entity. ``timeout`` is how many seconds to wait in the queue.
         ``on_unavailable`` is ``"block"`` or ``"allow"``. If the body raises, what was taken and not settled
-        is given back, unless ``on_error="keep"``.
+        is given back, unless ``on_error="keep"``. With a ``request_id`` a repeated request gets the same grant, and is
+        charged once, for a day; another request under the same id is a ``ValidationError``.
 
         Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit),
         ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
         """
         options = DEFAULT_OPTIONS
-        if limits is not None or timeout != 0 or on_unavailable is not None or on_error is not REFUND:
-            options = lease_options(limits, timeout, on_unavailable, on_error)
+        if (
+            limits is not None
+            or timeout != 0
+            or on_unavailable is not None
+            or on_error is not REFUND
+            or request_id is not None
+        ):
+            identity = None
+            if request_id is not None:
+                identity = LeaseIdentity(check_request_id(request_id), new_writer(), LIFETIME_MS)
+            options = lease_options(limits, timeout, on_unavailable, on_error, identity)
         lease: SomeLease = new_object(self._lease_type)  # what a call of the type would do, in half the time
         lease._open = False
         lease._ledger = None
@@ -69,6 +84,19 @@ class LimiterVerbs(Generic[SomeLease]):
         lease._consume = consume
         lease._options = options
         lease._grant = None
+        return lease
+
+    def resume(self, token: str) -> SomeLease:
+        """Go on with a lease that ``detach()`` ended the block of, in this process or in another one.
+
+        Use it as a context manager: what is settled, adjusted or released in it is booked once, however many do so;
+        ``lease.already_settled`` says that another one was first. At the end of the block the lease is over.
+
+        Entering raises ``LeaseNotFoundError`` if there is no such lease in this namespace, or it has expired.
+        """
+        lease = self.acquire("", "", {})
+        identity = LeaseIdentity(record_id_of(token), new_writer(), is_resumed=True)
+        lease._options = LeaseOptions(None, 0, None, OnError.REFUND, identity)
         return lease
 
     def _available(

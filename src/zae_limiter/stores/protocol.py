@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from zae_limiter.bucket import MILLI, Balance
 from zae_limiter.models.choices import ConfigSource, OnUnavailable, WindowType
@@ -30,6 +30,9 @@ from zae_limiter.models.reports import (
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
 from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT
 from zae_limiter.running.plan import Plan, Request
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,8 @@ class Draw(NamedTuple):
 
     ``reserved`` is what others wait for in the queue of each of these buckets (entity id → limit → tokens): a
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
-    instead of resolving it (a lease takes more where it took first).
+    instead of resolving it (a lease takes more where it took first). With a ``record`` the grant is recorded in the
+    step that takes, or is the one that was recorded before (``lease_records.py``).
     """
 
     entity_id: str
@@ -116,13 +120,14 @@ class Draw(NamedTuple):
     limits: tuple[Limit, ...] | None = None
     reserved: Mapping[str, Mapping[str, int]] = NOTHING_RESERVED
     legs: tuple[Leg, ...] | None = None
+    record: RecordRequest | None = None
 
 
 class Grant(NamedTuple):
     """Everything wanted was taken, from every leg.
 
-    ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each. ``path`` is the
-    fast path that took it, if one did.
+    ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each; neither, if it
+    was read from a record. ``path`` is the fast path that took it, if one did, ``record`` what the store keeps of it.
     """
 
     legs: tuple[Leg, ...]
@@ -131,10 +136,18 @@ class Grant(NamedTuple):
     left: Sequence[int]
     now: int
     path: FastPath | None = None
+    record: LeaseRecord | None = None
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it was granted before, and read from its record: nothing was taken now."""
+        return self.record is not None and not self.balances
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
-        """Every limit of every leg with what the grant left in it."""
+        """Every limit of every leg with what the grant left in it; none, if it was read from a record."""
+        if not self.balances:
+            return ()
         places = [(leg, limit) for leg in self.legs for limit in leg.limits]
         return tuple(
             LimitStatus(
@@ -264,7 +277,8 @@ class Settlement:
 
     A store notes here what it books, in the step that books: a caller that was interrupted asks again for what is
     left, and all of it is booked once. A store that cannot know what became of a step says that what is left is
-    ``doubtful``.
+    ``doubtful``. With a ``change`` of the lease's record all of it is booked in the step that makes the change, or
+    nothing is, and ``RecordMoved`` is raised.
     """
 
     __slots__ = ("doubtful", "postings")
@@ -275,6 +289,11 @@ class Settlement:
     def __init__(self, postings: Sequence[Posting]) -> None:
         self.postings = postings
         self.doubtful = False
+
+    @property
+    def change(self) -> RecordChange | None:
+        """What changes in the record of the lease; most leases have none."""
+        return None
 
 
 class Look(NamedTuple):
@@ -323,6 +342,14 @@ class Space(Protocol):
 
         What of it was booked is noted in the ``settlement``, also when the caller is interrupted and hears nothing.
         """
+
+    def lease_record(self, record_id: str, now: int) -> Plan[LeaseRecord | None]:
+        """The record of a lease, if there is one that has not expired."""
+
+    def lease_records(
+        self, entity_id: str | None, limit: int, cursor: str | None, now: int
+    ) -> Plan[Page[LeaseRecord]]:
+        """The records of leases, by id; of one entity, or of all."""
 
     def look(
         self,

@@ -21,7 +21,9 @@ from zae_limiter.stores.embedded.clock_correction import (
     with_corrected_time,
     with_corrected_waits,
 )
-from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
+from zae_limiter.stores.embedded.lease_verbs import record_of_draw, recorded_grant, slot_of_change
+from zae_limiter.stores.embedded.tables import LeaseSlot, Tables, Transacting, reads
+from zae_limiter.stores.lease_records import LeaseRecord, RecordChange
 from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, statuses_of
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
@@ -39,6 +41,8 @@ class BucketVerbs(Transacting):
 
         ``proven``: see :func:`correct_time`.
         """
+        if (repeated := recorded_grant(tables, draw, now)) is not None:
+            return repeated, []
         legs = legs_of(tables, draw)
         check_names(legs[0], draw.wanted)
         buckets = []
@@ -59,6 +63,9 @@ class BucketVerbs(Transacting):
             return denial(legs, with_corrected_waits(tables, buckets, statuses, now)), buckets
         left, amounts = taken
         grant = Grant(legs, draw.wanted, balances, left, now)
+        record = record_of_draw(tables, draw, grant, now)
+        if record is not None:
+            grant = grant._replace(record=record)
         changed: list[object] = []
         values: list[object] = []
         for balance, tk, amount in zip(balances, left, amounts):  # noqa: B905 (they have one length)
@@ -76,7 +83,7 @@ class BucketVerbs(Transacting):
             changed.append(receipt)
             names.append("_grant")
             values.append(grant)
-        change_at_once(tables, buckets, changed, names, values)
+        change_at_once(tables, buckets, changed, names, values, record)
         return grant, buckets
 
     def _settle(
@@ -86,8 +93,15 @@ class BucketVerbs(Transacting):
         now: int,
         settlement: Settlement | None = None,
         proven: int | None = None,
+        change: RecordChange | None = None,
     ) -> list[Bucket]:
-        """Book all of it at once, and note that in the settlement. ``proven``: see :func:`correct_time`."""
+        """Book all of it at once, with the ``change`` of the lease's record, and note that in the settlement.
+
+        ``proven``: see :func:`correct_time`.
+        """
+        if change is not None and slot_of_change(tables, change, now) is None:
+            postings = ()  # an earlier try has made the change, and booked
+            change = None
         found = {}
         for leg, _ in postings:
             bucket = found[leg.entity_id, leg.resource] = tables.bucket(leg.entity_id, leg.resource)
@@ -115,7 +129,7 @@ class BucketVerbs(Transacting):
             changed.append(settlement)
             names.append("postings")
             values.append(())
-        change_at_once(tables, buckets, changed, names, values)
+        change_at_once(tables, buckets, changed, names, values, None if change is None else change.record)
         return buckets
 
     @reads
@@ -172,16 +186,35 @@ class BucketVerbs(Transacting):
 
 
 def change_at_once(
-    tables: Tables, buckets: Sequence[Bucket], changed: list[object], names: list[str], values: list[object]
+    tables: Tables,
+    buckets: Sequence[Bucket],
+    changed: list[object],
+    names: list[str],
+    values: list[object],
+    record: LeaseRecord | None = None,
 ) -> None:
-    """Set these attributes, or none if an interrupt comes; the buckets they are about are in the tables then."""
-    if tables.in_place:  # a new bucket is full, and the same as none
-        for bucket in buckets:
-            tables.put_bucket(bucket)
+    """Set these attributes, or none if an interrupt comes; the buckets they are about are in the tables then.
+
+    The ``record`` of the lease goes with them.
+    """
+    slot: LeaseSlot | None = None
+    if record is not None:
+        slot = tables.lease_slot(record.id)
+        changed.append(slot)
+        names.append("record")
+        values.append(record)
+    if tables.in_place:  # a new bucket is full, and the same as none; so is a slot without a record
+        put_at_once(tables, buckets, slot, record)
     assign(changed, names, values)
     if not tables.in_place:
-        for bucket in buckets:
-            tables.put_bucket(bucket)
+        put_at_once(tables, buckets, slot, record)
+
+
+def put_at_once(tables: Tables, buckets: Sequence[Bucket], slot: LeaseSlot | None, record: LeaseRecord | None) -> None:
+    for bucket in buckets:
+        tables.put_bucket(bucket)
+    if slot is not None and record is not None:
+        tables.put_lease(slot, record)
 
 
 def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:

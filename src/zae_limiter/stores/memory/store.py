@@ -23,10 +23,12 @@ from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
 from zae_limiter.stores.embedded.clock_correction import retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.memory.fast_path import fast_path
-from zae_limiter.stores.memory.tables import MemoryTables, OrderedNames
+from zae_limiter.stores.memory.ordered_names import OrderedNames
+from zae_limiter.stores.memory.tables import MemoryTables
 from zae_limiter.stores.protocol import Draw, FastPath, Grant, NotedGrant, Outcome, Posting, Settlement
 from zae_limiter.stores.refusals import not_deleted_yet
 
@@ -41,7 +43,7 @@ _STORES: WeakSet[MemoryStore] = WeakSet()
 _HELD_FOR_FORK: list[MemoryStore] = []
 
 
-class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
+class MemorySpace(BucketVerbs, LeaseVerbs, ConfigVerbs, ReportVerbs):
     """One namespace in memory."""
 
     def __init__(self, store: MemoryStore, namespace: str) -> None:
@@ -62,12 +64,12 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
 
         def work(tables: Tables) -> Outcome:
             outcome, buckets = self._draw(tables, draw, now, receipt, proven)
-            if isinstance(outcome, Grant):
+            if isinstance(outcome, Grant) and not outcome.is_repeated:
                 for bucket in buckets:
                     bucket.advance(now)
                 left = [balance.tk for balance in outcome.balances]
-                outcome = Grant(outcome.legs, outcome.wanted, outcome.balances, left, now)
-                if draw.limits is None and draw.legs is None:
+                outcome = outcome._replace(left=left)
+                if draw.limits is None and draw.legs is None and draw.record is None:
                     fast = fast_path(self._lock, outcome.legs, buckets)
                     if fast is not None:
                         self.fast_paths[draw.entity_id, draw.resource] = fast
@@ -81,6 +83,8 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             if isinstance(grant, Grant):  # an interrupt on the way out
                 with self._lock:
                     untake(grant.balances, grant.wanted, now)
+                    if (change := void_change(grant.record)) is not None:
+                        self._tables.lease_slot(change.record.id).record = change.record
             raise
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
@@ -88,7 +92,8 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             return self._write(lambda tables: settle(tables, now, proven))
 
         def settle(tables: Tables, now: int, proven: int | None) -> None:
-            for bucket in self._settle(tables, postings, now, settlement, proven):
+            change = None if settlement is None else settlement.change
+            for bucket in self._settle(tables, postings, now, settlement, proven, change):
                 bucket.advance(now)
 
         return retried_by_the_clock(work, now)

@@ -20,6 +20,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.embedded.tables import UsageRow
+from zae_limiter.stores.lease_records import LeaseRecord, record_from_text
 from zae_limiter.stores.protocol import Config
 from zae_limiter.stores.windows import Counters
 
@@ -193,6 +194,12 @@ def usage_from_row(row: Sequence[Any]) -> UsageRow:
     entity_id, resource, hour, start, end = row
     began, ended = counters_from_text(start), None if end is None else counters_from_text(end)
     return UsageRow(text(entity_id), text(resource), whole(hour, 0, LAST_MOMENT_MS), began, ended)
+
+
+@decoder("the record of a lease")
+def lease_from_row(row: Sequence[Any]) -> LeaseRecord:
+    record_id, state, version, expires, body = row
+    return record_from_text(text(record_id), text(state), whole(version, 0), whole(expires, 0), text(body))
 
 
 @decoder("an audit event")

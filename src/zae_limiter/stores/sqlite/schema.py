@@ -88,6 +88,20 @@ UPGRADES = (
     CREATE INDEX audit_by_event ON audit (ns, event_id);
     CREATE INDEX audit_by_time ON audit (at_ms);
     """,
+    """
+    CREATE TABLE leases (
+        ns INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        entity_id TEXT NOT NULL,
+        state TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (ns, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX leases_by_entity ON leases (ns, entity_id, id);
+    CREATE INDEX leases_by_expiry ON leases (expires_ms);
+    """,
 )
 VERSION = len(UPGRADES)
 

@@ -24,9 +24,11 @@ from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.lease_records import RecordChange, RecordedSettlement
 from zae_limiter.stores.protocol import Draw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
@@ -49,7 +51,7 @@ READER_WAIT_S = 0.1
 """How long a thread blocks for others that read before it looks at its deadline."""
 
 
-class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
+class SqliteSpace(BucketVerbs, LeaseVerbs, ConfigVerbs, ReportVerbs):
     """One namespace of the file."""
 
     def __init__(self, store: SqliteStore, namespace: str) -> None:
@@ -70,14 +72,15 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             return outcome._replace(path=None) if isinstance(outcome, Grant) else outcome
         except BaseException:
             done = request.result
-            if isinstance(done, Grant):  # an interrupt on the way back
-                yield from SettleRequest(self, done.give_back(), now, UNCORRECTED)
+            if isinstance(done, Grant) and not done.is_repeated:  # an interrupt on the way back
+                undoing = RecordedSettlement(done.give_back(), void_change(done.record))
+                yield from SettleRequest(self, done.give_back(), now, UNCORRECTED, undoing)
             raise
 
     def draw_in_transaction(self, connection: Connection, draw: Draw, now: int, proven: int | None) -> Outcome:
         tables = self._begin(connection)
         outcome, _ = self._draw(tables, draw, now, proven=proven)
-        if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
+        if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None and draw.record is None:
             entity_id, resource = draw.entity_id, draw.resource
             path = SqliteFastPath(self, entity_id, resource, outcome.legs, tables.ns, tables.epoch())
             self.fast_paths[entity_id, resource] = path
@@ -91,9 +94,14 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
         yield from retried_by_the_clock(work, now)
 
     def settle_in_transaction(
-        self, connection: Connection, postings: Sequence[Posting], now: int, proven: int | None
+        self,
+        connection: Connection,
+        postings: Sequence[Posting],
+        now: int,
+        proven: int | None,
+        change: RecordChange | None,
     ) -> bool:
-        self._settle(self._begin(connection), postings, now, proven=proven)
+        self._settle(self._begin(connection), postings, now, proven=proven, change=change)
         return True
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
