@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from zae_limiter.models.events import Observer as Observer
     from zae_limiter.models.events import Settled as Settled
     from zae_limiter.models.events import StoreCalled as StoreCalled
+    from zae_limiter.models.leases import LeaseInfo as LeaseInfo
     from zae_limiter.models.limit import Limit as Limit
     from zae_limiter.models.proofs import UsageChain as UsageChain
     from zae_limiter.models.proofs import UsageGap as UsageGap
@@ -90,6 +91,7 @@ _HOMES = {
     "models.choices": ("OnError", "OnUnavailable", "WindowType"),
     "models.entity": ("Entity",),
     "models.events": ("Decided", "Degraded", "Event", "Observer", "Settled", "StoreCalled"),
+    "models.leases": ("LeaseInfo",),
     "models.limit": ("Limit",),
     "models.proofs": ("UsageChain", "UsageGap", "UsageProof"),
     "models.reports": (

@@ -71,6 +71,9 @@ check_entity_id = NameKind("entity_id", *_IDS).check
 check_request_id = NameKind("request_id", *_IDS).check
 """What a caller calls a request, so that a repeated one is recognised."""
 
+check_key = NameKind("key", *_IDS).check
+"""Under what an operator does something once."""
+
 check_namespace = NameKind("namespace", *_IDS).check
 """The name of a namespace (a tenant, an environment)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from zae_limiter.exceptions import ValidationError
@@ -109,5 +110,8 @@ def record_id_of(token: object) -> str:
     if not isinstance(token, str) or not token.startswith(TOKEN_PREFIX):
         raise ValidationError("token", token, f"must be what detach() returned; those begin with {TOKEN_PREFIX!r}")
     record_id = token.removeprefix(TOKEN_PREFIX)
-    check_request_id(record_id.removeprefix(DETACHED), "token")
-    return record_id
+    return record_id if is_detached(record_id) else check_request_id(record_id, "token")
+
+
+is_detached = re.compile(re.escape(DETACHED) + "[A-Za-z0-9_-]{22}").fullmatch
+"""Whether an id is one that ``detach()`` made."""

@@ -48,6 +48,9 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
     time_until_available = async_method(LimiterVerbs._time_until_available)
     get_status = async_method(LimiterVerbs._get_status)
     reset = async_method(LimiterVerbs._reset)
+    grant = async_method(LimiterVerbs._grant)
+    get_lease = async_method(LimiterVerbs._get_lease)
+    list_leases = async_method(LimiterVerbs._list_leases)
 
     @overload
     async def check(self) -> None: ...

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
-from zae_limiter.exceptions import NamespaceNotFoundError
+from zae_limiter.exceptions import LeaseNotFoundError, NamespaceNotFoundError, ValidationError
 from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, LeaseIdentity, LeaseOptions, lease_options
 from zae_limiter.lease.lease_ids import new_writer
 from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, record_id_of
 from zae_limiter.models.choices import OnError, OnUnavailable
+from zae_limiter.models.leases import LeaseInfo
 from zae_limiter.models.limit import Limit, check_limits
+from zae_limiter.models.moments import at
+from zae_limiter.models.reports import Page
 from zae_limiter.models.status import Check, EntityStatus
-from zae_limiter.naming import check_entity_id, check_principal, check_request_id, check_resource
-from zae_limiter.repository.arguments import check_consume
+from zae_limiter.naming import (
+    check_entity_id,
+    check_key,
+    check_limit_name,
+    check_principal,
+    check_request_id,
+    check_resource,
+)
+from zae_limiter.repository.arguments import check_consume, check_cursor, check_page_size
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
+from zae_limiter.stores.lease_records import LeaseRecord
+from zae_limiter.stores.operator_changes import Credit, Reset
 
 SomeLease = TypeVar("SomeLease", bound=LeaseBase)
 
@@ -172,17 +184,108 @@ class LimiterVerbs(Generic[SomeLease]):
         now = yield from READ_CLOCK
         return (yield from core.call("status", core.space.status(entity_id, resource, now)))
 
-    def _reset(self, entity_id: str, resource: str | None = None, *, principal: str | None = None) -> Plan[int]:
-        """Fill the entity's buckets again, for one resource or all; audited. Returns how many there were."""
+    def _reset(
+        self,
+        entity_id: str,
+        resource: str | None = None,
+        *,
+        limits: Iterable[str] | None = None,
+        key: str | None = None,
+        principal: str | None = None,
+    ) -> Plan[int]:
+        """Fill the entity's buckets again, for one resource or all; audited. Returns how many there were.
+
+        ``limits`` names those to fill, if not all. Under a ``key`` it is done once, however often it is repeated, and
+        doing something else under the same key is a ``ValidationError``.
+        """
         check_entity_id(entity_id)
         if resource is not None:
             check_resource(resource)
-        check_principal(principal)
+        names = None if limits is None else check_limit_names(limits)
+        if key is not None:
+            check_key(key)
+        reset = Reset(entity_id, resource, names, key, check_principal(principal))
         core = self._core
         now = yield from READ_CLOCK
-        count = yield from core.call("reset", core.space.reset(entity_id, resource, principal, now))
+        count = yield from core.call("reset", core.space.reset(reset, now))
         core.wait_queue.wake_all()
         return count
+
+    def _grant(
+        self,
+        entity_id: str,
+        resource: str,
+        amounts: Mapping[str, int],
+        *,
+        key: str,
+        principal: str | None = None,
+    ) -> Plan[bool]:
+        """Give the entity tokens on a resource, in its own bucket, up to the burst of each limit; audited.
+
+        It is done once per ``key``, for 90 days: whether it was done now. Giving something else under the same key is
+        a ``ValidationError``. It is no usage: what was taken stays counted.
+        """
+        credit = Credit(
+            check_entity_id(entity_id),
+            check_resource(resource),
+            check_credit(amounts),
+            check_key(key),
+            check_principal(principal),
+        )
+        core = self._core
+        now = yield from READ_CLOCK
+        done = yield from core.call("credit", core.space.credit(credit, now))
+        core.wait_queue.wake_all()
+        return done
+
+    def _get_lease(self, token: str) -> Plan[LeaseInfo]:
+        """What is recorded of a lease. Raises ``LeaseNotFoundError`` if there is nothing, or it has expired."""
+        record_id = record_id_of(token)
+        core = self._core
+        now = yield from READ_CLOCK
+        record = yield from core.call("lease_record", core.space.lease_record(record_id, now))
+        if record is None:
+            raise LeaseNotFoundError(token)
+        return lease_info(record)
+
+    def _list_leases(
+        self, entity_id: str | None = None, *, limit: int = 100, cursor: str | None = None
+    ) -> Plan[Page[LeaseInfo]]:
+        """The leases that have a record, by id; of one entity, or of all."""
+        if entity_id is not None:
+            check_entity_id(entity_id)
+        check_page_size(limit)
+        check_cursor(cursor)
+        core = self._core
+        now = yield from READ_CLOCK
+        page = yield from core.call("lease_records", core.space.lease_records(entity_id, limit, cursor, now))
+        return Page([lease_info(record) for record in page.items], page.next_cursor)
+
+
+def lease_info(record: LeaseRecord) -> LeaseInfo:
+    """What is recorded of a lease, for callers."""
+    state = cast(Literal["open", "closed", "void"], str(record.state))
+    moments = at(record.granted_at), at(record.expires_at)
+    whose = record.entity_id, record.resource
+    return LeaseInfo(record.id, record.token, *whose, state, dict(record.granted), dict(record.written), *moments)
+
+
+def check_limit_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of limits: at least one."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValidationError("limits", names, "must be a list of names of limits")
+    checked = tuple(check_limit_name(name, "limits") for name in names)
+    if not checked:
+        raise ValidationError("limits", names, "must name at least one limit; leave it out for all")
+    return checked
+
+
+def check_credit(amounts: Mapping[str, int]) -> dict[str, int]:
+    """What is given: at least one limit, each more than nothing."""
+    checked = check_consume(amounts)
+    if not checked or not all(checked.values()):
+        raise ValidationError("amounts", amounts, "must name at least one limit, and give more than 0 of each")
+    return dict(checked)
 
 
 def _seconds(wait: float | None) -> float:

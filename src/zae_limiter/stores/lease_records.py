@@ -29,8 +29,11 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Posting, Settlement
 
 TOKEN_PREFIX = "zl1."
-DETACHED = "~"
+DETACHED = "_"
 """Begins the id of a lease that was detached without a request id; no request id begins so."""
+
+KEYED = "_key:"
+"""Begins the id of what an operator did under a key (``operator_changes.py``)."""
 
 
 class RecordState(StrEnum):
@@ -39,6 +42,8 @@ class RecordState(StrEnum):
     OPEN = "open"
     CLOSED = "closed"
     VOID = "void"
+    DONE = "done"
+    """No lease, but what an operator did under a key."""
 
 
 @dataclass(frozen=True, slots=True)

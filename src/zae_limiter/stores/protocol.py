@@ -33,6 +33,7 @@ from zae_limiter.running.plan import Plan, Request
 
 if TYPE_CHECKING:
     from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordRequest
+    from zae_limiter.stores.operator_changes import Credit, Reset
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,8 +365,11 @@ class Space(Protocol):
     def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
         """The live buckets of an entity."""
 
-    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
-        """Fill the live buckets of an entity; the number of them."""
+    def reset(self, reset: Reset, now: int) -> Plan[int]:
+        """Fill live buckets of an entity; the number of them."""
+
+    def credit(self, credit: Credit, now: int) -> Plan[bool]:
+        """Give tokens. ``False``: that was done before, under the same key."""
 
     # Entities
 

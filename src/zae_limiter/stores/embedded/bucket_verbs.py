@@ -13,11 +13,10 @@ from zae_limiter.bucket import (
 )
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus
-from zae_limiter.running.plan import Plan, assign
+from zae_limiter.running.plan import assign
 from zae_limiter.stores.embedded.clock_correction import (
     copy_of,
     correct_time,
-    retried_by_the_clock,
     with_corrected_time,
     with_corrected_waits,
 )
@@ -158,31 +157,6 @@ class BucketVerbs(Transacting):
                 if resource is None or bucket.resource == resource
             ),
         )
-
-    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
-        def work(now: int, proven: int | None) -> Plan[int]:
-            return self._write(lambda tables: self._reset(tables, entity_id, resource, principal, now, proven))
-
-        return retried_by_the_clock(work, now)
-
-    def _reset(
-        self,
-        tables: Tables,
-        entity_id: str,
-        resource: str | None,
-        principal: str | None,
-        now: int,
-        proven: int | None,
-    ) -> int:
-        buckets = [b for b in tables.buckets_of(entity_id) if resource is None or b.resource == resource]
-        for bucket in buckets:
-            correct_time(tables, bucket, now, proven)
-        for bucket in buckets:
-            bucket.refill(now)
-            bucket.written(now)
-            tables.put_bucket(bucket)
-        tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
-        return len(buckets)
 
 
 def change_at_once(

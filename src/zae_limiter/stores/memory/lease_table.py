@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from zae_limiter.stores.embedded.tables import LeaseSlot
-from zae_limiter.stores.lease_records import LeaseRecord
+from zae_limiter.stores.lease_records import LeaseRecord, RecordState
 from zae_limiter.stores.memory.ordered_names import Index, OrderedNames
 
 
@@ -39,7 +39,7 @@ class LeaseTable:
         found: list[LeaseRecord] = []
         for record_id in ids:
             record = self._slots[record_id].record
-            if record is not None and record.expires_at > now:
+            if record is not None and record.expires_at > now and record.state is not RecordState.DONE:
                 found.append(record)
                 if len(found) == count:
                     break

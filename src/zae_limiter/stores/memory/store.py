@@ -24,6 +24,7 @@ from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
 from zae_limiter.stores.embedded.clock_correction import retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
+from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.memory.fast_path import fast_path
@@ -43,7 +44,7 @@ _STORES: WeakSet[MemoryStore] = WeakSet()
 _HELD_FOR_FORK: list[MemoryStore] = []
 
 
-class MemorySpace(BucketVerbs, LeaseVerbs, ConfigVerbs, ReportVerbs):
+class MemorySpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, ReportVerbs):
     """One namespace in memory."""
 
     def __init__(self, store: MemoryStore, namespace: str) -> None:

@@ -25,6 +25,7 @@ from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
+from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
@@ -51,7 +52,7 @@ READER_WAIT_S = 0.1
 """How long a thread blocks for others that read before it looks at its deadline."""
 
 
-class SqliteSpace(BucketVerbs, LeaseVerbs, ConfigVerbs, ReportVerbs):
+class SqliteSpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, ReportVerbs):
     """One namespace of the file."""
 
     def __init__(self, store: SqliteStore, namespace: str) -> None:

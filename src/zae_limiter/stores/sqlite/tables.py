@@ -15,7 +15,7 @@ from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, LeaseSlot, UsageRow, begin_hour
-from zae_limiter.stores.lease_records import LeaseRecord, record_to_text
+from zae_limiter.stores.lease_records import LeaseRecord, RecordState, record_to_text
 from zae_limiter.stores.protocol import Config, Leg, Scope
 from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS, NEVER_MS, CachedRow
 from zae_limiter.stores.sqlite.rows import (
@@ -356,8 +356,9 @@ class SqliteTables:
     def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
         whose = "" if entity_id is None else " AND entity_id = ?"
         rows = self._all(
-            f"SELECT {_LEASE} FROM leases WHERE ns = ?{whose} AND id > ? AND expires_ms > ? ORDER BY id LIMIT ?",
-            *(self.ns, *(() if entity_id is None else (entity_id,)), after or "", now, count),
+            f"SELECT {_LEASE} FROM leases WHERE ns = ?{whose} AND id > ? AND expires_ms > ? AND state <> ?"
+            " ORDER BY id LIMIT ?",
+            *(self.ns, *(() if entity_id is None else (entity_id,)), after or "", now, RecordState.DONE, count),
         )
         return [lease_from_row(row) for row in rows]
 
