@@ -17,6 +17,7 @@ from zae_limiter.models.moments import at
 from zae_limiter.models.reports import Page
 from zae_limiter.models.status import Check, EntityStatus
 from zae_limiter.naming import (
+    check_consume,
     check_entity_id,
     check_key,
     check_limit_name,
@@ -24,7 +25,7 @@ from zae_limiter.naming import (
     check_request_id,
     check_resource,
 )
-from zae_limiter.repository.arguments import check_consume, check_cursor, check_page_size
+from zae_limiter.repository.arguments import check_cursor, check_page_size
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.lease_records import LeaseRecord
