@@ -41,7 +41,7 @@ class RecordedLedger(Ledger):
     def __init__(self, grant: Grant, record: LeaseRecord, writer: str) -> None:
         super().__init__(grant, record.written)
         self.writer = writer
-        self.is_repeated = grant.is_repeated
+        self.is_repeated = grant.is_repeated and record.writer != writer
         self.is_as_granted = self.is_detached = self.must_close = False
         self.follow(record)
 

@@ -32,6 +32,7 @@ SK_META = "#META"
 SK_STATE = "#STATE"
 SK_CONFIG = "#CONFIG"
 SK_VERSION = "#VERSION"
+SK_LEASE = "#LEASE"
 
 
 class Key(NamedTuple):
@@ -114,6 +115,11 @@ def shard_key(key: Key, shard: int) -> Key:
 def shard_of(key: Key) -> int:
     """Which shard of its bucket a key is of."""
     return int(key.pk.rpartition("#")[2])
+
+
+def lease_key(ns: str, record_id: str) -> Key:
+    """Where the record of a lease is."""
+    return Key(f"{ns}/LEASE#{record_id}", SK_LEASE)
 
 
 def meta_key(ns: str, entity_id: str) -> Key:
@@ -229,6 +235,8 @@ def _is_in_namespace(ns: str, kind: str, parts: list[str], key: Key) -> bool:
         return len(parts) == 1 and key == meta_key(ns, parts[0])
     if kind == "AUDIT":
         return len(parts) == 1 and what == kind and key.sk == sk_audit(parts[0])
+    if kind == "LEASE":
+        return len(parts) == 2 and key == lease_key(ns, parts[1])
     if kind == "CONFIG":
         return len(parts) == 2 and key == config_key(ns, *parts)
     if kind == "RESOURCE":

@@ -12,7 +12,9 @@ from zae_limiter.stores.dynamodb.operations.acquire import AcquireParts
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
 from zae_limiter.stores.dynamodb.operations.entities import Entities
+from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
+from zae_limiter.stores.dynamodb.operations.operator_changes import OperatorChanges
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import Settlements, SettlementWriter
 from zae_limiter.stores.dynamodb.operations.status import StatusReader
@@ -48,6 +50,7 @@ class DynamoSpace:
         self.batching = BatchingWriter(self.writer, coalesce=coalesce)
         self.propagation = Propagation(self.namespace, self.resolver, self.writer)
         settling = SettlementWriter(self.namespace, self.resolver, self.writer, self.batching, self.propagation)
+        leases = LeaseRecords(self.namespace, self.writer, settling)
         acquiring = AcquireParts(
             self.namespace,
             client,
@@ -58,17 +61,22 @@ class DynamoSpace:
             self.batching,
             self.propagation,
             settling,
+            leases,
         )
         looks = StatusReader(self.namespace, self.resolver, self.writer)
-        settlements = Settlements(self.namespace, settling, looks, self.propagation)
+        settlements = Settlements(self.namespace, settling, leases)
+        operators = OperatorChanges(self.namespace, leases, looks, self.propagation)
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
 
         self.draw = acquiring.draw
         self.settle = settlements.settle
+        self.lease_record = leases.lease_record
+        self.lease_records = leases.lease_records
         self.look = looks.look
         self.status = looks.status
-        self.reset = settlements.reset
+        self.reset = operators.reset
+        self.credit = operators.credit
 
         self.create_entity = entities.create_entity
         self.get_entity = entities.get_entity
