@@ -51,6 +51,7 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
     grant = async_method(LimiterVerbs._grant)
     get_lease = async_method(LimiterVerbs._get_lease)
     list_leases = async_method(LimiterVerbs._list_leases)
+    lower = async_method(LimiterVerbs._lower)
 
     @overload
     async def check(self) -> None: ...

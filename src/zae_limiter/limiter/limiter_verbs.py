@@ -25,7 +25,7 @@ from zae_limiter.naming import (
     check_request_id,
     check_resource,
 )
-from zae_limiter.repository.arguments import check_cursor, check_page_size
+from zae_limiter.repository.arguments import check_cursor, check_levels, check_page_size
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.lease_records import LeaseRecord
@@ -261,6 +261,23 @@ class LimiterVerbs(Generic[SomeLease]):
         now = yield from READ_CLOCK
         page = yield from core.call("lease_records", core.space.lease_records(entity_id, limit, cursor, now))
         return Page([lease_info(record) for record in page.items], page.next_cursor)
+
+    def _lower(
+        self, entity_id: str, resource: str, levels: Mapping[str, int], *, principal: str | None = None
+    ) -> Plan[None]:
+        """Let the entity's own bucket hold at most these levels: each becomes the lesser of itself and the number.
+
+        For what a provider says is left. It adds nothing up: lowered to 5000 by fifty callers is lowered to 5000. A
+        negative number is a debt. A level that is lower already stays, ancestors are not looked at, and usage counts
+        nothing. It goes into the audit trail if a ``principal`` is named.
+        """
+        check_entity_id(entity_id)
+        check_resource(resource)
+        checked = check_levels(levels)
+        check_principal(principal)
+        core = self._core
+        now = yield from READ_CLOCK
+        yield from core.call("lower", core.space.lower(entity_id, resource, checked, principal, now))
 
 
 def lease_info(record: LeaseRecord) -> LeaseInfo:

@@ -46,6 +46,7 @@ class SyncRateLimiter(LimiterVerbs[SyncLease], SyncData):
     grant = sync_method(LimiterVerbs._grant)
     get_lease = sync_method(LimiterVerbs._get_lease)
     list_leases = sync_method(LimiterVerbs._list_leases)
+    lower = sync_method(LimiterVerbs._lower)
 
     @overload
     def check(self) -> None: ...

@@ -22,13 +22,13 @@ def no_limits(entity_id: str, resource: str) -> ValidationError:
     )
 
 
-def check_names(own: Leg, wanted: Mapping[str, int]) -> None:
+def check_names(own: Leg, wanted: Mapping[str, int], field: str = "consume") -> None:
     """Refuse a limit the entity does not have."""
     for name in wanted:
         if name not in own.names:
             known = ", ".join(sorted(own.names))
             raise ValidationError(
-                "consume",
+                field,
                 name,
                 f"{own.entity_id!r} has no such limit on {own.resource!r}; its limits are {known}",
             )

@@ -372,6 +372,11 @@ class Space(Protocol):
     def credit(self, credit: Credit, now: int) -> Plan[bool]:
         """Give tokens. ``False``: that was done before, under the same key."""
 
+    def lower(
+        self, entity_id: str, resource: str, levels: Mapping[str, int], principal: str | None, now: int
+    ) -> Plan[None]:
+        """Let the entity's own bucket hold at most these levels. Audited if a principal is named."""
+
     # Entities
 
     def create_entity(self, entity: Entity, principal: str | None, now: int) -> Plan[Entity]:

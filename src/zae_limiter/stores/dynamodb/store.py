@@ -13,6 +13,7 @@ from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
 from zae_limiter.stores.dynamodb.operations.entities import Entities
 from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
+from zae_limiter.stores.dynamodb.operations.lower import Lowering
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
 from zae_limiter.stores.dynamodb.operations.operator_changes import OperatorChanges
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
@@ -77,6 +78,7 @@ class DynamoSpace:
         self.status = looks.status
         self.reset = operators.reset
         self.credit = operators.credit
+        self.lower = Lowering(self.namespace, settling, self.resolver, self.propagation).lower
 
         self.create_entity = entities.create_entity
         self.get_entity = entities.get_entity

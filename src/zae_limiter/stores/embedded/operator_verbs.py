@@ -28,7 +28,7 @@ class OperatorVerbs(Transacting):
 
 
 def _reset(tables: Tables, reset: Reset, now: int, proven: int | None) -> int:
-    if (earlier := _earlier_result(tables, reset, now)) is not None:
+    if (earlier := result_under_key(tables, reset, now)) is not None:
         return earlier
     buckets = [b for b in tables.buckets_of(reset.entity_id) if reset.resource in (None, b.resource)]
     for bucket in buckets:
@@ -36,14 +36,14 @@ def _reset(tables: Tables, reset: Reset, now: int, proven: int | None) -> int:
     for bucket in buckets:
         bucket.refill(now, reset.concerns)
         _put(tables, bucket, now)
-    _note(tables, reset, len(buckets), now)
+    note_under_key(tables, reset, len(buckets), now)
     details = reset.audited(len(buckets))
     tables.add_audit(reset.entity_id, "buckets_reset", reset.resource, reset.principal, details, now)
     return len(buckets)
 
 
 def _credit(tables: Tables, credit: Credit, now: int, proven: int | None) -> bool:
-    if _earlier_result(tables, credit, now) is not None:
+    if result_under_key(tables, credit, now) is not None:
         return False
     leg = tables.routes.leg(tables, credit.entity_id, credit.resource)
     if leg is None:
@@ -55,7 +55,7 @@ def _credit(tables: Tables, credit: Credit, now: int, proven: int | None) -> boo
         bucket.adopt(leg.limits, now)
         bucket.credit({name: amount * MILLI for name, amount in credit.amounts.items()}, now)
         _put(tables, bucket, now)
-    _note(tables, credit, 1, now)
+    note_under_key(tables, credit, 1, now)
     tables.add_audit(credit.entity_id, "granted", credit.resource, credit.principal, credit.audited, now)
     return True
 
@@ -65,13 +65,14 @@ def _put(tables: Tables, bucket: Bucket, now: int) -> None:
     tables.put_bucket(bucket)
 
 
-def _earlier_result(tables: Tables, change: Credit | Reset, now: int) -> int | None:
+def result_under_key(tables: Tables, change: Credit | Reset, now: int) -> int | None:
+    """What came of the same change when it was done under its key, if it was."""
     if change.key is None:
         return None
     return earlier_result(change, live_record(tables, record_id_of_key(change.key), now))
 
 
-def _note(tables: Tables, change: Credit | Reset, result: int, now: int) -> None:
+def note_under_key(tables: Tables, change: Credit | Reset, result: int, now: int) -> None:
     """Record that it was done under its key, if it has one."""
     if change.key is not None:
         record = key_record(change, change.key, result, now)

@@ -22,6 +22,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     hierarchy,
     invalid_arguments,
     lease_records,
+    lowered_levels,
     namespaces,
     settlement,
     status_reports,

@@ -161,7 +161,8 @@ class LeaseRecords:
         """What is to be written of one bucket, as it was last seen."""
         family = families.get(booking.first)
         if family is None:
-            family = families[booking.first] = yield from self.settling.all_shards(booking.first, now, deadline)
+            family = yield from self.settling.look_at_all_shards(booking.first, now, deadline)
+            families[booking.first] = family
         if booking.first not in family:
             return [] if booking.uncounted else [(yield from self._rebuilt(booking, now, deadline))]
         by_shard = {key if key in family else booking.first: deltas for key, deltas in booking.by_shard.items()}

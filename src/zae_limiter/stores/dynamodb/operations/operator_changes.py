@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -17,9 +17,9 @@ from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.leases import Booking, LeaseRecords
 from zae_limiter.stores.dynamodb.operations.paging import AT_ONCE, side_by_side
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
+from zae_limiter.stores.dynamodb.operations.settle import made_by
 from zae_limiter.stores.dynamodb.operations.status import StatusReader, by_bucket
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
-from zae_limiter.stores.dynamodb.shards import shards_made_by
 from zae_limiter.stores.dynamodb.table_client import WRITES_AT_ONCE, Deadline, commit, persist, verb
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordMoved
@@ -91,7 +91,7 @@ class OperatorChanges:
             fill = self.propagation.fill
             filled = yield from side_by_side([fill(*one, now, deadline, only=reset.limits) for one in some])
             # Shards that were split off before they were filled, and after they were read, have none of it.
-            made = [key for key in _made_by(filled, ns) if key not in looked_for]
+            made = [key for key in made_by(filled, ns) if key not in looked_for]
             looked_for.update(made)
             items = yield from self.client.get_all(made, deadline)
             new = [(key, unless_broken(snapshot_of, item)) for key, item in items.items()]
@@ -135,13 +135,3 @@ class OperatorChanges:
         details = reset.audited(count)
         entry = AuditEntry(reset.entity_id, "buckets_reset", reset.resource, reset.principal, details)
         return audited(self.client, ns, entry, now, deadline)
-
-
-def _made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
-    """The shards that these have made."""
-    return [
-        bucket_key(ns, one.entity_id, one.resource, other)
-        for one in shards
-        if one is not None
-        for other in shards_made_by(one.shard, one.shards)
-    ]

@@ -7,7 +7,7 @@ again (at worst it is charged twice) and a credit is not (it must never be given
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.plain_writes import plain_settlement
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
-from zae_limiter.stores.dynamodb.shards import fits, placed, shared_out
+from zae_limiter.stores.dynamodb.shards import fits, placed, shards_made_by, shared_out
 from zae_limiter.stores.dynamodb.table_client import Deadline, unavailable
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, coming_back
 from zae_limiter.stores.dynamodb.write_load import WRITE
@@ -179,7 +179,7 @@ class SettlementWriter:
             family = {key: cached.snapshot for key in placed_by if (cached := self.cache.get(key)) is not None}
         known = write.key in family and len(family) == len(placed_by)
         if not known or placed(write.key, write.deltas, owed, family, now).in_debt:
-            found = yield from self.all_shards(write.key, now, deadline)
+            found = yield from self.look_at_all_shards(write.key, now, deadline)
             write.snapshot = found.get(write.key)
             if write.snapshot is None or is_far_ahead(write.snapshot, now):
                 return None  # it is gone, and the first speaks for it; or it is looked at again
@@ -199,7 +199,7 @@ class SettlementWriter:
             write.advance(WriteEvent.NOTHING_LEFT)
         return others
 
-    def all_shards(self, key: Key, now: int, deadline: Deadline) -> Plan[dict[Key, BucketSnapshot]]:
+    def look_at_all_shards(self, key: Key, now: int, deadline: Deadline) -> Plan[dict[Key, BucketSnapshot]]:
         """All shards of a bucket that are there, as they are; those that a wrong clock has written go on from now."""
         first = shard_key(key, 0)
         family: dict[Key, BucketSnapshot] = {}
@@ -388,6 +388,16 @@ def _needs_no_care(write: BucketWrite, now: int) -> bool:
 def left_of(writes: Sequence[BucketWrite]) -> list[Posting]:
     """What is to be booked again."""
     return [Posting(write.leg, left) for write in writes if (left := write.left())]
+
+
+def made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
+    """The shards that these have made."""
+    return [
+        bucket_key(ns, one.entity_id, one.resource, other)
+        for one in shards
+        if one is not None
+        for other in shards_made_by(one.shard, one.shards)
+    ]
 
 
 class Settlements:

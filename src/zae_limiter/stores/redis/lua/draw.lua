@@ -5,7 +5,9 @@
 --       time at which the caller has given up, or '', then name, amount, name, amount, …
 -- Reply: doubles in a string (1 granted or 0 denied, now, then T and m of every limit of every leg); with the route if the
 -- client knows another: {doubles, signature, route}. Or {code, now, …}: -1 unknown limit name, -2 no limits, -3 no such
--- namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits.
+-- namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits. A draw that is recorded
+-- (options.record): {2, now, record} if one is there that is not the one expected, and {-10, now, signature, route} if the
+-- client knows another route, for its record has the legs of that one.
 --
 -- The order is a rule, for while a slot migrates a script may be stopped before any access to a key: first all reads, then
 -- what harms no caller if it is done in vain, then the mark, and then only keys that were read before.
@@ -17,10 +19,13 @@ local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy')
 if wide[1] ~= 'live' then return refusal(wide[1], now) end
 local wanted, asked = {}, 0
 for i = 10, #ARGV, 2 do wanted[ARGV[i]] = tonumber(ARGV[i + 1]); asked = asked + 1 end
-local life, given, legs, reserved
+local life, given, legs, reserved, record
 if ARGV[8] ~= '' then
   local options = cjson.decode(ARGV[8])
   given, legs, reserved = options.given, options.legs, options.reserved   -- legs: a lease takes more where it took first
+  record = options.record
+  local there = record and call('GET', record.key)
+  if there and cjson.decode(there).ver ~= record.expected then return { 2, now, there } end
 end
 
 -- The route: the entity, and upwards while each cascades; each bucket as it is now, under the limits that hold.
@@ -83,6 +88,7 @@ if signature ~= ARGV[7] then                           -- the client knows anoth
   route = '[' .. table.concat(told, ',') .. ']'
 end
 if known ~= asked then return { -1, now, signature, route } end
+if record and route then return { -10, now, signature, route } end
 
 local code = enough and 1 or 0
 if mark ~= '' then
@@ -105,8 +111,10 @@ if mark ~= '' then
       end
       if fresh[n] == 'born' then life.enlist(ids[n], resource, mine) end
     end
+    if record then list_record(prefix, record) end
     if call('SETBIT', marks, mark, 1) == 0 then        -- else its repeat was faster
       if flags == '2' or flags == '3' then call('PEXPIRE', marks, 600000) end
+      if record then call('SET', record.key, record.text, 'PX', record.px) end
       for n = 1, count do
         local b, t, j = bs[n], ts[n], 4
         b[3] = b[3] + 1
