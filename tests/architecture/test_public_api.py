@@ -20,9 +20,9 @@ TYPED_USE = ROOT / "tests" / "typing" / "api.py"
 TWINS: list[tuple[type, type]] = [(RateLimiter, SyncRateLimiter), (Repository, SyncRepository), (Lease, SyncLease)]
 
 NOT_AWAITED = {
-    "RateLimiter": {"acquire"},
+    "RateLimiter": {"acquire", "resume"},
     "Repository": {"get_cache_stats", "in_namespace", "invalidate_config_cache", "namespace", "unresolved"},
-    "Lease": {"consumed", "degraded", "statuses"},
+    "Lease": {"already_settled", "consumed", "degraded", "id", "statuses"},
 }
 """What an async class answers at once: the rest are coroutine functions."""
 

@@ -127,6 +127,8 @@ def write_everything(table: Table) -> None:
     limiter.set_limits("key", per_minute("rpm", "tpm", rate=90), resource="gpt-4")  # and has ended
     with limiter.acquire("key", "gpt-4", {"rpm": 1}):
         pass
+    with limiter.acquire("key", "gpt-4", {"rpm": 1}) as lease:
+        lease.detach()
     limiter.delete_limits("key", resource="gpt-4")
     _split(table)
     _come_and_go(repository)
@@ -184,6 +186,7 @@ KINDS = {
     "entity": r"[^_][^/]*/ENTITY#\S+ #META",
     "config": r"[^_][^/]*/(?:SYSTEM#|RESOURCE#\S+) #CONFIG|[^_][^/]*/ENTITY#\S+ #CONFIG#.+",
     "usage": r"[^_][^/]*/ENTITY#\S+ #USAGE#.+",
+    "lease": r"[^_][^/]*/LEASE#\S+ #LEASE",
     "audit event": r"[^_][^/]*/AUDIT#\S+ #AUDIT#.+",
     "version": r"_/SYSTEM# #VERSION",
     "namespace": r"_/SYSTEM# (?:#NAMESPACE#|#NSID#).+",

@@ -73,6 +73,7 @@ KINDS = (
     "entity",
     "config",
     "usage",
+    "lease",
     "audit event",
     "version",
     "namespace",
@@ -125,6 +126,7 @@ def test_the_keys_of_records_are_those_of_the_schema() -> None:
         schema.config_key(NS, None, RESOURCE),
         schema.config_key(NS, ENTITY, RESOURCE),
         (schema.pk_entity(NS, ENTITY), schema.sk_usage(RESOURCE, "hourly", HOUR, SHARD, "{inc}")),  # type: ignore[arg-type]
+        schema.lease_key(NS, "{id}"),
         (schema.pk_audit(NS, "{subject}"), schema.sk_audit("{ulid}")),
         schema.version_key(),
         schema.namespace_key("{name}"),

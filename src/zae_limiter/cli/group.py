@@ -15,7 +15,18 @@ from zae_limiter.version import __version__
 
 SECTIONS = {
     "Getting started": ("demo", "completion", "version"),
-    "Acquiring and inspecting": ("acquire", "available", "status", "top", "watch", "explain", "lower", "reset"),
+    "Acquiring and inspecting": (
+        "acquire",
+        "available",
+        "status",
+        "top",
+        "watch",
+        "explain",
+        "lease",
+        "grant",
+        "lower",
+        "reset",
+    ),
     "Limits and entities": ("entity", "resource", "system", "limits", "namespace"),
     "Reports": ("usage", "aggregate", "audit"),
     "Deployments on DynamoDB": (
