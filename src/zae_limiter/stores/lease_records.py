@@ -219,10 +219,13 @@ def record_from_text(record_id: str, state: str, version: int, expires_at: int, 
 
 def _leg_to_json(leg: Leg) -> list[Any]:
     limits = [[x.name, x.capacity, x.refill_amount, x.refill_period_seconds, x.burst] for x in leg.limits]
-    return [leg.entity_id, leg.resource, leg.source, limits, [[shard, dict(paid)] for shard, paid in leg.paid]]
+    paid = [[shard, dict(amounts)] for shard, amounts in leg.paid]
+    cascaded = None if leg.cascaded is None else sorted(leg.cascaded)
+    return [leg.entity_id, leg.resource, leg.source, limits, paid, cascaded]
 
 
 def _leg_from_json(stored: Sequence[Any]) -> Leg:
-    entity_id, resource, source, limits, paid = stored
+    entity_id, resource, source, limits, paid, cascaded = stored
     by_shard = tuple((shard, amounts) for shard, amounts in paid)
-    return Leg(entity_id, resource, tuple(Limit(*fields) for fields in limits), source, by_shard)
+    counted = None if cascaded is None else frozenset(cascaded)
+    return Leg(entity_id, resource, tuple(Limit(*fields) for fields in limits), source, by_shard, counted)

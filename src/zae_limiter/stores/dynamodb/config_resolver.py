@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import check_names, no_limits
-from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
+from zae_limiter.stores.protocol import Draw, Leg, Resolution, in_order, scopes_for
 
 HIGHEST_TREE = 100
 """Levels of a hierarchy that are followed; cycles are refused when they are made."""
@@ -80,6 +80,12 @@ class Route(NamedTuple):
 
     terms: list[Terms]
     fresh: bool
+
+
+def terms_in_order(terms: Sequence[Terms]) -> list[Terms]:
+    """The terms of every leg of a draw: each leg knows what those before it count."""
+    legs = in_order(one.leg for one in terms)
+    return [one if one.leg is leg else one._replace(leg=leg) for one, leg in zip(terms, legs, strict=True)]
 
 
 def with_ways(chain: list[ResolvedConfig]) -> list[ResolvedConfig]:
@@ -158,7 +164,7 @@ class ConfigResolver:
                 raise no_limits(draw.entity_id, draw.resource)
             check_names(own.leg, draw.wanted)
         terms = [own, *(terms for resolved in chain[1:] if (terms := resolved.terms()) is not None)]
-        return Route(terms, all(resolved.is_of(deadline) for resolved in chain))
+        return Route(terms_in_order(terms), all(resolved.is_of(deadline) for resolved in chain))
 
     def _terms_again(
         self, legs: tuple[Leg, ...], wanted: Mapping[str, int], deadline: Deadline, fresh: bool
@@ -175,7 +181,7 @@ class ConfigResolver:
             if not fresh_all:
                 return (yield from self._terms_again(legs, wanted, deadline, True))
             check_names(terms[0].leg, wanted)
-        return Route(terms, fresh_all)
+        return Route(terms_in_order(terms), fresh_all)
 
     def _chain(
         self, entity_id: str, resource: str, deadline: Deadline, fresh: bool, prefetched: Prefetched | None
@@ -189,6 +195,11 @@ class ConfigResolver:
             )
             chain.append(resolved)
         return chain
+
+    def above(self, entity_id: str, resource: str, deadline: Deadline) -> Plan[tuple[str, ...]]:
+        """The entities that an acquire by this one also takes from, if they have limits."""
+        chain = yield from self._chain(entity_id, resource, deadline, False, None)
+        return tuple(resolved.entity_id for resolved in chain[1:] if resolved.leg is not None)
 
     def resolved_with_way(
         self, entity_id: str, resource: str, deadline: Deadline, *, fresh: bool, since: Deadline | None = None

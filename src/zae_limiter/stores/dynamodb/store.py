@@ -11,6 +11,7 @@ from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.acquire import AcquireParts
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
+from zae_limiter.stores.dynamodb.operations.denials import DenialCounts
 from zae_limiter.stores.dynamodb.operations.entities import Entities
 from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.lower import Lowering
@@ -67,6 +68,7 @@ class DynamoSpace:
         looks = StatusReader(self.namespace, self.resolver, self.writer)
         settlements = Settlements(self.namespace, settling, leases)
         operators = OperatorChanges(self.namespace, leases, looks, self.propagation)
+        denials = DenialCounts(self.namespace, settling)
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
 
@@ -74,6 +76,8 @@ class DynamoSpace:
         self.settle = settlements.settle
         self.lease_record = leases.lease_record
         self.lease_records = leases.lease_records
+        self.count_denial = denials.count_denial
+        self.write_denials = denials.write_denials
         self.look = looks.look
         self.status = looks.status
         self.reset = operators.reset

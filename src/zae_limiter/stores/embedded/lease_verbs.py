@@ -43,12 +43,12 @@ def recorded_grant(tables: Tables, draw: Draw, now: int) -> Grant | None:
     return None if request is None else answer_from(live_record(tables, request.id, now), request)
 
 
-def record_of_draw(tables: Tables, draw: Draw, grant: Grant, now: int) -> LeaseRecord | None:
-    """The record to write with a draw, if it asked for one."""
+def recorded(tables: Tables, draw: Draw, grant: Grant, now: int) -> Grant:
+    """The grant, with the record that is to be written with it if the draw asked for one."""
     request = draw.record
     if request is None:
-        return None
-    return new_record(request, draw, grant, now, live_record(tables, request.id, now))
+        return grant
+    return grant._replace(record=new_record(request, draw, grant, now, live_record(tables, request.id, now)))
 
 
 def slot_of_change(tables: Tables, change: RecordChange | None, now: int) -> LeaseSlot | None:

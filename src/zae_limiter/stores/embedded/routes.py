@@ -8,7 +8,7 @@ from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.limit_statuses import no_limits
-from zae_limiter.stores.protocol import Leg, Scope, scopes_for
+from zae_limiter.stores.protocol import Leg, Scope, in_order, scopes_for
 
 if TYPE_CHECKING:
     from zae_limiter.stores.embedded.tables import Tables
@@ -41,11 +41,15 @@ class Routes:
         own = route.own if limits is None else Leg(entity_id, resource, limits, "call")
         if own is None:
             raise no_limits(entity_id, resource)
-        return (own, *route.ancestors)
+        return (own, *route.ancestors) if limits is None else in_order((own, *route.ancestors))
 
     def leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
         """The leg of one entity as it is configured now."""
         return self._route(tables, entity_id, resource).own
+
+    def above(self, tables: Tables, entity_id: str, resource: str) -> tuple[str, ...]:
+        """The entities that an acquire by this one also takes from."""
+        return tuple(leg.entity_id for leg in self._route(tables, entity_id, resource).ancestors)
 
     def legs_of_found(
         self,
@@ -65,20 +69,23 @@ class Routes:
         if parent_id is None:
             return (own,)
         parent = self._route(tables, parent_id, resource)
-        return (own, *parent.ancestors) if parent.own is None else (own, parent.own, *parent.ancestors)
+        above = parent.ancestors if parent.own is None else (parent.own, *parent.ancestors)
+        return in_order((own, *above))
 
     def _route(self, tables: Tables, entity_id: str, resource: str) -> Route:
         self._look_at_epoch(tables)
         try:
             return self._known[entity_id, resource]
         except KeyError:
-            ancestors = tuple(
+            ancestors = [
                 leg
                 for ancestor in _cascade(tables, entity_id)
                 if (leg := self._configured_leg(tables, ancestor, resource))
-            )
+            ]
             own = self._configured_leg(tables, entity_id, resource)
-            route = self._known[entity_id, resource] = Route(own, ancestors)
+            if own is not None:
+                own, *ancestors = in_order((own, *ancestors))
+            route = self._known[entity_id, resource] = Route(own, tuple(ancestors))
             return route
 
     def _look_at_epoch(self, tables: Tables) -> None:

@@ -53,6 +53,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     look_elsewhere,
     meets_newer_terms,
 )
+from zae_limiter.stores.dynamodb.operations.denials import keep_denial, write_due_denials
 from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
@@ -70,7 +71,7 @@ from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, unav
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, leg_after
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -139,7 +140,9 @@ class Acquire:
                 granted = self._warm_grant(legs)
                 if granted is not None:
                     return granted
-            return (yield from self._outcome(begun=bool(legs)))
+            outcome = yield from self._outcome(begun=bool(legs))
+            keep_denial(self, outcome)
+            return outcome
         except (Refused, NoAnswer) as failure:
             raise unavailable(failure) from (failure.__cause__ or failure)
         except GeneratorExit:
@@ -172,6 +175,7 @@ class Acquire:
         if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None or draw.record:
             return ()
         configs, cache, entity_id = parts.resolver.configs, parts.cache, draw.entity_id
+        counted: frozenset[str] | None = None
         while True:
             resolved = configs.peek((entity_id, draw.resource), self.deadline.started)
             if resolved is None or resolved.leg is None:
@@ -188,6 +192,8 @@ class Acquire:
                 or key in cache.sharded
             ):
                 return ()
+            own = leg_after(own, counted)
+            counted = own.names if counted is None else counted | own.names
             leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
             for limit in own.limits:
                 if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
@@ -343,6 +349,8 @@ class Acquire:
             return None
         if any(leg.throttled > THROTTLES_BORNE for leg in pending):
             return (yield from self._deny_under_load())
+        if self.parts.namespace.denials.unwritten and (yield from write_due_denials(self, pending)):
+            return None
         drained = next((leg for leg in pending if leg.fresh and not leg.payers and leg.lacks(self.now)), None)
         if drained is not None:
             return None if (yield from look_elsewhere(self, drained)) else (yield from self._deny())
@@ -404,6 +412,7 @@ class Acquire:
             guesses=guesses,
             load=WRITE * (snapshot.kilobytes + refused),
             age_ms=age_ms,
+            tallies=leg.tallies() if leg.denials or leg.leg.cascaded is not None else NOTHING,
         )
         return UpdateParams(shape, parts.client.table, leg.key, values)
 
@@ -414,11 +423,19 @@ class Acquire:
         sure = leg.can_be_sure()
         if leg.doubtful and not sure:
             parts.writer.unresolved += 1  # no client can tell whether the lost try was done: it may be charged twice
+            leg.denials = NOTHING
             leg.begin_anew(parts.write_ids.write_id(self.now))
         return parts.writer.params(
             leg.key,
             snapshot,
-            Intent(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
+            Intent(
+                leg.deltas,
+                leg.needed,
+                leg.terms if leg.is_stale else None,
+                grants=1,
+                rebase=sure,
+                tallies=leg.tallies(),
+            ),
             max(self.now, snapshot.rf + 1) if sure else self.now,
             leg.write_id,
             self.deadline,
@@ -474,7 +491,7 @@ class Acquire:
                 ]
                 # GIVEN_BACK. No signal comes between these: nothing is called.
                 backs = [*self.backs, *backs]
-                leg.done, leg.payers, self.backs = False, (), backs
+                leg.done, leg.payers, leg.denials, self.backs = False, (), NOTHING, backs
                 leg.begin_anew(self.parts.write_ids.write_id(self.now))
             # Should this be interrupted, it goes on where it was.
             yield from self.parts.settling.write_all(self.backs, self.now, deadline)

@@ -22,6 +22,7 @@ from zae_limiter.stores.dynamodb.operations.leases import bookings_of
 from zae_limiter.stores.dynamodb.requests import CHECK_FAILED, CONDITION_FAILED, NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.lease_records import (
     LeaseRecord,
@@ -113,7 +114,8 @@ class DrawRecord:
         for place, (key, deltas) in enumerate(leg.payers):
             cached = parts.cache.get(key)
             assert cached is not None
-            intent = Intent(deltas, deltas, grants=int(place == 0), exactly=leg.exactly)
+            tallies = cascaded_tallies(leg.leg, deltas, int(place == 0))
+            intent = Intent(deltas, deltas, grants=int(place == 0), exactly=leg.exactly, tallies=tallies)
             params = parts.writer.params(key, cached.snapshot, intent, acquire.now, leg.write_id, acquire.deadline)
             updates.append({"Update": dict(params)})
         return updates

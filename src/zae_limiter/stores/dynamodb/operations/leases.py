@@ -25,6 +25,7 @@ from zae_limiter.stores.dynamodb.requests import CHECK_FAILED, Contended, Item, 
 from zae_limiter.stores.dynamodb.schema import Key, lease_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
+from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies
 from zae_limiter.stores.dynamodb.write_forms import Intent, coming_back
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordState, check_change
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
@@ -37,6 +38,8 @@ class Booking:
     first: Key
     leg: Leg
     by_shard: dict[Key, dict[str, int]] = field(default_factory=dict)
+    grants: int = 0
+    """What is added to the count of grants."""
     uncounted: bool = False
     """What moves is no usage."""
 
@@ -54,12 +57,12 @@ class ShardWrite:
     """One shard of a transaction: what it bears, and how it was seen (``None``: it is not there)."""
 
     key: Key
-    leg: Leg
     deltas: Mapping[str, int]
     snapshot: BucketSnapshot | None
     write: Write
     moment: int
     write_id: str
+    grants: int = 0
     uncounted: bool = False
 
 
@@ -179,26 +182,29 @@ class LeaseRecords:
             by_shard = {key: dict(deltas) for key, deltas in parts.items()}
         write_id = self.client.write_ids.write_id(moment)
         shards = []
-        for key, deltas in by_shard.items():
-            snapshot = family[key]
-            held = snapshot.shards > 1 and not is_far_ahead(snapshot, now)
-            intent = Intent(deltas, held=held, exactly=in_debt, owed=owed, uncounted=booking.uncounted)
-            params = self.writer.params(key, snapshot, intent, moment, write_id, deadline)
-            shards.append(
-                ShardWrite(
-                    key, booking.leg, deltas, snapshot, {"Update": dict(params)}, moment, write_id, booking.uncounted
-                )
+        for place, (key, deltas) in enumerate(by_shard.items()):
+            snapshot, grants = family[key], 0 if place else booking.grants
+            intent = Intent(
+                deltas,
+                grants=grants,
+                held=snapshot.shards > 1 and not is_far_ahead(snapshot, now),
+                exactly=in_debt,
+                owed=owed,
+                uncounted=booking.uncounted,
+                tallies=NO_TALLIES if booking.uncounted else cascaded_tallies(booking.leg, deltas, grants),
             )
+            write: Write = {"Update": dict(self.writer.params(key, snapshot, intent, moment, write_id, deadline))}
+            shards.append(ShardWrite(key, deltas, snapshot, write, moment, write_id, grants, booking.uncounted))
         return shards
 
     def _rebuilt(self, booking: Booking, now: int, deadline: Deadline) -> Plan[ShardWrite]:
         """A bucket that is gone comes back full, less what is booked."""
         terms = yield from self.settling.terms_to_rebuild(booking.leg, deadline)
-        new = BucketWrite(booking.first, booking.leg, booking.total())
+        new = BucketWrite(booking.first, booking.leg, booking.total(), grants=booking.grants)
         new.write_id = self.client.write_ids.write_id(now)
         call = self.writer.call_to_create(new, terms, now, deadline)
         put = {"Put": dict(call.params)}
-        return ShardWrite(booking.first, booking.leg, new.deltas, None, put, now, new.write_id)
+        return ShardWrite(booking.first, new.deltas, None, put, now, new.write_id)
 
     def _remember(self, shards: Sequence[ShardWrite], now: int) -> None:
         for shard in shards:
@@ -208,7 +214,7 @@ class LeaseRecords:
                 if shard.uncounted:
                     self.cache.forget(shard.key)
                     continue
-                after = after_settling(shard.snapshot, shard.deltas, shard.moment, shard.write_id, grants=0)
+                after = after_settling(shard.snapshot, shard.deltas, shard.moment, shard.write_id, grants=shard.grants)
                 self.cache.see(shard.key, after, now)
             if min(shard.deltas.values(), default=0) < 0:
                 self.cache.forget_denials((shard_key(shard.key, 0),))
@@ -241,7 +247,7 @@ def bookings_of(writes: Iterable[BucketWrite]) -> list[Booking]:
     bookings: dict[Key, Booking] = {}
     for write in writes:
         first = shard_key(write.key, 0)
-        booking = bookings.setdefault(first, Booking(first, write.leg))
+        booking = bookings.setdefault(first, Booking(first, write.leg, grants=write.grants))
         booking.by_shard[write.key] = dict(write.deltas)
     return list(bookings.values())
 
