@@ -8,11 +8,14 @@ from typing import Any, NamedTuple, Protocol
 
 from zae_limiter.exceptions import LeaseExpiredError, LeaseNotFoundError, RateLimiterUnavailable
 from zae_limiter.lease.admission import AcquireArguments, admit
+from zae_limiter.lease.hold_renewal import renew_holds
+from zae_limiter.lease.lease_holds import postings_with_changed_holds, postings_with_end_of_holds
 from zae_limiter.lease.ledger import Ledger, OpenLedger, PendingSettlement, debits_of, paid_by_both, postings
 from zae_limiter.lease.recorded_end import end_recorded, write_record
 from zae_limiter.lease.recorded_ledger import RecordedLedger, ledger_to_detach, unwritten_record
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Decided, Settled, StoreCalled
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import check_consume, check_entity_id, check_resource
@@ -152,6 +155,21 @@ class LeaseBase:
         """Every limit of every leg, with what the grant left in it."""
         return () if (grant := self._granted) is None else grant.statuses
 
+    @property
+    def refused_by(self) -> tuple[LimitStatus, ...]:
+        """The limits that only watch and would have refused this lease."""
+        return () if (grant := self._granted) is None else grant.would_refuse
+
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """The slots that this lease holds of limits of calls in flight."""
+        return () if (grant := self._granted) is None else tuple(hold for hold in grant.holds if hold.amount)
+
+    @property
+    def _has_holds(self) -> bool:
+        grant = self._grant
+        return isinstance(grant, Grant) and bool(grant.holds)
+
     # What a caller does
 
     def _consume_more(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> Plan[None]:
@@ -193,7 +211,7 @@ class LeaseBase:
             return
         owed = ledger.owed_if(ledger.totals)
         ledger.is_as_granted = False
-        flushing = ledger.flushing = PendingSettlement(owed, self._postings_of(ledger, owed))
+        flushing = ledger.flushing = PendingSettlement(owed, self._postings_of_flush(ledger, owed))
         try:
             if flushing.postings:
                 yield from self._book(flushing)
@@ -202,6 +220,17 @@ class LeaseBase:
         except BaseException as error:
             self._note_flushed(ledger, error)
             raise
+
+    def _renew(self) -> Plan[None]:
+        """Hold the slots of calls in flight as if they were taken now: for as long again as their limit says.
+
+        Calls that last long are renewed by themselves while their limiter is open. This is for a process that does
+        not run in between, or a limiter that was opened with ``keep_holds=False``.
+        """
+        self._open_ledger()
+        holds = self.holds
+        if holds:
+            yield from renew_holds(self._core, holds)
 
     def _commit(self) -> Plan[None]:
         """Keep everything taken and adjusted so far, whatever happens to the body."""
@@ -215,14 +244,13 @@ class LeaseBase:
             raise RateLimiterUnavailable("this lease was let through uncounted: there is nothing to resume")
         if not isinstance(ledger, RecordedLedger):
             now = yield from READ_CLOCK
-            unwritten = unwritten_record(
-                *(record_id, self._entity_id, self._resource), grant.legs, grant.wanted, ledger.written, now
-            )
+            unwritten = unwritten_record(*(record_id, self._entity_id, self._resource), grant, ledger.written, now)
             ledger = self._ledger = ledger_to_detach(ledger, grant, unwritten, writer)
         if not ledger.is_settled_elsewhere:
             yield from write_record(self, ledger, lifetime_ms)
         # No signal comes between these: nothing is called.
         ledger.is_detached, self._open = True, False
+        self._let_go()
         return ledger.record.token
 
     # Beginning and end
@@ -243,12 +271,25 @@ class LeaseBase:
             options.on_unavailable,
             record=None if identity is None else self._record_request(identity),
         )
-        self._grant = grant = yield from admit(self._limiter._core, asked, self)
+        grant = self._grant = yield from admit(self._limiter._core, asked, self)
         if grant is None:
             self._ledger = Ledger(None, asked.wanted)
-        elif grant.record is not None and identity is not None:
-            self._ledger = RecordedLedger(grant, grant.record, identity.writer)
+        else:
+            self._keep(grant)
+            if grant.record is not None and identity is not None:
+                self._ledger = RecordedLedger(grant, grant.record, identity.writer)
         self._open = True
+
+    def _keep(self, grant: Grant) -> None:
+        """Let the slots that it holds be renewed for as long as the lease is open."""
+        if grant.holds and self._core.keeper is not None:
+            self._core.keeper.keep(grant.holds)
+
+    def _let_go(self) -> None:
+        """Renew them no longer."""
+        grant, keeper = self._granted, self._core.keeper
+        if keeper is not None and grant is not None and grant.holds:
+            keeper.let_go(grant.holds)
 
     def _record_request(self, identity: LeaseIdentity) -> RecordRequest:
         digest = fingerprint_of(self._entity_id, self._resource, self._consume, self._options.limits)
@@ -266,12 +307,14 @@ class LeaseBase:
         ledger = RecordedLedger(grant, record, identity.writer)
         ledger.is_repeated, ledger.must_close = False, True
         self._ledger, self._grant, self._open = ledger, grant, True
+        if not ledger.is_settled_elsewhere:
+            self._keep(grant)
 
     def _follow(self, record: LeaseRecord) -> None:
         """Settle where the record says that was paid: another process may have taken more."""
         grant = self._granted
         if grant is not None:
-            self._grant = grant._replace(legs=record.legs)
+            self._grant = grant._replace(legs=record.legs, holds=grant.holds or record.grant().holds)
 
     def _drawn_observed(self, core: Core, path: FastPath) -> bool | Denial:
         """Draw by the fast path, and tell the observer. Where that cannot decide, the plan does, and tells."""
@@ -327,6 +370,7 @@ class LeaseBase:
         if isinstance(ledger, RecordedLedger):
             yield from end_recorded(self, ledger, failed)
             self._open = False
+            self._let_go()
             return
         closing = ledger.closing or self._begin_to_close(ledger, failed)
         self._open = False
@@ -365,6 +409,8 @@ class LeaseBase:
         elif failure is None and (core.waiters or core.observer is not None):
             self._announce(closing)
         closing.is_done = True
+        if core.keeper is not None and (grant := self._granted) is not None:
+            core.keeper.let_go(grant.holds)
         if failure is None:
             ledger.booked(closing.owed)
         else:
@@ -377,7 +423,11 @@ class LeaseBase:
             self._note_flushed(ledger, None)
         totals = ledger.totals_on_failure() if failed and not self._keeps(ledger) else ledger.totals
         owed = ledger.owed_if(totals)
-        closing = PendingSettlement(owed, self._postings_of(ledger, owed))
+        postings = self._postings_of(ledger, owed)
+        grant = self._granted
+        if grant is not None and grant.holds:
+            postings = postings_with_end_of_holds(grant, postings)
+        closing = PendingSettlement(owed, postings)
         closing.doubtful = ledger.doubtful
         if ledger.postings is not None:  # the fast path was interrupted after it had booked all of it
             closing.postings = ()
@@ -394,7 +444,7 @@ class LeaseBase:
             closing.postings = list(error.remaining)
         elif is_ambiguous(error, closing):
             left = closing.postings or ()
-            self._core.unresolved += any(delta < 0 for _, deltas in left for delta in deltas.values())
+            self._core.unresolved += any(delta < 0 for _, deltas, *_ in left for delta in deltas.values())
             closing.postings = debits_of(left)
         closing.doubtful = False
 
@@ -422,6 +472,18 @@ class LeaseBase:
         grant = self._granted
         return [] if grant is None else ledger.postings_per_leg(owed, postings(grant.legs, owed), grant.legs)
 
+    def _postings_of_flush(self, ledger: Ledger, owed: Mapping[str, int]) -> list[Posting]:
+        """What the store is to book while the lease is open: it may hold more or fewer slots from then on."""
+        grant, postings = self._granted, self._postings_of(ledger, owed)
+        if grant is None or not any(leg.held for leg in grant.legs):
+            return postings
+        postings, new = postings_with_changed_holds(grant, postings, owed)
+        if new:
+            self._grant = grant._replace(holds=(*grant.holds, *new))
+            if self._core.keeper is not None:
+                self._core.keeper.keep(new)
+        return postings
+
     def _book(self, closing: PendingSettlement) -> Plan[None]:
         core = self._core
         now = yield READ_CLOCK
@@ -439,9 +501,10 @@ class LeaseBase:
         if closing.is_told:
             return
         closing.is_told = True
-        self._wake_waiters(closing.owed)
+        told = {**closing.owed, **closing.slots} if closing.slots else closing.owed
+        self._wake_waiters(told)
         if closing.all_postings and core.observer is not None:
-            core.tell(Settled(self._entity_id, self._resource, closing.owed, None))
+            core.tell(Settled(self._entity_id, self._resource, told, None))
 
     def _wake_waiters(self, owed: Mapping[str, int]) -> None:
         """Wake the callers that wait for what came back."""
@@ -472,6 +535,11 @@ class LeaseBase:
             ledger.taking = None
             return
         also = []
+        if more.holds:
+            before = before._replace(holds=(*before.holds, *more.holds))
+            also.append((self, "_grant", before))
+            if self._core.keeper is not None:
+                self._core.keeper.keep(more.holds)
         if any(leg.paid for leg in (*before.legs, *more.legs)):
             legs = paid_by_both(before.legs, before.wanted, more.legs, more.wanted)
             also.append((self, "_grant", before._replace(legs=legs)))

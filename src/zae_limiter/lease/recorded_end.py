@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from zae_limiter.lease.lease_holds import postings_with_end_of_holds
 from zae_limiter.lease.ledger import PendingSettlement
 from zae_limiter.lease.recorded_ledger import RecordedLedger
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
@@ -30,8 +31,9 @@ def write_record(lease: LeaseBase, ledger: RecordedLedger, lifetime_ms: int | No
     def pending(now: int) -> PendingSettlement:
         owed = ledger.owed()
         expires_at = None if lifetime_ms is None else now + lifetime_ms
-        change = ledger.change_for(owed, RecordState.OPEN, expires_at)
-        return PendingSettlement(owed, lease._postings_of(ledger, owed), change)
+        postings = lease._postings_of_flush(ledger, owed)
+        change = ledger.change_for(owed, RecordState.OPEN, lease.holds, expires_at)
+        return PendingSettlement(owed, postings, change)
 
     yield from _move(lease, ledger, pending)
 
@@ -45,10 +47,13 @@ def end_recorded(lease: LeaseBase, ledger: RecordedLedger, failed: bool) -> Plan
     def closing(now: int) -> PendingSettlement | None:
         totals = ledger.totals_on_failure() if failed and not keeps else ledger.totals
         owed = ledger.owed_if(totals)
-        if not owed and not ledger.arrears and not ledger.must_close:
+        postings, grant = lease._postings_of(ledger, owed), lease._granted
+        if grant is not None and grant.holds and not ledger.is_repeated:
+            postings = postings_with_end_of_holds(grant, postings)
+        if not postings and not ledger.arrears and not ledger.must_close:
             return None
         state = ledger.state_at_end(totals, failed and not keeps)
-        return PendingSettlement(owed, lease._postings_of(ledger, owed), ledger.change_for(owed, state))
+        return PendingSettlement(owed, postings, ledger.change_for(owed, state, ()))
 
     failure = yield from _with_retries(lease, ledger, closing)
     if failure is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.lease.ledger import NOTHING, Amounts, Ledger
+from zae_limiter.models.holds import Hold
 from zae_limiter.naming import check_request_id
 from zae_limiter.stores.lease_records import (
     DETACHED,
@@ -14,13 +15,13 @@ from zae_limiter.stores.lease_records import (
     LeaseRecord,
     RecordChange,
     RecordState,
+    held_by,
 )
 from zae_limiter.stores.protocol import Grant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zae_limiter.stores.protocol import Leg
 
 DEFAULT_LIFETIME_S = 86_400
 """How long a record is kept after it was last written, if the caller does not say."""
@@ -57,8 +58,10 @@ class RecordedLedger(Ledger):
             self.settled = {**record.settled, **self.settled}
             self.keep = self.keep or record.keep
 
-    def change_for(self, owed: Amounts, state: RecordState, expires_at: int | None = None) -> RecordChange:
-        """What becomes of the record when ``owed`` is booked."""
+    def change_for(
+        self, owed: Amounts, state: RecordState, holds: Sequence[Hold], expires_at: int | None = None
+    ) -> RecordChange:
+        """What becomes of the record when ``owed`` is booked. ``holds``: what the lease holds then."""
         known = self.record
         after = known.moved(
             written=self._written_with(owed),
@@ -67,6 +70,7 @@ class RecordedLedger(Ledger):
             paid_by_leg=self._paid_by_leg_with(owed),
             state=state,
             writer=self.writer,
+            holds=held_by(holds),
             expires_at=known.expires_at if expires_at is None else expires_at,
         )
         is_new = known.version == 0 or known.state is RecordState.VOID
@@ -97,11 +101,11 @@ def ledger_to_detach(ledger: Ledger, grant: Grant, record: LeaseRecord, writer: 
 
 
 def unwritten_record(
-    record_id: str, entity_id: str, resource: str, legs: Sequence[Leg], granted: Amounts, written: Amounts, now: int
+    record_id: str, entity_id: str, resource: str, grant: Grant, written: Amounts, now: int
 ) -> LeaseRecord:
     """The record that a lease without one is to get."""
     return LeaseRecord(
-        record_id, entity_id, resource, "", tuple(legs), dict(granted), dict(written), now, now, version=0
+        record_id, entity_id, resource, "", grant.legs, dict(grant.wanted), dict(written), now, now, version=0
     )
 
 

@@ -25,7 +25,9 @@ from enum import StrEnum
 from typing import Any
 
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
+from zae_limiter.stores.limit_fields import fields_of, limit_from
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Posting, Settlement
 
 TOKEN_PREFIX = "zl1."
@@ -65,6 +67,8 @@ class LeaseRecord:
     state: RecordState = RecordState.OPEN
     version: int = 1
     writer: str = ""
+    holds: tuple[tuple[Any, ...], ...] = ()
+    """Slots of calls in flight that it holds, as the arguments of :class:`Hold`."""
 
     @property
     def token(self) -> str:
@@ -77,7 +81,8 @@ class LeaseRecord:
 
     def grant(self) -> Grant:
         """The grant that it records. It does not say what is left in the buckets now."""
-        return Grant(self.legs, self.granted, (), (), self.granted_at, record=self)
+        holds = tuple(Hold(*one) for one in self.holds)
+        return Grant(self.legs, self.granted, (), (), self.granted_at, holds=holds, record=self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,16 @@ def new_record(request: RecordRequest, draw: Draw, grant: Grant, now: int, known
         expires_at=now + request.lifetime_ms,
         version=1 if known is None else known.version + 1,
         writer=request.writer,
+        holds=held_by(grant.holds),
+    )
+
+
+def held_by(holds: Sequence[Hold]) -> tuple[tuple[Any, ...], ...]:
+    """Holds as a record has them; those that were given back are none."""
+    return tuple(
+        (hold.entity_id, hold.resource, hold.limit_name, hold.amount, hold.due, hold.ttl, hold.life)
+        for hold in holds
+        if hold.amount
     )
 
 
@@ -190,6 +205,7 @@ def record_to_text(record: LeaseRecord) -> str:
             "k": int(record.keep),
             "p": [[entity_id, name, paid] for (entity_id, name), paid in record.paid_by_leg.items()],
             "by": record.writer,
+            **({"h": [list(one) for one in record.holds]} if record.holds else {}),
         },
         separators=(",", ":"),
     )
@@ -214,18 +230,20 @@ def record_from_text(record_id: str, state: str, version: int, expires_at: int, 
         state=RecordState(state),
         version=version,
         writer=stored["by"],
+        holds=tuple(tuple(one) for one in stored.get("h", ())),
     )
 
 
 def _leg_to_json(leg: Leg) -> list[Any]:
-    limits = [[x.name, x.capacity, x.refill_amount, x.refill_period_seconds, x.burst] for x in leg.limits]
+    limits = [fields_of(limit) for limit in leg.limits]
     paid = [[shard, dict(amounts)] for shard, amounts in leg.paid]
     cascaded = None if leg.cascaded is None else sorted(leg.cascaded)
-    return [leg.entity_id, leg.resource, leg.source, limits, paid, cascaded]
+    return [leg.entity_id, leg.resource, leg.source, limits, paid, cascaded, sorted(leg.refused)]
 
 
 def _leg_from_json(stored: Sequence[Any]) -> Leg:
-    entity_id, resource, source, limits, paid, cascaded = stored
+    entity_id, resource, source, limits, paid, cascaded, refused = stored
     by_shard = tuple((shard, amounts) for shard, amounts in paid)
     counted = None if cascaded is None else frozenset(cascaded)
-    return Leg(entity_id, resource, tuple(Limit(*fields) for fields in limits), source, by_shard, counted)
+    terms = tuple(limit_from(fields) for fields in limits)
+    return Leg(entity_id, resource, terms, source, by_shard, counted, frozenset(refused))

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from zae_limiter.bucket import MILLI, Balance
+from zae_limiter.bucket import MILLI, Balance, are_plain
 from zae_limiter.models.choices import ConfigSource, OnUnavailable, WindowType
 from zae_limiter.models.entity import Entity
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.moments import at
 from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import (
     AuditEvent,
@@ -87,13 +89,18 @@ class Resolution(NamedTuple):
     source: ConfigSource | None
 
 
+NO_NAMES: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
     """One bucket an acquire takes from: the entity's own, or an ancestor's.
 
     ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there. ``cascaded``
     has those of its limits that a leg before it has too, and counts: reports count each call once. ``None``: it is
-    the first leg.
+    the first leg. ``refused`` names the limits that only watch and would have refused: nothing was taken from them,
+    and nothing is settled there. ``held`` names those of calls in flight, ``is_plain`` says that all limits refill
+    evenly and refuse.
     """
 
     entity_id: str
@@ -102,10 +109,19 @@ class Leg:
     source: ConfigSource
     paid: tuple[tuple[int, Mapping[str, int]], ...] = ()
     cascaded: frozenset[str] | None = None
+    refused: frozenset[str] = NO_NAMES
     names: frozenset[str] = field(init=False)
+    settled_names: frozenset[str] = field(init=False)
+    held: frozenset[str] = field(init=False)
+    is_plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", frozenset(limit.name for limit in self.limits))
+        names = frozenset(limit.name for limit in self.limits)
+        held = NO_NAMES if are_plain(self.limits) else frozenset(one.name for one in self.limits if one.is_held)
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "settled_names", names - self.refused - held if self.refused or held else names)
+        object.__setattr__(self, "held", held)
+        object.__setattr__(self, "is_plain", are_plain(self.limits))
 
 
 def in_order(legs: Iterable[Leg]) -> tuple[Leg, ...]:
@@ -154,6 +170,7 @@ class Grant(NamedTuple):
 
     ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each; neither, if it
     was read from a record. ``path`` is the fast path that took it, if one did, ``record`` what the store keeps of it.
+    ``holds`` are what the legs lent of calls in flight.
     """
 
     legs: tuple[Leg, ...]
@@ -162,6 +179,7 @@ class Grant(NamedTuple):
     left: Sequence[int]
     now: int
     path: FastPath | None = None
+    holds: tuple[Hold, ...] = ()
     record: LeaseRecord | None = None
 
     @property
@@ -176,25 +194,54 @@ class Grant(NamedTuple):
             return ()
         places = [(leg, limit) for leg in self.legs for limit in leg.limits]
         return tuple(
-            LimitStatus(
-                entity_id=leg.entity_id,
-                resource=leg.resource,
-                limit_name=limit.name,
-                limit=limit,
-                available=balance.level_with(tk, self.now) // MILLI,
-                requested=self.wanted.get(limit.name, 0),
-                exceeded=False,
-                retry_after_seconds=0.0,
-                source=leg.source,
-                seconds_to_full=balance.full_in(tk, self.now) / MILLI,
-            )
+            self._status(leg, limit, balance, tk)
             for (leg, limit), balance, tk in zip(places, self.balances, self.left, strict=True)
         )
+
+    def _status(self, leg: Leg, limit: Limit, balance: Balance, tk: int) -> LimitStatus:
+        resets_at = balance.resets_at(self.now)
+        wait: float | None = 0.0
+        requested = self.wanted.get(limit.name, 0)
+        exceeded = limit.name in leg.refused
+        if exceeded:
+            due = balance.with_tokens(tk, 0).due(requested * MILLI, self.now)
+            wait = None if requested * MILLI > balance.bx else max(due - self.now, 0) / MILLI
+        return LimitStatus(
+            entity_id=leg.entity_id,
+            resource=leg.resource,
+            limit_name=limit.name,
+            limit=limit,
+            available=balance.level_with(tk, self.now) // MILLI,
+            requested=requested,
+            exceeded=exceeded,
+            retry_after_seconds=wait,
+            source=leg.source,
+            seconds_to_full=balance.full_in(tk, self.now) / MILLI,
+            enforced=limit.enforce,
+            resets_at=None if resets_at is None else at(resets_at),
+            at_latest=exceeded and limit.is_held and wait is not None,
+        )
+
+    @property
+    def would_refuse(self) -> tuple[LimitStatus, ...]:
+        """The limits that only watch and would have refused."""
+        if not any(leg.refused for leg in self.legs):
+            return ()
+        return tuple(status for status in self.statuses if status.exceeded)
 
     def give_back(self) -> list[Posting]:
         """What undoes it."""
         return [
-            Posting(leg, {name: -amount * MILLI for name, amount in self.wanted.items() if name in leg.names})
+            Posting(
+                leg,
+                {name: -amount * MILLI for name, amount in self.wanted.items() if name in leg.settled_names},
+                tuple(
+                    HoldChange(hold, -hold.amount)
+                    for hold in self.holds
+                    if (hold.entity_id, hold.resource) == (leg.entity_id, leg.resource)
+                ),
+                undo=True,
+            )
             for leg in self.legs
         ]
 
@@ -236,7 +283,7 @@ class Denial:
     @property
     def binding(self) -> LimitStatus | None:
         """The limit that lacks for longest, by which the denial is counted. ``None``: it was for load."""
-        lacking = [] if self.by_load else [status for status in self.statuses if status.exceeded]
+        lacking = [] if self.by_load else [status for status in self.statuses if status.refuses]
         return max(lacking, key=lambda status: _seconds(status.retry_after_seconds), default=None)
 
     def __repr__(self) -> str:
@@ -245,10 +292,25 @@ class Denial:
     @property
     def wait_ms(self) -> int | None:
         """Milliseconds until the same draw would be granted; ``None``: never."""
-        waits = [status.retry_after_seconds for status in self.statuses if status.exceeded]
-        return (
-            None if None in waits else max((round((wait or 0) * MILLI) for wait in waits), default=self.unread_wait_ms)
-        )
+        return self._longest([status.retry_after_seconds for status in self.statuses if status.refuses])
+
+    @property
+    def retry_ms(self) -> int | None:
+        """Milliseconds until it is worth asking again: less, where the wait is only a bound; ``None``: never."""
+        return self._longest([status.suggested_wait_seconds for status in self.statuses if status.refuses])
+
+    @property
+    def known_wait_ms(self) -> int | None:
+        """Milliseconds until only calls in flight are in the way, which may end at any moment. ``None``: none is."""
+        refusing = [status for status in self.statuses if status.refuses]
+        if not any(status.at_latest for status in refusing):
+            return None
+        return self._longest([status.retry_after_seconds for status in refusing if not status.at_latest]) or 0
+
+    def _longest(self, waits: Sequence[float | None]) -> int | None:
+        if None in waits:
+            return None
+        return max((round((wait or 0) * MILLI) for wait in waits), default=self.unread_wait_ms)
 
 
 def _seconds(wait: float | None) -> float:
@@ -305,11 +367,24 @@ class FastPath(Protocol):
         """The grant that was deferred."""
 
 
+class HoldChange(NamedTuple):
+    """Slots by which a hold is to change: positive ones are taken without asking, negative ones given back."""
+
+    hold: Hold
+    slots: int
+
+
 class Posting(NamedTuple):
-    """Millitokens to book on one leg after the fact, per limit: positive taken, negative given back."""
+    """Millitokens to book on one leg after the fact, per limit: positive taken, negative given back.
+
+    Limits of calls in flight are changed by ``holds``. ``undo``: it was never used, so nothing of it is counted, and
+    neither is what limits that only watch would have refused.
+    """
 
     leg: Leg
     deltas_milli: Mapping[str, int]
+    holds: Sequence[HoldChange] = ()
+    undo: bool = False
 
 
 class Settlement:
@@ -368,6 +443,11 @@ class Space(Protocol):
     def unresolved(self) -> int:
         """How often this client could not prove something done or undone (and so over-charged, never minted)."""
 
+    @property
+    def slot_pauses_ms(self) -> tuple[int, int] | None:
+        """After how many milliseconds a caller that waits for a call in flight to end looks again: at first, and at
+        most. ``None``: no other process can have it."""
+
     # Taking and settling
 
     @property
@@ -396,6 +476,10 @@ class Space(Protocol):
         self, entity_id: str | None, limit: int, cursor: str | None, now: int
     ) -> Plan[Page[LeaseRecord]]:
         """The records of leases, by id; of one entity, or of all."""
+
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        """Let holds be due later, as if they were taken now. Those that were returned already are taken again, without
+        asking: the calls are running. Answers which ones these were."""
 
     def look(
         self,

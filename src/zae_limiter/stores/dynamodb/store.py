@@ -34,6 +34,8 @@ class DynamoSpace:
 
     fast_paths: Mapping[tuple[str, str], FastPath] = {}  # none: there is always a call to wait for
 
+    slot_pauses_ms = (100, 1_000)
+
     def __init__(
         self,
         client: TableClient,
@@ -76,6 +78,7 @@ class DynamoSpace:
         self.settle = settlements.settle
         self.lease_record = leases.lease_record
         self.lease_records = leases.lease_records
+        self.renew = settlements.renew
         self.count_denial = denials.count_denial
         self.write_denials = denials.write_denials
         self.look = looks.look

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zae_limiter.models.reports import Page
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.tables import LeaseSlot, Tables, Transacting, reads, scans
+from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans
 from zae_limiter.stores.lease_records import (
     LeaseRecord,
     RecordChange,
@@ -13,7 +15,7 @@ from zae_limiter.stores.lease_records import (
     check_change,
     new_record,
 )
-from zae_limiter.stores.protocol import Draw, Grant
+from zae_limiter.stores.protocol import Draw, Grant, Posting
 
 
 class LeaseVerbs(Transacting):
@@ -51,18 +53,18 @@ def recorded(tables: Tables, draw: Draw, grant: Grant, now: int) -> Grant:
     return grant._replace(record=new_record(request, draw, grant, now, live_record(tables, request.id, now)))
 
 
-def slot_of_change(tables: Tables, change: RecordChange | None, now: int) -> LeaseSlot | None:
-    """Where a change is to be written. ``None``: there is none, or it has been made already.
+def to_book(
+    tables: Tables, postings: Sequence[Posting], change: RecordChange | None, now: int
+) -> tuple[Sequence[Posting], LeaseRecord | None]:
+    """What is still to be booked, and the record to write with it. Nothing, if an earlier try has made the change.
 
     Raises ``RecordMoved`` if it cannot be made.
     """
     if change is None:
-        return None
-    slot = tables.lease_slot(change.record.id)
-    found = slot.record
-    if found is not None and found.expires_at <= now:
-        found = None
-    return slot if check_change(change, found) else None
+        return postings, None
+    if check_change(change, live_record(tables, change.record.id, now)):
+        return postings, change.record
+    return (), None
 
 
 def void_change(record: LeaseRecord | None) -> RecordChange | None:

@@ -64,6 +64,8 @@ class DeferredDenial(Denial):
     def wait_ms(self) -> int | None:
         return self._wait_ms
 
+    retry_ms = wait_ms
+
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         held = self._held()
@@ -235,7 +237,12 @@ _WAIT = """\
 
 
 def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastPath | None:
-    """The fast path of a draw on this route, as its buckets stand now. ``None``: it has too many limits."""
+    """The fast path of a draw on this route, as its buckets stand now.
+
+    ``None``: it has too many limits, or one that does not refill evenly or only watches.
+    """
+    if not all(leg.is_plain for leg in legs):
+        return None
     shape = tuple(tuple(balance.name for balance in bucket.balances) for bucket in buckets)
     if sum(map(len, shape)) > MOST_LIMITS:
         return None

@@ -21,7 +21,7 @@ from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, with_cascaded
-from zae_limiter.stores.embedded.clock_correction import retried_by_the_clock
+from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
 from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
@@ -68,7 +68,7 @@ class MemorySpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, ReportVer
             if isinstance(outcome, Grant) and not outcome.is_repeated:
                 for bucket in buckets:
                     bucket.advance(now)
-                left = [balance.tk for balance in outcome.balances]
+                left = [balance.left(now) for balance in outcome.balances]
                 outcome = outcome._replace(left=left)
                 if draw.limits is None and draw.legs is None and draw.record is None:
                     fast = fast_path(self._lock, outcome.legs, buckets)
@@ -83,8 +83,11 @@ class MemorySpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, ReportVer
             grant = receipt._grant
             if isinstance(grant, Grant):  # an interrupt on the way out
                 with self._lock:
-                    untake(grant.balances, grant.wanted, now)
-                    self._uncascade(grant)
+                    if all(leg.is_plain for leg in grant.legs):
+                        untake(grant.balances, grant.wanted, now)
+                        self._uncascade(grant)
+                    else:
+                        self._settle(self._tables, grant.give_back(), now, proven=UNCORRECTED)
                     if (change := void_change(grant.record)) is not None:
                         self._tables.lease_slot(change.record.id).record = change.record
             raise

@@ -241,7 +241,7 @@ class BucketScripts:
         record = None
         if change is not None:
             record = told_record(home.prefix, change.record, change.expected_version, now)
-        for leg, deltas in postings:
+        for leg, deltas, *_ in postings:
             keys.append(f"{home.prefix}b#{leg.entity_id}#{leg.resource}")
             one: list[Any] = [leg.entity_id, leg.resource, {name: _tokens(milli) for name, milli in deltas.items()}]
             told.append([*one, call_version(leg.limits), terms_of(leg.limits)] if with_terms else one)

@@ -507,7 +507,7 @@ class Acquire:
         balances = [balance for leg in self.legs for balance in leg.whole(self.parts.cache, now)]
         legs = tuple(leg.paid_leg() for leg in self.legs)
         record = None if self.record is None else self.record.written
-        return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now, None, record)
+        return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now, record=record)
 
     def _deny(self) -> Plan[Denial | None]:
         """Give back, look at every leg, and say what lacks. ``None``: by now nothing does, or other terms hold."""

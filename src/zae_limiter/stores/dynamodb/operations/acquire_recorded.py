@@ -205,7 +205,8 @@ class DrawRecord:
             return
         parts = self.acquire.parts
         ns = yield from parts.namespace.ns(deadline)
-        back = parts.settling.writes_of(ns, record.grant().give_back(), grants=-1)
+        owed = [(posting.leg, posting.deltas_milli) for posting in record.grant().give_back()]
+        back = parts.settling.writes_of(ns, owed, grants=-1)
         change = RecordChange(record.version, record.moved(state=RecordState.VOID, written={}))
         yield from parts.leases.book(ns, bookings_of(back), change, self.acquire.now, deadline)
         self.written = None

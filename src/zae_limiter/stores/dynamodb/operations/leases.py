@@ -118,7 +118,8 @@ class LeaseRecords:
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.ns(deadline)
         now, deadline = yield from self.namespace.checked_time(now, deadline)
-        yield from self.book(ns, bookings_of(self.settling.writes_of(ns, postings)), change, now, deadline)
+        owed = [(posting.leg, posting.deltas_milli) for posting in postings]
+        yield from self.book(ns, bookings_of(self.settling.writes_of(ns, owed)), change, now, deadline)
         settlement.postings = ()
 
     def book(
