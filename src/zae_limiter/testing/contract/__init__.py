@@ -26,6 +26,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     invalid_arguments,
     lease_records,
     lowered_levels,
+    misconfiguration,
     namespaces,
     settlement,
     status_reports,

@@ -208,7 +208,7 @@ async def a_token_is_of_one_namespace(world: World) -> None:
         with world.raises(ValidationError):
             async with world.limiter.resume(wrong):
                 pass
-    for wrong in ("", "#", "~x", "$x", 7, "x" * 257):
+    for wrong in ("", "#", "_x", "$x", 7, "x" * 257):
         with world.raises(ValidationError):
             async with world.limiter.acquire("key", "gpt", {"tpm": 1}, request_id=wrong):
                 pass

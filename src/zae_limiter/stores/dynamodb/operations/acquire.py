@@ -67,7 +67,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
 )
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
-from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, unavailable, verb
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, error_of, verb
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
@@ -144,7 +144,7 @@ class Acquire:
             keep_denial(self, outcome)
             return outcome
         except (Refused, NoAnswer) as failure:
-            raise unavailable(failure) from (failure.__cause__ or failure)
+            raise error_of(failure) from (failure.__cause__ or failure)
         except GeneratorExit:
             raise
         except BaseException as stop:
@@ -205,7 +205,7 @@ class Acquire:
             if len(legs) == HIGHEST_TREE:
                 return ()
             entity_id = resolved.parent_id
-        if not (legs[0].leg.names.issuperset(draw.wanted) and self._look_healthy(legs)):
+        if not legs[0].leg.names.issuperset(draw.wanted) or (len(legs) > 1 and not self._look_healthy(legs)):
             return ()
         configs.hits += len(legs)
         return legs
@@ -265,7 +265,7 @@ class Acquire:
             if not undone:
                 raise NoAnswer(str(failure)) from failure
             if isinstance(failure, NoAnswer):
-                raise NoAnswer(str(failure), sent=False) from failure
+                raise NoAnswer(str(failure), sent=False, misconfigured=failure.misconfigured) from failure
             raise
 
     def _surely(self, outcome: Outcome) -> Plan[Outcome]:
@@ -369,8 +369,8 @@ class Acquire:
     # Writing
 
     def _look_healthy(self, legs: Sequence[AcquireLeg]) -> bool:
-        """Whether none of several legs looks drained. One alone is written in any case."""
-        return len(legs) == 1 or not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
+        """Whether none of several legs looks drained."""
+        return not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
 
     def _write(self, pending: Sequence[AcquireLeg], is_new: bool) -> Plan[Grant | None]:
         """Write all of them at once if they look healthy, else the first alone; in one transaction if some are new.
