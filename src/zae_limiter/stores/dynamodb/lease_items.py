@@ -13,7 +13,7 @@ from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.stores.dynamodb.expressions import Write
 from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import encode_item, gsi4, lease_key, number_in
+from zae_limiter.stores.dynamodb.schema import encode_item, gsi4, lease_filed_as, lease_key, number_in
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 from zae_limiter.stores.lease_records import LeaseRecord, record_from_text, record_to_text
 
@@ -35,7 +35,7 @@ def put_record(
             "exp": record.expires_at,
             "body": record_to_text(record),
             "ttl": deadline.epoch_s + max(record.expires_at - now, 0) // 1000 + EXPIRY_MARGIN_S,
-            **gsi4(ns, key.pk, f"LEASE#{record.entity_id}#{record.id}"),
+            **gsi4(ns, key.pk, f"LEASE#{record.entity_id}#{lease_filed_as(record.entity_id, record.id)}"),
         }
     )
     condition: Mapping[str, Any] = {"ConditionExpression": "attribute_not_exists(PK)"}

@@ -204,6 +204,12 @@ def gsi4(ns: str, pk: str, what: str) -> dict[str, str]:
 _SHARDS = frozenset(map(str, range(MOST_SHARDS)))
 
 
+def lease_filed_as(entity_id: str, record_id: str) -> str:
+    """How the id of a lease stands in the index of a namespace, where a key has at most 1,024 bytes."""
+    room = 1_000 - len(entity_id.encode())
+    return record_id if len(record_id.encode()) <= room else sha256(record_id.encode()).hexdigest()
+
+
 def is_of(ns: str, key: Key) -> bool:
     """Whether an item is in a namespace."""
     return key.pk.startswith(f"{ns}/")
@@ -250,12 +256,9 @@ def _is_in_namespace(ns: str, kind: str, parts: list[str], key: Key) -> bool:
     if kind == "AUDIT":
         return len(parts) == 1 and what == kind and key.sk == sk_audit(parts[0])
     if kind == "LEASE":
-        return len(parts) == 2 and key == lease_key(ns, parts[1])
+        return _is_lease(ns, parts, key)
     if kind == "CONFIG":
-        if len(parts) == 2:
-            return key == config_key(ns, *parts)
-        resource = key.sk.removeprefix(sk_config(""))
-        return len(names) == 1 and config_filed_as(names[0], resource) == f"CONFIG#{parts[0]}"
+        return _is_config(ns, parts, names, key)
     if kind == "RESOURCE":
         return len(parts) == 1 and key == config_key(ns, None, parts[0])
     if kind == "SYSTEM":
@@ -263,6 +266,18 @@ def _is_in_namespace(ns: str, kind: str, parts: list[str], key: Key) -> bool:
     if kind == "USAGE":
         return not parts and what == "ENTITY" and key.sk.startswith("#USAGE#")
     return kind == "TOMB" and what in ("ENTITY", "RESOURCE", "SYSTEM")
+
+
+def _is_config(ns: str, parts: list[str], names: list[str], key: Key) -> bool:
+    if len(parts) == 2:
+        return key == config_key(ns, *parts)
+    resource = key.sk.removeprefix(sk_config(""))
+    return len(names) == 1 and config_filed_as(names[0], resource) == f"CONFIG#{parts[0]}"
+
+
+def _is_lease(ns: str, parts: list[str], key: Key) -> bool:
+    record_id = key.pk.partition("/LEASE#")[2]
+    return len(parts) == 2 and key == lease_key(ns, record_id) and parts[1] == lease_filed_as(parts[0], record_id)
 
 
 # Attribute values

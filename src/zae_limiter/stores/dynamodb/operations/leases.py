@@ -22,7 +22,7 @@ from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import fetched_rows_of, names_after, whole_namespace
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
 from zae_limiter.stores.dynamodb.requests import CHECK_FAILED, Contended, Item, Reason, Refused
-from zae_limiter.stores.dynamodb.schema import Key, lease_key, shard_key
+from zae_limiter.stores.dynamodb.schema import Key, lease_filed_as, lease_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies
@@ -106,7 +106,7 @@ class LeaseRecords:
 
         keys = whole_namespace(self.client, ns, between=names_after(prefix, begin))
         rows = yield from fetched_rows_of(self.client, keys, limit, live)
-        return page_of(rows, limit, lambda record: (record.entity_id, record.id))
+        return page_of(rows, limit, lambda record: (record.entity_id, lease_filed_as(record.entity_id, record.id)))
 
     # Settling
 
