@@ -87,7 +87,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP)
+bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS)
 	$(BIN)/python benchmarks/report.py
 
 docs: $(DOCS_STAMP)

@@ -83,6 +83,7 @@ def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
         lambda: _embedded(figures.get("embedded")),
         lambda: _growth(figures.get("growth")),
         lambda: _dynamodb(figures.get("dynamodb")),
+        lambda: _redis_store(figures.get("redis_store")),
         lambda: _costs(figures.get("costs")),
         lambda: _hot_entity(figures.get("hot_entity")),
         lambda: _memory(figures.get("memory")),
@@ -147,6 +148,13 @@ def _dynamodb(figures: Mapping[str, Any] | None) -> Iterator[Held]:
         return
     for row in _with_goals(figures["rows"]):
         yield row._replace(what=f"DynamoDB client CPU: {row.what}")
+
+
+def _redis_store(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("Redis, client's and server's CPU", str(Goal(0.33, 0.45, at_most=True)))
+        return
+    yield from _with_goals(figures["rows"])
 
 
 def _costs(figures: Mapping[str, Any] | None) -> Iterator[Held]:

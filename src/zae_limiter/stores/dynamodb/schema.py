@@ -11,6 +11,7 @@ read: DynamoDB's may have 126 digits, and a loop or a sum over one of those woul
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -186,8 +187,6 @@ def config_filed_as(entity_id: str, resource: str) -> str:
     whole = f"CONFIG#{entity_id}#{resource}"
     if len(whole.encode()) <= LONGEST_SORT_KEY:
         return whole
-    from hashlib import sha256
-
     return f"CONFIG#{sha256(whole.encode()).hexdigest()}"
 
 

@@ -64,29 +64,44 @@ class BucketScripts:
             route = self.route(draw.entity_id, draw.resource)
             mark = home.mark()
             request = self.request(route, draw, now, mark)
+            replies = None
             try:
-                (reply,) = yield request
-                outcome = self.outcome(reply, draw, route, mark)
-            except Interrupted as stop:
-                yield from self._undo(request, draw, route, stop, now)
+                replies = yield request
+                outcome = self.outcome(replies[0], draw, route, mark)
+            except (Exception, GeneratorExit):
+                raise
+            except BaseException as interrupt:
+                yield from self._undo(request, draw, route, interrupt, replies, now)
                 raise
             if outcome is not None:
                 return outcome
 
-    def _undo(self, request: MarkedScript, draw: Draw, route: Route, stop: Interrupted, now: int) -> Plan[None]:
-        """Give back what an interrupted draw took, if it did."""
-        if isinstance(stop.error, Exception) and not getattr(stop.error, "ambiguous", False):
-            return
-        reply = stop.reply
+    def _undo(
+        self,
+        request: MarkedScript,
+        draw: Draw,
+        route: Route,
+        interrupt: BaseException,
+        replies: list[Any] | None,
+        now: int,
+    ) -> Plan[None]:
+        """Give back what an interrupted draw took, if it did. ``replies``: if they had come by then."""
+        if isinstance(interrupt, Interrupted):
+            if isinstance(interrupt.error, Exception) and not getattr(interrupt.error, "ambiguous", False):
+                return
+            replies = interrupt.reply if isinstance(interrupt.reply, list) else None
         try:
-            if not isinstance(reply, list) or not reply:
+            if replies is None:
                 request.repeated = True
-                reply = yield request  # the same mark: it takes now, or says what it took
-            outcome = self.outcome(reply[0], draw, route, request.mark)
+                replies = yield request  # the same mark: it takes now, or says what it took
+            outcome = self.outcome(replies[0], draw, route, request.mark)
             if isinstance(outcome, Grant):
                 yield from self.settle(outcome.give_back(), now)
         except RateLimiterUnavailable:
             self.unresolved += 1
+        except BaseException:
+            self.unresolved += 1
+            raise
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
@@ -128,7 +143,13 @@ class BucketScripts:
         else:
             time = bulk(now)
         options = NOTHING
-        if draw.limits is not None or draw.reserved or draw.legs is not None or record is not None:
+        if (
+            draw.limits is not None
+            or draw.reserved
+            or draw.legs is not None
+            or not draw.is_final
+            or record is not None
+        ):
             options = bulk(json.dumps(_options(draw, record)))
         after = [route.signed, options, given_up]
         for name, amount in draw.wanted.items():
@@ -182,6 +203,10 @@ class BucketScripts:
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact. What cannot be known to be booked is doubtful."""
         noted = settlement or Settlement(postings)
+        postings = [posting for posting in postings if posting.deltas_milli]
+        if not postings and noted.change is None:
+            noted.postings = ()
+            return
         with_terms = False
         while True:
             yield from self.home.find()
@@ -243,7 +268,9 @@ class BucketScripts:
             record = told_record(home.prefix, change.record, change.expected_version, now)
         for leg, deltas, *_ in postings:
             keys.append(f"{home.prefix}b#{leg.entity_id}#{leg.resource}")
-            one: list[Any] = [leg.entity_id, leg.resource, {name: _tokens(milli) for name, milli in deltas.items()}]
+            amounts = {name: _tokens(milli) for name, milli in deltas.items()}
+            parts = [name for name in amounts if leg.cascaded and name in leg.cascaded]
+            one: list[Any] = [leg.entity_id, leg.resource, amounts, parts]
             told.append([*one, call_version(leg.limits), terms_of(leg.limits)] if with_terms else one)
         return MarkedScript(
             home.tag,
@@ -259,6 +286,8 @@ class BucketScripts:
 def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
     """What few draws have, as the script is told it."""
     options: dict[str, Any] = {} if record is None else {"record": record}
+    if not draw.is_final:
+        options["waits"] = True
     if draw.limits is not None:
         options["given"] = {"v": call_version(draw.limits), "terms": terms_of(draw.limits)}
     if draw.reserved:

@@ -73,12 +73,14 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, ReportVerbs):
         yield  # makes this a plan
 
     def count_denial(self, denial: Denial, now: int) -> Plan[None]:
-        """This store does not count denials yet."""
-        yield from ()
+        binding = denial.binding
+        if binding is not None:
+            yield from self._home.find()
+            deny = ("@deny", binding.entity_id, binding.resource, binding.limit_name)
+            yield from self._replay.commit([deny], now)
 
     def write_denials(self) -> Plan[None]:
-        """It keeps none."""
-        yield from ()
+        yield from ()  # each was written when it was counted
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
@@ -143,8 +145,9 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, ReportVerbs):
             )
 
     def _propagate(self, scope: Scope, now: int) -> Plan[None]:
-        """An entity's own limits were adopted with the change itself; wider ones are, a page of buckets at a time."""
+        """Let the live buckets that a change concerns follow it from the moment it was made, a page at a time."""
         if scope.entity_id is not None:
+            yield from self._replay.commit([["@adopt", scope.entity_id]], now)
             return
         tag, prefix = self._home.tag, self._home.prefix
         (found,) = yield from Commands(tag, ("ZRANGE", prefix + "res", 0, -1))
@@ -204,6 +207,11 @@ class RedisStore:
 
     def ping(self) -> Plan[None]:
         yield from Commands(REGISTRY, ("PING",))
+
+    def info(self) -> Plan[str]:
+        """What the server says about itself."""
+        (text,) = yield from Commands(REGISTRY, ("INFO",))
+        return str(text, "utf-8", "replace")
 
     def create(self, now: int) -> Plan[None]:
         yield from self._registry.find("default")

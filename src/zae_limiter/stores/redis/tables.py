@@ -160,24 +160,17 @@ class RedisTables:
         if scope == Scope() and config.on_unavailable is not None:
             self._write("HSET", key, "policy", config.on_unavailable)
         self._list_scope(scope, "ZADD", "0")
-        self._adopt(scope)
 
     def drop_config(self, scope: Scope) -> None:
         key, suffix = self._place(scope)
         self._write("HDEL", key, "l" + suffix, "v" + suffix, *(["policy"] if scope == Scope() else []))
         self._list_scope(scope, "ZREM")
-        self._adopt(scope)
 
     def _list_scope(self, scope: Scope, verb: str, *score: str) -> None:
         if scope.entity_id is not None:
             self._write(verb, f"{self.prefix}own#{scope.resource}", *score, scope.entity_id)
         elif scope.resource is not None:
             self._write(verb, self.prefix + "rdef", *score, scope.resource)
-
-    def _adopt(self, scope: Scope) -> None:
-        """What is an entity's own holds for its buckets in the same moment."""
-        if scope.entity_id is not None:
-            self._write("@adopt", scope.entity_id)
 
     def scopes_of(self, entity_id: str) -> list[Scope]:
         fields = self._one("HKEYS", entity_key(self.prefix, entity_id))
