@@ -89,6 +89,7 @@ def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
         lambda: _memory(figures.get("memory")),
         lambda: _imports(figures.get("embedded"), found),
         lambda: _startup(figures.get("startup")),
+        lambda: _integrations(figures.get("integrations")),
         lambda: [_zip(found)],
         lambda: _paths(found),
     ):
@@ -214,6 +215,13 @@ def _startup(figures: Mapping[str, Any] | None) -> Iterator[Held]:
         return
     for row in _with_goals(figures["rows"]):
         yield row._replace(what="`zae-limiter --version`")
+
+
+def _integrations(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("OpenAI's client, limited", str(Goal(1.15, at_most=True)))
+        return
+    yield from _with_goals(figures["rows"])
 
 
 def _paths(found: Mapping[str, Any]) -> Iterator[Held]:

@@ -17,6 +17,7 @@ BENCHMARKS = {
     "hot_entity": "One hot entity",
     "aggregator": "The aggregator",
     "startup": "Starting",
+    "integrations": "What the integrations add",
 }
 """Sections, in order."""
 
@@ -289,4 +290,5 @@ SECTIONS = {
     "hot_entity": _hot_entity,
     "aggregator": _aggregator,
     "startup": _comparisons,
+    "integrations": _comparisons,
 }

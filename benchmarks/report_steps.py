@@ -51,6 +51,7 @@ STEPS = (
     Step("embedded"),
     Step("dynamodb", on_dynoxide=True),
     Step("redis_store", on_redis=True),
+    Step("integrations"),
     Step("growth"),
     Step("aggregator", ("--quick",), on_dynoxide=True),
     Step("memory", timed=False),

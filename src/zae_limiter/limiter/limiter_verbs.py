@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from zae_limiter.exceptions import LeaseNotFoundError, NamespaceNotFoundError, ValidationError
@@ -73,7 +74,7 @@ class LimiterVerbs(Generic[SomeLease]):
         is given back, unless ``on_error="keep"``. With a ``request_id`` a repeated request gets the same grant, and is
         charged once, for a day; another request under the same id is a ``ValidationError``.
 
-        Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit),
+        Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit), ``AccessBlocked``,
         ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
         """
         options = DEFAULT_OPTIONS
@@ -177,13 +178,18 @@ class LimiterVerbs(Generic[SomeLease]):
             raise NamespaceNotFoundError(core.namespace, deleted=True)
 
     def _get_status(self, entity_id: str, resource: str | None = None) -> Plan[EntityStatus]:
-        """The entity's live buckets: levels, totals, time to full. A bucket lives from its first acquire."""
+        """The entity's live buckets: levels, totals, time to full; and the access switches that hold for it.
+
+        A bucket lives from its first acquire.
+        """
         check_entity_id(entity_id)
         if resource is not None:
             check_resource(resource)
         core = self._core
         now = yield from READ_CLOCK
-        return (yield from core.call("status", core.space.status(entity_id, resource, now)))
+        status = yield from core.call("status", core.space.status(entity_id, resource, now))
+        switches = yield from core.call("access_of", core.space.access_of(entity_id, resource, now))
+        return replace(status, access=switches) if switches else status
 
     def _reset(
         self,

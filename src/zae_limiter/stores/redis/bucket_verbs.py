@@ -10,7 +10,8 @@ from time import monotonic_ns
 from typing import Any, Final
 
 from zae_limiter.bucket import MILLI
-from zae_limiter.exceptions import RateLimiterUnavailable
+from zae_limiter.exceptions import AccessBlocked, RateLimiterUnavailable
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Interrupted, Plan
@@ -18,7 +19,17 @@ from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordMoved
 from zae_limiter.stores.limit_statuses import check_names, denial, no_limits, statuses_of
-from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Settlement
+from zae_limiter.stores.protocol import (
+    Draw,
+    Grant,
+    Leg,
+    Look,
+    Outcome,
+    Posting,
+    Scope,
+    Settlement,
+    access_from_text,
+)
 from zae_limiter.stores.redis.home import Home
 from zae_limiter.stores.redis.lease_texts import record_in, told_record
 from zae_limiter.stores.redis.recorded_draws import RecordedDraw
@@ -30,8 +41,9 @@ from zae_limiter.stores.redis.wire import bulk
 from zae_limiter.stores.redis.write_marks import ONLY_LOOK, Mark
 
 GRANTED: Final = struct.pack(">d", 1.0)
+OBSERVED: Final = struct.pack(">d", -1.0)
 NOTHING: Final = bulk("")
-BOOKED, UNKNOWN_NAME, NO_LIMITS, SAY_THE_TERMS, ANOTHER_RECORD = 1, -1, -2, -8, -9
+BOOKED, UNKNOWN_NAME, NO_LIMITS, SAY_THE_TERMS, BLOCKED, ANOTHER_RECORD = 1, -1, -2, -8, -9, -11
 LOOK: Final = Mark("", packed("{look}"), ONLY_LOOK, False)
 GRACE_MS = 20
 """How much longer than the caller's deadline the server may take a draw for wanted."""
@@ -48,6 +60,7 @@ class BucketScripts:
         self._patience_ms = round(deadline * MILLI) + GRACE_MS
         self._routes: BoundedDict[tuple[str, str], Route] = BoundedDict(MAX_ROUTES)
         self._server_ahead_ms: int | None = None
+        self._blocks: dict[tuple[str, str], Access] = {}
         self.policy: OnUnavailable | None = None
         self.unresolved = 0
 
@@ -166,10 +179,14 @@ class BucketScripts:
         if levels.startswith(GRANTED):
             if mark.moves_expiry:
                 self.home.marks.written(mark, monotonic_ns() // 1_000_000)
+            if self._blocks:
+                self._blocks.pop((draw.entity_id, draw.resource), None)
             balances = Balances(legs, levels)
             return Grant(legs, draw.wanted, balances, Left(balances), time_in(levels))
         statuses = statuses_of(legs, Balances(legs, levels).by_leg(), draw.wanted, draw.reserved, time_in(levels))
-        return denial(legs, statuses)
+        refused = denial(legs, statuses)
+        refused.observed = levels.startswith(OBSERVED)
+        return refused
 
     def _understood(self, reply: Any, draw: Draw, route: Route) -> tuple[tuple[Leg, ...], bytes] | None:
         """Legs and levels. A route that is new is remembered."""
@@ -186,9 +203,21 @@ class BucketScripts:
             check_names(legs[0], draw.wanted)
         if reply[0] == NO_LIMITS:
             raise no_limits(draw.entity_id, draw.resource)
+        if reply[0] == BLOCKED:
+            raise self._block(draw, *map(bytes.decode, reply[2:5]))
         self.home.refused(reply)
         self._routes.clear()
         return None
+
+    def _block(self, draw: Draw, switch: str, entity_id: str, resource: str) -> AccessBlocked:
+        access = access_from_text(Scope(entity_id or None, resource or None), switch)
+        self._blocks[draw.entity_id, draw.resource] = access
+        return AccessBlocked(draw.entity_id, draw.resource, access)
+
+    def remembered_block(self, entity_id: str, resource: str, now: int) -> Access | None:
+        """The switch by which the last draw was blocked, if it still holds."""
+        access = self._blocks.get((entity_id, resource))
+        return access if access is not None and access.holds_at(now) else None
 
     def learnt(self, draw: Draw, signature: bytes, told: bytes) -> Route:
         """The route that a script told; remembered, if it holds for other draws too."""

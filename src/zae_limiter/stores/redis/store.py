@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
@@ -15,6 +16,7 @@ from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.naming import NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import note_under_key, result_under_key
@@ -40,7 +42,7 @@ Result = TypeVar("Result")
 NO_FAST_PATHS: Final[Mapping[tuple[str, str], FastPath]] = {}
 
 
-class RedisSpace(LeaseVerbs, ConfigVerbs, ReportVerbs):
+class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
     """One namespace of the servers."""
 
     fast_paths = NO_FAST_PATHS
@@ -58,6 +60,9 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, ReportVerbs):
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._buckets.policy
+
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        return self._buckets.remembered_block(entity_id, resource, now)
 
     # Buckets: by scripts
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from zae_limiter.bucket import Bucket
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
@@ -20,7 +22,7 @@ from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.routes import Routes
 from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, LeaseSlot, UsageRow
 from zae_limiter.stores.lease_records import LeaseRecord
-from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.protocol import Config, Scope, access_from_text, access_to_text
 from zae_limiter.stores.redis.keys import audit_key, entity_key, lease_key, namespace_key
 from zae_limiter.stores.redis.lease_texts import record_in, text_of
 from zae_limiter.stores.redis.scripts import SHOW, USAGE
@@ -142,7 +144,11 @@ class RedisTables:
 
     def config(self, scope: Scope) -> Config | None:
         key, suffix = self._place(scope)
-        return _config(self._one("HGET", key, "l" + suffix))
+        said, switch = self._all([("HGET", key, "l" + suffix), ("HGET", key, "a" + suffix)])
+        config = _config(said)
+        if config is None or switch is None:
+            return config
+        return replace(config, access=access_from_text(scope, switch.decode()))
 
     def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
         texts = self._all([("HGET", key, "l" + suffix) for key, suffix in map(self._place, scopes)])
@@ -157,12 +163,36 @@ class RedisTables:
         self._write("HSET", key, "l" + suffix, _config_text(config))
         if config.limits:
             self._write("HSET", key, "v" + suffix, f"{LETTERS[scope.level]}{self.epoch() + 1}")
+        else:
+            self._write("HDEL", key, "v" + suffix)
+        self._put_access(scope, config.access)
         if scope == Scope() and config.on_unavailable is not None:
             self._write("HSET", key, "policy", config.on_unavailable)
-        self._list_scope(scope, "ZADD", "0")
+        if config.limits:
+            self._list_scope(scope, "ZADD", "0")
+        else:
+            self._list_scope(scope, "ZREM")
+
+    def _put_access(self, scope: Scope, access: Access | None) -> None:
+        """The switch of a level stands beside its limits, where a draw reads it, and in a list of all."""
+        key, suffix = self._place(scope)
+        listed = f"{scope.entity_id or ''} {scope.resource or ''}"
+        if access is None:
+            self._write("HDEL", key, "a" + suffix)
+            self._write("ZREM", self.prefix + "access", listed)
+        else:
+            self._write("HSET", key, "a" + suffix, access_to_text(access))
+            self._write("ZADD", self.prefix + "access", "0", listed)
+
+    def switches(self, after: tuple[str, str] | None, count: int) -> list[Access]:
+        names = self._page("access", None if after is None else " ".join(after), count)
+        scopes = [Scope(*(part or None for part in name.split(" "))) for name in names]
+        configs = [self.config(scope) for scope in scopes]
+        return [config.access for config in configs if config is not None and config.access is not None]
 
     def drop_config(self, scope: Scope) -> None:
         key, suffix = self._place(scope)
+        self._put_access(scope, None)
         self._write("HDEL", key, "l" + suffix, "v" + suffix, *(["policy"] if scope == Scope() else []))
         self._list_scope(scope, "ZREM")
 

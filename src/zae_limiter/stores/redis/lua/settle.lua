@@ -5,7 +5,7 @@
 --       taken, negative given back. Version and terms are of the limits that were drawn from; they are left out until the
 --       script asks for them.
 --       6 JSON of the record that goes with it, or ''.
--- Reply: {1, now}, or {code, now}: -3, -4, -5 as for a draw; -8 say the terms; -9 the record is another one, which follows.
+-- Reply: {1, now}, or {code, now}: -3, -4, -5 as for a draw; -8 say the terms; -11 the record is another one, which follows.
 local prefix, mark, flags = ARGV[1], ARGV[3], ARGV[4]
 local now = clock(ARGV[2])
 local state = call('HGET', KEYS[1], 'state')
@@ -18,7 +18,7 @@ if ARGV[6] ~= '' then
   if there == record.text then return { 1, now } end   -- an earlier try, whose mark is no more
   local found = there and cjson.decode(there)
   if found and (found.st == 'closed' or found.st == 'done') or record.expected ~= (found and found.st ~= 'void' and found.ver or 0) then
-    return { -9, now, there or '' }
+    return { -11, now, there or '' }
   end
 end
 local life
