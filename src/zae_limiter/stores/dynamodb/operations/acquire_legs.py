@@ -50,6 +50,8 @@ class AcquireLeg(BucketWrite):
     """Every shard was looked at during this draw."""
     payers: Sequence[tuple[Key, Mapping[str, int]]] = ()
     """If several shards pay together."""
+    exactly: frozenset[str] = frozenset()
+    """The limits of which these shards must hold what they were seen to hold."""
 
     def __init__(self, key: Key, terms: Terms, draw: Draw) -> None:
         """``key`` is that of shard 0."""
