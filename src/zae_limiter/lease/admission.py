@@ -132,7 +132,7 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
     draw = Draw(
         asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs, is_final=not asked.timeout_ms
     )
-    plan = core.space.draw(draw, now)
+    plan = core.draw(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))
     outcome = yield from plan
