@@ -186,11 +186,6 @@ class LeaseBase:
         """The slots that this lease holds of limits of calls in flight."""
         return () if (grant := self._granted) is None else tuple(hold for hold in grant.holds if hold.amount)
 
-    @property
-    def _has_holds(self) -> bool:
-        grant = self._grant
-        return isinstance(grant, Grant) and bool(grant.holds)
-
     # What a caller does
 
     def _consume_more(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> Plan[None]:
