@@ -100,6 +100,15 @@ PROFILES = {
             clients=4,
             setters=2,
         ),
+        Profile(
+            "names",
+            Habits(tree=TREE, resources=2, changes=(*LEVELS, "parent", "reset"), overrides=0.05, any_known_name=True),
+            replace(LOSSES, crash=0.005, conflict=0.01, interrupted=0.01),
+            clients=4,
+            rounds=6,
+            setters=2,
+            config_ttl_ms=5_000,
+        ),
         Profile("losses", Habits(idle=20, hold=20), LOSSES, clients=6, rounds=6),
         Profile(
             "storm",

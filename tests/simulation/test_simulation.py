@@ -29,6 +29,7 @@ SCHEDULES = {
     "overrides": 75,
     "changes": 75,
     "families": 75,
+    "names": 60,
     "losses": 100,
     "storm": 60,
     "losses up a tree": 100,

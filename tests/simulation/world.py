@@ -18,6 +18,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces
 from zae_limiter.stores.dynamodb.store import DynamoSpace
+from zae_limiter.stores.limit_statuses import names_known
 from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Leg, Scope
 
 
@@ -43,6 +44,8 @@ class Habits:
     """What setters change."""
     limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     """The limits of levels at the beginning; the others are drawn."""
+    any_known_name: bool = False
+    """Calls name limits of every level consulted, and of ancestors; some entities have no limits of their own."""
 
 
 class Change(NamedTuple):
@@ -133,13 +136,15 @@ class World:
 
     def may_take_from(self, entity: str) -> list[str]:
         """The entities whose buckets a draw may touch."""
-        if self.limits_vary:
-            return self.entities
+        return self.entities if self.limits_vary else self._chain(entity)
+
+    def _chain(self, entity: str) -> list[str]:
+        """An entity and its ancestors, as far as this is known."""
         chain = []
         at: str | None = entity
-        while at is not None:
+        while at is not None and at not in chain:  # those who move at once may make a circle of what is known
             chain.append(at)
-            at = self.parents[at]
+            at = self.parents.get(at)
         return chain
 
     # What callers do
@@ -164,6 +169,8 @@ class World:
         if self.habits.overrides and rng.random() < self.habits.overrides:
             limits = some_limits(rng)
         names = self._names(entity, resource) if limits is None else [limit.name for limit in limits]
+        if self.habits.any_known_name:
+            names = sorted({*names, *self._known_names(entity, resource)})
         wanted = {name: rng.randint(0, LARGEST.get(name, 3)) for name in names if rng.random() < 0.8}
         if not any(wanted.values()):
             wanted[names[0]] = 1
@@ -171,18 +178,25 @@ class World:
 
     def _names(self, entity: str, resource: str) -> list[str]:
         """The limits that hold, as the table says."""
+        return next(filter(None, self._names_by_level(entity, resource)), ["rps"])
+
+    def _known_names(self, entity: str, resource: str) -> set[str]:
+        """The names that any level knows for an entity or one of its ancestors, as the table says."""
+        chain = self._chain(entity)
+        return {name for one in chain for names in self._names_by_level(one, resource) for name in names}
+
+    def _names_by_level(self, entity: str, resource: str) -> list[list[str]]:
+        """The limits of every level, as the table says."""
         ns = self.ns
         own = f"{ns}/ENTITY#{entity}"
-        for place in (
+        places = (
             (own, f"#CONFIG#{resource}"),
             (own, "#CONFIG#_default_"),
             (f"{ns}/RESOURCE#{resource}", "#CONFIG"),
             (f"{ns}/SYSTEM#", "#CONFIG"),
-        ):
-            item = self.fleet.items.get(place)
-            if item is not None and item["order"]["S"]:
-                return item["order"]["S"].split(",")  # type: ignore[no-any-return]
-        return ["rps"]
+        )
+        items = (self.fleet.items.get(place) for place in places)
+        return [item["order"]["S"].split(",") if item is not None and item["order"]["S"] else [] for item in items]
 
     @property
     def ns(self) -> str:
@@ -264,7 +278,7 @@ class World:
         """What a lease takes besides, now and then, where it took first."""
         if rng.random() >= self.habits.more:
             return None
-        name = rng.choice([limit.name for limit in grant.legs[0].limits])
+        name = rng.choice(self._names_of(grant))
         return draw._replace(wanted={name: rng.randint(1, LARGEST.get(name, 3))}, legs=grant.legs)
 
     def owed(self, rng: random.Random, grant: Grant, ledger: Ledger) -> Mapping[str, int]:
@@ -273,13 +287,18 @@ class World:
             return {}
         if rng.random() < 0.4:
             return ledger.owed_on_failure()
-        names = [limit.name for limit in grant.legs[0].limits]
         deltas = {}
-        for name in names:
+        for name in self._names_of(grant):
             if rng.random() < 0.6:
                 deltas[name] = rng.randint(-ledger.consumed().get(name, 0), LARGEST.get(name, 3))
         ledger.adjust(deltas, 0)
         return ledger.owed()
+
+    def _names_of(self, grant: Grant) -> list[str]:
+        """The limits that a lease may name."""
+        if self.habits.any_known_name:
+            return sorted(names_known(grant.legs))
+        return [limit.name for limit in grant.legs[0].limits]
 
     # What setters do
 
@@ -299,7 +318,7 @@ class World:
         if kind in scopes:
             scope = scopes[kind]
             told = rng.random() < 0.8
-            if kind != "system" and rng.random() < 0.3:
+            if (kind != "system" or self.habits.any_known_name) and rng.random() < 0.3:
                 plan = space.delete_config(scope, None, told, now)
                 return Change("delete", f"delete {scope}", plan, propagates=told)
             plan = space.set_config(scope, some_limits(rng), None, None, told, now)

@@ -102,7 +102,7 @@ class LeaseBase:
 
     @property
     def consumed(self) -> dict[str, int]:
-        """What this entity paid so far, per limit, adjustments included."""
+        """What this lease consumed so far, per limit, adjustments included. Every leg that has the limit paid it."""
         if self._ledger is None:
             return {} if (grant := self._granted) is None else dict(grant.wanted)
         return {} if self._grant is None else self._ledger.consumed()

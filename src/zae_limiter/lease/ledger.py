@@ -20,6 +20,7 @@ from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.naming import MAX_AMOUNT, check_amount, check_delta, check_limit_name
 from zae_limiter.running.plan import assign
+from zae_limiter.stores.limit_statuses import names_known
 from zae_limiter.stores.protocol import DeferredGrant, Grant, Leg, NotedGrant, Posting, Settlement
 
 Amounts = Mapping[str, int]
@@ -51,8 +52,9 @@ class UnresolvedCounter(Protocol):
 class Ledger(Settlement):
     """The books of one lease. They are also the settlement of its end by a fast path, which notes there what it books.
 
-    ``names`` are the limits of the lease, or ``None`` if it was let through: then nothing is booked, and any may be
-    named. ``is_as_granted``: the store has booked what was granted, and was not asked for anything since.
+    ``names`` are the limits that the lease's own leg knows, those that mostly are named, or ``None`` if it was let
+    through: then nothing is booked, and any may be named. ``is_as_granted``: the store has booked what was granted,
+    and was not asked for anything since.
 
     Until the next step notes what became of it, ``taking`` is what :meth:`Lease.consume` takes, ``flushing`` what a
     flush books, and ``closing`` what is booked at the end.
@@ -87,7 +89,7 @@ class Ledger(Settlement):
         if granted is None:
             self.names = None
         else:
-            self.names = (granted.legs if isinstance(granted, Grant) else granted[0].legs)[0].names
+            self.names = granted_legs(granted)[0].known
         self.totals = self.settled = NOTHING
         self.paid_by_leg: Mapping[tuple[str, str], int] = NO_LEGS
         self.arrears: Sequence[Posting] = ()
@@ -149,8 +151,10 @@ class Ledger(Settlement):
         if self.names is None:
             check_limit_name(name)
         elif name not in self.names:
-            known = ", ".join(sorted(self.names))
-            raise ValidationError(name, value, f"is not a limit of this lease; those are {known}")
+            names = self.names if self._granted is None else names_known(granted_legs(self._granted))
+            if name not in names:
+                known = ", ".join(sorted(names))
+                raise ValidationError(name, value, f"is no limit that any leg of this lease knows; those are {known}")
 
     def took(self, more: Amounts) -> None:
         """The store has booked more."""
@@ -284,6 +288,11 @@ class OpenLedger(Ledger):
     def __del__(self) -> None:
         with suppress(AttributeError):  # it was interrupted before it stood for anything
             self.counter.unresolved += 1
+
+
+def granted_legs(granted: Grant | DeferredGrant) -> tuple[Leg, ...]:
+    """The legs of what was granted, without making the grant if it was deferred."""
+    return granted.legs if isinstance(granted, Grant) else granted[0].legs
 
 
 def granted_amounts(granted: Grant | DeferredGrant) -> Amounts:

@@ -22,16 +22,26 @@ def no_limits(entity_id: str, resource: str) -> ValidationError:
     )
 
 
-def check_names(own: Leg, wanted: Mapping[str, int]) -> None:
-    """Refuse a limit the entity does not have."""
+def names_known(legs: Iterable[Leg]) -> frozenset[str]:
+    """The names of limits that any level consulted for these legs has."""
+    return frozenset[str]().union(*[leg.known for leg in legs])
+
+
+def knows(legs: Sequence[Leg], names: Iterable[str]) -> bool:
+    """Whether every one of these names is known to a level consulted for these legs."""
+    return legs[0].known.issuperset(names) or names_known(legs).issuperset(names)
+
+
+def check_names(legs: Sequence[Leg], wanted: Mapping[str, int]) -> None:
+    """Refuse a name that no level consulted knows: a typo must not be unlimited."""
+    if knows(legs, wanted):
+        return
+    names = names_known(legs)
+    entity_id, resource, known = legs[0].entity_id, legs[0].resource, ", ".join(sorted(names))
     for name in wanted:
-        if name not in own.names:
-            known = ", ".join(sorted(own.names))
-            raise ValidationError(
-                "consume",
-                name,
-                f"{own.entity_id!r} has no such limit on {own.resource!r}; its limits are {known}",
-            )
+        if name not in names:
+            reason = f"no level and no ancestor of {entity_id!r} has such a limit on {resource!r}; known are {known}"
+            raise ValidationError("consume", name, reason)
 
 
 def statuses_of(

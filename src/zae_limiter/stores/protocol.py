@@ -85,7 +85,10 @@ class Resolution(NamedTuple):
 class Leg:
     """One bucket an acquire takes from: the entity's own, or an ancestor's.
 
-    ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there.
+    ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there. ``known`` are
+    the names of limits that any of the levels consulted for it has; those in ``names`` are taken from it.
+
+    The first leg of an acquire is the entity's own. Where only others of its legs have limits, it has none.
     """
 
     entity_id: str
@@ -93,10 +96,13 @@ class Leg:
     limits: tuple[Limit, ...]
     source: ConfigSource
     paid: tuple[tuple[int, Mapping[str, int]], ...] = ()
+    known: frozenset[str] = frozenset()
     names: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", frozenset(limit.name for limit in self.limits))
+        names = frozenset([limit.name for limit in self.limits])
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "known", self.known | names)
 
 
 NOTHING_RESERVED: Mapping[str, Mapping[str, int]] = {}

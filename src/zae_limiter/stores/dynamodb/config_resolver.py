@@ -22,7 +22,7 @@ from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
-from zae_limiter.stores.limit_statuses import check_names, no_limits
+from zae_limiter.stores.limit_statuses import check_names, knows, no_limits
 from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
 
 HIGHEST_TREE = 100
@@ -60,7 +60,20 @@ class ResolvedConfig(NamedTuple):
 
     def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
         """What its bucket is to obey when limits came with the call."""
-        return self.terms_of(Leg(self.entity_id, self.resource, limits, "call"))
+        known = frozenset[str]() if self.leg is None else self.leg.known
+        return self.terms_of(Leg(self.entity_id, self.resource, limits, "call", known=known))
+
+    def terms_of_caller(self) -> Terms:
+        """What its bucket is to obey when it calls. Without limits of its own it has a bucket all the same: what is
+        configured for it later is noticed there, by every client."""
+        leg = self.leg or Leg(self.entity_id, self.resource, (), "system")
+        return Terms(leg, self.cv, self.parent_id, self.cascade)
+
+    def terms_again(self, leg: Leg) -> Terms:
+        """What its bucket is to obey when a lease takes more from it: what holds now, or what did if nothing does."""
+        if leg.source == "call" or (self.leg is None and leg.limits):
+            return self.terms_given(leg.limits)
+        return self.terms_of_caller()
 
     def terms_of(self, leg: Leg) -> Terms:
         """What its bucket is to obey when nothing but a leg says so."""
@@ -80,6 +93,10 @@ class Route(NamedTuple):
 
     terms: list[Terms]
     fresh: bool
+
+    def knows(self, wanted: Mapping[str, int]) -> bool:
+        """Whether every name is known to a level that was consulted."""
+        return knows([terms.leg for terms in self.terms], wanted)
 
 
 def with_ways(chain: list[ResolvedConfig]) -> list[ResolvedConfig]:
@@ -150,15 +167,18 @@ class ConfigResolver:
         if draw.legs is not None:
             return (yield from self._terms_again(draw.legs, draw.wanted, deadline, fresh))
         chain = with_ways((yield from self._chain(draw.entity_id, draw.resource, deadline, fresh, prefetched)))
-        own = chain[0].terms() if draw.limits is None else chain[0].terms_given(draw.limits)
-        if own is None or not own.leg.names.issuperset(draw.wanted):
-            if not chain[0].is_of(deadline):  # it may have been configured a moment ago
-                return (yield from self.terms_for(draw, deadline, fresh=True, prefetched=prefetched))
-            if own is None:
-                raise no_limits(draw.entity_id, draw.resource)
-            check_names(own.leg, draw.wanted)
+        own = chain[0].terms_of_caller() if draw.limits is None else chain[0].terms_given(draw.limits)
         terms = [own, *(terms for resolved in chain[1:] if (terms := resolved.terms()) is not None)]
-        return Route(terms, all(resolved.is_of(deadline) for resolved in chain))
+        route = Route(terms, all(resolved.is_of(deadline) for resolved in chain))
+        if len(terms) > 1 or own.leg.limits:
+            if route.knows(draw.wanted):
+                return route
+        elif route.fresh:
+            raise no_limits(draw.entity_id, draw.resource)
+        if route.fresh:
+            check_names([one.leg for one in terms], draw.wanted)
+        # It may have been configured a moment ago.
+        return (yield from self.terms_for(draw, deadline, fresh=True, prefetched=prefetched))
 
     def _terms_again(
         self, legs: tuple[Leg, ...], wanted: Mapping[str, int], deadline: Deadline, fresh: bool
@@ -168,14 +188,14 @@ class ConfigResolver:
         fresh_all = True
         for leg in legs:
             resolved = yield from self.resolved_with_way(leg.entity_id, leg.resource, deadline, fresh=fresh)
-            given = resolved.terms_given(leg.limits)
-            terms.append(given if leg.source == "call" else resolved.terms() or given)
+            terms.append(resolved.terms_again(leg))
             fresh_all = fresh_all and resolved.is_of(deadline)
-        if not terms[0].leg.names.issuperset(wanted):
+        route = Route(terms, fresh_all)
+        if not route.knows(wanted):
             if not fresh_all:
                 return (yield from self._terms_again(legs, wanted, deadline, True))
-            check_names(terms[0].leg, wanted)
-        return Route(terms, fresh_all)
+            check_names([one.leg for one in terms], wanted)
+        return route
 
     def _chain(
         self, entity_id: str, resource: str, deadline: Deadline, fresh: bool, prefetched: Prefetched | None
@@ -273,9 +293,10 @@ class ConfigResolver:
         if prefetched is not None:
             prefetched.update((key, items.get(key)) for key in unseen)
         found = [config_of(items.get(key)) for key in configs]
+        known = frozenset(limit.name for config in found for limit in config.limits)
         leg = next(
             (
-                Leg(entity_id, resource, config.limits, scope.level)
+                Leg(entity_id, resource, config.limits, scope.level, known=known)
                 for scope, config in zip(scopes, found, strict=True)
                 if config.limits
             ),

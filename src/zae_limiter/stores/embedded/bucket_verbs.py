@@ -40,7 +40,7 @@ class BucketVerbs(Transacting):
         ``proven``: see :func:`correct_time`.
         """
         legs = legs_of(tables, draw)
-        check_names(legs[0], draw.wanted)
+        check_names(legs, draw.wanted)
         buckets = []
         for leg in legs:
             bucket = tables.bucket(leg.entity_id, leg.resource) or new_bucket(tables, leg, now)
@@ -129,7 +129,7 @@ class BucketVerbs(Transacting):
         now: int,
     ) -> Look:
         legs = tables.routes.legs(tables, entity_id, resource, limits)
-        check_names(legs[0], wanted)
+        check_names(legs, wanted)
         held = [as_if_adopted(tables.bucket(leg.entity_id, leg.resource), leg, now).balances for leg in legs]
         return Look(legs, statuses_of(legs, held, wanted, {}, now))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
@@ -16,12 +17,20 @@ if TYPE_CHECKING:
 MAX_ROUTES = 100_000
 MAX_DEFAULTS = 1_000
 
+LevelLimits: TypeAlias = tuple[tuple[Scope, tuple[Limit, ...]], ...]
+"""Levels that have limits, the nearest first, and their limits."""
+
 
 class Route(NamedTuple):
-    """The entity's own leg, if it has limits, and those of the ancestors it cascades to."""
+    """The entity's own leg, which may have no limits, and those of the ancestors it cascades to that have some."""
 
-    own: Leg | None
+    own: Leg
     ancestors: tuple[Leg, ...]
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """Those that an acquire by a descendant takes from."""
+        return (self.own, *self.ancestors) if self.own.limits else self.ancestors
 
 
 class Routes:
@@ -32,51 +41,40 @@ class Routes:
     def __init__(self) -> None:
         self._epoch = -1
         self._known: BoundedDict[tuple[str, str], Route] = BoundedDict(MAX_ROUTES)
-        self._defaults: BoundedDict[str, tuple[Scope, tuple[Limit, ...]] | None] = BoundedDict(MAX_DEFAULTS)
+        self._defaults: BoundedDict[str, LevelLimits] = BoundedDict(MAX_DEFAULTS)
         self.on_unavailable: OnUnavailable | None = None
 
     def legs(self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None) -> tuple[Leg, ...]:
         """Every leg of an acquire, the entity's own first. ``limits`` stand in for the entity's own."""
-        route = self._route(tables, entity_id, resource)
-        own = route.own if limits is None else Leg(entity_id, resource, limits, "call")
-        if own is None:
+        own, ancestors = self._route(tables, entity_id, resource)
+        if limits is not None:
+            own = Leg(entity_id, resource, limits, "call", known=own.known)
+        elif not own.limits and not ancestors:
             raise no_limits(entity_id, resource)
-        return (own, *route.ancestors)
+        return (own, *ancestors)
 
     def leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
-        """The leg of one entity as it is configured now."""
-        return self._route(tables, entity_id, resource).own
+        """The leg of one entity as it is configured now, if it has limits."""
+        own = self._route(tables, entity_id, resource).own
+        return own if own.limits else None
 
     def legs_of_found(
-        self,
-        tables: Tables,
-        entity_id: str,
-        resource: str,
-        limits: tuple[Scope, tuple[Limit, ...]] | None,
-        parent_id: str | None,
+        self, tables: Tables, entity_id: str, resource: str, found: LevelLimits, parent_id: str | None
     ) -> tuple[Leg, ...] | None:
-        """Every leg of an acquire by an entity of which is known what ``limits`` it has of its own, if any, and which
-        parent it cascades to, if it does. ``None``: no level has limits for it. It is not remembered."""
+        """Every leg of an acquire by an entity of which is known which limits were ``found`` of its own, and which
+        parent it cascades to, if it does. ``None``: none has limits. It is not remembered."""
         self._look_at_epoch(tables)
-        found = limits or self._default(tables, resource)
-        if found is None:
-            return None
-        own = Leg(entity_id, resource, found[1], found[0].level)
-        if parent_id is None:
-            return (own,)
-        parent = self._route(tables, parent_id, resource)
-        return (own, *parent.ancestors) if parent.own is None else (own, parent.own, *parent.ancestors)
+        own = leg_of(entity_id, resource, found + self._default(tables, resource))
+        ancestors = () if parent_id is None else self._route(tables, parent_id, resource).legs
+        return (own, *ancestors) if own.limits or ancestors else None
 
     def _route(self, tables: Tables, entity_id: str, resource: str) -> Route:
         self._look_at_epoch(tables)
         try:
             return self._known[entity_id, resource]
         except KeyError:
-            ancestors = tuple(
-                leg
-                for ancestor in _cascade(tables, entity_id)
-                if (leg := self._configured_leg(tables, ancestor, resource))
-            )
+            legs = (self._configured_leg(tables, ancestor, resource) for ancestor in _cascade(tables, entity_id))
+            ancestors = tuple(leg for leg in legs if leg.limits)
             own = self._configured_leg(tables, entity_id, resource)
             route = self._known[entity_id, resource] = Route(own, ancestors)
             return route
@@ -90,18 +88,26 @@ class Routes:
             system = tables.config(Scope())
             self.on_unavailable = system.on_unavailable if system else None
 
-    def _configured_leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
+    def _configured_leg(self, tables: Tables, entity_id: str, resource: str) -> Leg:
         *own, _, _ = scopes_for(entity_id, resource)
-        found = tables.limits_in(own) or self._default(tables, resource)
-        return None if found is None else Leg(entity_id, resource, found[1], found[0].level)
+        return leg_of(entity_id, resource, tables.limits_in(own) + self._default(tables, resource))
 
-    def _default(self, tables: Tables, resource: str) -> tuple[Scope, tuple[Limit, ...]] | None:
-        """The limits of entities that have none of their own."""
+    def _default(self, tables: Tables, resource: str) -> LevelLimits:
+        """The levels of entities that have no limits of their own."""
         try:
             return self._defaults[resource]
         except KeyError:
             found = self._defaults[resource] = tables.limits_in((Scope(None, resource), Scope()))
             return found
+
+
+def leg_of(entity_id: str, resource: str, levels: Sequence[tuple[Scope, tuple[Limit, ...]]]) -> Leg:
+    """The leg of an entity: the nearest level gives its limits, and all of them the names that are known."""
+    if not levels:
+        return Leg(entity_id, resource, (), "system")
+    known = frozenset(limit.name for _, limits in levels for limit in limits)
+    nearest, limits = levels[0]
+    return Leg(entity_id, resource, limits, nearest.level, known=known)
 
 
 def _cascade(tables: Tables, entity_id: str) -> list[str]:

@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance, Bucket
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import MAX_AMOUNT
-from zae_limiter.stores.limit_statuses import denial, statuses_of
+from zae_limiter.stores.limit_statuses import denial, names_known, statuses_of
 from zae_limiter.stores.protocol import DeferredGrant, Denial, Grant, Leg, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS
 
@@ -115,10 +115,11 @@ class MemoryFastPath(ABC):
     def grant(self, deferred: DeferredGrant) -> Grant:
         """The grant that a receipt has deferred.
 
-        Its numbers are what was wanted of each of the entity's own limits, then what was left in every balance.
+        Its numbers are what was wanted of each limit that is known, then what was left in every balance.
         """
         _, _, now, *numbers = deferred
-        return Grant(self.legs, self.wanted(deferred), self.balances, numbers[len(self.legs[0].limits) :], now, self)
+        balances = self.balances
+        return Grant(self.legs, self.wanted(deferred), balances, numbers[-len(balances) :], now, self)
 
     @property
     def balances(self) -> tuple[Balance, ...]:
@@ -146,11 +147,11 @@ class ShapedPath(MemoryFastPath):
         asked = len(wanted)
         if asked == {own_limits}:
             try:
-                {every_amount}
+                {own_amounts}
+                wanted = None
             except KeyError:
-                return False
-            wanted = None
-        else:
+                pass  # there is another name among them
+        if wanted is not None:
             wanted = wanted.copy()  # the caller may change theirs later
             {some_amounts}
             if {names_known} != asked:
@@ -168,7 +169,7 @@ class ShapedPath(MemoryFastPath):
                         return False
                     wait = 0
 {waits}                    if wanted is None:
-                        wanted = {{{every_name}}}
+                        wanted = {{{own_names}}}
                     return DeferredDenial(self, wanted, now, wait, ({held}))
                 {writes}; receipt._grant = (self, wanted, now, {new})
             finally:
@@ -201,7 +202,7 @@ class ShapedPath(MemoryFastPath):
 
     def wanted(self, deferred):
         wanted = deferred[1]
-        return {{{every_number}}} if wanted is None else wanted
+        return {{{own_numbers}}} if wanted is None else wanted
 """
 _ADVANCED = """\
                 if k{k}.balances is not h{k}:
@@ -230,35 +231,49 @@ _WAIT = """\
 
 
 def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastPath | None:
-    """The fast path of a draw on this route, as its buckets stand now. ``None``: it has too many limits."""
+    """The fast path of a draw on this route, as its buckets stand now.
+
+    ``None``: it has too many limits, or a leg that has none.
+    """
     shape = tuple(tuple(balance.name for balance in bucket.balances) for bucket in buckets)
-    if sum(map(len, shape)) > MOST_LIMITS:
+    known = names_known(legs)
+    if sum(map(len, shape)) > MOST_LIMITS or len(known) > MOST_LIMITS or not all(shape):
         return None
-    return shaped_path(shape)(lock, legs, buckets)
+    return shaped_path(shape, tuple(sorted(known.difference(*shape))))(lock, legs, buckets)
 
 
 @lru_cache(256)
-def shaped_path(shape: Shape) -> type[MemoryFastPath]:
-    """The class of fast paths on routes of one shape."""
+def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFastPath]:
+    """The class of fast paths on routes of one shape. Names that are known, but of no leg, are ``unlimited``."""
     names = [(leg, name) for leg, limits in enumerate(shape) for name in limits]
-    own = dict.fromkeys(shape[0])
-    amounts = {name: f"a{number}" for number, name in enumerate(own)}
-    # What each balance is to pay. A limit that only an ancestor has is never drawn from.
-    paid = {n: amounts[name] for n, (_, name) in enumerate(names) if name in amounts}
+    # The entity's own limits come first: most callers name these, and no others.
+    amounts = {name: f"a{n}" for n, name in enumerate(dict.fromkeys([*(name for _, name in names), *unlimited]))}
+    own = {name: amounts[name] for name in shape[0]}
+    others = [a for name, a in amounts.items() if name not in own]
+    paid = {n: amounts[name] for n, (_, name) in enumerate(names)}  # what each balance is to pay
     legs = range(len(shape))
     numbers = range(len(names))
     source = _SHAPE.format(
         own_limits=len(own),
-        every_amount="; ".join(f"{a} = wanted[{name!r}]" for name, a in amounts.items()),
-        every_name=", ".join(f"{name!r}: {a}" for name, a in amounts.items()),
-        every_number=", ".join(f"{name!r}: deferred[{place}]" for place, name in enumerate(own, 3)),
+        own_amounts="; ".join(
+            [*(f"{a} = wanted[{name!r}]" for name, a in own.items()), *(f"{a} = 0" for a in others)]
+        ),
+        own_names=", ".join(f"{name!r}: {a}" for name, a in own.items()),
+        own_numbers=", ".join(f"{name!r}: deferred[{place}]" for place, name in enumerate(own, 3)),
         some_amounts="; ".join(f"{a} = wanted.get({name!r}, 0)" for name, a in amounts.items()),
-        names_known=" + ".join(f"({name!r} in wanted)" for name in own),
-        no_amount=" or ".join(f"type({a}) is not int or {a} < 0" for a in amounts.values()),
-        in_milli="; ".join(f"m{a} = {a} * {MILLI}" for a in amounts.values()),
+        names_known=" + ".join(f"({name!r} in wanted)" for name in amounts),
+        no_amount=" or ".join(
+            [
+                *(f"type({a}) is not int or {a} < 0" for a in amounts.values()),
+                *(f"{amounts[name]} > {MAX_AMOUNT}" for name in unlimited),
+            ]
+        ),
+        in_milli="; ".join(f"m{a} = {a} * {MILLI}" for a in dict.fromkeys(paid.values())),
         granted="; ".join(f"{a} = grant[{place}]" for place, a in enumerate(amounts.values(), 3)),
         granted_before="; ".join(f"{a} = total({name!r}, 0)" for name, a in amounts.items()),
-        deltas="; ".join(f"m{a} = (total({name!r}, {a}) - {a}) * {MILLI}" for name, a in amounts.items()),
+        deltas="; ".join(
+            f"m{a} = (total({name!r}, {a}) - {a}) * {MILLI}" for name, a in amounts.items() if name not in unlimited
+        ),
         buckets=", ".join(f"k{k}, h{k}" for k in legs),
         unpacked="; ".join(
             f"{''.join(f'b{n}, ' for n, (leg, _) in enumerate(names) if leg == k)}= h{k}" for k in legs
@@ -272,10 +287,10 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
             )
             for k in legs
         ),
-        left="; ".join(f"t{n} = b{n}.tk" + (f" - m{paid[n]}" if n in paid else "") for n in numbers),
+        left="; ".join(f"t{n} = b{n}.tk - m{paid[n]}" for n in numbers),
         lacks=" or ".join(f"t{n} < 0" for n in numbers),
         too_much=" or ".join(f"{a} > {MAX_AMOUNT}" for a in amounts.values()),
-        waits="".join(_WAIT.format(n=n, never=f"m{paid[n]} > b{n}.bx" if n in paid else False) for n in numbers),
+        waits="".join(_WAIT.format(n=n, never=f"m{paid[n]} > b{n}.bx") for n in numbers),
         held=", ".join(f"b{n}.tk, b{n}.at_rf" for n in numbers),
         writes="; ".join(
             [

@@ -8,12 +8,11 @@ from typing import Any
 
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
-from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
-from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.embedded.routes import LevelLimits, Routes
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow, begin_hour
 from zae_limiter.stores.protocol import Config, Leg, Scope
 from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS, NEVER_MS, CachedRow
@@ -132,7 +131,7 @@ class SqliteTables:
         )
         return None if row is None else config_from_row(row)
 
-    def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
+    def limits_in(self, scopes: Sequence[Scope]) -> LevelLimits:
         places = [_place(scope) for scope in scopes]
         entities, resources = (list(dict.fromkeys(part)) for part in zip(*places, strict=True))
         # Every pair of them is looked for: that is a search by key for each, unlike a list of pairs.
@@ -142,10 +141,11 @@ class SqliteTables:
             *(self.ns, *entities, *resources),
         )
         found = {(entity_id, resource): limits for entity_id, resource, limits in rows}
-        for scope, place in zip(scopes, places, strict=True):
-            if place in found:
-                return scope, limits_from_text(found[place])
-        return None
+        return tuple(
+            (scope, limits_from_text(found[place]))
+            for scope, place in zip(scopes, places, strict=True)
+            if place in found
+        )
 
     def put_config(self, scope: Scope, config: Config) -> None:
         self.connection.execute(
@@ -219,12 +219,12 @@ class SqliteTables:
             return None
         ns, epoch, parent_id, for_resource, for_all, *row = found
         self.begin(ns, epoch)
-        limits = None
-        if for_resource not in _NO_LIMITS:
-            limits = Scope(entity_id, resource), limits_from_text(for_resource)
-        elif for_all not in _NO_LIMITS:
-            limits = Scope(entity_id, DEFAULT_RESOURCE), limits_from_text(for_all)
-        legs = self.routes.legs_of_found(self, entity_id, resource, limits, parent_id)
+        own = tuple(
+            (Scope(entity_id, place), limits_from_text(limits))
+            for place, limits in ((resource, for_resource), (DEFAULT_RESOURCE, for_all))
+            if limits not in _NO_LIMITS
+        )
+        legs = self.routes.legs_of_found(self, entity_id, resource, own, parent_id)
         if legs is None or self._cached(entity_id, resource, row) is None:
             return None
         return legs

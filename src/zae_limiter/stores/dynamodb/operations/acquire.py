@@ -64,6 +64,7 @@ from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, unav
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
+from zae_limiter.stores.limit_statuses import knows
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
 
 SHARE_FOR_TAKING = 3 / 4
@@ -188,7 +189,8 @@ class Acquire:
             if len(legs) == HIGHEST_TREE:
                 return ()
             entity_id = resolved.parent_id
-        if not legs[0].leg.names.issuperset(draw.wanted) or (len(legs) > 1 and any(map(self._looks_drained, legs))):
+        known = legs[0].leg.known.issuperset(draw.wanted) or knows([leg.leg for leg in legs], draw.wanted)
+        if not known or (len(legs) > 1 and any(map(self._looks_drained, legs))):
             return ()
         configs.hits += len(legs)
         return legs
@@ -395,6 +397,8 @@ class Acquire:
         assert snapshot is not None
         if leg.doubtful or snapshot.cv != leg.terms.cv or snapshot.shards != 1 or snapshot.retired:
             return self._unusual_params(leg, snapshot)
+        if not leg.leg.limits:
+            return self._unusual_params(leg, snapshot)  # it may have had some before
         leg.anchor = snapshot.recent_writers[0]
         cached, guesses, refused, age_ms = parts.cache.buckets.get(leg.key), NOTHING, 0, None
         if cached is not None:

@@ -63,8 +63,11 @@ class AcquireLeg(BucketWrite):
 
     @property
     def is_stale(self) -> bool:
-        """Whether its shard obeys another version than ours."""
-        return self.snapshot is not None and self.snapshot.cv != self.terms.cv
+        """Whether its shard obeys another version than ours, or has limits where there are to be none any more."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return False
+        return snapshot.cv != self.terms.cv or not (self.leg.limits or snapshot.balances.keys() <= snapshot.retired)
 
     def is_stale_anywhere(self, cache: BucketCache) -> bool:
         """Whether any shard of its bucket, as they are remembered, does."""
