@@ -113,6 +113,12 @@ class Balance:
         """The level if ``tk`` were stored."""
         return min(tk + max(self.accrued(now) - self.at_rf, 0), self.bx)
 
+    def full_in(self, tk: int, now: int) -> int:
+        """In how many milliseconds it would be full, if ``tk`` were stored and nothing is taken."""
+        if self.level_with(tk, now) >= self.bx:
+            return 0
+        return -(-_undivided(self, self.at_rf + self.bx - tk) * self.rp // self.ra) - now
+
     def least_full_by(self, t: int) -> int:
         """The least ``tk`` that is full again by ``t``, if nothing is taken."""
         return self.at_rf + self.bx - self.accrued(t)
@@ -170,10 +176,12 @@ def calculate_available(balance: Balance, now: int) -> int:
 
 def calculate_due(balance: Balance, amount: int) -> int:
     """The first millisecond at which ``amount`` has accrued, if nothing is taken or given back in between."""
-    missing = balance.at_rf + amount - balance.tk
-    shard, shards = balance.shard, balance.shards
-    undivided = shards * (missing - 1) + shard + 1
-    return -(-undivided * balance.rp // balance.ra)
+    return -(-_undivided(balance, balance.at_rf + amount - balance.tk) * balance.rp // balance.ra)
+
+
+def _undivided(balance: Balance, accrued: int) -> int:
+    """How much a limit has accrued over all shards when this one has ``accrued``."""
+    return balance.shards * (accrued - 1) + balance.shard + 1
 
 
 def calculate_retry_after(balance: Balance, amount: int, now: int) -> int | None:
@@ -218,7 +226,16 @@ def build_limit_status(
         wait = None if amount > balance.bx else (balance.due(wanted, now) - now) / MILLI
     free = level if not reserved or not amount else min(level, max(level - reserved, 0))
     return LimitStatus(
-        entity_id, resource, balance.name, balance.limit, free // MILLI, requested, level < wanted, wait, source
+        entity_id,
+        resource,
+        balance.name,
+        balance.limit,
+        free // MILLI,
+        requested,
+        level < wanted,
+        wait,
+        source,
+        balance.full_in(balance.tk, now) / MILLI,
     )
 
 

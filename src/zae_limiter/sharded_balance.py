@@ -40,6 +40,10 @@ class ShardedBalance(Balance):
         """The level: what one shard has left (``tk``) says nothing of the others."""
         return self.level(now)
 
+    def full_in(self, tk: int, now: int) -> int:
+        """In how many milliseconds all shards are full; ``tk``, what one has left, says nothing of the others."""
+        return max(self.due(sum(part.bx for part in self.parts), now) - now, 0)
+
     def due(self, amount: int, now: int) -> int:
         """The first millisecond at which all shards together hold ``amount``.
 

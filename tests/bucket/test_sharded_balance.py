@@ -52,6 +52,17 @@ def test_what_is_due_is_there_then_and_not_a_millisecond_before(
 
 
 @given(limits(), mixed_trees, spread(0, 10**9))
+def test_it_is_full_when_it_says_and_not_a_millisecond_before(
+    limit: Limit, tree: list[tuple[int, int]], taken: int
+) -> None:
+    whole, parts = sharded(limit, tree, taken, NOW)
+    for balance in (whole, *parts):
+        full_at = NOW + balance.full_in(balance.tk, NOW)
+        assert balance.level(full_at) == balance.bx
+        assert full_at == NOW or balance.level(full_at - 1) < balance.bx
+
+
+@given(limits(), mixed_trees, spread(0, 10**9))
 def test_a_full_bucket_that_is_split_is_as_full_and_fills_as_fast(
     limit: Limit, tree: list[tuple[int, int]], later: int
 ) -> None:

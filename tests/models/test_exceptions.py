@@ -44,6 +44,7 @@ def status(
         exceeded=exceeded,
         retry_after_seconds=wait,
         source="system",
+        seconds_to_full=60.5,
     )
 
 
@@ -195,6 +196,7 @@ def test_the_dict_is_ready_for_json_and_complete(error: RateLimitExceeded) -> No
         "exceeded": True,
         "retry_after_seconds": 0.25,
         "source": "system",
+        "seconds_to_full": 60.5,
     }
 
 

@@ -89,7 +89,8 @@ class NamespaceInfo:
     deleted_at: datetime | None = None
 
 
-class CacheStats(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CacheStats:
     """How the cache of resolved limits is doing. Embedded stores need none: theirs stays empty."""
 
     hits: int

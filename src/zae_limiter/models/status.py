@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import Limit
 
 
-class LimitStatus(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
     """One limit of one leg, as a request met it.
 
     ``available`` is in whole tokens, rounded down and negative in debt; after a grant it is what is left.
-    ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have.
+    ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have. ``seconds_to_full``
+    says when the limit is full if no caller takes more.
     """
 
     entity_id: str
@@ -25,6 +27,7 @@ class LimitStatus(NamedTuple):
     exceeded: bool
     retry_after_seconds: float | None
     source: ConfigSource
+    seconds_to_full: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready description."""
@@ -38,6 +41,7 @@ class LimitStatus(NamedTuple):
             "exceeded": self.exceeded,
             "retry_after_seconds": self.retry_after_seconds,
             "source": self.source,
+            "seconds_to_full": self.seconds_to_full,
         }
 
 

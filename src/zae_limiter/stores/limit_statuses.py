@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from zae_limiter.bucket import MILLI, Balance, build_limit_status, calculate_available, calculate_retry_after
+from zae_limiter.bucket import MILLI, Balance, build_limit_status, calculate_available
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.status import BucketStatus, LimitLevel, LimitStatus
 from zae_limiter.stores.protocol import Denial, Leg
@@ -85,7 +85,7 @@ def limit_level(balance: Balance, now: int) -> LimitLevel:
         limit=balance.limit,
         available=available,
         total_consumed=balance.tc // MILLI,
-        seconds_to_full=(calculate_retry_after(balance, balance.bx, now) or 0) / MILLI,
+        seconds_to_full=balance.full_in(balance.tk, now) / MILLI,
     )
 
 

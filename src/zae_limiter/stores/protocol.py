@@ -153,6 +153,7 @@ class Grant(NamedTuple):
                 exceeded=False,
                 retry_after_seconds=0.0,
                 source=leg.source,
+                seconds_to_full=balance.full_in(tk, self.now) / MILLI,
             )
             for (leg, limit), balance, tk in zip(places, self.balances, self.left, strict=True)
         )

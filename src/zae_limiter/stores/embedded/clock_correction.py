@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Bucket
@@ -98,7 +99,7 @@ def with_corrected_waits(
     if not waits:
         return statuses
     return tuple(
-        status._replace(retry_after_seconds=min(status.retry_after_seconds, waits[status.entity_id]))
+        replace(status, retry_after_seconds=min(status.retry_after_seconds, waits[status.entity_id]))
         if status.retry_after_seconds and status.entity_id in waits
         else status
         for status in statuses

@@ -33,6 +33,24 @@ async def a_lease_has_the_status_of_every_limit(world: World) -> None:
     assert seen == [("rpm", 7, 1, False, "system"), ("tpm", 700, 100, False, "system")]
 
 
+@case("A status says when its limit is full again: after a grant, in a denial, in a check")
+async def a_status_says_when_its_limit_is_full_again(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM, TPM])
+    async with world.limiter.acquire("key", "gpt", {"rpm": 9}) as lease:
+        assert [status.seconds_to_full for status in lease.statuses] == [54.0, 0.0]
+    with world.raises(RateLimitExceeded) as caught:
+        async with world.limiter.acquire("key", "gpt", {"rpm": 2}):
+            raise AssertionError("the body must not run")
+    assert [status.seconds_to_full for status in caught.value.statuses] == [54.0, 0.0]
+    world.clock.advance(53.999)
+    found = await world.limiter.check("key", "gpt", {"rpm": 1})
+    assert [status.seconds_to_full for status in found.statuses] == [0.001, 0.0]
+    world.clock.advance(0.001)
+    found = await world.limiter.check("key", "gpt", {"rpm": 10})
+    assert found.fits
+    assert [status.as_dict()["seconds_to_full"] for status in found.statuses] == [0.0, 0.0]
+
+
 @case("Any limit lacks: nothing stays taken anywhere; RateLimitExceeded with every status")
 async def one_lacking_limit_refuses_all_and_takes_nothing(world: World) -> None:
     await world.limiter.set_system_defaults([RPM, TPM])

@@ -136,7 +136,7 @@ def statuses(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: in
         return found
     # Refill goes on when the bucket is brought back, not when that clock's time has come.
     return tuple(
-        status._replace(retry_after_seconds=min(status.retry_after_seconds, astray[status.entity_id] / MILLI))
+        replace(status, retry_after_seconds=min(status.retry_after_seconds, astray[status.entity_id] / MILLI))
         if status.retry_after_seconds and status.entity_id in astray
         else status
         for status in found
@@ -158,7 +158,7 @@ def denial_under_load(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache
     return denial(
         [leg.leg for leg in legs],
         tuple(
-            status._replace(exceeded=True, retry_after_seconds=status.retry_after_seconds or THROTTLED_WAIT_S)
+            replace(status, exceeded=True, retry_after_seconds=status.retry_after_seconds or THROTTLED_WAIT_S)
             if status.entity_id in hot
             else status
             for status in statuses(draw, legs, cache, now)
