@@ -30,7 +30,7 @@ ONE_AFTER_THE_OTHER = (
     "tests/dynamodb/behaviour/test_outages",
     "tests/dynamodb/behaviour/test_crowds.py",
     "tests/dynamodb/behaviour/test_hostile_server",
-    "tests/dynamodb/transport/test_failures",
+    "tests/dynamodb/transport/behaviour/test_missing_answers",
     "tests/dynamodb/transport/behaviour/test_connection_",
     "tests/dynamodb/transport/test_connection_",
     "tests/dynamodb/transport/test_credentials",

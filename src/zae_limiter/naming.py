@@ -1,4 +1,4 @@
-"""Which names are names.
+"""Which names are names, and which amounts are amounts: what every call gives, checked.
 
 Every valid name works on every store. ``#`` separates the parts of a key, so it is in no name.
 """
@@ -6,6 +6,7 @@ Every valid name works on every store. ``#`` separates the parts of a key, so it
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from zae_limiter.exceptions import ValidationError
 
@@ -114,6 +115,16 @@ def check_amount(value: object, field: str) -> int:
     if type(value) is not int or not 0 <= value <= MAX_AMOUNT:
         raise ValidationError(field, value, _WHOLE_AMOUNT)
     return value
+
+
+def check_consume(consume: object) -> Mapping[str, int]:
+    """Amounts by limit: whole tokens, none negative."""
+    if not isinstance(consume, Mapping):
+        raise ValidationError("consume", consume, 'must be a dict like {"rpm": 1}')
+    checked: dict[str, int] = {}
+    for name, amount in consume.items():
+        checked[check_limit_name(name)] = check_amount(amount, str(name))
+    return checked
 
 
 def check_delta(value: object, field: str) -> int:

@@ -26,12 +26,13 @@ from zae_limiter.running.plan import (
     ReadTimer,
     WakeUp,
 )
-from zae_limiter.stores.dynamodb.performer import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS, CheckedClock
+from zae_limiter.stores.dynamodb.performer import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS
 from zae_limiter.stores.dynamodb.requests import (
     Answer,
     AwaitNews,
     Backoff,
     Call,
+    CheckedClock,
     DeadlineOver,
     MachineTime,
     NoAnswer,

@@ -14,8 +14,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.operations import acquire, acquire_sharded, namespaces, propagate, settle, shard_life
 from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
-from zae_limiter.stores.dynamodb.performer import CheckedClock
-from zae_limiter.stores.dynamodb.requests import MachineTime
+from zae_limiter.stores.dynamodb.requests import CheckedClock, MachineTime
 from zae_limiter.stores.dynamodb.table_client import TableClient
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.protocol import Leg

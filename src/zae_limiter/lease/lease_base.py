@@ -13,8 +13,8 @@ from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import LimitStatus
-from zae_limiter.naming import check_entity_id, check_resource
-from zae_limiter.repository.arguments import check_consume, check_seconds
+from zae_limiter.naming import check_consume, check_entity_id, check_resource
+from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
 from zae_limiter.stores.protocol import DeferredGrant, Denial, FastPath, Grant, NotedGrant, Posting

@@ -11,8 +11,7 @@ from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, lease_optio
 from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import Check, EntityStatus
-from zae_limiter.naming import check_entity_id, check_principal, check_resource
-from zae_limiter.repository.arguments import check_consume
+from zae_limiter.naming import check_consume, check_entity_id, check_principal, check_resource
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
 

@@ -32,12 +32,12 @@ from zae_limiter.migrations.old_records import (
     usage_item,
 )
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.expressions import PRESENT, Write, update
 from zae_limiter.stores.dynamodb.items import address, key_of
 from zae_limiter.stores.dynamodb.operations.entities import LIVE, is_live
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, encode, meta_key
-from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
-from zae_limiter.stores.dynamodb.transactions import PRESENT, Write, commit, persist, update
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, commit, persist
 from zae_limiter.stores.dynamodb.usage_items import RETENTION_S, Edge, Life, Span
 from zae_limiter.stores.windows import DAY_MS, Counters, hour_of
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from zae_limiter.exceptions import VersionError
 from zae_limiter.migrations.census import THINGS, Census
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.expressions import Write, delete, put, update
 from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import REGISTRY, Key, decode_item, pk_system
-from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
-from zae_limiter.stores.dynamodb.transactions import Overtaken, Write, commit, delete, put, update
+from zae_limiter.stores.dynamodb.table_client import Deadline, Overtaken, TableClient, commit
 
 CHECKPOINT_KEY = Key(pk_system(REGISTRY), "#MIGRATION")
 

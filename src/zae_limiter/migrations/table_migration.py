@@ -35,6 +35,7 @@ from zae_limiter.migrations.migration_checkpoint import (
 from zae_limiter.migrations.old_buckets import Unreadable, where
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.running.plan import READ_CLOCK, Plan
+from zae_limiter.stores.dynamodb.expressions import EXISTING, NEW, put, update
 from zae_limiter.stores.dynamodb.items import BrokenItem, address, key_of
 from zae_limiter.stores.dynamodb.namespace import (
     LAYOUT,
@@ -49,8 +50,7 @@ from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table,
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, version_key
-from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, verb
-from zae_limiter.stores.dynamodb.transactions import EXISTING, NEW, Overtaken, commit, persist, put, update
+from zae_limiter.stores.dynamodb.table_client import Deadline, Overtaken, TableClient, commit, persist, verb
 from zae_limiter.version import __version__
 
 PAGE = 250

@@ -14,9 +14,7 @@ from zae_limiter.naming import (
     NAMESPACE_SUBJECT,
     RESOURCE_SUBJECT,
     SYSTEM_SUBJECT,
-    check_amount,
     check_entity_id,
-    check_limit_name,
     check_resource,
 )
 
@@ -28,16 +26,6 @@ MAX_METADATA_VALUE = 1024
 
 Moment: TypeAlias = datetime | str | int
 """A point in time: a datetime (UTC if it has no zone), its ISO form, or milliseconds since the epoch."""
-
-
-def check_consume(consume: object) -> Mapping[str, int]:
-    """Amounts by limit: whole tokens, none negative."""
-    if not isinstance(consume, Mapping):
-        raise ValidationError("consume", consume, 'must be a dict like {"rpm": 1}')
-    checked: dict[str, int] = {}
-    for name, amount in consume.items():
-        checked[check_limit_name(name)] = check_amount(amount, str(name))
-    return checked
 
 
 def check_seconds(value: object, field: str) -> float:

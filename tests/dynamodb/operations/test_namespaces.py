@@ -17,7 +17,7 @@ from zae_limiter.stores.cursors import encode_cursor
 from zae_limiter.stores.dynamodb.config_versions import fence_of, is_fence
 from zae_limiter.stores.dynamodb.operations import namespaces, paging
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, Refused
-from zae_limiter.stores.dynamodb.transactions import persist
+from zae_limiter.stores.dynamodb.table_client import persist
 from zae_limiter.stores.protocol import Scope
 
 RPM = (Limit.per_minute("rpm", 10),)

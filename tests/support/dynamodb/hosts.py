@@ -7,8 +7,7 @@ from typing import Any
 from support.dynamodb.scripted_plans import Ended, Fate, Script
 from support.dynamodb.scripted_tables import Client, Table
 from zae_limiter.running.plan import Plan, ReadClock, Request
-from zae_limiter.stores.dynamodb.performer import CheckedClock
-from zae_limiter.stores.dynamodb.requests import Call, NoAnswer, ReadMachineTime
+from zae_limiter.stores.dynamodb.requests import Call, CheckedClock, NoAnswer, ReadMachineTime
 
 DAY_MS = 86_400_000
 

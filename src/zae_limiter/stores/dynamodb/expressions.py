@@ -1,8 +1,11 @@
-"""An UpdateItem in the making, and how it is sent. Pure.
+"""How a write is told to DynamoDB: an UpdateItem in the making, and the writes of a transaction. Pure.
 
 Writes of one *shape* do and demand the same of the same attributes, and differ in their values only. So the
 expressions of a shape are put together once, and so is all of its JSON but the values: an acquire is one such write,
 and neither builds a tree of dicts nor walks through one.
+
+What is changed seldom (entities, limits, namespaces) is written in transactions of a few writes, each with the
+*expectation* that an item still is as it was read.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from itertools import pairwise
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final, TypeAlias
 
-from zae_limiter.stores.dynamodb.items import RECENT_WRITERS
-from zae_limiter.stores.dynamodb.schema import Key, encode
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, address
+from zae_limiter.stores.dynamodb.schema import Key, encode, encode_item
 
 Value: TypeAlias = int | str | bool
 """What an attribute is set to, moved by or compared with."""
@@ -264,3 +267,85 @@ def _shape_of(steps: tuple[tuple[str, str], ...], kinds: tuple[type, ...]) -> Sh
     for what, attribute in steps:
         _STEPS[what](expressions, attribute)
     return expressions.shape(kinds)
+
+
+PRESENT: Final[Any] = type("Present", (), {"__repr__": lambda self: "PRESENT"})()
+ABSENT: Final[Any] = type("Absent", (), {"__repr__": lambda self: "ABSENT"})()
+
+Expected: TypeAlias = Mapping[str, Any]
+"""What an item must look like for a write to happen: attribute → value, ``PRESENT`` or ``ABSENT``."""
+
+NEW: Expected = {"PK": ABSENT}
+EXISTING: Expected = {"PK": PRESENT}
+NOTHING: Mapping[str, Any] = {}
+
+Write: TypeAlias = dict[str, Any]
+"""One write of a transaction, as DynamoDB writes it."""
+
+
+def put(table: str, key: Key, attributes: Mapping[str, Any], expected: Expected) -> Write:
+    """Replace an item. ``None`` means that the attribute is not there."""
+    item = encode_item({"PK": key.pk, "SK": key.sk, **attributes})
+    return {"Put": {"TableName": table, "Item": item, **_condition(expected)}}
+
+
+def update(
+    table: str,
+    key: Key,
+    expected: Expected,
+    *,
+    sets: Mapping[str, Any] = NOTHING,
+    adds: Mapping[str, int] = NOTHING,
+) -> Write:
+    """Change some attributes of an item. ``None`` removes one."""
+    clauses: dict[str, list[str]] = {"SET": [], "REMOVE": [], "ADD": []}
+    params = _condition(expected)
+    names = params.setdefault("ExpressionAttributeNames", {})
+    values = params.setdefault("ExpressionAttributeValues", {})
+    for name, value in sets.items():
+        names[f"#{name}"] = name
+        if value is None:
+            clauses["REMOVE"].append(f"#{name}")
+        else:
+            clauses["SET"].append(f"#{name} = :new_{name}")
+            values[f":new_{name}"] = encode(value)
+    for name, amount in adds.items():
+        names[f"#{name}"] = name
+        clauses["ADD"].append(f"#{name} :add_{name}")
+        values[f":add_{name}"] = encode(amount)
+    if not values:
+        del params["ExpressionAttributeValues"]
+    expression = " ".join(f"{clause} {', '.join(parts)}" for clause, parts in clauses.items() if parts)
+    return {"Update": {"TableName": table, "Key": address(key), "UpdateExpression": expression, **params}}
+
+
+def check(table: str, key: Key, expected: Expected) -> Write:
+    """Change nothing, but let nothing happen unless the item is as expected."""
+    return {"ConditionCheck": {"TableName": table, "Key": address(key), **_condition(expected)}}
+
+
+def delete(table: str, key: Key, expected: Expected) -> Write:
+    """Remove an item."""
+    return {"Delete": {"TableName": table, "Key": address(key), **_condition(expected)}}
+
+
+def _condition(expected: Expected) -> dict[str, Any]:
+    """The condition expression; attribute names that expectations are about are plain words."""
+    parts = []
+    names = {}
+    values = {}
+    for name, value in expected.items():
+        names[f"#{name}"] = name
+        if value is PRESENT:
+            parts.append(f"attribute_exists(#{name})")
+        elif value is ABSENT:
+            parts.append(f"attribute_not_exists(#{name})")
+        else:
+            parts.append(f"#{name} = :is_{name}")
+            values[f":is_{name}"] = encode(value)
+    params: dict[str, Any] = {}
+    if parts:
+        params = {"ConditionExpression": " AND ".join(parts), "ExpressionAttributeNames": names}
+    if values:
+        params["ExpressionAttributeValues"] = values
+    return params

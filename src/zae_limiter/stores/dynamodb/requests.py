@@ -3,6 +3,8 @@
 A :class:`Call` is one call of DynamoDB's API in its own JSON. Its answer is the reply, or one of two errors that
 say all a plan needs to know: :class:`Refused` (DynamoDB answered no: nothing was applied) and :class:`NoAnswer`
 (the outcome is unknown, unless ``sent`` is false).
+
+Plans ask for the machine's time too: that of a clock which DynamoDB's replies have checked (:class:`CheckedClock`).
 """
 
 from __future__ import annotations
@@ -217,3 +219,54 @@ class ReadMachineTime(Request[MachineTime]):
 
 
 READ_MACHINE_TIME: Final = ReadMachineTime()
+
+
+LARGEST_CLOCK_ERROR_MS = 2_000
+"""A machine's clock that is off by more, as DynamoDB's replies show it, is corrected. So is one that moved by more
+against the machine's timer since the last reply."""
+
+
+class _LastReply(NamedTuple):
+    """What the last reply showed, and how far the wall clock was ahead of the timer then."""
+
+    error_ms: int
+    lead_ms: int
+
+
+class CheckedClock:
+    """The machine's clock, checked against DynamoDB's by the ``Date`` of its replies. It is told both, and reads none.
+
+    A clock counts as checked from the first reply on, for as long as the wall clock keeps step with the timer. A wall
+    clock that moved against the timer was set, or the machine was asleep while its timer stood still; only a reply
+    tells which. Until then the time goes on along the timer, and nothing is to be written by it.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: _LastReply | None = None
+
+    def hear(self, skew_ms: int | None, wall_ms: int, timer_ms: int) -> int | None:
+        """A reply came whose ``Date`` is so far ahead of the wall clock (``None``: it has no date).
+
+        Returns the correction if it is another one from now on. A reply without a date confirms nothing, but there is
+        nothing better to wait for: then the clock is believed.
+        """
+        before = 0 if self._last is None else self._last.error_ms
+        known = self.machine_time(wall_ms, timer_ms).clock_error_ms
+        error = skew_ms or 0
+        if skew_ms is not None and abs(error - known) <= LARGEST_CLOCK_ERROR_MS:
+            error = known
+        elif abs(error) <= LARGEST_CLOCK_ERROR_MS:
+            error = 0
+        self._last = _LastReply(error, wall_ms - timer_ms)
+        return None if error == before else error
+
+    def machine_time(self, wall_ms: int, timer_ms: int) -> MachineTime:
+        """The time at a reading of wall clock and timer, corrected, and whether a reply confirms that."""
+        error, checked, last = 0, False, self._last
+        if last is not None:
+            step = wall_ms - timer_ms - last.lead_ms
+            checked = -LARGEST_CLOCK_ERROR_MS <= step <= LARGEST_CLOCK_ERROR_MS  # what clocks drift
+            error = last.error_ms if checked else last.error_ms - step
+        return MachineTime(timer_ms, (wall_ms + error) // 1000, error, checked)

@@ -1,5 +1,8 @@
 """Calls to one table: repeated where that is safe, and followed to their end.
 
+A transaction reads what is there, decides, and writes with the expectation that it still is so. If another client was
+faster the whole of it begins anew, from reading on, for as long as a verb may take: :func:`persist`.
+
 Here refusals and silences of DynamoDB become errors of this library, and nowhere else: :func:`verb`.
 """
 
@@ -13,6 +16,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from zae_limiter.exceptions import RateLimiterUnavailable, VersionError
 from zae_limiter.running.plan import CutShort, Plan
+from zae_limiter.stores.dynamodb.expressions import Write
 from zae_limiter.stores.dynamodb.items import BrokenItem, address, key_of
 from zae_limiter.stores.dynamodb.requests import (
     KEY_THROTTLED,
@@ -42,6 +46,8 @@ TTL_MARGIN_S = 3_600
 
 BATCH_GET = 100
 BATCH_WRITE = 25
+WRITES_AT_ONCE = 100
+"""The most writes that one transaction has."""
 
 
 class Deadline(NamedTuple):
@@ -391,3 +397,33 @@ def table_client_of(store: Any) -> TableClient | None:
     """What plans on the table of a store ask with; ``None`` if the store is no DynamoDB table."""
     client: TableClient | None = getattr(store, "client", None)
     return client
+
+
+class Overtaken(Refused):
+    """Another client changed one of the items meanwhile. Nothing was done."""
+
+    def __init__(self, reasons: Sequence[Reason] = ()) -> None:
+        super().__init__(TRANSACTION_CANCELED, "others keep changing the same thing", reasons=reasons)
+
+
+def commit(client: TableClient, writes: Sequence[Write], deadline: Deadline) -> Plan[None]:
+    """Do all of the writes. Raises :class:`Overtaken` if an expectation was wrong: then none was done."""
+    reasons = yield from client.transact(writes, deadline)
+    if any(reason.code == "ConditionalCheckFailed" for reason in reasons):
+        raise Overtaken(reasons)
+    if reasons:
+        codes = ", ".join(sorted({reason.code for reason in reasons if reason.code}))
+        raise Refused(TRANSACTION_CANCELED, codes, reasons=reasons)
+
+
+def persist(client: TableClient, attempt: Callable[[Deadline], Plan[Result]]) -> Plan[Result]:
+    """What ``attempt`` returns, begun anew whenever it was overtaken, for as long as a verb may take."""
+    deadline = yield from client.new_deadline()
+    tries = 0
+    while True:
+        try:
+            return (yield from attempt(deadline))
+        except Overtaken as overtaken:
+            failure = overtaken
+        tries += 1
+        yield from client.pause(tries, deadline, failure)

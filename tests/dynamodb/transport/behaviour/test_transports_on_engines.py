@@ -111,7 +111,7 @@ def test_streams_are_at_the_same_endpoint(asking: Any, engine: Engine, table: st
 
 LOADING = """
 import sys
-from zae_limiter.stores.dynamodb.transport import botocore_fallback, failures, protocol, service
+from zae_limiter.stores.dynamodb.transport import botocore_fallback, protocol, service
 for kind in protocol.TRANSPORT_KINDS:
     for make in protocol.transports_for(protocol.Target(), kind):
         make()

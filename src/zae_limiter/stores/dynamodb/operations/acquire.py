@@ -13,40 +13,44 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
-from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
+from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, newest
 from zae_limiter.stores.dynamodb.bucket_writer import (
     TRIES_AT_ONCE,
     BucketWrite,
     BucketWriter,
     SeenBucket,
-    WriteEvent,
     WriteResult,
     answers_of,
 )
 from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ConfigResolver, Prefetched
-from zae_limiter.stores.dynamodb.config_versions import adopted, due_at, is_fence, may_follow
+from zae_limiter.stores.dynamodb.config_versions import is_fence, may_follow
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.operations.acquire_create import create
-from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg, denial_of, denial_under_load
+from zae_limiter.stores.dynamodb.operations.acquire_legs import (
+    AcquireLeg,
+    create,
+    denial_of,
+    denial_under_load,
+    versions_seen,
+)
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     THROTTLES_BORNE,
     adopt_all,
-    bring_back,
+    change_shards,
     choose_shard,
     divide,
-    look_at_all,
+    look_again,
+    look_at,
     look_elsewhere,
     meets_newer_terms,
-    relieve_hot,
 )
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
@@ -190,7 +194,7 @@ class Acquire:
                 return ()
             entity_id = resolved.parent_id
         known = legs[0].leg.known.issuperset(draw.wanted) or knows([leg.leg for leg in legs], draw.wanted)
-        if not known or (len(legs) > 1 and any(map(self._looks_drained, legs))):
+        if not (known and self._look_healthy(legs)):
             return ()
         configs.hits += len(legs)
         return legs
@@ -234,7 +238,7 @@ class Acquire:
                 if outcome is not None:
                     return outcome
                 yield from self.undo(self.whole)
-                self.seen_before = self._versions_seen()
+                self.seen_before = versions_seen(self.legs, self.parts.cache)
                 fresh = True
         except (Refused, NoAnswer) as failure:
             undone = True
@@ -262,17 +266,6 @@ class Acquire:
         loaded = self.parts.client.loaded_at > self.whole.moment
         return loaded or isinstance(failure, Contended) or self.overtaken > TRIES_AT_ONCE
 
-    def _versions_seen(self) -> dict[Key, str]:
-        """What every bucket, with all its shards, is known to obey."""
-        cache = self.parts.cache
-        seen = {
-            key: cached.snapshot.cv
-            for leg in self.legs
-            for key in cache.shards_of(leg.first)
-            if (cached := cache.get(key)) is not None
-        }
-        return seen | {leg.key: leg.snapshot.cv for leg in self.legs if leg.snapshot is not None}
-
     def _attempt(self, fresh: bool) -> Plan[Outcome | None]:
         """One set of terms. ``None``: they are too old, and were not obeyed."""
         parts = self.parts
@@ -292,10 +285,10 @@ class Acquire:
             leg.write_id = parts.write_ids.write_id(self.now)
             cached = parts.cache.get(leg.key)
             leg.snapshot = None if cached is None else cached.snapshot
-        remembered = self._remembered_denial()
-        if remembered is not None:
-            return remembered
-        yield from self._look_at([leg for leg in self.legs if leg.snapshot is None], prefetched)
+        are_known = all(leg.snapshot is not None for leg in self.legs)
+        if are_known and any(leg.is_denied_still(parts.cache, self.now) for leg in self.legs):
+            return denial_of(self.draw, self.legs, parts.cache, self.now)
+        yield from look_at(self, [leg for leg in self.legs if leg.snapshot is None], prefetched)
         if parts.cache.sharded:
             for leg in self.legs:
                 yield from choose_shard(self, leg)
@@ -333,36 +326,15 @@ class Acquire:
     def _make_way(self, pending: Sequence[AcquireLeg]) -> Plan[Denial | bool | None]:
         """What must be done before these legs are written: the denial, if one lacks; ``None`` if something changed,
         and they are to be looked at again; True if they can be written."""
-        if (yield from self._look_again(pending)):
+        if (yield from look_again(self, pending)):
             return None
         if any(leg.throttled > THROTTLES_BORNE for leg in pending):
             return (yield from self._deny_under_load())
         drained = next((leg for leg in pending if leg.fresh and leg.lacks(self.now)), None)
         if drained is not None:
             return None if (yield from look_elsewhere(self, drained)) else (yield from self._deny())
-        changed = yield from self._change_shards(pending)  # where it is now may obey other terms, or lack
+        changed = yield from change_shards(self, pending)  # where it is now may obey other terms, or lack
         return None if changed else True
-
-    def _look_again(self, pending: Sequence[AcquireLeg]) -> Plan[bool]:
-        """Bring back buckets that a wrong clock has written to, and read those that seem never to hold enough."""
-        astray = [leg for leg in pending if leg.snapshot is not None and is_far_ahead(leg.snapshot, self.now)]
-        if (yield from bring_back(self, astray)):
-            return True
-        hopeless = [leg for leg in pending if not (leg.fresh or (leg.fits() and leg.fits_here()))]
-        if hopeless:
-            yield from self._look_at(hopeless)
-        return bool(hopeless)
-
-    def _change_shards(self, pending: Sequence[AcquireLeg]) -> Plan[bool]:
-        """Leave shards that take no more writes, or that are gone. False: none was."""
-        moving = [leg for leg in pending if leg.is_hot or (leg.snapshot is None and leg.key != leg.first)]
-        for leg in moving:
-            if leg.is_hot:
-                yield from relieve_hot(self, leg)
-            else:  # the shard is gone, and perhaps all of them
-                leg.move_to(leg.first, None, fresh=False)
-                yield from self._look_at([leg])
-        return bool(moving)
 
     def may_follow(self, leg: AcquireLeg, key: Key, theirs: str) -> bool:
         """Whether a bucket that obeys ``theirs`` may obey our terms from now on."""
@@ -373,21 +345,15 @@ class Acquire:
         """Whether the bucket of a leg, as it was seen, may obey our terms."""
         return leg.snapshot is None or self.may_follow(leg, leg.key, leg.snapshot.cv)
 
-    def _looks_drained(self, leg: AcquireLeg) -> bool:
-        cached, guesses = self.parts.cache.buckets.get(leg.key), NOTHING
-        if cached is not None and cached.rates and not leg.fresh:
-            guesses = cached.guesses(self.now)
-        for balance in adopted(leg.snapshot, leg.terms, self.now):
-            level = min(guesses.get(balance.name, balance.tk) + balance.since_rf(self.now), balance.bx)
-            if level < leg.needed.get(balance.name, 0):
-                return True
-        return False
-
     # Writing
+
+    def _look_healthy(self, legs: Sequence[AcquireLeg]) -> bool:
+        """Whether none of several legs looks drained. One alone is written in any case."""
+        return len(legs) == 1 or not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
 
     def _write(self, pending: Sequence[AcquireLeg]) -> Plan[None]:
         """Write all of them at once if they look healthy, else the first alone."""
-        legs = pending if not any(self._looks_drained(leg) for leg in pending) else pending[:1]
+        legs = pending if self._look_healthy(pending) else pending[:1]
         yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline)
         self._hear_all(legs)
 
@@ -505,30 +471,11 @@ class Acquire:
         legs = tuple(leg.paid_leg() for leg in self.legs)
         return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now)
 
-    def _remembered_denial(self) -> Denial | None:
-        """What was refused a moment ago is refused again without asking."""
-        for leg in self.legs:
-            cached = self.parts.cache.get(leg.first)
-            if cached is None or not cached.denied or leg.is_stale_anywhere(self.parts.cache):
-                continue
-            if any(
-                cached.still_denies(balance.name, leg.needed.get(balance.name, 0), self.now)
-                for balance in leg.short(self.parts.cache, self.now)
-            ):
-                break
-        else:
-            return None
-        return (
-            None
-            if any(leg.snapshot is None for leg in self.legs)
-            else denial_of(self.draw, self.legs, self.parts.cache, self.now)
-        )
-
     def _deny(self) -> Plan[Denial | None]:
         """Give back, look at every leg, and say what lacks. ``None``: by now nothing does, or other terms hold."""
         yield from self.undo(self.whole)
         with suppress(Refused, NoAnswer):  # it lacks all the same; the others are told as they were last seen
-            yield from self._look_at([leg for leg in self.legs if not leg.fresh])
+            yield from look_at(self, [leg for leg in self.legs if not leg.fresh])
         for leg in self.legs:
             if leg.short(self.parts.cache, self.now) and meets_newer_terms(self, leg):
                 assert leg.snapshot is not None
@@ -544,36 +491,10 @@ class Acquire:
             return None
         found = denial_of(self.draw, self.legs, self.parts.cache, self.now)
         for leg in self.legs:
-            cached = self.parts.cache.get(leg.first)
-            if cached is not None:
-                due = {
-                    balance.name: due_at(balance, leg.needed.get(balance.name, 0), self.now)
-                    for balance in leg.short(self.parts.cache, self.now)
-                }
-                cached.deny(leg.needed, due, self.now)
+            leg.remember_denial(self.parts.cache, self.now)
         return found
 
     def _deny_under_load(self) -> Plan[Denial]:
         """The bucket's own key takes no more writes for now."""
         yield from self.undo(self.whole)
         return denial_under_load(self.draw, self.legs, self.parts.cache, self.now)
-
-    def _look_at(self, legs: Iterable[AcquireLeg], prefetched: Prefetched | None = None) -> Plan[None]:
-        """See how these buckets are; those that were glimpsed a moment ago are not read again."""
-        unseen = list(legs)
-        if not unseen:
-            return
-        for leg in unseen:
-            if len(self.parts.cache.shards_of(leg.first)) > 1:
-                yield from look_at_all(self, leg)
-        found = prefetched or {}
-        unread = [leg.key for leg in unseen if leg.key not in found]
-        found = {**found, **(yield from self.parts.client.get_few(unread, self.deadline))}
-        for leg in unseen:
-            leg.fresh = True
-            here = found.get(leg.key)
-            leg.snapshot = (
-                None if here is None else (yield from self.parts.writer.see(leg.key, snapshot_of(here), self.now))
-            )
-            if leg.doubtful and leg.snapshot is not None and leg.is_in(leg.snapshot):
-                leg.advance(WriteEvent.SEEN)

@@ -1,22 +1,33 @@
-"""One bucket of an acquire: which shard it is drawn from, what lacks of it, and what is said of it in a denial."""
+"""The buckets of an acquire: which shard each is drawn from, what lacks of it and what a denial says of that, and how
+one that is not there begins its life.
+
+A bucket that is not there alone is put with what was taken already taken. With other legs everything goes into one
+transaction, so that no other caller is denied for the sake of an acquire that may still fail.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from zae_limiter.bucket import MILLI, Balance, share
 from zae_limiter.models.status import LimitStatus
+from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, SeenBucket
-from zae_limiter.stores.dynamodb.config_versions import adopted, lacking, needed_of
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, SeenBucket, WriteEvent
+from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, lacking, needed_of
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import THROTTLES_BORNE
+from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_of
 from zae_limiter.stores.dynamodb.shards import over_shards
-from zae_limiter.stores.dynamodb.write_forms import Terms
+from zae_limiter.stores.dynamodb.write_forms import NOTHING, Terms
 from zae_limiter.stores.limit_statuses import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Leg
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.dynamodb.operations.acquire import Acquire
 
 THROTTLED_WAIT_S = 0.1
 
@@ -77,6 +88,17 @@ class AcquireLeg(BucketWrite):
         """Whether, by the snapshot, its shard does not hold what is needed."""
         return bool(lacking(adopted(self.snapshot, self.terms, now), self.needed, now))
 
+    def looks_drained(self, cache: BucketCache, now: int) -> bool:
+        """Whether it probably lacks by now, as fast as its shard was drawn from of late."""
+        cached, guesses = cache.buckets.get(self.key), NOTHING
+        if cached is not None and cached.rates and not self.fresh:
+            guesses = cached.guesses(now)
+        for balance in adopted(self.snapshot, self.terms, now):
+            level = min(guesses.get(balance.name, balance.tk) + balance.since_rf(now), balance.bx)
+            if level < self.needed.get(balance.name, 0):
+                return True
+        return False
+
     def fits(self) -> bool:
         """Whether a full bucket could ever hold what is needed."""
         return all(self.needed.get(limit.name, 0) <= limit.burst * MILLI for limit in self.leg.limits)
@@ -121,6 +143,37 @@ class AcquireLeg(BucketWrite):
         """What lacks, over all shards."""
         return lacking(self.whole(cache, now), self.needed, now)
 
+    def is_denied_still(self, cache: BucketCache, now: int) -> bool:
+        """Whether what lacks was refused a moment ago, so that it need not be asked for again."""
+        cached = cache.get(self.first)
+        if cached is None or not cached.denied or self.is_stale_anywhere(cache):
+            return False
+        return any(
+            cached.still_denies(balance.name, self.needed.get(balance.name, 0), now)
+            for balance in self.short(cache, now)
+        )
+
+    def remember_denial(self, cache: BucketCache, now: int) -> None:
+        """What lacks of it is refused until it is due."""
+        cached = cache.get(self.first)
+        if cached is not None:
+            due = {
+                balance.name: due_at(balance, self.needed.get(balance.name, 0), now)
+                for balance in self.short(cache, now)
+            }
+            cached.deny(self.needed, due, now)
+
+
+def versions_seen(legs: Sequence[AcquireLeg], cache: BucketCache) -> dict[Key, str]:
+    """What every bucket, with all its shards, is known to obey."""
+    seen = {
+        key: cached.snapshot.cv
+        for leg in legs
+        for key in cache.shards_of(leg.first)
+        if (cached := cache.get(key)) is not None
+    }
+    return seen | {leg.key: leg.snapshot.cv for leg in legs if leg.snapshot is not None}
+
 
 def statuses(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: int) -> tuple[LimitStatus, ...]:
     """Every limit of every leg, as it stands for this draw."""
@@ -164,3 +217,117 @@ def denial_under_load(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache
             for status in statuses(draw, legs, cache, now)
         ),
     )
+
+
+# Buckets that are not there
+
+
+def create(acquire: Acquire) -> Plan[None]:
+    """Begin the life of the buckets that are not there; with others, in one transaction."""
+    if any(leg.payers for leg in acquire.legs):
+        yield from _create_untouched(acquire)
+        return
+    if any(leg.done or (leg.doubtful and not leg.inc) for leg in acquire.legs):
+        yield from acquire.undo(acquire.whole)
+        if any(leg.snapshot is None and leg.key != leg.first for leg in acquire.legs):
+            return  # the shard is gone: a bucket begins with its first
+        if not all(acquire.may_write(leg) for leg in acquire.legs):
+            return  # a change of limits came first: what was undone must not bring our older terms back
+    if len(acquire.legs) == 1:
+        yield from _create_alone(acquire, acquire.legs[0])
+    else:
+        yield from _create_in_transaction(acquire)
+    for leg in acquire.legs:
+        if leg.done:
+            propagation = acquire.parts.propagation
+            yield from propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
+
+
+def _create_alone(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
+    writer = acquire.parts.writer
+    call = writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
+    acquire.flight = acquire.legs
+    (answer,) = yield from writer.ask_together([call])
+    leg.note(answer)
+    acquire.flight = ()  # not before: an interrupt may come between any two lines
+    if not isinstance(answer, (Refused, NoAnswer)):
+        answer = {"Attributes": call.params["Item"]}
+    acquire.hear(leg, (yield from writer.result(leg.key, answer, acquire.now)))
+
+
+def _create_untouched(acquire: Acquire) -> Plan[None]:
+    """Begin the life of the buckets that are not there, full: what several shards paid elsewhere stays paid."""
+    parts = acquire.parts
+    for leg in acquire.legs:
+        if leg.snapshot is not None:
+            continue
+        new = BucketWrite(leg.key, leg.leg, {})
+        new.write_id = parts.write_ids.write_id(acquire.now)
+        call = parts.writer.call_to_create(new, leg.terms, acquire.now, acquire.deadline)
+        (answer,) = yield from parts.writer.ask_together([call])
+        if not isinstance(answer, (Refused, NoAnswer)):
+            leg.snapshot = yield from parts.writer.see(leg.key, snapshot_of(call.params["Item"]), acquire.now)
+            yield from parts.propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
+        else:
+            acquire.hear(leg, (yield from parts.writer.result(leg.key, answer, acquire.now)))
+
+
+def _create_in_transaction(acquire: Acquire) -> Plan[None]:
+    parts, legs = acquire.parts, acquire.legs
+    writes: list[Mapping[str, Any]] = []
+    for leg in legs:
+        if leg.snapshot is not None:
+            writes.append({"Update": dict(acquire.params_of(leg))})
+        else:
+            call = parts.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
+            writes.append({"Put": call.params})
+    acquire.flight = legs
+    doubts: list[NoAnswer] = []
+    try:
+        reasons = yield from parts.client.transact(writes, acquire.deadline, doubts)
+    except Refused as refusal:
+        _doubt(legs, bool(doubts))
+        if not refusal.by_throttling:
+            raise
+        for leg in legs:  # a key takes no more writes: load, not an outage
+            leg.throttled = THROTTLES_BORNE + 1
+        acquire.flight = ()
+        return
+    except NoAnswer as silence:
+        _doubt(legs, silence.sent)
+        raise
+    if not reasons:
+        for leg in legs:
+            leg.advance(WriteEvent.ANSWERED)
+    acquire.flight = ()
+    if reasons:
+        _doubt(legs, bool(doubts))
+        yield from _hear_reasons(acquire, reasons)
+    else:
+        yield from _see_created(acquire, writes)
+
+
+def _doubt(legs: Sequence[AcquireLeg], lost: bool) -> None:
+    """An answer was lost: each of them may have been done."""
+    if lost:
+        for leg in legs:
+            leg.advance(WriteEvent.LOST)
+
+
+def _see_created(acquire: Acquire, writes: Sequence[Mapping[str, Any]]) -> Plan[None]:
+    """Remember every bucket as the transaction left it."""
+    parts = acquire.parts
+    for leg, write in zip(acquire.legs, writes, strict=True):
+        if "Put" in write:
+            leg.snapshot = yield from parts.writer.see(leg.key, snapshot_of(write["Put"]["Item"]), acquire.now)
+        elif leg.snapshot is not None:
+            leg.snapshot = after_taking(leg.snapshot, leg.terms, leg.deltas, acquire.now, leg.write_id)
+            parts.cache.see(leg.key, leg.snapshot, acquire.now)
+
+
+def _hear_reasons(acquire: Acquire, reasons: Sequence[Reason]) -> Plan[None]:
+    """Learn from a transaction that was cancelled how the buckets are."""
+    for leg, reason in zip(acquire.legs, reasons, strict=True):
+        if reason.code is not None:
+            failed = Refused(CONDITION_FAILED, item=reason.item)
+            acquire.hear(leg, (yield from acquire.parts.writer.result(leg.key, failed, acquire.now)))

@@ -9,7 +9,7 @@ enough, several pay in one transaction. A client that sees a shard under real pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from zlib import crc32
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_writer import WriteEvent
+from zae_limiter.stores.dynamodb.config_resolver import Prefetched
 from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, lacking
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
@@ -143,6 +144,26 @@ def _make(acquire: Acquire, leg: AcquireLeg, key: Key) -> Plan[BucketSnapshot | 
     return snapshot
 
 
+def look_at(acquire: Acquire, legs: Iterable[AcquireLeg], prefetched: Prefetched | None = None) -> Plan[None]:
+    """See how the buckets of these legs are; those that were read a moment ago are not read again."""
+    unseen = list(legs)
+    if not unseen:
+        return
+    parts = acquire.parts
+    for leg in unseen:
+        if len(parts.cache.shards_of(leg.first)) > 1:
+            yield from look_at_all(acquire, leg)
+    found = prefetched or {}
+    unread = [leg.key for leg in unseen if leg.key not in found]
+    found = {**found, **(yield from parts.client.get_few(unread, acquire.deadline))}
+    for leg in unseen:
+        leg.fresh = True
+        here = found.get(leg.key)
+        leg.snapshot = None if here is None else (yield from parts.writer.see(leg.key, snapshot_of(here), acquire.now))
+        if leg.doubtful and leg.snapshot is not None and leg.is_in(leg.snapshot):
+            leg.advance(WriteEvent.SEEN)
+
+
 def look_at_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """Read every shard there is."""
     parts = acquire.parts
@@ -228,7 +249,18 @@ def meets_newer_terms(acquire: Acquire, leg: AcquireLeg) -> bool:
     return False
 
 
-def bring_back(acquire: Acquire, astray: Sequence[AcquireLeg]) -> Plan[bool]:
+def look_again(acquire: Acquire, pending: Sequence[AcquireLeg]) -> Plan[bool]:
+    """Bring back buckets that a wrong clock has written to, and read those that seem never to hold enough."""
+    astray = [leg for leg in pending if leg.snapshot is not None and is_far_ahead(leg.snapshot, acquire.now)]
+    if (yield from _bring_back(acquire, astray)):
+        return True
+    hopeless = [leg for leg in pending if not (leg.fresh or (leg.fits() and leg.fits_here()))]
+    if hopeless:
+        yield from look_at(acquire, hopeless)
+    return bool(hopeless)
+
+
+def _bring_back(acquire: Acquire, astray: Sequence[AcquireLeg]) -> Plan[bool]:
     """Let the buckets of these legs, which a wrong clock has written to, go on from now. False: none was moved."""
     parts, moved = acquire.parts, False
     for leg in astray:
@@ -328,7 +360,19 @@ def _in_debt(leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]], now:
     )
 
 
-def relieve_hot(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
+def change_shards(acquire: Acquire, pending: Sequence[AcquireLeg]) -> Plan[bool]:
+    """Leave shards that take no more writes, or that are gone. False: none was."""
+    moving = [leg for leg in pending if leg.is_hot or (leg.snapshot is None and leg.key != leg.first)]
+    for leg in moving:
+        if leg.is_hot:
+            yield from _relieve_hot(acquire, leg)
+        else:  # the shard is gone, and perhaps all of them
+            leg.move_to(leg.first, None, fresh=False)
+            yield from look_at(acquire, [leg])
+    return bool(moving)
+
+
+def _relieve_hot(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """Its shard takes no more writes: divide the bucket, and try another shard."""
     parts = acquire.parts
     leg.is_hot = False

@@ -12,6 +12,7 @@ from zae_limiter.models.reports import AuditEvent, Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.cursors import page_of
+from zae_limiter.stores.dynamodb.expressions import NOTHING, Write, put
 from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import (
@@ -24,7 +25,6 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, gsi4, number_in, pk_audit, sk_audit
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, verb
-from zae_limiter.stores.dynamodb.transactions import NOTHING, Write, put
 from zae_limiter.stores.windows import DAYS_KEPT
 
 RETENTION_S = DAYS_KEPT * 86_400

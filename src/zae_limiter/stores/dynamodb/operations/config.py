@@ -15,6 +15,7 @@ from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import change_told, level_told
 from zae_limiter.stores.cursors import page_of
+from zae_limiter.stores.dynamodb.expressions import NEW, Expected, Write, put
 from zae_limiter.stores.dynamodb.items import config_attributes, config_of, decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
@@ -28,8 +29,7 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI3, Key, config_key, gsi3_config, gsi4
-from zae_limiter.stores.dynamodb.table_client import Deadline, verb
-from zae_limiter.stores.dynamodb.transactions import NEW, Expected, Write, commit, persist, put
+from zae_limiter.stores.dynamodb.table_client import Deadline, commit, persist, verb
 from zae_limiter.stores.protocol import Config, Scope
 
 TOMBSTONE = "TOMB"

@@ -24,6 +24,7 @@ from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import change_told, deletion_told, description, fields_told
 from zae_limiter.stores.cursors import page_of
+from zae_limiter.stores.dynamodb.expressions import ABSENT, EXISTING, NEW, PRESENT, Expected, Write, check, put, update
 from zae_limiter.stores.dynamodb.items import config_of, decoder, key_of, unless_broken, version_in
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, as_json, audited
@@ -51,22 +52,7 @@ from zae_limiter.stores.dynamodb.schema import (
     pk_entity,
     sk_config,
 )
-from zae_limiter.stores.dynamodb.table_client import Deadline, verb
-from zae_limiter.stores.dynamodb.transactions import (
-    ABSENT,
-    EXISTING,
-    NEW,
-    PRESENT,
-    WRITES_AT_ONCE,
-    Expected,
-    Overtaken,
-    Write,
-    check,
-    commit,
-    persist,
-    put,
-    update,
-)
+from zae_limiter.stores.dynamodb.table_client import WRITES_AT_ONCE, Deadline, Overtaken, commit, persist, verb
 from zae_limiter.stores.protocol import Config, EntityChange, Scope
 from zae_limiter.stores.refusals import has_children, own_ancestor
 

@@ -23,6 +23,18 @@ from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.config_versions import LAST_FENCE, fence_of
+from zae_limiter.stores.dynamodb.expressions import (
+    ABSENT,
+    EXISTING,
+    NEW,
+    NOTHING,
+    PRESENT,
+    Expected,
+    Write,
+    delete,
+    put,
+    update,
+)
 from zae_limiter.stores.dynamodb.items import decoder, key_of, version_in
 from zae_limiter.stores.dynamodb.namespace import (
     LAYOUT,
@@ -57,21 +69,7 @@ from zae_limiter.stores.dynamodb.schema import (
     sk_namespace,
     version_key,
 )
-from zae_limiter.stores.dynamodb.table_client import BATCH_WRITE, Deadline, TableClient, verb
-from zae_limiter.stores.dynamodb.transactions import (
-    ABSENT,
-    EXISTING,
-    NEW,
-    NOTHING,
-    PRESENT,
-    Expected,
-    Write,
-    commit,
-    delete,
-    persist,
-    put,
-    update,
-)
+from zae_limiter.stores.dynamodb.table_client import BATCH_WRITE, Deadline, TableClient, commit, persist, verb
 from zae_limiter.stores.refusals import not_deleted_yet
 from zae_limiter.version import __version__
 

@@ -30,8 +30,7 @@ from zae_limiter.stores.dynamodb.plain_writes import plain_settlement
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed, shards_made_by, shared_out
-from zae_limiter.stores.dynamodb.table_client import Deadline, unavailable, verb
-from zae_limiter.stores.dynamodb.transactions import commit
+from zae_limiter.stores.dynamodb.table_client import Deadline, commit, unavailable, verb
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, coming_back
 from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Leg, Posting, Settlement

@@ -25,7 +25,7 @@ from zae_limiter.bucket import MOST_STORED
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.config_versions import FENCE, is_fence
-from zae_limiter.stores.dynamodb.expressions import Update
+from zae_limiter.stores.dynamodb.expressions import ABSENT, NEW, Expected, Update, delete
 from zae_limiter.stores.dynamodb.items import (
     BrokenItem,
     BucketSnapshot,
@@ -51,7 +51,6 @@ from zae_limiter.stores.dynamodb.schema import (
 )
 from zae_limiter.stores.dynamodb.shards import ancestor_of, split_in_two, top_bit
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
-from zae_limiter.stores.dynamodb.transactions import ABSENT, NEW, Expected, delete
 from zae_limiter.stores.dynamodb.write_forms import FULL_BY
 from zae_limiter.stores.dynamodb.write_load import may_split
 

@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeAlias, cast
 from zae_limiter.running.async_driver import InFlight
 from zae_limiter.stores.dynamodb.requests import Answer, NoAnswer, Refused, Reply
 from zae_limiter.stores.dynamodb.transport.connection_pool import NothingSent, news_of
-from zae_limiter.stores.dynamodb.transport.failures import described
 from zae_limiter.stores.dynamodb.transport.http_replies import (
     HttpReply,
     MalformedReply,
@@ -29,6 +28,7 @@ from zae_limiter.stores.dynamodb.transport.service import (
     EXPIRED_CREDENTIALS,
     Service,
     SignedRequest,
+    described,
 )
 
 OutcomeListener: TypeAlias = Callable[[Refused | NoAnswer | None], None]

@@ -29,7 +29,6 @@ from zae_limiter.stores.dynamodb.transport.asyncio_connection import (
     OutcomeListener,
 )
 from zae_limiter.stores.dynamodb.transport.connection_pool import BUSY, CONNECT_S, IdleConnections, NothingSent
-from zae_limiter.stores.dynamodb.transport.failures import described
 from zae_limiter.stores.dynamodb.transport.http_replies import HttpReply
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.service import (
@@ -37,6 +36,7 @@ from zae_limiter.stores.dynamodb.transport.service import (
     Service,
     Services,
     SignedRequest,
+    described,
     error_before_sending,
     refresh_failed,
 )

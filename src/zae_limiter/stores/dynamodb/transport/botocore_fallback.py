@@ -12,18 +12,26 @@ servers (for a role): it is work for a thread.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from threading import Lock
 from typing import Any, Final
+from zlib import crc32
 
 from zae_limiter.exceptions import MissingExtra
-from zae_limiter.stores.dynamodb.requests import DeadlineOver, NoAnswer, Reply
-from zae_limiter.stores.dynamodb.transport.failures import check_whole, failure_before_sending, failure_from_botocore
+from zae_limiter.stores.dynamodb.requests import DeadlineOver, NoAnswer, Refused, Reply
 from zae_limiter.stores.dynamodb.transport.http_replies import date_skew_s
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
+from zae_limiter.stores.dynamodb.transport.service import (
+    SERVER_ERROR,
+    described,
+    failure_before_sending,
+    failure_of_status,
+)
 from zae_limiter.stores.dynamodb.transport.settings import (
     CONNECTIONS,
     LOCAL_CREDENTIALS,
@@ -44,6 +52,20 @@ TOLERANCE: Final = 1.05
 
 CONNECT_SHARE: Final = 1 / 3
 """The part of its time that a call may spend on connecting."""
+
+NEVER_SENT: Final = (
+    "ConnectTimeoutError",
+    "CredentialRetrievalError",
+    "MetadataRetrievalError",
+    "NoAuthTokenError",
+    "NoCredentialsError",
+    "NoRegionError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "SSOError",
+    "TokenRetrievalError",
+)
+"""botocore's errors that come before anything was sent."""
 
 
 class BotocoreTransport:
@@ -316,3 +338,86 @@ def prepare_session(target: Target, session: Any) -> None:
 def client_methods(client: Any) -> Mapping[str, Any]:
     """The methods of a client, by the names of their operations."""
     return {operation: getattr(client, method) for method, operation in client.meta.method_to_api_mapping.items()}
+
+
+def failure_from_botocore(error: Exception) -> Refused | NoAnswer | None:
+    """What an error that botocore raised means to a plan; nothing, if it is no failure of the call but a bug."""
+    from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, ProxyConnectionError, SSLError
+    from botocore.parsers import ResponseParserError
+
+    if isinstance(error, NoAnswer):
+        return error
+    if isinstance(error, ClientError):
+        return _failure_in(error.response)
+    if isinstance(error, EndpointConnectionError | ProxyConnectionError | SSLError):
+        return NoAnswer(str(error), sent=not _while_connecting(error.kwargs.get("error")))
+    if isinstance(error, BotoCoreError):
+        return NoAnswer(str(error), sent=not isinstance(error, _never_sent()))
+    if isinstance(error, ResponseParserError | OSError):
+        return NoAnswer(described(error))
+    return None
+
+
+def check_whole(response_dict: Mapping[str, Any] | None, parsed_response: Mapping[str, Any] | None, **_: Any) -> None:
+    """Raise ``NoAnswer`` for a reply that arrived broken: botocore takes it for an empty one.
+
+    botocore calls this for every reply (its event ``response-received``).
+    """
+    if response_dict is None or parsed_response is None or response_dict["status_code"] >= 300:
+        return
+    body, headers = response_dict["body"], response_dict["headers"]
+    checksum, length = headers.get("x-amz-crc32"), headers.get("content-length")
+    if length is not None and len(body) != int(length):
+        raise NoAnswer(f"the reply was cut off after {len(body)} of {length} bytes")
+    if checksum is not None and crc32(body) != int(checksum):
+        raise NoAnswer("the reply does not have the checksum it was sent with")
+    if parsed_response.keys() <= {"ResponseMetadata"}:
+        try:
+            understood = isinstance(json.loads(body), dict)
+        except ValueError:
+            understood = False
+        if not understood:
+            raise NoAnswer("the reply is not JSON; does something else answer at this endpoint?")
+
+
+def _failure_in(response: Mapping[str, Any]) -> Refused | NoAnswer:
+    error = response.get("Error", {})
+    return failure_of_status(
+        response.get("ResponseMetadata", {}).get("HTTPStatusCode", SERVER_ERROR),
+        str(error.get("Code", "")),
+        str(error.get("Message", "")),
+        response.get("Item"),
+        response.get("CancellationReasons") or (),
+    )
+
+
+def _while_connecting(native: object) -> bool:
+    """Whether the error below botocore's came before there was a connection.
+
+    urllib3 calls everything an error of the proxy that happens on a connection to one, unless there is a tunnel.
+    """
+    import ssl
+
+    native = getattr(native, "original_error", native)
+    if isinstance(native, ssl.SSLCertVerificationError):
+        return True
+    kinds = {kind.__name__ for kind in type(native).__mro__}
+    if kinds & {
+        "ConnectTimeoutError",
+        "NewConnectionError",
+        "gaierror",
+        "ClientConnectorError",
+        "ClientConnectorCertificateError",
+    }:
+        return True
+    inner = getattr(native, "args", ())
+    return str(native).startswith("Tunnel connection failed") or any(
+        isinstance(part, ssl.SSLCertVerificationError) for part in inner
+    )
+
+
+@cache
+def _never_sent() -> tuple[type[Exception], ...]:
+    from botocore import exceptions
+
+    return tuple(getattr(exceptions, name) for name in NEVER_SENT if hasattr(exceptions, name))

@@ -23,14 +23,13 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from zae_limiter.stores.dynamodb.requests import NoAnswer
 from zae_limiter.stores.dynamodb.transport.credentials import run_in_thread
-from zae_limiter.stores.dynamodb.transport.failures import described
 from zae_limiter.stores.dynamodb.transport.http_replies import (
     HttpReply,
     MalformedReply,
     ReplyReader,
     parse_plain_reply,
 )
-from zae_limiter.stores.dynamodb.transport.service import Service
+from zae_limiter.stores.dynamodb.transport.service import Service, described
 from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS
 
 CONNECT_S: Final = 1.0

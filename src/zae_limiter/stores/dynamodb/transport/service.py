@@ -3,6 +3,10 @@
 A request is one POST of JSON. A reply is believed only if it is whole: its length, its checksum where there is one,
 and its JSON have to agree. One that is not may hide a yes.
 
+Of every failure the question is the same: may DynamoDB have done it? A reply of DynamoDB's own with a 4xx status says
+no, and becomes ``Refused``. So does a connection that was never established. Everything else (silence, a reset, a 5xx,
+a reply that cannot be read) may mean yes: ``NoAnswer``.
+
 After two kinds of refusal the same call is signed and sent once more, because nothing was done: a signature of a clock
 that is off is corrected by the date of the reply, and credentials that have expired are looked up anew.
 """
@@ -20,9 +24,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused, Reply, UnreadReply
+from zae_limiter.stores.dynamodb.requests import THROTTLED, Item, NoAnswer, Reason, Refused, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.transport.credentials import CredentialCache, SingleFlight
-from zae_limiter.stores.dynamodb.transport.failures import failure_before_sending, failure_of_status
 from zae_limiter.stores.dynamodb.transport.http_replies import HttpReply, date_skew_s
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 from zae_limiter.stores.dynamodb.transport.settings import ServiceSettings, discovered_settings, tls_context
@@ -47,6 +50,20 @@ BAD_SIGNATURE: Final = frozenset(
     }
 )
 """Refusals that a clock may be the reason for."""
+
+REQUEST_TIMEOUT: Final = 408
+SERVER_ERROR: Final = 500
+CLIENT_ERROR: Final = 400
+
+FAILED_INSIDE: Final = frozenset(
+    {
+        "InternalFailure",
+        "InternalServerError",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+    }
+)
+"""DynamoDB failed while it worked on the call: it may have done it or not."""
 
 CLOCK_TOLERANCE_S: Final = 2.0
 SETTINGS_TOO_LATE: Final = "the credentials and the endpoint were not found in time"
@@ -227,6 +244,37 @@ def error_before_sending(error: Exception) -> Exception:
     if isinstance(error, NoAnswer):
         return NoAnswer(str(error), sent=error.sent)  # one for each caller that waited for the same outcome
     return failure_before_sending(error) or error
+
+
+def failure_before_sending(error: Exception) -> NoAnswer | None:
+    """What an error that came before anything was sent means to a plan: wrong settings, no credentials, no region."""
+    if isinstance(error, NoAnswer):
+        return error
+    botocore = sys.modules.get("botocore.exceptions")  # if it was never loaded, it raised nothing
+    known = (OSError, ValueError) if botocore is None else (OSError, ValueError, botocore.BotoCoreError)
+    return NoAnswer(str(error) or type(error).__name__, sent=False) if isinstance(error, known) else None
+
+
+def described(error: Exception) -> str:
+    """An error's type and message, for a message of ours; some errors have none."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def failure_of_status(
+    status: int, code: str, message: str, item: Item | None, reasons: Sequence[Mapping[str, Any]]
+) -> Refused | NoAnswer:
+    """What a reply that is no success means: DynamoDB refused, or the outcome is unknown."""
+    answered = CLIENT_ERROR <= status < SERVER_ERROR and status != REQUEST_TIMEOUT and code not in FAILED_INSIDE
+    if not answered and code not in THROTTLED:
+        return NoAnswer(f"{code}: {message} (HTTP status {status})")
+    return Refused(code, message, item=item, reasons=_reasons(reasons))
+
+
+def _reasons(reasons: Sequence[Mapping[str, Any]]) -> list[Reason]:
+    return [
+        Reason(None if reason.get("Code") in (None, "None") else reason["Code"], reason.get("Item"))
+        for reason in reasons
+    ]
 
 
 def _failure_in(status: int, body: bytes, credentials: Credentials) -> Refused | NoAnswer:

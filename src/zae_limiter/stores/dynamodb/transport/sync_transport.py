@@ -22,7 +22,6 @@ from zae_limiter.stores.dynamodb.transport.connection_pool import (
     SocketConnection,
 )
 from zae_limiter.stores.dynamodb.transport.credentials import run_in_thread
-from zae_limiter.stores.dynamodb.transport.failures import described
 from zae_limiter.stores.dynamodb.transport.http_replies import MAX_BODY_BYTES, HttpReply
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.transport.service import (
@@ -32,6 +31,7 @@ from zae_limiter.stores.dynamodb.transport.service import (
     Service,
     Services,
     SignedRequest,
+    described,
     error_before_sending,
     refresh_failed,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zae_limiter.stores.dynamodb.performer import CheckedClock
+from zae_limiter.stores.dynamodb.requests import CheckedClock
 
 HOUR = 3_600_000
 WALL, TIMER = 1_800_000_000_000, 5_000

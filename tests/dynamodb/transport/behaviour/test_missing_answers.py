@@ -14,7 +14,7 @@ import pytest
 
 from support.transports import WORLDS, get
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused
-from zae_limiter.stores.dynamodb.transport.failures import failure_from_botocore
+from zae_limiter.stores.dynamodb.transport.botocore_fallback import failure_from_botocore
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 
 pytestmark = pytest.mark.usefixtures("no_credentials_here")
