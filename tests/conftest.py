@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from engines.fixtures import dynoxide, engine, ministack
+from engines.fixtures import dynoxide, engine, ministack, redis_6_2, valkey_9_1, valkey_cluster
 from support.no_skips_in_ci import pytest_runtest_makereport
 
-__all__ = ["dynoxide", "engine", "ministack", "pytest_runtest_makereport"]
+__all__ = [
+    "dynoxide",
+    "engine",
+    "ministack",
+    "pytest_runtest_makereport",
+    "redis_6_2",
+    "valkey_9_1",
+    "valkey_cluster",
+]
 
 pytest.register_assert_rewrite("zae_limiter.testing.contract")
 

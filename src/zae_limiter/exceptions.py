@@ -108,12 +108,13 @@ class VersionError(ZAELimiterError):
 class MissingExtra(ZAELimiterError, ImportError):
     """The packages that an optional part needs are not installed."""
 
-    def __init__(self, package: str | None) -> None:
+    def __init__(self, package: str | None, *, store: str = "DynamoDB") -> None:
         self.package = package
+        self.store = store
         super().__init__(package)
 
     def __str__(self) -> str:
-        return f"the DynamoDB store needs {self.package}: pip install 'zae-limiter[dynamodb]'"
+        return f"the {self.store} store needs {self.package}: pip install 'zae-limiter[{self.store.lower()}]'"
 
 
 class StackOperationError(ZAELimiterError):

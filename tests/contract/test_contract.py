@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from engines.redis_servers import RedisCluster, RedisServer, flush
 from engines.servers import Engine
 from support.dynamodb.aggregated_store import Aggregated
 from zae_limiter.running.clocks import machine_clock
@@ -15,6 +17,8 @@ from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.memory.store import MemoryStore
+from zae_limiter.stores.redis.store import RedisStore
+from zae_limiter.stores.redis.urls import servers_of
 from zae_limiter.stores.sqlite.store import SqliteStore
 from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, play
 
@@ -55,11 +59,23 @@ def dynamodb_on(name: str) -> Callable[[pytest.FixtureRequest], OpenStore]:
     return open_table
 
 
+def redis_on(name: str) -> Callable[[pytest.FixtureRequest], OpenStore]:
+    def open_servers(request: pytest.FixtureRequest) -> OpenStore:
+        servers: RedisServer | RedisCluster = request.getfixturevalue(name)
+        flush(servers.nodes if isinstance(servers, RedisCluster) else [servers])
+        return lambda: RedisStore(servers_of(urlsplit(servers.url)), deadline=PATIENCE_S)
+
+    return open_servers
+
+
 STORES: dict[str, Callable[[pytest.FixtureRequest], OpenStore]] = {
     "memory": memory,
     "sqlite": sqlite,
     "dynamodb-on-dynoxide": dynamodb_on("dynoxide"),
     "dynamodb-on-ministack": dynamodb_on("ministack"),
+    "redis-6.2": redis_on("redis_6_2"),
+    "valkey-9.1": redis_on("valkey_9_1"),
+    "valkey-8.1-cluster": redis_on("valkey_cluster"),
 }
 
 

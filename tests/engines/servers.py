@@ -26,7 +26,7 @@ START_SECONDS = 30.0
 STOP_SECONDS = 5.0
 PORTS_TRIED = 3
 
-_LAUNCHER = """
+LAUNCHER = """
 import ctypes, os, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL
@@ -130,7 +130,7 @@ class Engine:
             "TMPDIR": str(self._home),
             **self._environment(port),
         }
-        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(self._owner)]
+        launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(self._owner)]
         with (self._home / "output").open("wb") as output:
             self._process = subprocess.Popen(
                 [*launcher, str(self._program), *self._arguments(port)],

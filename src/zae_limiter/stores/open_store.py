@@ -8,14 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from zae_limiter.exceptions import ValidationError
+from zae_limiter.exceptions import MissingExtra, ValidationError
 from zae_limiter.naming import check_stack_name
 from zae_limiter.stores.protocol import Store
+from zae_limiter.stores.redis.urls import SCHEMES, servers_of
 
 if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.transport.protocol import Target
 
 URL_VARIABLE = "ZAEL_URL"
+
+SHOWN_SCHEMES = ("memory", "sqlite", "dynamodb", "redis", "valkey", "redis+cluster", "redis+sentinel", "redis+unix")
 
 DEFAULT_CONFIG_CACHE_TTL = 60.0
 """How many seconds resolved limits are remembered unless the caller says otherwise."""
@@ -121,10 +124,24 @@ def _table_and_target(url: SplitResult) -> tuple[str, Target]:
     return table, Target(region, endpoint)
 
 
+def _redis(url: SplitResult, settings: Settings) -> Store:
+    options = dict(settings.options)
+    servers = servers_of(url, options.pop("credentials", None))
+    _refuse(options)
+    try:
+        from zae_limiter.stores.redis.store import RedisStore
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] != "redis":
+            raise
+        raise MissingExtra("redis", store="Redis") from error
+    return RedisStore(servers, deadline=settings.deadline)
+
+
 OPENERS: Mapping[str, Callable[[SplitResult, Settings], Store]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "dynamodb": _dynamodb,
+    **dict.fromkeys(SCHEMES, _redis),
 }
 
 
@@ -150,7 +167,7 @@ def open_store(
         raise ValidationError("url", given, f"is not a URL: {error}") from None
     opener = OPENERS.get(parts.scheme)
     if opener is None or not given.startswith(f"{parts.scheme}://"):
-        known = ", ".join(f"{scheme}://" for scheme in OPENERS)
+        known = ", ".join(f"{scheme}://" for scheme in SHOWN_SCHEMES)
         raise ValidationError("url", given, f"must begin with one of {known}")
     return opener(parts, Settings(deadline, config_cache_ttl, options))
 

@@ -1,0 +1,212 @@
+-- What the scripts know about the life of a bucket. Seldom needed, so these functions are made only when they are:
+-- a bucket that is new, an hour that begins, limits that changed.
+local call = redis.call
+
+local function clock(given)                            -- bucket time: the given one, or this server's own
+  if given ~= '' then return tonumber(given) end
+  local t = call('TIME')
+  return t[1] * 1000 + floor(t[2] / 1000)
+end
+
+local function refusal(state, now) return { state == 'deleted' and -4 or -3, now } end
+
+local function life_of_buckets(prefix, now)
+  local HOUR_MS, DAY_MS = 3600000, 86400000
+  local KEPT_MS = 111 * DAY_MS                         -- a bucket outlives the usage that it began
+  local CHUNK_MS = 20 * DAY_MS                         -- the hours of usage are kept in hashes of twenty days
+  local MAX_RETIRED, MAX_ENDED = 36, 64
+  local life = {}
+
+  function life.decimal(x) return string.format('%.0f', x) end
+  function life.key(kind, entity, resource) return prefix .. kind .. '#' .. entity .. '#' .. resource end
+  function life.wide(resource) return call('HMGET', prefix .. 'c', 'state', 'v/' .. resource, 'v') end
+
+  -- The version of the first of the four levels that has limits. It begins with the letter of its level:
+  -- e(ntity), d(efault of the entity), r(esource), s(ystem).
+  function life.version(entity, resource, wide)
+    local e = call('HMGET', prefix .. 'e#' .. entity, 'v/' .. resource, 'v/_default_')
+    return e[1] or e[2] or wide[2] or wide[3]
+  end
+
+  function life.configured(v, entity, resource)        -- the terms that a version stands for
+    local level, text = string.sub(v, 1, 1)
+    if level == 'e' then text = call('HGET', prefix .. 'e#' .. entity, 'l/' .. resource)
+    elseif level == 'd' then text = call('HGET', prefix .. 'e#' .. entity, 'l/_default_')
+    elseif level == 'r' then text = call('HGET', prefix .. 'c', 'l/' .. resource)
+    else text = call('HGET', prefix .. 'c', 'l') end
+    return cjson.decode(text).terms
+  end
+
+  function life.counters(b, t)                         -- as a row of usage has them; those that have ended with a ~
+    local text, j = { life.decimal(b[3]) }, 3
+    for i = 4, #b - 4, 4 do
+      text[#text + 1] = (t[j + 5] == 0 and '~' or '') .. t[j + 1] .. '=' .. life.decimal(b[i + 3])
+      j = j + 10
+    end
+    return table.concat(text, ' ')
+  end
+
+  local function same_terms(t, terms)
+    if #terms ~= t[2] * 10 then return false end
+    for k = 1, #terms do if t[3 + k] ~= terms[k] then return false end end
+    return true
+  end
+
+  local function copy(from, place, count, to)
+    for k = 1, count do to[#to + 1] = from[place + k] end
+  end
+
+  -- Where the limits go that are not in force any more: full ones end, with their counters, others are retired.
+  local function retire(b, t, nb, nt, kept)
+    local retired, before, ended = 0, 0, 0
+    for i = 4, #b - 4, 4 do
+      local j = 3 + (i - 4) / 4 * 10
+      if t[j + 5] == 0 then ended = ended + 1 elseif (i - 4) / 4 >= t[2] then before = before + 1 end
+    end
+    for i = 4, #b - 4, 4 do
+      local j = 3 + (i - 4) / 4 * 10
+      if not kept[t[j + 1]] then
+        local is_full = t[j + 5] > 0 and b[i + 1] == t[j + 5] and b[i + 2] == 0
+        if is_full and b[i + 3] ~= 0 and ended < MAX_ENDED then
+          ended = ended + 1
+          copy({ t[j + 1], 0, 0, 0, 0, 0, 0, 0, 1, '' }, 0, 10, nt)
+          copy({ 0, 0, b[i + 3], '' }, 0, 4, nb)
+        elseif not is_full or b[i + 3] ~= 0 then
+          if t[j + 5] > 0 then retired = retired + 1 end
+          copy(t, j, 10, nt)
+          copy(b, i, 4, nb)
+        end
+      end
+    end
+    return retired, math.max(MAX_RETIRED, before)
+  end
+
+  local function note_slow(nt)                         -- one that takes long to fill has its expiry moved with every write
+    for j = 3, #nt - 10, 10 do
+      if nt[j + 5] > 0 and nt[j + 5] * 1000 / (nt[j + 6] * 1000 + nt[j + 7] + nt[j + 8] / nt[j + 9]) > 90 * DAY_MS then
+        nt[3] = 1
+      end
+    end
+  end
+
+  -- Make these terms those of the bucket from now on: a lower burst clamps, a higher one mints nothing.
+  -- If more limits would be retired than a bucket may have: nil, and their number.
+  function life.adopt(b, t, v, terms, unbounded)
+    advance(b, t, now)
+    if same_terms(t, terms) then
+      t[1] = v
+      b[1] = cmsgpack.pack(unpack(t))
+      return b, t
+    end
+    local at, kept = {}, {}
+    for i = 4, #b - 4, 4 do at[t[3 + (i - 4) / 4 * 10 + 1]] = i end
+    local nt, nb = { v, #terms / 10, 0 }, { '', b[2], b[3], b[4] }
+    for j = 0, #terms - 10, 10 do
+      local name, top = terms[j + 1], terms[j + 5]
+      local i = at[name]
+      copy(terms, j, 10, nt)
+      kept[name] = true
+      if i and t[3 + (i - 4) / 4 * 10 + 5] > 0 and b[i + 1] < top then
+        copy(b, i, 3, nb)
+      else
+        copy({ top, 0, i and b[i + 3] or 0 }, 0, 3, nb)
+      end
+      nb[#nb + 1] = ''
+    end
+    local retired, most = retire(b, t, nb, nt, kept)
+    if retired > most and not unbounded then return nil, retired end
+    note_slow(nt)
+    nb[1] = cmsgpack.pack(unpack(nt))
+    return nb, nt
+  end
+
+  local function counted_before(entity, resource)      -- a new bucket goes on counting where an earlier life ended
+    local b, t = { '', now, 0, 0 }, { '', 0, 0 }
+    local kept = call('GET', life.key('k', entity, resource))
+    if kept then
+      b[3] = tonumber(string.match(kept, '^%S+'))
+      for name, count in string.gmatch(kept, '~?([^%s=]+)=(%S+)') do
+        if name == '@' then
+          b[4] = tonumber(count)                       -- the hour it was last written in goes on, if that is not over
+        else
+          copy({ name, 0, 0, 0, 0, 0, 0, 0, 1, '' }, 0, 10, t)
+          copy({ 0, 0, tonumber(count), '' }, 0, 4, b)
+        end
+      end
+    end
+    return b, t
+  end
+
+  -- The bucket that was stored, or a new one, under the terms of version v.
+  function life.current(stored, entity, resource, v, given, unbounded)
+    local b, t
+    if stored then
+      b = { cmsgpack.unpack(stored) }
+      t = { cmsgpack.unpack(b[1]) }
+      if t[1] == v then return b, t end
+    else
+      b, t = counted_before(entity, resource)
+    end
+    return life.adopt(b, t, v, given or life.configured(v, entity, resource), unbounded)
+  end
+
+  local function without_ended(b, t)                   -- they were counted to the end of their hour
+    local nb, nt = { '', b[2], b[3], b[4] }, { t[1], t[2], t[3] }
+    for i = 4, #b - 4, 4 do
+      local j = 3 + (i - 4) / 4 * 10
+      if t[j + 5] > 0 then copy(t, j, 10, nt); copy(b, i, 4, nb) end
+    end
+    nb[1] = cmsgpack.pack(unpack(nt))
+    return nb, nt
+  end
+
+  -- The first write of an hour notes what was counted before it.
+  function life.begin_hour(b, t, entity, resource)
+    local hour = now - now % HOUR_MS
+    local chunk, field = floor(hour / CHUNK_MS), life.decimal(hour / HOUR_MS)
+    local tail = '#' .. entity .. '#' .. resource
+    local key, text = prefix .. 'u#' .. life.decimal(chunk) .. tail, life.counters(b, t)
+    if b[3] == 0 and b[4] == 0 and call('EXISTS', key, prefix .. 'u#' .. life.decimal(chunk - 1) .. tail) > 0 then
+      text = '*' .. text                               -- it counts from nothing, yet there was something: verify shall say so
+      call('HSET', key, field, text)
+    end
+    local is_new = call('HSETNX', key, field, text) == 1 or call('HGET', key, field) == text
+    call('PEXPIRE', key, life.decimal((chunk + 1) * CHUNK_MS - now + 90 * DAY_MS))
+    b[4] = hour
+    if is_new and string.find(text, '~', 1, true) then return without_ended(b, t) end
+    return b, t
+  end
+
+  -- Buckets by resource. Two names are looked at in passing and removed if they are dead, so that no more are dead than
+  -- alive; never those of the same draw, which are about to live.
+  function life.enlist(entity, resource, mine)
+    local on = prefix .. 'on#' .. resource
+    call('ZADD', on, 0, entity)
+    call('ZADD', prefix .. 'res', 0, resource)
+    for _, other in ipairs(call('ZRANDMEMBER', on, 2)) do
+      if not mine[other] and call('EXISTS', life.key('b', other, resource), life.key('k', other, resource)) == 0 then
+        call('ZREM', on, other)
+      end
+    end
+  end
+
+  function life.save(key, b, t)                        -- until it is full again, at least; and at most three centuries
+    local kept, j = KEPT_MS, 3
+    for i = 4, #b - 4, 4 do
+      if t[j + 5] > 0 then
+        local rate = t[j + 6] * 1000 + t[j + 7] + t[j + 8] / t[j + 9]
+        local full = (t[j + 5] - b[i + 1]) * 1000 / rate * 1.000001 + 60000
+        if full > kept then kept = math.min(full, 1e13) end
+      end
+      j = j + 10
+    end
+    call('SET', key, cmsgpack.pack(unpack(b)), 'PX', life.decimal(floor(kept)))
+  end
+
+  function life.drop(entity, resource, key, b, t)      -- its counters stay: the next life goes on from them
+    call('SET', life.key('k', entity, resource), life.counters(b, t) .. ' @=' .. life.decimal(b[4]), 'PX', life.decimal(KEPT_MS))
+    call('DEL', key)
+  end
+
+  return life
+end

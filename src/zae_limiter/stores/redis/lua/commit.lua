@@ -1,0 +1,53 @@
+-- Change what is configured, if nothing was changed since it was read.
+-- KEYS: the namespace, then every key that the writes name, and last the marks.
+-- ARGV: 1 prefix, 2 now or '', 3 bit in the marks, 4 flags as for a draw, 5 epoch that was read, or '' to change buckets only,
+--       6 JSON of writes: commands, or ['@adopt', entity, resource], ['@reset', entity, resource or ''], ['@drop', entity].
+-- Reply: {1, now, buckets changed}, {0, now} if the epoch is another, or {code, now} as for a draw.
+-- The epoch and the mark are last: a script that was stopped on the way, while a slot migrates, is done again, and every
+-- write here may be.
+local prefix, mark, flags = ARGV[1], ARGV[3], ARGV[4]
+local now = clock(ARGV[2])
+local epoch, state = unpack(call('HMGET', KEYS[1], 'epoch', 'state'), 1, 2)
+if state ~= 'live' then return refusal(state, now) end
+if call('GETBIT', KEYS[#KEYS], mark) == 1 then return { 1, now, -1 } end
+if ARGV[5] ~= '' and epoch ~= ARGV[5] then return { 0, now } end
+local life = life_of_buckets(prefix, now)
+local count = 0
+local acts = {}
+acts['@adopt'] = function(entity, r, key, stored)
+  local v = life.version(entity, r, life.wide(r))
+  if not v or cmsgpack.unpack((cmsgpack.unpack(stored))) == v then return end
+  local b, t = life.current(stored, entity, r, v)
+  if b then life.save(key, b, t) end                   -- else it keeps its limits until some that are retired are full
+end
+acts['@reset'] = function(entity, r, key, stored)
+  local b = { cmsgpack.unpack(stored) }
+  local t = { cmsgpack.unpack(b[1]) }
+  advance(b, t, now)
+  for i = 4, #b - 4, 4 do b[i + 1], b[i + 2] = t[3 + (i - 4) / 4 * 10 + 5], 0 end
+  life.save(key, b, t)
+end
+acts['@drop'] = function(entity, r, key, stored)
+  local b = { cmsgpack.unpack(stored) }
+  life.drop(entity, r, key, b, { cmsgpack.unpack(b[1]) })
+end
+for _, write in ipairs(cjson.decode(ARGV[6])) do
+  local act = acts[write[1]]
+  if act then
+    local resource = write[3] or ''
+    for _, r in ipairs(resource ~= '' and { resource } or call('ZRANGE', prefix .. 'res', 0, -1)) do
+      local key = life.key('b', write[2], r)
+      local stored = call('GET', key)
+      if stored then
+        act(write[2], r, key, stored)
+        count = count + 1
+      end
+    end
+  else
+    call(unpack(write))
+  end
+end
+if ARGV[5] ~= '' then call('HINCRBY', KEYS[1], 'epoch', 1) end
+call('SETBIT', KEYS[#KEYS], mark, 1)
+call('PEXPIRE', KEYS[#KEYS], 600000)
+return { 1, now, count }

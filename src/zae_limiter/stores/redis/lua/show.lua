@@ -1,0 +1,37 @@
+-- Buckets as the next draw will find them.
+-- KEYS: the namespace. ARGV: 1 prefix, 2 now or '', 3 resource or '' for all, 4 entity or '' for a page of those on the
+-- resource, 5 the entity to go on after, 6 how many.
+-- Reply: 1, now, where to go on or '', then per bucket: entity, resource, version, events, hour, limits in force, all limits,
+-- and for each limit: name, capacity, amount, period, B, T, m, C.
+local prefix, resource, entity = ARGV[1], ARGV[3], ARGV[4]
+local now = clock(ARGV[2])
+local state = call('HGET', KEYS[1], 'state')
+if state ~= 'live' then return refusal(state, now) end
+local life = life_of_buckets(prefix, now)
+local resources = resource ~= '' and { resource } or call('ZRANGE', prefix .. 'res', 0, -1)
+local entities, more = { entity }, ''
+if entity == '' then
+  local from = ARGV[5] == '' and '-' or '(' .. ARGV[5]
+  entities = call('ZRANGEBYLEX', prefix .. 'on#' .. resource, from, '+', 'LIMIT', 0, ARGV[6])
+  more = #entities == tonumber(ARGV[6]) and entities[#entities] or ''
+end
+local reply, n = { 1, now, more }, 3
+local function tell(...) for _, x in ipairs({ ... }) do n = n + 1; reply[n] = x end end
+for _, r in ipairs(resources) do
+  local wide = life.wide(r)
+  for _, e in ipairs(entities) do
+    local stored = call('GET', life.key('b', e, r))
+    if stored then
+      local v = life.version(e, r, wide) or cmsgpack.unpack((cmsgpack.unpack(stored)))
+      local b, t = life.current(stored, e, r, v, nil, true)
+      advance(b, t, now)
+      tell(e, r, v, b[3], b[4], t[2], (#b - 4) / 4)
+      local j = 3
+      for i = 4, #b - 4, 4 do
+        tell(t[j + 1], t[j + 2], t[j + 3], t[j + 4], t[j + 5], b[i + 1], b[i + 2], b[i + 3])
+        j = j + 10
+      end
+    end
+  end
+end
+return reply

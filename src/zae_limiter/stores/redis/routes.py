@@ -1,0 +1,127 @@
+"""Routes as this client knows them: the legs of an entity on a resource, and the bytes that ask for them.
+
+A route is never taken for granted: it goes with every draw as a signature, and the script says when another one holds.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from zae_limiter.bucket import MILLI, Balance
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.stores.protocol import Leg
+from zae_limiter.stores.redis.keys import bucket_key, entity_key, namespace_key
+from zae_limiter.stores.redis.requests import packed
+from zae_limiter.stores.redis.terms import LEVELS, limit_of
+
+UNKNOWN = "?"
+"""The signature of a route that is not known."""
+
+
+class Route:
+    """The legs, and the parts of a draw that are the same for each."""
+
+    __slots__ = ("before", "legs", "middle", "parts", "signature", "signed")
+
+    def __init__(self, prefix: str, entity_id: str, resource: str, legs: tuple[Leg, ...], signature: str) -> None:
+        self.legs = legs
+        self.signature = signature
+        places = [(leg.entity_id, leg.resource) for leg in legs] or [(entity_id, resource)]
+        keys = [namespace_key(prefix)]
+        for name, on in places:
+            keys += (entity_key(prefix, name), bucket_key(prefix, name, on))
+        self.parts = len(keys) + 13
+        self.before = packed(len(keys) + 1, *keys)
+        self.middle = packed(prefix, entity_id, resource)
+        self.signed = packed(signature)
+
+    @property
+    def on_unavailable(self) -> OnUnavailable | None:
+        """The stored policy, which the signature begins with."""
+        policy = self.signature.partition("|")[0]
+        return None if policy == "-" else OnUnavailable(policy)
+
+
+def unknown_route(prefix: str, entity_id: str, resource: str) -> Route:
+    """A route that only the server knows."""
+    return Route(prefix, entity_id, resource, (), UNKNOWN)
+
+
+def route_in(prefix: str, entity_id: str, resource: str, signature: bytes, legs: bytes) -> Route:
+    """The route that a script told."""
+    told = tuple(
+        Leg(name, on, tuple(limit_of(values) for values in limits), LEVELS[version[0]])
+        for name, on, version, limits in json.loads(legs)
+    )
+    return Route(prefix, entity_id, resource, told, signature.decode())
+
+
+class Balances(Sequence[Balance]):
+    """The balances of a reply, made when they are looked at: those of most grants never are."""
+
+    __slots__ = ("_legs", "_made", "_packed")
+
+    def __init__(self, legs: tuple[Leg, ...], packed: bytes) -> None:
+        self._legs = legs
+        self._packed = packed
+        self._made: list[Balance] | None = None
+
+    def made(self) -> list[Balance]:
+        """All of them, in the order of legs and limits."""
+        if self._made is None:
+            _, now, *levels = map(int, struct.unpack(f">{len(self._packed) // 8}d", self._packed))
+            limits = [limit for leg in self._legs for limit in leg.limits]
+            self._made = [
+                Balance(limit, now, tk=levels[2 * place] * MILLI + levels[2 * place + 1])
+                for place, limit in enumerate(limits)
+            ]
+        return self._made
+
+    def by_leg(self) -> list[list[Balance]]:
+        """The balances of each leg."""
+        rest = iter(self.made())
+        return [[next(rest) for _ in leg.limits] for leg in self._legs]
+
+    def __len__(self) -> int:
+        return sum(len(leg.limits) for leg in self._legs)
+
+    @overload
+    def __getitem__(self, place: int, /) -> Balance: ...
+    @overload
+    def __getitem__(self, place: slice, /) -> list[Balance]: ...
+    def __getitem__(self, place: int | slice, /) -> Balance | list[Balance]:
+        return self.made()[place]
+
+    def __iter__(self) -> Iterator[Balance]:
+        return iter(self.made())
+
+
+class Left(Sequence[int]):
+    """What a grant left in each of its balances."""
+
+    __slots__ = ("_balances",)
+
+    def __init__(self, balances: Balances) -> None:
+        self._balances = balances
+
+    def __len__(self) -> int:
+        return len(self._balances)
+
+    @overload
+    def __getitem__(self, place: int, /) -> int: ...
+    @overload
+    def __getitem__(self, place: slice, /) -> list[int]: ...
+    def __getitem__(self, place: int | slice, /) -> int | list[int]:
+        found = self._balances.made()[place]
+        return [balance.tk for balance in found] if isinstance(found, list) else found.tk
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([balance.tk for balance in self._balances.made()])
+
+
+def time_in(packed: bytes) -> int:
+    """The server's time in a reply."""
+    return int(struct.unpack_from(">d", packed, 8)[0])

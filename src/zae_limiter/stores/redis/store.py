@@ -1,0 +1,210 @@
+"""The Redis store: namespaces on one server, behind sentinels, or in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from zae_limiter.exceptions import NamespaceNotFoundError
+from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.limit import Limit
+from zae_limiter.models.proofs import UsageProof
+from zae_limiter.models.reports import NamespaceInfo, Page, ResourceCapacity
+from zae_limiter.models.status import BucketStatus, EntityStatus
+from zae_limiter.naming import NAMESPACE_SUBJECT
+from zae_limiter.running.plan import Plan, Request
+from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.report_verbs import ReportVerbs
+from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.protocol import Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
+from zae_limiter.stores.redis.bucket_verbs import BucketScripts
+from zae_limiter.stores.redis.home import Home
+from zae_limiter.stores.redis.keys import REGISTRY
+from zae_limiter.stores.redis.registry import Registry
+from zae_limiter.stores.redis.replay import Replay
+from zae_limiter.stores.redis.report_verbs import BUCKETS_PER_PAGE, Reports
+from zae_limiter.stores.redis.requests import Commands
+from zae_limiter.stores.redis.script_calls import ScriptCalls
+from zae_limiter.stores.redis.tables import RedisTables
+from zae_limiter.stores.redis.urls import Servers
+from zae_limiter.stores.refusals import not_deleted_yet
+
+Result = TypeVar("Result")
+
+NO_FAST_PATHS: Final[Mapping[tuple[str, str], FastPath]] = {}
+
+
+class RedisSpace(ConfigVerbs, ReportVerbs):
+    """One namespace of the servers."""
+
+    fast_paths = NO_FAST_PATHS
+
+    def __init__(self, home: Home, corrected: bool, deadline: float) -> None:
+        self._home = home
+        self._replay = Replay(home, corrected)
+        self._buckets = BucketScripts(home, corrected, deadline)
+        self._reports = Reports(home, self._replay)
+
+    @property
+    def unresolved(self) -> int:
+        return self._buckets.unresolved
+
+    def remembered_on_unavailable(self) -> OnUnavailable | None:
+        return self._buckets.policy
+
+    # Buckets: by scripts
+
+    def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
+        return self._buckets.draw(draw, now)
+
+    def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
+        return self._buckets.settle(postings, now, settlement)
+
+    def look(
+        self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
+    ) -> Plan[Look]:
+        return self._buckets.look(entity_id, resource, wanted, limits, now)
+
+    def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
+        return self._reports.status(entity_id, resource, now)
+
+    def capacity(
+        self, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
+    ) -> Plan[ResourceCapacity]:
+        return self._reports.capacity(resource, limit_name, limit, cursor, now)
+
+    def tightest_buckets(self, resource: str | None, limit: int, now: int) -> Plan[tuple[BucketStatus, ...]]:
+        return self._reports.tightest(resource, limit, now)
+
+    def active_entities(self) -> Plan[tuple[str, ...]]:
+        return self._reports.active_entities()
+
+    def verify_usage(self, entity_id: str, resource: str | None, now: int) -> Plan[UsageProof]:
+        return self._reports.verify(entity_id, resource, now)
+
+    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
+        def work(tables: RedisTables) -> int:
+            buckets = [bucket for bucket in tables.buckets_of(entity_id) if resource in (None, bucket.resource)]
+            tables.reset_buckets(entity_id, resource)
+            tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
+            return len(buckets)
+
+        return self._replay.transact(work, now)
+
+    def _propagate(self, scope: Scope, now: int) -> Plan[None]:
+        """An entity's own limits were adopted with the change itself; wider ones are, a page of buckets at a time."""
+        if scope.entity_id is not None:
+            return
+        tag, prefix = self._home.tag, self._home.prefix
+        (found,) = yield from Commands(tag, ("ZRANGE", prefix + "res", 0, -1))
+        for resource in [name.decode() for name in found]:
+            if scope.resource in (None, resource):
+                yield from self._propagate_on(resource, now)
+
+    def _propagate_on(self, resource: str, now: int) -> Plan[None]:
+        low = "-"
+        while True:
+            key = f"{self._home.prefix}on#{resource}"
+            page = ("ZRANGEBYLEX", key, low, "+", "LIMIT", 0, BUCKETS_PER_PAGE)
+            (names,) = yield from Commands(self._home.tag, page)
+            if names:
+                yield from self._replay.commit([["@adopt", name.decode(), resource] for name in names], now)
+            if len(names) < BUCKETS_PER_PAGE:
+                return
+            low = f"({names[-1].decode()}"
+
+    # What is configured, and what was audited: by the shared verbs, replayed
+
+    def _write(self, work: Callable[[Tables], Result]) -> Plan[Result]:
+        return self._replay.transact(work)
+
+    _read = _scan = _write
+
+
+class RedisStore:
+    """Every namespace of these servers."""
+
+    def __init__(self, servers: Servers, *, deadline: float = 2.0) -> None:
+        self.identity = ("redis", servers.addresses, servers.db, servers.master)
+        self._shown = servers.shown
+        self._deadline = deadline
+        self._calls = ScriptCalls(servers, deadline)
+        self._registry = Registry()
+        self._spaces: dict[tuple[str, bool], RedisSpace] = {}
+        self.attempt: Callable[[Request[Any]], Any] = self._calls.attempt  # type: ignore[assignment]
+        self.perform: Callable[[Request[Any]], Any] = self._calls.perform  # type: ignore[assignment]
+        self.perform_async: Callable[[Request[Any]], Awaitable[Any]] = self._calls.perform_async  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self._shown!r})"
+
+    def space(self, namespace: str, *, corrected: bool = False) -> RedisSpace:
+        known = self._spaces.get((namespace, corrected))
+        if known is None:
+            home = Home(self._registry, namespace)
+            known = self._spaces.setdefault((namespace, corrected), RedisSpace(home, corrected, self._deadline))
+        return known
+
+    def close(self) -> None:
+        self._calls.close()
+
+    async def aclose(self) -> None:
+        await self._calls.aclose()
+
+    def ping(self) -> Plan[None]:
+        yield from Commands(REGISTRY, ("PING",))
+
+    def create(self, now: int) -> Plan[None]:
+        yield from self._registry.find("default")
+
+    def destroy(self) -> Plan[None]:
+        for record in (yield from self._registry.all()):
+            yield from self._registry.remove(record)
+        yield from Commands(REGISTRY, ("DEL", REGISTRY))
+
+    # Namespaces
+
+    def register_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
+        record = yield from self._registry.find(name)
+        if record is None:
+            record = yield from self._registry.add(name, now)
+            yield from self._audit(name, "registered", principal, now)
+        if record.deleted_ms is not None:
+            raise NamespaceNotFoundError(name, deleted=True)
+        return record.info
+
+    def get_namespace(self, name: str) -> Plan[NamespaceInfo]:
+        return (yield from self._registry.registered(name)).info
+
+    def list_namespaces(self, limit: int, cursor: str | None) -> Plan[Page[NamespaceInfo]]:
+        after = name_after(cursor) or ""
+        records = yield from self._registry.all()
+        rows = [record.info for record in records if record.name > after][: limit + 1]
+        return page_of(rows, limit, lambda info: (info.name,))
+
+    def delete_namespace(self, name: str, principal: str | None, now: int) -> Plan[None]:
+        record = yield from self._registry.registered(name)
+        if record.deleted_ms is not None:
+            raise NamespaceNotFoundError(name, deleted=True)
+        yield from self._audit(name, "deleted", principal, now)
+        yield from self._registry.change(record, now)
+
+    def recover_namespace(self, name: str, principal: str | None, now: int) -> Plan[NamespaceInfo]:
+        record = yield from self._registry.registered(name)
+        if record.deleted_ms is not None:
+            record = yield from self._registry.change(record, None)
+            yield from self._audit(name, "recovered", principal, now)
+        return record.info
+
+    def purge_namespace(self, name: str) -> Plan[int]:
+        record = yield from self._registry.registered(name)
+        if record.deleted_ms is None:
+            raise not_deleted_yet(name)
+        return (yield from self._registry.remove(record))
+
+    def _audit(self, name: str, action: str, principal: str | None, now: int) -> Plan[None]:
+        home = Home(self._registry, name)
+        yield from Replay(home, corrected=True).transact(
+            lambda tables: tables.add_audit(NAMESPACE_SUBJECT, action, None, principal, {}, now)
+        )
