@@ -147,7 +147,7 @@ class BucketScripts:
             return self._learnt(draw, signature, told).legs, levels
         if reply[0] == UNKNOWN_NAME:
             legs = route.legs if reply[3] is None else self._learnt(draw, reply[2], reply[3]).legs
-            check_names(legs[0], draw.wanted)
+            check_names(legs[:1], draw.wanted)
         if reply[0] == NO_LIMITS:
             raise no_limits(draw.entity_id, draw.resource)
         self._home.refused(reply)

@@ -13,11 +13,10 @@ from typing import Any
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
-from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.audit_events import ulid
-from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.embedded.routes import LevelLimits, Routes
 from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, UsageRow
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.redis.keys import audit_key, entity_key, namespace_key
@@ -139,13 +138,10 @@ class RedisTables:
         key, suffix = self._place(scope)
         return _config(self._one("HGET", key, "l" + suffix))
 
-    def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
+    def limits_in(self, scopes: Sequence[Scope]) -> LevelLimits:
         texts = self._all([("HGET", key, "l" + suffix) for key, suffix in map(self._place, scopes)])
-        for scope, text in zip(scopes, texts, strict=True):
-            config = _config(text)
-            if config is not None and config.limits:
-                return scope, config.limits
-        return None
+        configs = zip(scopes, map(_config, texts), strict=True)
+        return tuple((scope, config.limits) for scope, config in configs if config is not None and config.limits)
 
     def put_config(self, scope: Scope, config: Config) -> None:
         key, suffix = self._place(scope)
