@@ -38,6 +38,14 @@ class Leg(NamedTuple):
         """The level whose limits hold."""
         return next((level for level in self.levels if level.limits), None)
 
+    def replaced(self, level: Level) -> list[str]:
+        """The names of limits that a level has and that do not hold, because the one that wins lacks them."""
+        winner = self.winner
+        if winner is None or level is winner:
+            return []
+        names = {limit.name for limit in winner.limits}
+        return [limit.name for limit in level.limits if limit.name not in names]
+
 
 class Explanation(NamedTuple):
     """What decides an acquire. ``end`` says why the cascade goes no further."""
@@ -66,6 +74,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
                         "level": level.source,
                         "limits": limits_document(level.limits),
                         "wins": level is leg.winner,
+                        "replaced": leg.replaced(level),
                     }
                     for level in leg.levels
                 ],
@@ -128,7 +137,11 @@ def _legs(output: Output, explanation: Explanation) -> RenderableType:
 def _verdict(leg: Leg, resource: str) -> str:
     if leg.winner is None:
         return "No level has limits: an acquire is refused until one does."
-    return f"{RULE} Here that is {called(leg.winner.source, leg.entity_id, resource)}."
+    verdict = f"{RULE} Here that is {called(leg.winner.source, leg.entity_id, resource)}."
+    lacking = list(dict.fromkeys(name for level in leg.levels for name in leg.replaced(level)))
+    if not lacking:
+        return verdict
+    return f"{verdict} It has no {' and no '.join(lacking)}: a call may name it, and is not limited by it here."
 
 
 def called(source: ConfigSource, entity_id: str, resource: str) -> str:

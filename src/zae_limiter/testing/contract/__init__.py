@@ -21,6 +21,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     grants,
     hierarchy,
     invalid_arguments,
+    level_changes,
     limit_names,
     namespaces,
     settlement,
