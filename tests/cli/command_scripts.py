@@ -82,6 +82,7 @@ STORIES = {
         entity create key-1 --parent search --cascade                   => entity
         entity get-limits key-1                                         => entity_limits
         entity set-limits key-1 -l rpm:10/s:5                           => entity_limits
+        entity set-limits key-1 --resource gpt-4 -l tpm:5_000/90sec --merge => entity_limits
         entity set-limits key-1 --resource gpt-4 -l tpm:5_000/90sec     => entity_limits
         entity get-limits key-1 --resource gpt-4                        => entity_limits
         entity list --with-limits                                       => entity_limits_list
