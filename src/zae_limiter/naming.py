@@ -16,6 +16,9 @@ RESERVED_LIMIT_NAME = "wcu"
 DEFAULT_RESOURCE = "_default_"
 """Stands for "every resource" where an entity's limits are stored; not a resource of its own."""
 
+TOTAL_RESOURCE = "*"
+"""Stands for all resources of an entity together, where its total is stored, counted and shown; none of its own."""
+
 DEFAULT_NAMESPACE = "default"
 
 SYSTEM_SUBJECT = "$SYSTEM"
@@ -106,8 +109,13 @@ def check_principal(value: object, field: str = "principal") -> str | None:
 
 
 def check_config_resource(value: object, field: str = "resource") -> str:
-    """A resource, or ``_default_`` for all resources of an entity."""
-    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else check_resource(value, field)
+    """A resource, ``_default_`` for each resource of an entity, or ``*`` for all of them together."""
+    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else check_bucket_resource(value, field)
+
+
+def check_bucket_resource(value: object, field: str = "resource") -> str:
+    """A resource, or ``*`` for the total over all resources of an entity."""
+    return TOTAL_RESOURCE if value == TOTAL_RESOURCE else check_resource(value, field)
 
 
 def check_amount(value: object, field: str) -> int:

@@ -353,7 +353,7 @@ class LeaseBase:
         """Wake the callers that wait for what came back."""
         grant, wait_queue = self._granted, self._core.wait_queue
         if wait_queue and grant is not None and any(delta < 0 for delta in owed.values()):
-            wait_queue.wake((leg.entity_id, leg.resource) for leg in grant.legs)
+            wait_queue.wake(leg.place for leg in grant.legs)
 
     def _note_flushed(self, ledger: Ledger, error: BaseException | None) -> None:
         """Note what is known to be booked of what was being flushed when an error or an interrupt came."""

@@ -21,12 +21,12 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.naming import MAX_AMOUNT, check_amount, check_delta, check_limit_name
 from zae_limiter.running.plan import assign
 from zae_limiter.stores.limit_statuses import names_known
-from zae_limiter.stores.protocol import DeferredGrant, Grant, Leg, NotedGrant, Posting, Settlement
+from zae_limiter.stores.protocol import BucketPlace, DeferredGrant, Grant, Leg, NotedGrant, Posting, Settlement
 
 Amounts = Mapping[str, int]
 
 NOTHING: Amounts = {}
-NO_LEGS: Mapping[tuple[str, str], int] = {}
+NO_LEGS: Mapping[tuple[BucketPlace, str], int] = {}
 
 FLUSH_AFTER_MS = 5_000
 """What is pending for longer is written by the next call on the lease."""
@@ -91,7 +91,7 @@ class Ledger(Settlement):
         else:
             self.names = granted_legs(granted)[0].known
         self.totals = self.settled = NOTHING
-        self.paid_by_leg: Mapping[tuple[str, str], int] = NO_LEGS
+        self.paid_by_leg: Mapping[tuple[BucketPlace, str], int] = NO_LEGS
         self.arrears: Sequence[Posting] = ()
         self.pending_since: int | None = None
         self.closing = self.flushing = self.taking = self.postings = None
@@ -176,7 +176,7 @@ class Ledger(Settlement):
         paid_by_leg = dict(self.paid_by_leg)
         for leg, known in zip(legs, before, strict=True):
             for name, amount in more.items():
-                place, has, had = (leg.entity_id, name), name in leg.names, name in known.names
+                place, has, had = (leg.place, name), name in leg.names, name in known.names
                 if has != had or place in paid_by_leg:
                     paid = paid_by_leg.get(place, self.written.get(name, 0) if had else 0)
                     paid_by_leg[place] = paid + (amount if has else 0)
@@ -213,18 +213,18 @@ class Ledger(Settlement):
         """What each leg is to book of ``owed``: as ``plain`` has it, but for what is kept beside."""
         if not self.paid_by_leg and not self.arrears:
             return plain
-        due = {leg.entity_id: dict(deltas) for leg, deltas in plain}
-        for (entity_id, name), paid in self.paid_by_leg.items():
+        due = {leg.place: dict(deltas) for leg, deltas in plain}
+        for (place, name), paid in self.paid_by_leg.items():
             if name in owed:
-                due.setdefault(entity_id, {})[name] = max(owed[name], -paid) * MILLI
+                due.setdefault(place, {})[name] = max(owed[name], -paid) * MILLI
         for leg, deltas in self.arrears:
-            sums = due.setdefault(leg.entity_id, {})
+            sums = due.setdefault(leg.place, {})
             for name, delta in deltas.items():
                 sums[name] = sums.get(name, 0) + delta
         return [
             Posting(leg, deltas)
             for leg in legs
-            if (deltas := {name: delta for name, delta in due.get(leg.entity_id, {}).items() if delta})
+            if (deltas := {name: delta for name, delta in due.get(leg.place, {}).items() if delta})
         ]
 
     def booked(self, deltas: Amounts, remaining: Sequence[Posting] = ()) -> None:
@@ -263,7 +263,7 @@ class Ledger(Settlement):
     def _totals_with(self, more: Amounts) -> Amounts:
         return {name: total + more.get(name, 0) for name, total in self.totals.items()}
 
-    def _paid_by_leg_with(self, deltas: Amounts) -> Mapping[tuple[str, str], int]:
+    def _paid_by_leg_with(self, deltas: Amounts) -> Mapping[tuple[BucketPlace, str], int]:
         if not self.paid_by_leg:
             return self.paid_by_leg
         return {place: paid + max(deltas.get(place[1], 0), -paid) for place, paid in self.paid_by_leg.items()}

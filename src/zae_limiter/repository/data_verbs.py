@@ -169,6 +169,9 @@ class DataVerbs:
     ) -> Plan[LimitsSet]:
         """Set an entity's own limits for one resource, or for every resource that has none of its own.
 
+        ``resource="*"`` sets its total: one bucket over all resources together, from which each of its acquires takes
+        besides.
+
         They replace all limits of the wider levels (resource, system) for this entity: what no longer holds is in the
         result, and with ``merge`` the limits that these lack are kept, as they are now. Live buckets follow: a lower
         burst clamps, a higher one mints nothing.

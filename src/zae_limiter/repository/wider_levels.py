@@ -22,8 +22,8 @@ def levels_behind(core: Core, scope: Scope) -> Plan[WiderLevels]:
     That is one, the nearest that has limits. Behind an entity's limits for all resources there is one for each
     resource that has limits, unless the entity has others there, and the system's for all other resources.
     """
-    if scope.level == "system":
-        return []
+    if scope.level in ("system", "total"):
+        return []  # a total stands before nothing: it holds besides
     if scope.level == "entity_default":
         return [*(yield from _resources_behind(core, str(scope.entity_id))), *(yield from _first(core, [Scope()]))]
     if scope.level == "resource":

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from zae_limiter.bucket import MILLI, Balance, build_limit_status, calculate_available
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.status import BucketStatus, LimitLevel, LimitStatus
-from zae_limiter.stores.protocol import Denial, Leg
+from zae_limiter.stores.protocol import BucketPlace, Denial, Leg
 
-Reserved = Mapping[str, Mapping[str, int]]
+Reserved = Mapping[BucketPlace, Mapping[str, int]]
 
 
 def no_limits(entity_id: str, resource: str) -> ValidationError:
@@ -54,7 +54,7 @@ def statuses_of(
     """How every limit of every leg meets a request."""
     statuses = []
     for leg, held in zip(legs, balances, strict=True):
-        waited_for = reserved.get(leg.entity_id) if reserved else None
+        waited_for = reserved.get(leg.place) if reserved else None
         for balance in held:
             name = balance.name
             statuses.append(
@@ -73,8 +73,8 @@ def statuses_of(
 
 def denial(legs: Sequence[Leg], statuses: tuple[LimitStatus, ...]) -> Denial:
     """The denial these statuses are; at least one of them is exceeded."""
-    lacks = next(status.entity_id for status in statuses if status.exceeded)
-    return Denial(statuses, next(leg for leg in legs if leg.entity_id == lacks))
+    lacks = next((status.entity_id, status.resource) for status in statuses if status.exceeded)
+    return Denial(statuses, next(leg for leg in legs if leg.place == lacks))
 
 
 def limit_level(balance: Balance, now: int) -> LimitLevel:

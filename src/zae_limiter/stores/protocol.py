@@ -28,13 +28,13 @@ from zae_limiter.models.reports import (
     UsageSnapshot,
 )
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
-from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT
+from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT, TOTAL_RESOURCE
 from zae_limiter.running.plan import Plan, Request
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose limits: the system's, a resource's, or an entity's (for one resource or for all)."""
+    """Whose limits: the system's, a resource's, or an entity's (for one resource, for each, or for all together)."""
 
     entity_id: str | None = None
     resource: str | None = None
@@ -44,6 +44,8 @@ class Scope:
         """The level this scope stands on."""
         if self.entity_id is None:
             return "system" if self.resource is None else "resource"
+        if self.resource == TOTAL_RESOURCE:
+            return "total"
         return "entity_default" if self.resource == DEFAULT_RESOURCE else "entity"
 
     @property
@@ -83,12 +85,13 @@ class Resolution(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
-    """One bucket an acquire takes from: the entity's own, or an ancestor's.
+    """One bucket an acquire takes from: the entity's own, its total over all resources, or one of an ancestor.
 
     ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there. ``known`` are
     the names of limits that any of the levels consulted for it has; those in ``names`` are taken from it.
 
-    The first leg of an acquire is the entity's own. Where only others of its legs have limits, it has none.
+    The first leg of an acquire is the entity's own. Where only others of its legs have limits, it has none. The total
+    of an entity comes after its own.
     """
 
     entity_id: str
@@ -99,19 +102,27 @@ class Leg:
     known: frozenset[str] = frozenset()
     names: frozenset[str] = field(init=False)
 
+    @property
+    def place(self) -> BucketPlace:
+        """Which bucket it is."""
+        return self.entity_id, self.resource
+
     def __post_init__(self) -> None:
         names = frozenset([limit.name for limit in self.limits])
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "known", self.known | names)
 
 
-NOTHING_RESERVED: Mapping[str, Mapping[str, int]] = {}
+BucketPlace: TypeAlias = tuple[str, str]
+"""Entity and resource."""
+
+NOTHING_RESERVED: Mapping[BucketPlace, Mapping[str, int]] = {}
 
 
 class Draw(NamedTuple):
     """A request to take ``wanted`` from an entity's bucket and those of the ancestors it cascades to.
 
-    ``reserved`` is what others wait for in the queue of each of these buckets (entity id → limit → tokens): a
+    ``reserved`` is what others wait for in the queue of each of these buckets (its place → limit → tokens): a
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
     instead of resolving it (a lease takes more where it took first).
     """
@@ -120,7 +131,7 @@ class Draw(NamedTuple):
     resource: str
     wanted: Mapping[str, int]
     limits: tuple[Limit, ...] | None = None
-    reserved: Mapping[str, Mapping[str, int]] = NOTHING_RESERVED
+    reserved: Mapping[BucketPlace, Mapping[str, int]] = NOTHING_RESERVED
     legs: tuple[Leg, ...] | None = None
 
 

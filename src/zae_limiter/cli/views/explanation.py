@@ -149,6 +149,7 @@ def called(source: ConfigSource, entity_id: str, resource: str) -> str:
     return {
         "entity": f"{entity_id} on {resource}",
         "entity_default": f"{entity_id} on all resources",
+        "total": f"{entity_id} on all resources together",
         "resource": f"all entities on {resource}",
         "system": "all entities on all resources",
         "call": "the call itself",

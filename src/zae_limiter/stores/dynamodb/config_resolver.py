@@ -1,4 +1,4 @@
-"""Which limits hold: four levels and the entity itself, read at once and remembered for a while.
+"""Which limits hold: four levels, the total and the entity itself, read at once and remembered for a while.
 
 What is remembered may be old. That is safe, because every write is guarded by the version of what was resolved: a
 bucket that obeys something newer refuses it, and then it is resolved again with consistent reads (``fresh``).
@@ -14,6 +14,7 @@ from zae_limiter.config_cache import ConfigCache
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
+from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.running.plan import Plan, WakeUp
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
 from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
@@ -35,6 +36,7 @@ class ResolvedConfig(NamedTuple):
     ``cv`` is the version its bucket is to carry. The end of it, the ``way``, has the versions of the ancestors
     without limits between its bucket and the next one above (see ``config_versions``); ``passed_by`` is what it is
     itself to such a way. ``read_at`` is the moment at which the reading began, ``bucket`` the key of its first shard.
+    ``total`` is how the entity stands over all resources together, if it has a total.
     """
 
     entity_id: str
@@ -49,6 +51,7 @@ class ResolvedConfig(NamedTuple):
     read_at: int
     bucket: Key
     way: str = ""
+    total: ResolvedConfig | None = None
 
     def is_of(self, deadline: Deadline) -> bool:
         """Whether it was read since then, by any caller: what was configured before is in it."""
@@ -57,6 +60,10 @@ class ResolvedConfig(NamedTuple):
     def terms(self) -> Terms | None:
         """What its bucket is to obey."""
         return None if self.leg is None else Terms(self.leg, self.cv, self.parent_id, self.cascade)
+
+    def others(self) -> list[Terms]:
+        """What the total is to obey, if there is one: it comes after the entity's own bucket."""
+        return [] if self.total is None else [self.total.terms_of_caller()]
 
     def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
         """What its bucket is to obey when limits came with the call."""
@@ -168,7 +175,10 @@ class ConfigResolver:
             return (yield from self._terms_again(draw.legs, draw.wanted, deadline, fresh))
         chain = with_ways((yield from self._chain(draw.entity_id, draw.resource, deadline, fresh, prefetched)))
         own = chain[0].terms_of_caller() if draw.limits is None else chain[0].terms_given(draw.limits)
-        terms = [own, *(terms for resolved in chain[1:] if (terms := resolved.terms()) is not None)]
+        terms = [own, *chain[0].others()]
+        for resolved in chain[1:]:
+            above = resolved.terms()
+            terms += [*([] if above is None else [above]), *resolved.others()]
         route = Route(terms, all(resolved.is_of(deadline) for resolved in chain))
         if len(terms) > 1 or own.leg.limits:
             if route.knows(draw.wanted):
@@ -282,10 +292,12 @@ class ConfigResolver:
         read_at = self.client.moment()
         while True:
             configs = [config_key(ns, scope.entity_id, scope.resource) for scope in scopes]
+            in_all = config_key(ns, entity_id, TOTAL_RESOURCE)
             meta, registered = meta_key(ns, entity_id), namespace_id_key(ns)
             bucket = bucket_key(ns, entity_id, resource)
             unseen = [] if prefetched is None or self.cache.get(bucket) is not None else [bucket]
-            items = yield from self.client.get_all([registered, *configs, meta], deadline, spare=unseen)
+            keys = dict.fromkeys([registered, *configs, in_all, meta])  # a total is read by itself, too
+            items = yield from self.client.get_all([*keys], deadline, spare=unseen)
             if registered in items:
                 self.namespace.live_ns(items[registered])
                 break
@@ -305,7 +317,25 @@ class ConfigResolver:
         route = route_of(items[meta]) if meta in items else NO_ROUTE
         meta_version = route.version
         own, default, on_resource, system = (config.version for config in found)
-        versions = Versions(system, on_resource, default, own, meta_version)
+        sum_of_all = config_of(items.get(in_all))
+        versions = Versions(system, on_resource, default, own, sum_of_all.version, meta_version)
+        total = ResolvedConfig(
+            entity_id,
+            TOTAL_RESOURCE,
+            Leg(entity_id, TOTAL_RESOURCE, sum_of_all.limits, "total") if sum_of_all.limits else None,
+            versions.of_total,
+            meta_version,
+            "",
+            None,
+            False,
+            found[-1].on_unavailable,
+            read_at,
+            bucket_key(ns, entity_id, TOTAL_RESOURCE),
+        )
+        if total.leg is not None or resource == TOTAL_RESOURCE:
+            self.configs.put((entity_id, TOTAL_RESOURCE), total, deadline.started)
+        if resource == TOTAL_RESOURCE:
+            return total
         resolved = ResolvedConfig(
             entity_id,
             resource,
@@ -318,6 +348,7 @@ class ConfigResolver:
             found[-1].on_unavailable,
             read_at,
             bucket,
+            total=None if total.leg is None else total,
         )
         self._on_unavailable = resolved.on_unavailable
         self.configs.put((entity_id, resource), resolved, deadline.started)

@@ -34,12 +34,13 @@ _STEP = "/"
 
 
 class Versions(NamedTuple):
-    """The counters of the items that resolution reads: four levels, and the entity itself."""
+    """The counters of the items that resolution reads: four levels, the total, and the entity itself."""
 
     system: int
     resource: int
     entity_default: int
     entity: int
+    total: int
     meta: int
 
     def __str__(self) -> str:
@@ -48,7 +49,12 @@ class Versions(NamedTuple):
     @property
     def passed_by(self) -> str:
         """The step of a way over an entity that has no limits."""
-        return f"{_STEP}{self.entity_default}.{self.entity}.{self.meta}"
+        return f"{_STEP}{self.entity_default}.{self.entity}.{self.total}.{self.meta}"
+
+    @property
+    def of_total(self) -> str:
+        """The version of the entity's total: that is one bucket for all resources, and no level concerns it."""
+        return str(Versions(0, 0, 0, 0, self.total, self.meta))
 
 
 def of_call(limits: Iterable[Limit], meta: int) -> str:

@@ -237,7 +237,7 @@ def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:
 def leaves_reserve(legs: Iterable[Leg], buckets: Iterable[Bucket], draw: Draw, now: int) -> bool:
     """Whether the draw leaves to the waiters what they wait for."""
     for leg, bucket in zip(legs, buckets, strict=True):
-        reserved = draw.reserved.get(leg.entity_id, {})
+        reserved = draw.reserved.get(leg.place, {})
         for balance in bucket.balances:
             amount = draw.wanted.get(balance.name, 0)
             if amount and not would_refill_satisfy(balance, (amount + reserved.get(balance.name, 0)) * MILLI, now):

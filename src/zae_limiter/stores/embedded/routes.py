@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
+from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.limit_statuses import no_limits
 from zae_limiter.stores.protocol import Leg, Scope, scopes_for
@@ -22,15 +23,16 @@ LevelLimits: TypeAlias = tuple[tuple[Scope, tuple[Limit, ...]], ...]
 
 
 class Route(NamedTuple):
-    """The entity's own leg, which may have no limits, and those of the ancestors it cascades to that have some."""
+    """The entity's own leg, which may have no limits, and those besides that have some: its total, and the legs and
+    totals of the ancestors it cascades to."""
 
     own: Leg
-    ancestors: tuple[Leg, ...]
+    others: tuple[Leg, ...]
 
     @property
     def legs(self) -> tuple[Leg, ...]:
         """Those that an acquire by a descendant takes from."""
-        return (self.own, *self.ancestors) if self.own.limits else self.ancestors
+        return (self.own, *self.others) if self.own.limits else self.others
 
 
 class Routes:
@@ -46,12 +48,12 @@ class Routes:
 
     def legs(self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None) -> tuple[Leg, ...]:
         """Every leg of an acquire, the entity's own first. ``limits`` stand in for the entity's own."""
-        own, ancestors = self._route(tables, entity_id, resource)
+        own, others = self._route(tables, entity_id, resource)
         if limits is not None:
             own = Leg(entity_id, resource, limits, "call", known=own.known)
-        elif not own.limits and not ancestors:
+        elif not own.limits and not others:
             raise no_limits(entity_id, resource)
-        return (own, *ancestors)
+        return (own, *others)
 
     def leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
         """The leg of one entity as it is configured now, if it has limits."""
@@ -64,19 +66,20 @@ class Routes:
         """Every leg of an acquire by an entity of which is known which limits were ``found`` of its own, and which
         parent it cascades to, if it does. ``None``: none has limits. It is not remembered."""
         self._look_at_epoch(tables)
-        own = leg_of(entity_id, resource, found + self._default(tables, resource))
+        own, *total = self._legs_of(tables, entity_id, resource, found)
         ancestors = () if parent_id is None else self._route(tables, parent_id, resource).legs
-        return (own, *ancestors) if own.limits or ancestors else None
+        return (own, *total, *ancestors) if own.limits or total or ancestors else None
 
     def _route(self, tables: Tables, entity_id: str, resource: str) -> Route:
         self._look_at_epoch(tables)
         try:
             return self._known[entity_id, resource]
         except KeyError:
-            legs = (self._configured_leg(tables, ancestor, resource) for ancestor in _cascade(tables, entity_id))
-            ancestors = tuple(leg for leg in legs if leg.limits)
-            own = self._configured_leg(tables, entity_id, resource)
-            route = self._known[entity_id, resource] = Route(own, ancestors)
+            own, *others = self._configured_legs(tables, entity_id, resource)
+            if resource != TOTAL_RESOURCE:
+                for ancestor in _cascade(tables, entity_id):
+                    others += [leg for leg in self._configured_legs(tables, ancestor, resource) if leg.limits]
+            route = self._known[entity_id, resource] = Route(own, tuple(others))
             return route
 
     def _look_at_epoch(self, tables: Tables) -> None:
@@ -88,9 +91,21 @@ class Routes:
             system = tables.config(Scope())
             self.on_unavailable = system.on_unavailable if system else None
 
-    def _configured_leg(self, tables: Tables, entity_id: str, resource: str) -> Leg:
+    def _configured_legs(self, tables: Tables, entity_id: str, resource: str) -> tuple[Leg, ...]:
+        """The leg of an entity on a resource, and its total if it has one. The total is a leg by itself, on ``*``."""
+        total = Scope(entity_id, TOTAL_RESOURCE)
+        if resource == TOTAL_RESOURCE:
+            return (leg_of(entity_id, resource, tables.limits_in((total,))),)
         *own, _, _ = scopes_for(entity_id, resource)
-        return leg_of(entity_id, resource, tables.limits_in(own) + self._default(tables, resource))
+        return self._legs_of(tables, entity_id, resource, tables.limits_in((*own, total)))
+
+    def _legs_of(self, tables: Tables, entity_id: str, resource: str, found: LevelLimits) -> tuple[Leg, ...]:
+        """Likewise, from what was found for the entity."""
+        total = tuple(one for one in found if one[0].resource == TOTAL_RESOURCE)
+        if total:
+            found = tuple(one for one in found if one not in total)
+        own = leg_of(entity_id, resource, found + self._default(tables, resource))
+        return (own, leg_of(entity_id, TOTAL_RESOURCE, total)) if total else (own,)
 
     def _default(self, tables: Tables, resource: str) -> LevelLimits:
         """The levels of entities that have no limits of their own."""

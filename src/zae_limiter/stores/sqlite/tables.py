@@ -9,7 +9,7 @@ from typing import Any
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.reports import AuditEvent
-from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import LevelLimits, Routes
@@ -48,6 +48,7 @@ _READ_ROUTE_AND_ROW = (
     " (SELECT parent_id FROM entities WHERE ns = n.id AND id = ? AND cascade),"
     " (SELECT limits FROM configs WHERE ns = n.id AND entity_id = ? AND resource = ?),"
     f" (SELECT limits FROM configs WHERE ns = n.id AND entity_id = ? AND resource = '{DEFAULT_RESOURCE}'),"
+    f" (SELECT limits FROM configs WHERE ns = n.id AND entity_id = ? AND resource = '{TOTAL_RESOURCE}'),"
     f" {_ROW} FROM namespaces AS n JOIN buckets AS b ON b.ns = n.id AND b.entity_id = ? AND b.resource = ?"
     " WHERE n.name = ? AND n.deleted_ms IS NULL"
 )
@@ -212,16 +213,14 @@ class SqliteTables:
 
         ``None``: there is no such bucket, or no namespace, or no limits.
         """
-        found = self._one(
-            _READ_ROUTE_AND_ROW, entity_id, entity_id, resource, entity_id, entity_id, resource, namespace
-        )
+        found = self._one(_READ_ROUTE_AND_ROW, entity_id, entity_id, resource, *(entity_id,) * 3, resource, namespace)
         if found is None:
             return None
-        ns, epoch, parent_id, for_resource, for_all, *row = found
+        ns, epoch, parent_id, for_resource, for_each, in_all, *row = found
         self.begin(ns, epoch)
         own = tuple(
             (Scope(entity_id, place), limits_from_text(limits))
-            for place, limits in ((resource, for_resource), (DEFAULT_RESOURCE, for_all))
+            for place, limits in ((resource, for_resource), (DEFAULT_RESOURCE, for_each), (TOTAL_RESOURCE, in_all))
             if limits not in _NO_LIMITS
         )
         legs = self.routes.legs_of_found(self, entity_id, resource, own, parent_id)

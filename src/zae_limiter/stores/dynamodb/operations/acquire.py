@@ -29,7 +29,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
     WriteResult,
     answers_of,
 )
-from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ConfigResolver, Prefetched
+from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ConfigResolver, Prefetched, ResolvedConfig
 from zae_limiter.stores.dynamodb.config_versions import is_fence, may_follow
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
@@ -165,32 +165,19 @@ class Acquire:
         parts, draw, legs = self.parts, self.draw, list[AcquireLeg]()
         if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None:
             return ()
-        configs, cache, entity_id = parts.resolver.configs, parts.cache, draw.entity_id
+        configs, entity_id = parts.resolver.configs, draw.entity_id
         while True:
             resolved = configs.peek((entity_id, draw.resource), self.deadline.started)
-            if resolved is None or resolved.leg is None:
+            if resolved is None:
                 return ()
-            key, own = resolved.bucket, resolved.leg
-            cached = cache.buckets.get(key)
-            if (
-                cached is None
-                or cached.denied
-                or cached.throttled
-                or cached.newest > self.now + FURTHEST_AHEAD_MS
-                or cached.snapshot.cv != resolved.cv
-                or cached.snapshot.shards != 1
-                or key in cache.sharded
-            ):
-                return ()
-            leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
-            for limit in own.limits:
-                if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
+            for part in (resolved,) if resolved.total is None else (resolved, resolved.total):
+                leg = self._warm_leg(part)
+                if leg is None:
                     return ()
-            leg.snapshot = cached.snapshot
-            legs.append(leg)
+                legs.append(leg)
             if not resolved.cascade or resolved.parent_id is None:
                 break
-            if len(legs) == HIGHEST_TREE:
+            if len(legs) >= HIGHEST_TREE:
                 return ()
             entity_id = resolved.parent_id
         known = legs[0].leg.known.issuperset(draw.wanted) or knows([leg.leg for leg in legs], draw.wanted)
@@ -198,6 +185,28 @@ class Acquire:
             return ()
         configs.hits += len(legs)
         return legs
+
+    def _warm_leg(self, resolved: ResolvedConfig) -> AcquireLeg | None:
+        """One of them; ``None`` if something about it is unusual."""
+        key, own, cache = resolved.bucket, resolved.leg, self.parts.cache
+        cached = cache.buckets.get(key)
+        if (
+            own is None
+            or cached is None
+            or cached.denied
+            or cached.throttled
+            or cached.newest > self.now + FURTHEST_AHEAD_MS
+            or cached.snapshot.cv != resolved.cv
+            or cached.snapshot.shards != 1
+            or key in cache.sharded
+        ):
+            return None
+        leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), self.draw)
+        for limit in own.limits:
+            if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
+                return None
+        leg.snapshot = cached.snapshot
+        return leg
 
     def _keep_time_to_give_back(self) -> None:
         """There are several legs: a part of the time is for giving back what some of them take."""
