@@ -164,6 +164,11 @@ def book(balance: Balance, delta: int, now: int) -> int:
     return (tk if tk < most else most) - delta
 
 
+def lower(balance: Balance, most: int, now: int) -> int:
+    """The new ``tk`` if the level at ``now`` is to be at most ``most``; it never rises."""
+    return min(balance.tk, most - balance.since_rf(now))
+
+
 def would_refill_satisfy(balance: Balance, amount: int, now: int) -> bool:
     """Whether the level at ``now``, refill included, covers ``amount``."""
     return refill_bucket(balance, now) >= amount

@@ -144,6 +144,10 @@ STORIES = {
         watch key-2 --resource gpt-4 --count 2 --interval 0.05          => look
         resource capacity gpt-4                                         => capacity
         resource capacity gpt-4 tpm --limit 1                           => capacity
+        ? lower key-2 gpt-4
+        ? lower key-2 gpt-4 rps=1
+        lower key-2 gpt-4 tpm=1_500 --principal bea                      => lowered
+        lower key-2 gpt-4 tpm=9_000 rpm=0                                => lowered
         ? reset key-2
         reset key-2 --resource gpt-4 --yes                              => reset
         status key-2 gpt-4                                              => status

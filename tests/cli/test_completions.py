@@ -35,6 +35,7 @@ def url(runner: CommandRunner) -> str:
         "acquire",
         "watch acme",
         "explain",
+        "lower",
         "reset",
         "available",
         "entity show",

@@ -64,6 +64,7 @@ def test_the_same_names_are_others_in_the_other(tenants: CommandRunner) -> None:
     for line in POPULATE:
         assert tenants.run(*line.replace("60", "6_000").split(), "--namespace", "us").code == 0
     for line in (
+        "lower key-1 gpt-4 rpm=0",
         "reset key-1 --yes",
         "entity delete-limits key-1 --yes",
         "entity delete key-1 --yes",

@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
 STEPS = st.builds(
     Step,
-    st.sampled_from(["take", "take", "settle", "fail", "wait", "look", "change", "for one call", "reset"]),
+    st.sampled_from(["take", "take", "settle", "fail", "wait", "look", "change", "for one call", "reset", "lower"]),
     st.tuples(AMOUNTS, AMOUNTS, AMOUNTS),
     st.one_of(limits(), limits(MAX_LIMITS)),
     st.sampled_from([0, 1, 999, 60_000, 86_400_000, YEAR * 1_000]),
@@ -78,6 +78,8 @@ def told(limiter: SyncRateLimiter, clock: FakeClock, step: Step, held: list[Limi
             limiter.set_limits("key", step.limits, resource="gpt")
         elif step.verb == "reset":
             return limiter.reset("key")
+        elif step.verb == "lower":
+            limiter.lower("key", "gpt", wanted)
         elif step.verb == "wait":
             wait = limiter.time_until_available("key", "gpt", wanted)
             if wait is None or wait > 10**8:

@@ -234,6 +234,11 @@ def _(table: Table, client: Client) -> None:
     client.limiter.reset("alone", "gpt-4")
 
 
+@pattern("`lower` of one bucket")
+def _(table: Table, client: Client) -> None:
+    client.limiter.lower("alone", "gpt-4", {"rpm": 0})
+
+
 @pattern("a bucket is split")
 def _(table: Table, client: Client) -> None:
     pressing = table.client(wcu=2)

@@ -209,8 +209,9 @@ def test_prose_names_the_actor(page: Path) -> None:
 # Decisions
 
 
-def test_decisions_are_numbered_without_gaps() -> None:
-    assert [int(page.name[:4]) for page in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+def test_no_number_stands_for_two_decisions() -> None:
+    numbers = [int(page.name[:4]) for page in DECISIONS]
+    assert len(set(numbers)) == len(numbers)
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=title_of)

@@ -15,7 +15,7 @@ from zae_limiter.version import __version__
 
 SECTIONS = {
     "Getting started": ("demo", "completion", "version"),
-    "Acquiring and inspecting": ("acquire", "available", "status", "top", "watch", "explain", "reset"),
+    "Acquiring and inspecting": ("acquire", "available", "status", "top", "watch", "explain", "lower", "reset"),
     "Limits and entities": ("entity", "resource", "system", "limits", "namespace"),
     "Reports": ("usage", "aggregate", "audit"),
     "Deployments on DynamoDB": (

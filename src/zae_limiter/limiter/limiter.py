@@ -48,6 +48,7 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
     time_until_available = async_method(LimiterVerbs._time_until_available)
     get_status = async_method(LimiterVerbs._get_status)
     reset = async_method(LimiterVerbs._reset)
+    lower = async_method(LimiterVerbs._lower)
 
     @overload
     async def check(self) -> None: ...

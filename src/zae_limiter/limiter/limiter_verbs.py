@@ -12,6 +12,7 @@ from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import Check, EntityStatus
 from zae_limiter.naming import check_consume, check_entity_id, check_principal, check_resource
+from zae_limiter.repository.arguments import check_levels
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
 
@@ -154,6 +155,23 @@ class LimiterVerbs(Generic[SomeLease]):
         count = yield from core.call("reset", core.space.reset(entity_id, resource, principal, now))
         core.wait_queue.wake_all()
         return count
+
+    def _lower(
+        self, entity_id: str, resource: str, levels: Mapping[str, int], *, principal: str | None = None
+    ) -> Plan[None]:
+        """Let the entity's own bucket hold at most these levels: each becomes the lesser of itself and the number.
+
+        For what a provider says is left. It adds nothing up: lowered to 5000 by fifty callers is lowered to 5000. A
+        negative number is a debt. A level that is lower already stays, ancestors are not looked at, and usage counts
+        nothing. It goes into the audit trail if a ``principal`` is named.
+        """
+        check_entity_id(entity_id)
+        check_resource(resource)
+        checked = check_levels(levels)
+        check_principal(principal)
+        core = self._core
+        now = yield from READ_CLOCK
+        yield from core.call("lower", core.space.lower(entity_id, resource, checked, principal, now))
 
 
 def _seconds(wait: float | None) -> float:

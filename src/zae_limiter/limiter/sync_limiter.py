@@ -43,6 +43,7 @@ class SyncRateLimiter(LimiterVerbs[SyncLease], SyncData):
     time_until_available = sync_method(LimiterVerbs._time_until_available)
     get_status = sync_method(LimiterVerbs._get_status)
     reset = sync_method(LimiterVerbs._reset)
+    lower = sync_method(LimiterVerbs._lower)
 
     @overload
     def check(self) -> None: ...

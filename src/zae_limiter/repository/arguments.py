@@ -14,7 +14,9 @@ from zae_limiter.naming import (
     NAMESPACE_SUBJECT,
     RESOURCE_SUBJECT,
     SYSTEM_SUBJECT,
+    check_delta,
     check_entity_id,
+    check_limit_name,
     check_resource,
 )
 
@@ -26,6 +28,13 @@ MAX_METADATA_VALUE = 1024
 
 Moment: TypeAlias = datetime | str | int
 """A point in time: a datetime (UTC if it has no zone), its ISO form, or milliseconds since the epoch."""
+
+
+def check_levels(levels: object) -> Mapping[str, int]:
+    """Levels by limit: whole tokens of either sign, at least one."""
+    if not isinstance(levels, Mapping) or not levels:
+        raise ValidationError("levels", levels, 'must be a dict like {"tpm": 5000}')
+    return {check_limit_name(name): check_delta(level, str(name)) for name, level in levels.items()}
 
 
 def check_seconds(value: object, field: str) -> float:

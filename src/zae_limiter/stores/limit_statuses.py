@@ -44,6 +44,15 @@ def check_names(legs: Sequence[Leg], wanted: Mapping[str, int]) -> None:
             raise ValidationError("consume", name, reason)
 
 
+def check_own_names(own: Leg, wanted: Mapping[str, int], field: str = "consume") -> None:
+    """Refuse a limit that the entity itself does not have."""
+    for name in wanted:
+        if name not in own.names:
+            known = ", ".join(sorted(own.names))
+            reason = f"{own.entity_id!r} has no such limit on {own.resource!r}; its limits are {known}"
+            raise ValidationError(field, name, reason)
+
+
 def statuses_of(
     legs: Iterable[Leg],
     balances: Iterable[Iterable[Balance]],

@@ -358,6 +358,11 @@ class Space(Protocol):
     def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
         """Fill the live buckets of an entity; the number of them."""
 
+    def lower(
+        self, entity_id: str, resource: str, levels: Mapping[str, int], principal: str | None, now: int
+    ) -> Plan[None]:
+        """Let the entity's own bucket hold at most these levels. Audited if a principal is named."""
+
     # Entities
 
     def create_entity(self, entity: Entity, principal: str | None, now: int) -> Plan[Entity]:

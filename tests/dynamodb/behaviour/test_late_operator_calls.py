@@ -96,6 +96,24 @@ def test_what_arrives_late_mints_nothing(act: Act, shards: int, twice: bool) -> 
     raise AssertionError("there is no end to it")
 
 
+@pytest.mark.parametrize("twice", [False, True], ids=["late", "twice"])
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_lowering_that_arrives_late_takes_no_more_than_it_said(shards: int, twice: bool) -> None:
+    for number in range(100):
+        table = used_up(shards=shards)
+        operator = table.operator
+        operator.run(operator.space.reset("key", None, None, table.now))
+        plan = table.client().space.lower("key", RESOURCE, {"rpd": 4}, None, table.now)
+        ended, late = run_but(plan, table, number, twice=twice)
+        assert ended.error is None
+        if late is None:
+            assert number == shards
+            return
+        arrives(table, late)
+        assert drain(table) == 4
+    raise AssertionError("there is no end to it")
+
+
 def test_a_deletion_that_arrives_late_finds_the_entity_that_was_made_again() -> None:
     table = used_up()
     ended, late = run_but(ACTS["delete_entity"](table.client(), table), table, 2, twice=False)

@@ -350,6 +350,24 @@ def test_reset_fills_every_shard(stage: Stage, limiter: SyncRateLimiter) -> None
         pass
 
 
+@pytest.mark.parametrize(("most", "left"), [(6_400, 6_400), (6_399, 6_399), (101, 101), (0, 0), (-7, -7)])
+def test_a_sharded_bucket_is_lowered_as_one(stage: Stage, limiter: SyncRateLimiter, most: int, left: int) -> None:
+    limiter.lower("key", "gpt", {"tpm": most})
+    assert levels(stage.client()) == ({"rpm": 64, "tpm": left}, {"rpm": 0, "tpm": 0})
+    limiter.lower("key", "gpt", {"tpm": 6_400})
+    assert levels(limiter)[0]["tpm"] == left
+    stage.clock.advance(60)
+    assert levels(limiter)[0]["tpm"] == min(left + 6_400, 6_400)
+
+
+def test_shards_that_together_hold_no_more_are_left_alone(stage: Stage, limiter: SyncRateLimiter) -> None:
+    with limiter.acquire("key", "gpt", {"tpm": 1_600 + 400}):
+        pass
+    before = stage.items()
+    limiter.lower("key", "gpt", {"tpm": 4_400})
+    assert stage.items() == before
+
+
 def test_deleting_an_entity_removes_every_shard(stage: Stage, limiter: SyncRateLimiter) -> None:
     limiter.create_entity("gone")
     stage.split_into(limiter, 4, "gone")

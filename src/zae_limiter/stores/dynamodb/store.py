@@ -12,6 +12,7 @@ from zae_limiter.stores.dynamodb.operations.acquire import AcquireParts
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
 from zae_limiter.stores.dynamodb.operations.entities import Entities
+from zae_limiter.stores.dynamodb.operations.lower import Lowering
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import Settlements, SettlementWriter
@@ -69,6 +70,7 @@ class DynamoSpace:
         self.look = looks.look
         self.status = looks.status
         self.reset = settlements.reset
+        self.lower = Lowering(self.namespace, settling, self.resolver, self.propagation).lower
 
         self.create_entity = entities.create_entity
         self.get_entity = entities.get_entity

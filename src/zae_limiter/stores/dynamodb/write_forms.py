@@ -84,6 +84,7 @@ class Intent(NamedTuple):
     ``exactly``: these limits must hold what they were seen to hold.
     ``not_written``: this write id must not be among the recent writers.
     ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full and retired.
+    ``most``: the levels that these limits may have at most. They fall to it, and none rises.
     """
 
     deltas: Mapping[str, int]
@@ -96,6 +97,7 @@ class Intent(NamedTuple):
     exactly: frozenset[str] = frozenset()
     not_written: str | None = None
     owed: tuple[Limit, ...] = ()
+    most: Mapping[str, int] = NOTHING
 
 
 def update(
@@ -118,6 +120,7 @@ def update(
     """
     terms = intent.terms
     back = coming_back(snapshot, intent.deltas, intent.owed) if intent.owed and terms is None else ()
+    takes = (*intent.deltas.values(), bool(intent.most))
     late = max(snapshot.rf + bool(back) - now, 0)  # our clock is behind that of the client which set the baseline
     now += late
     change = _Change(
@@ -125,7 +128,7 @@ def update(
         now,
         # A client that does not know of a limit that comes back must not write: the baseline moves with it.
         rebased=terms is not None or intent.rebase or bool(back),
-        bounded=intent.needed is not None or terms is not None or any(delta > 0 for delta in intent.deltas.values()),
+        bounded=intent.needed is not None or terms is not None or any(delta > 0 for delta in takes),
     )
     write = _guarded(snapshot, write_id, anchor)
     if intent.not_written is not None:
@@ -176,7 +179,11 @@ def _move_all(write: Update, snapshot: BucketSnapshot, change: _Change, guesses:
     longest = 0
     for name, balance in snapshot.balances.items():
         guess, active = guesses.get(name, balance.tk), name not in snapshot.retired
-        longest = max(longest, _move(write, balance, balance.limit, change, guess=guess, active=active))
+        most = change.intent.most.get(name)
+        if most is not None and balance.level(change.now) > most:
+            longest = max(longest, _lower(write, balance, most, change.now))
+        else:
+            longest = max(longest, _move(write, balance, balance.limit, change, guess=guess, active=active))
     return longest
 
 
@@ -251,6 +258,14 @@ def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, gue
         least = (ceiling if floor is None else floor) + a - down
     write.add(f"b_{balance.name}_tc", delta)
     return _time_to_fill(limit, burst - least, balance.shards)
+
+
+def _lower(write: Update, balance: Balance, most: int, now: int) -> int:
+    """Let one limit fall to ``most``, if it is above. Returns the milliseconds it may then take to be full."""
+    tk, a = f"b_{balance.name}_tk", balance.since_rf(now)
+    write.demand(tk, ">", most - a)
+    write.set(tk, most - a)
+    return _time_to_fill(balance.limit, balance.bx - most, balance.shards)
 
 
 def _needed_of(name: str, intent: Intent, *, active: bool) -> int | None:

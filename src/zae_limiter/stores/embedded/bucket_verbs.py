@@ -8,6 +8,7 @@ from itertools import chain
 from zae_limiter.bucket import (
     MILLI,
     Bucket,
+    lower,
     would_refill_satisfy,
     would_take,
 )
@@ -22,7 +23,7 @@ from zae_limiter.stores.embedded.clock_correction import (
     with_corrected_waits,
 )
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
-from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, statuses_of
+from zae_limiter.stores.limit_statuses import check_names, check_own_names, denial, limit_level, no_limits, statuses_of
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
 
@@ -169,6 +170,41 @@ class BucketVerbs(Transacting):
             tables.put_bucket(bucket)
         tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
         return len(buckets)
+
+    def lower(
+        self, entity_id: str, resource: str, levels: Mapping[str, int], principal: str | None, now: int
+    ) -> Plan[None]:
+        def work(now: int, proven: int | None) -> Plan[None]:
+            return self._write(lambda tables: self._lower(tables, entity_id, resource, levels, principal, now, proven))
+
+        return retried_by_the_clock(work, now)
+
+    def _lower(
+        self,
+        tables: Tables,
+        entity_id: str,
+        resource: str,
+        levels: Mapping[str, int],
+        principal: str | None,
+        now: int,
+        proven: int | None,
+    ) -> None:
+        leg = tables.routes.leg(tables, entity_id, resource)
+        if leg is None:
+            raise no_limits(entity_id, resource)
+        check_own_names(leg, levels, "levels")
+        bucket = tables.bucket(entity_id, resource) or new_bucket(tables, leg, now)
+        correct_time(tables, bucket, now, proven)
+        bucket.adopt(leg.limits, now)
+        if tables.in_place:
+            bucket.advance(now)
+        begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
+        bucket.written(now)
+        named = [balance for balance in bucket.balances if balance.name in levels]
+        values: list[object] = [lower(balance, levels[balance.name] * MILLI, now) for balance in named]
+        change_at_once(tables, [bucket], list(named), ["tk"] * len(named), values)
+        if principal is not None:
+            tables.add_audit(entity_id, "bucket_lowered", resource, principal, {"levels": dict(levels)}, now)
 
 
 def change_at_once(

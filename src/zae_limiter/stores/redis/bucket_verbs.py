@@ -16,7 +16,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
-from zae_limiter.stores.limit_statuses import check_names, denial, no_limits, statuses_of
+from zae_limiter.stores.limit_statuses import check_own_names, denial, no_limits, statuses_of
 from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Settlement
 from zae_limiter.stores.redis.home import Home
 from zae_limiter.stores.redis.requests import MarkedScript, packed
@@ -147,7 +147,7 @@ class BucketScripts:
             return self._learnt(draw, signature, told).legs, levels
         if reply[0] == UNKNOWN_NAME:
             legs = route.legs if reply[3] is None else self._learnt(draw, reply[2], reply[3]).legs
-            check_names(legs[:1], draw.wanted)
+            check_own_names(legs[0], draw.wanted)
         if reply[0] == NO_LIMITS:
             raise no_limits(draw.entity_id, draw.resource)
         self._home.refused(reply)

@@ -59,7 +59,7 @@ class Replay:
                 return result
         raise RateLimiterUnavailable("other clients change this namespace all the time; try again")
 
-    def commit(self, writes: Sequence[Sequence[str]], now: int, epoch: str = "") -> Plan[bool]:
+    def commit(self, writes: Sequence[Sequence[Any]], now: int, epoch: str = "") -> Plan[bool]:
         """Do these writes, if the epoch is as it was read; whether they are done."""
         home = self._home
         named = dict.fromkeys(write[1] for write in writes if not write[0].startswith("@"))

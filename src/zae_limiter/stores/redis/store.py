@@ -17,6 +17,7 @@ from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.limit_statuses import check_own_names
 from zae_limiter.stores.protocol import Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
 from zae_limiter.stores.redis.bucket_verbs import BucketScripts
 from zae_limiter.stores.redis.home import Home
@@ -91,6 +92,18 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
             return len(buckets)
 
         return self._replay.transact(work, now)
+
+    def lower(
+        self, entity_id: str, resource: str, levels: Mapping[str, int], principal: str | None, now: int
+    ) -> Plan[None]:
+        look = yield from self._buckets.look(entity_id, resource, {}, None, now)
+        check_own_names(look.legs[0], levels, "levels")
+        yield from self._replay.commit([["@lower", entity_id, resource, dict(levels)]], now)
+        if principal is not None:
+            details = {"levels": dict(levels)}
+            yield from self._replay.transact(
+                lambda tables: tables.add_audit(entity_id, "bucket_lowered", resource, principal, details, now), now
+            )
 
     def _propagate(self, scope: Scope, now: int) -> Plan[None]:
         """An entity's own limits were adopted with the change itself; wider ones are, a page of buckets at a time."""

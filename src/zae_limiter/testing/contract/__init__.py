@@ -23,6 +23,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     invalid_arguments,
     level_changes,
     limit_names,
+    lowered_levels,
     namespaces,
     settlement,
     status_reports,

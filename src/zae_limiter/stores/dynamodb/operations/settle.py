@@ -178,7 +178,7 @@ class SettlementWriter:
             family = {key: cached.snapshot for key in placed_by if (cached := self.cache.get(key)) is not None}
         known = write.key in family and len(family) == len(placed_by)
         if not known or placed(write.key, write.deltas, owed, family, now).in_debt:
-            found = yield from self._look_at_all_shards(write.key, now, deadline)
+            found = yield from self.look_at_all_shards(write.key, now, deadline)
             write.snapshot = found.get(write.key)
             if write.snapshot is None or is_far_ahead(write.snapshot, now):
                 return None  # it is gone, and the first speaks for it; or it is looked at again
@@ -198,7 +198,7 @@ class SettlementWriter:
             write.advance(WriteEvent.NOTHING_LEFT)
         return others
 
-    def _look_at_all_shards(self, key: Key, now: int, deadline: Deadline) -> Plan[dict[Key, BucketSnapshot]]:
+    def look_at_all_shards(self, key: Key, now: int, deadline: Deadline) -> Plan[dict[Key, BucketSnapshot]]:
         """All shards of a bucket that are there, as they are; those that a wrong clock has written go on from now."""
         first = shard_key(key, 0)
         family: dict[Key, BucketSnapshot] = {}
@@ -389,7 +389,7 @@ def left_of(writes: Sequence[BucketWrite]) -> list[Posting]:
     return [Posting(write.leg, left) for write in writes if (left := write.left())]
 
 
-def _made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
+def made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
     """The shards that these have made."""
     return [
         bucket_key(ns, one.entity_id, one.resource, other)
@@ -462,7 +462,7 @@ class Settlements:
             some, found = found[:AT_ONCE], found[AT_ONCE:]
             filled = yield from side_by_side([self.propagation.fill(*one, now, deadline) for one in some])
             # Shards that were split off before they were filled, and after they were read, have none of it.
-            made = [key for key in _made_by(filled, ns) if key not in looked_for]
+            made = [key for key in made_by(filled, ns) if key not in looked_for]
             looked_for.update(made)
             items = yield from self.client.get_all(made, deadline)
             new = [(key, unless_broken(snapshot_of, item)) for key, item in items.items()]

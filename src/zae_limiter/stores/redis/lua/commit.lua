@@ -1,7 +1,8 @@
 -- Change what is configured, if nothing was changed since it was read.
 -- KEYS: the namespace, then every key that the writes name, and last the marks.
 -- ARGV: 1 prefix, 2 now or '', 3 bit in the marks, 4 flags as for a draw, 5 epoch that was read, or '' to change buckets only,
---       6 JSON of writes: commands, or ['@adopt', entity, resource], ['@reset', entity, resource or ''], ['@drop', entity].
+--       6 JSON of writes: commands, or ['@adopt', entity, resource], ['@reset', entity, resource or ''], ['@drop', entity],
+--       ['@lower', entity, resource, {name: tokens}].
 -- Reply: {1, now, buckets changed}, {0, now} if the epoch is another, or {code, now} as for a draw.
 -- The epoch and the mark are last: a script that was stopped on the way, while a slot migrates, is done again, and every
 -- write here may be.
@@ -31,6 +32,20 @@ acts['@drop'] = function(entity, r, key, stored)
   local b = { cmsgpack.unpack(stored) }
   life.drop(entity, r, key, b, { cmsgpack.unpack(b[1]) })
 end
+acts['@lower'] = function(entity, r, key, stored, levels)
+  local v = life.version(entity, r, life.wide(r))
+  if not v then return end
+  local b, t = life.current(stored, entity, r, v, nil, true)
+  advance(b, t, now)
+  for i = 4, 4 * t[2], 4 do
+    local level = levels[t[3 + (i - 4) / 4 * 10 + 1]]
+    if level and b[i + 1] >= level then b[i + 1], b[i + 2] = level, 0 end
+  end
+  if now - b[4] >= 3600000 then b, t = life.begin_hour(b, t, entity, r) end
+  if not stored then life.enlist(entity, r, { [entity] = true }) end
+  life.save(key, b, t)
+  if not stored then call('DEL', life.key('k', entity, r)) end
+end
 for _, write in ipairs(cjson.decode(ARGV[6])) do
   local act = acts[write[1]]
   if act then
@@ -38,8 +53,8 @@ for _, write in ipairs(cjson.decode(ARGV[6])) do
     for _, r in ipairs(resource ~= '' and { resource } or call('ZRANGE', prefix .. 'res', 0, -1)) do
       local key = life.key('b', write[2], r)
       local stored = call('GET', key)
-      if stored then
-        act(write[2], r, key, stored)
+      if stored or write[1] == '@lower' then           -- a bucket that is not there is full
+        act(write[2], r, key, stored, write[4])
         count = count + 1
       end
     end
