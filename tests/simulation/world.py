@@ -44,6 +44,8 @@ class Habits:
     """What setters change."""
     limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     """The limits of levels at the beginning; the others are drawn."""
+    totals: float = 0.0
+    """How many entities have a total over all resources at the beginning."""
     any_known_name: bool = False
     """Calls name limits of every level consulted, and of ancestors; some entities have no limits of their own."""
 
@@ -102,6 +104,8 @@ class World:
         self._closed: tuple[Any, int, int] | None = None
         self.resources = [f"r{number}" for number in range(habits.resources)]
         self.entities: list[str] = []
+        self.totals: set[str] = set()
+        """Who had a total at the beginning."""
         self.parents: dict[str, str | None] = {}
         self._made = 0
         self._build()
@@ -123,6 +127,10 @@ class World:
                 if own:
                     scope = Scope(entity, rng.choice((*self.resources, "_default_")))
                     fleet.at_once(space.set_config(scope, own, None, None, False, fleet.now))
+                if self.habits.totals and rng.random() < self.habits.totals:
+                    scope = Scope(entity, "*")
+                    fleet.at_once(space.set_config(scope, some_limits(rng), None, None, False, fleet.now))
+                    self.totals.add(entity)
                 self._add(entity, parent)
             above = here
 
@@ -134,9 +142,15 @@ class World:
         """Another parent, from now on."""
         self.parents[entity] = parent
 
-    def may_take_from(self, entity: str) -> list[str]:
-        """The entities whose buckets a draw may touch."""
-        return self.entities if self.limits_vary else self._chain(entity)
+    def may_take_from(self, entity: str, resource: str) -> list[tuple[str, str]]:
+        """The buckets that a draw may touch, in order: of each entity its own, and its total."""
+        owners = self.entities if self.limits_vary else self._chain(entity)
+        places = []
+        for owner in owners:
+            places.append((owner, resource))
+            if owner in self.totals or "total" in self.habits.changes:
+                places.append((owner, "*"))
+        return places
 
     def _chain(self, entity: str) -> list[str]:
         """An entity and its ancestors, as far as this is known."""
@@ -194,6 +208,7 @@ class World:
             (own, "#CONFIG#_default_"),
             (f"{ns}/RESOURCE#{resource}", "#CONFIG"),
             (f"{ns}/SYSTEM#", "#CONFIG"),
+            *([(own, "#CONFIG#*")] if self.habits.any_known_name else []),
         )
         items = (self.fleet.items.get(place) for place in places)
         return [item["order"]["S"].split(",") if item is not None and item["order"]["S"] else [] for item in items]
@@ -211,17 +226,17 @@ class World:
         """A grant takes from the entity and from every ancestor that has limits, in order."""
         if self.limits_vary:
             return
-        expected = self.may_take_from(draw.entity_id)
-        found = [leg.entity_id for leg in grant.legs]
+        expected = self.may_take_from(draw.entity_id, draw.resource)
+        found = [leg.place for leg in grant.legs]
         if found != expected:
             raise Violation(NOTICE, None, f"{draw} took from {found} instead of {expected}")
 
     def check_wait(self, draw: Draw, denial: Denial, now: int) -> None:
         """Without others, a denial names the very millisecond at which the same draw fits."""
         waits: list[int | None] = []
-        for entity in self.may_take_from(draw.entity_id):
+        for owner in self.may_take_from(draw.entity_id, draw.resource):
             oracle = self.fleet.oracle
-            places = oracle.families.places(self.place_of((entity, draw.resource)))
+            places = oracle.families.places(self.place_of(owner))
             references = [oracle.references[place] for place in places]
             if not references:
                 return
@@ -312,6 +327,7 @@ class World:
         scopes = {
             "entity": Scope(entity, resource),
             "default": Scope(entity, "_default_"),
+            "total": Scope(entity, "*"),
             "resource": Scope(None, resource),
             "system": Scope(),
         }

@@ -11,7 +11,7 @@ from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, lease_optio
 from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import Check, EntityStatus
-from zae_limiter.naming import check_consume, check_entity_id, check_principal, check_resource
+from zae_limiter.naming import check_bucket_resource, check_consume, check_entity_id, check_principal, check_resource
 from zae_limiter.repository.arguments import check_levels
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
@@ -76,16 +76,21 @@ class LimiterVerbs(Generic[SomeLease]):
     ) -> Plan[dict[str, int]]:
         """What the entity's own bucket holds, per limit: whole tokens, rounded down, negative in debt.
 
+        If the entity has a total over all resources, it is the lesser of the two; on ``*`` it is the total alone.
         Ancestors are not looked at: :meth:`time_until_available` does that. Nothing is taken.
         """
         check_entity_id(entity_id)
-        check_resource(resource)
+        check_bucket_resource(resource)
         override = None if limits is None else check_limits(limits)
         core = self._core
         now = yield from READ_CLOCK
         look = yield from core.call("look", core.space.look(entity_id, resource, {}, override, now))
-        own = len(look.legs[0].limits)
-        return {status.limit_name: status.available for status in look.statuses[:own]}
+        available: dict[str, int] = {}
+        for status in look.statuses:
+            if status.entity_id == entity_id:
+                name, left = status.limit_name, status.available
+                available[name] = min(available.get(name, left), left)
+        return available
 
     def _time_until_available(
         self,
@@ -139,7 +144,7 @@ class LimiterVerbs(Generic[SomeLease]):
         """The entity's live buckets: levels, totals, time to full. A bucket lives from its first acquire."""
         check_entity_id(entity_id)
         if resource is not None:
-            check_resource(resource)
+            check_bucket_resource(resource)
         core = self._core
         now = yield from READ_CLOCK
         return (yield from core.call("status", core.space.status(entity_id, resource, now)))
@@ -148,7 +153,7 @@ class LimiterVerbs(Generic[SomeLease]):
         """Fill the entity's buckets again, for one resource or all; audited. Returns how many there were."""
         check_entity_id(entity_id)
         if resource is not None:
-            check_resource(resource)
+            check_bucket_resource(resource)
         check_principal(principal)
         core = self._core
         now = yield from READ_CLOCK

@@ -20,6 +20,8 @@ from zae_limiter.models.status import BucketStatus
 from zae_limiter.naming import (
     DEFAULT_RESOURCE,
     MAX_PAGE,
+    TOTAL_RESOURCE,
+    check_bucket_resource,
     check_config_resource,
     check_entity_id,
     check_limit_name,
@@ -354,14 +356,18 @@ class DataVerbs:
         start_time: Moment | None = None,
         end_time: Moment | None = None,
     ) -> Plan[UsageSummary]:
-        """All windows of one type added up: totals, averages per window, first and last start."""
+        """All windows of one type added up: totals, averages per window, first and last start.
+
+        An entity's total over all resources (``*``) is added up only where it is asked for: what it counted was taken
+        on a resource, and is counted there.
+        """
         query = usage_query(entity_id, resource, window_type, start_time, end_time)
         core = self._core
         snapshots: list[UsageSnapshot] = []
         cursor: str | None = None
         while True:
             page = yield from core.call("get_usage_snapshots", core.space.usage(query, MAX_PAGE, cursor))
-            snapshots.extend(page.items)
+            snapshots += [one for one in page.items if one.resource != TOTAL_RESOURCE or resource == TOTAL_RESOURCE]
             cursor = page.next_cursor
             if cursor is None:
                 return summarize(snapshots)
@@ -374,7 +380,7 @@ class DataVerbs:
         """
         check_entity_id(entity_id)
         if resource is not None:
-            check_resource(resource)
+            check_bucket_resource(resource)
         core = self._core
         now = yield from READ_CLOCK
         return (yield from core.call("verify_usage", core.space.verify_usage(entity_id, resource, now)))
@@ -383,7 +389,7 @@ class DataVerbs:
         self, resource: str, limit_name: str, *, limit: int = 100, cursor: str | None = None
     ) -> Plan[ResourceCapacity]:
         """One limit of a resource over all live buckets: how much there is, how much is left, by entity."""
-        check_resource(resource)
+        check_bucket_resource(resource)
         check_limit_name(limit_name, "limit_name")
         size = check_page_size(limit)
         core = self._core
@@ -397,7 +403,7 @@ class DataVerbs:
         It reads every live bucket of the namespace, or of the resource: on DynamoDB a read unit for each.
         """
         if resource is not None:
-            check_resource(resource)
+            check_bucket_resource(resource)
         size = check_page_size(limit)
         core = self._core
         now = yield from READ_CLOCK
@@ -425,7 +431,7 @@ def usage_query(
         check_entity_id(entity_id, "entity_id or resource")
     return UsageQuery(
         None if entity_id is None else check_entity_id(entity_id),
-        None if resource is None else check_resource(resource),
+        None if resource is None else check_bucket_resource(resource),
         None if window_type is None else check_choice(WindowType, window_type, "window_type"),
         check_moment(start_time, "start_time"),
         check_moment(end_time, "end_time"),

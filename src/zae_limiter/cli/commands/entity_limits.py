@@ -18,17 +18,18 @@ from zae_limiter.cli.options import (
     yes_option,
 )
 from zae_limiter.cli.session import Session
-from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE
 
 if TYPE_CHECKING:
     from zae_limiter import Limit, LimitsSet
 
 resource_option = click.option(
+    "-r",
     "--resource",
     default=DEFAULT_RESOURCE,
     show_default="every resource without own ones",
     metavar="RESOURCE",
-    help="The resource they are for.",
+    help="The resource they are for; '*' for a total over all resources together.",
 )
 
 
@@ -38,6 +39,7 @@ resource_option = click.option(
 Examples:
   zae-limiter entity set-limits key-1 -l rpm:10 -l tpm:5_000
   zae-limiter entity set-limits key-1 --resource gpt-4 -l tpm:1_000/sec:20_000
+  zae-limiter entity set-limits acme -r '*' -l usd:500/day
 """,
 )
 @click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
@@ -58,8 +60,8 @@ def set_limits(
 ) -> None:
     """Replace an entity's own limits.
 
-    They replace all limits of the wider levels: it says which of those no longer hold, and --merge keeps them. Live
-    buckets follow: a lower burst clamps, a higher one mints nothing.
+    They replace all limits of the wider levels (a total, '*', holds besides): it says which of those no longer hold,
+    and --merge keeps them. Live buckets follow: a lower burst clamps, a higher one mints nothing.
     """
     with session.progress(f"setting the limits of {entity_id}"):
         changed = session.limiter.set_limits(
@@ -141,9 +143,13 @@ def show(
 
 def on(resource: str) -> str:
     """Where limits hold, as a title says it."""
+    if resource == TOTAL_RESOURCE:
+        return "on all resources together"
     return "on everything" if resource == DEFAULT_RESOURCE else f"on {resource}"
 
 
 def meant_for(resource: str) -> str:
     """What limits are for, as a sentence says it."""
+    if resource == TOTAL_RESOURCE:
+        return "for all resources together"
     return "for all resources" if resource == DEFAULT_RESOURCE else f"for {resource}"

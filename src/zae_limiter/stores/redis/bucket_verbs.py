@@ -238,7 +238,9 @@ def _options(draw: Draw) -> dict[str, Any]:
     if draw.limits is not None:
         options["given"] = {"v": call_version(draw.limits), "terms": terms_of(draw.limits)}
     if draw.reserved:
-        options["reserved"] = draw.reserved
+        options["reserved"] = {
+            entity_id: amounts for (entity_id, resource), amounts in draw.reserved.items() if resource == draw.resource
+        }
     if draw.legs is not None:
         options["legs"] = [
             {

@@ -27,6 +27,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     namespaces,
     settlement,
     status_reports,
+    totals,
     unavailability,
     wait_timeouts,
 )

@@ -157,6 +157,9 @@ async def only_an_ancestor_has_limits(world: World) -> None:
                 await lease.consume(usd=1)
     assert await dollars(world) == 26
     assert await world.limiter.available("key", "gpt") == {}
+    assert [bucket.total_events for bucket in (await world.limiter.get_status("key")).buckets] == [8]
+    assert (await world.limiter.get_usage_summary("key")).total_events == 8
+    assert (await world.limiter.verify_usage("key")).holds
     with world.raises(RateLimitExceeded):
         async with other.acquire("key", "gpt", {"usd": 27}):
             pass
