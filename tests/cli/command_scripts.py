@@ -84,6 +84,7 @@ STORIES = {
         entity set-limits key-1 -l rpm:10/s:5                           => entity_limits
         entity set-limits key-1 --resource gpt-4 -l tpm:5_000/90sec --merge => entity_limits
         entity set-limits key-1 --resource gpt-4 -l tpm:5_000/90sec     => entity_limits
+        entity set-limits key-1 -r '*' -l usd:50/day                    => entity_limits
         entity get-limits key-1 --resource gpt-4                        => entity_limits
         entity list --with-limits                                       => entity_limits_list
         entity list --with-limits --resource gpt-4                      => entity_limits_list

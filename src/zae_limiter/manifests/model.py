@@ -18,7 +18,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
-from zae_limiter.naming import DEFAULT_RESOURCE, check_config_resource, check_entity_id, check_resource
+from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE, check_config_resource, check_entity_id, check_resource
 from zae_limiter.stores.protocol import Scope
 
 
@@ -47,6 +47,8 @@ class Thing:
         """How messages name it."""
         if self.kind is not Kind.LIMITS:
             return str(self)
+        if self.resource == TOTAL_RESOURCE:
+            return f"total of {self.entity_id}"
         every = self.resource == DEFAULT_RESOURCE
         return f"limits of {self.entity_id}" + ("" if every else f" on {self.resource}")
 

@@ -28,10 +28,14 @@ class Level(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """One entity that an acquire takes from, or skips because no level has limits for it."""
+    """One entity that an acquire takes from, or skips because no level has limits for it.
+
+    ``total`` has its limits over all resources together, which hold besides.
+    """
 
     entity_id: str
     levels: Sequence[Level]
+    total: Sequence[Limit] = ()
 
     @property
     def winner(self) -> Level | None:
@@ -78,6 +82,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
                     }
                     for level in leg.levels
                 ],
+                "total": limits_document(leg.total),
             }
             for leg in explanation.legs
         ],
@@ -131,12 +136,17 @@ def _legs(output: Output, explanation: Explanation) -> RenderableType:
         else:
             origin = called(leg.winner.source, leg.entity_id, explanation.resource)
             rows.append((Text(f"{arrow}{leg.entity_id}"), Text(limits_in_words(leg.winner.limits)), Text(origin)))
+        if leg.total:
+            origin = called("total", leg.entity_id, explanation.resource)
+            rows.append((Text(f"{arrow}{leg.entity_id}"), Text(limits_in_words(leg.total)), Text(origin)))
     return table(output, (Column("entity"), Column("limits"), Column("of")), rows)
 
 
 def _verdict(leg: Leg, resource: str) -> str:
+    if leg.winner is None and leg.total:
+        return "No level has limits; the total over all resources holds."
     if leg.winner is None:
-        return "No level has limits: an acquire is refused until one does."
+        return "No level has limits for it: what its ancestors have holds, and without any an acquire is refused."
     verdict = f"{RULE} Here that is {called(leg.winner.source, leg.entity_id, resource)}."
     lacking = list(dict.fromkeys(name for level in leg.levels for name in leg.replaced(level)))
     if not lacking:

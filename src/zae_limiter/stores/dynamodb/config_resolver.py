@@ -52,6 +52,7 @@ class ResolvedConfig(NamedTuple):
     bucket: Key
     way: str = ""
     total: ResolvedConfig | None = None
+    total_version: int = 0
 
     def is_of(self, deadline: Deadline) -> bool:
         """Whether it was read since then, by any caller: what was configured before is in it."""
@@ -84,7 +85,7 @@ class ResolvedConfig(NamedTuple):
 
     def terms_of(self, leg: Leg) -> Terms:
         """What its bucket is to obey when nothing but a leg says so."""
-        return Terms(leg, of_call(leg.limits, self.meta) + self.way, self.parent_id, self.cascade)
+        return Terms(leg, of_call(leg.limits, self.total_version, self.meta) + self.way, self.parent_id, self.cascade)
 
     def below(self, above: Sequence[ResolvedConfig]) -> ResolvedConfig:
         """The same, with the way over these ancestors, of which only the last may have limits."""
@@ -331,6 +332,7 @@ class ConfigResolver:
             found[-1].on_unavailable,
             read_at,
             bucket_key(ns, entity_id, TOTAL_RESOURCE),
+            total_version=versions.total,
         )
         if total.leg is not None or resource == TOTAL_RESOURCE:
             self.configs.put((entity_id, TOTAL_RESOURCE), total, deadline.started)
@@ -349,6 +351,7 @@ class ConfigResolver:
             read_at,
             bucket,
             total=None if total.leg is None else total,
+            total_version=versions.total,
         )
         self._on_unavailable = resolved.on_unavailable
         self.configs.put((entity_id, resource), resolved, deadline.started)

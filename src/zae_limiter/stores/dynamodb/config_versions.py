@@ -57,13 +57,13 @@ class Versions(NamedTuple):
         return str(Versions(0, 0, 0, 0, self.total, self.meta))
 
 
-def of_call(limits: Iterable[Limit], meta: int) -> str:
-    """The version of limits given with a call: they have no counter, only a digest."""
+def of_call(limits: Iterable[Limit], total: int, meta: int) -> str:
+    """The version of limits given with a call: they have no counter, only a digest. The total holds besides."""
     terms = ";".join(
         f"{limit.name},{limit.capacity},{limit.burst},{limit.refill_amount},{limit.refill_period_seconds}"
         for limit in limits
     )
-    return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{meta}"
+    return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{total}.{meta}"
 
 
 def fence_of(deletion: int) -> str:
@@ -94,7 +94,7 @@ def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
     my_own, *my_way = ours.split(_STEP)
     their_own, *their_way = theirs.split(_STEP)
     mine, other = _counters(my_own), _counters(their_own)
-    if mine[-1] < other[-1]:
+    if any(ours < theirs for ours, theirs in zip(mine[-2:], other[-2:], strict=False)):
         return False
     if mine[-1] == other[-1] and not _is_nowhere_behind(my_way, their_way):
         return False

@@ -62,9 +62,9 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
 
         def work(tables: Tables) -> Outcome:
             outcome, buckets = self._draw(tables, draw, now, receipt, proven)
+            for bucket in buckets:
+                bucket.advance(now)
             if isinstance(outcome, Grant):
-                for bucket in buckets:
-                    bucket.advance(now)
                 left = [balance.tk for balance in outcome.balances]
                 outcome = Grant(outcome.legs, outcome.wanted, outcome.balances, left, now)
                 if draw.limits is None and draw.legs is None:

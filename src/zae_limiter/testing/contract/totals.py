@@ -99,6 +99,22 @@ async def totals_come_and_go(world: World) -> None:
         await world.limiter.available("acme", "*")
 
 
+@case("limits= given with a call stand in for the entity's own limits there; its total holds besides, at once")
+async def totals_beside_limits_given_with_the_call(world: World) -> None:
+    other = world.client()
+    given = [Limit.per_minute("rpm", 100)]
+    for client in (world.limiter, other):
+        async with client.acquire("acme", "a", {"rpm": 1}, limits=given):
+            pass
+    await world.limiter.set_limits("acme", [Limit.per_minute("rpm", 2)], resource="*")
+    async with other.acquire("acme", "a", {"rpm": 2}, limits=given) as lease:
+        assert [status.source for status in lease.statuses] == ["call", "total"]
+    for client in (world.limiter, other):
+        with world.raises(RateLimitExceeded):
+            async with client.acquire("acme", "a", {"rpm": 1}, limits=given):
+                pass
+
+
 @case("An ancestor's total is a leg of its descendants' acquires, on every resource")
 async def totals_of_ancestors(world: World) -> None:
     await world.limiter.create_entity("org")
