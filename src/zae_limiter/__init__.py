@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from zae_limiter.models.reports import ResourceCapacity as ResourceCapacity
     from zae_limiter.models.reports import UsageSnapshot as UsageSnapshot
     from zae_limiter.models.reports import UsageSummary as UsageSummary
+    from zae_limiter.models.reports import UsageTotal as UsageTotal
     from zae_limiter.models.status import BucketStatus as BucketStatus
     from zae_limiter.models.status import Check as Check
     from zae_limiter.models.status import EntityStatus as EntityStatus
@@ -102,6 +103,7 @@ _HOMES = {
         "ResourceCapacity",
         "UsageSnapshot",
         "UsageSummary",
+        "UsageTotal",
     ),
     "models.status": ("BucketStatus", "Check", "EntityStatus", "LimitLevel", "LimitStatus"),
     "repository.repository": ("Repository",),

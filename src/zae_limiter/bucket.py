@@ -253,12 +253,16 @@ class Bucket:
     adding them again mints nothing. It is kept until a change finds it full: one that is full and one that was
     never there are the same. ``hour`` is the usage window that is being counted, ``latest`` the latest moment it
     was written for, and ``carried`` has the counters of limits that ended in it, or with an earlier life of this
-    bucket, so that they go on where they ended.
+    bucket, so that they go on where they ended. ``cascaded`` and ``cascaded_events`` are what another leg of the same
+    acquires has counted too, and ``denials`` how many acquires each limit refused.
     """
 
     __slots__ = (
         "balances",
         "carried",
+        "cascaded",
+        "cascaded_events",
+        "denials",
         "entity_id",
         "events",
         "hour",
@@ -278,6 +282,9 @@ class Bucket:
         self.balances: tuple[Balance, ...] = ()
         self.retired: dict[str, Balance] = {}
         self.carried: dict[str, int] = {}
+        self.cascaded: dict[str, int] = {}
+        self.cascaded_events = 0
+        self.denials: dict[str, int] = {}
         self.events = 0
         self.hour = 0
         self.latest = rf

@@ -22,6 +22,7 @@ from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.table_client import TableClient
+from zae_limiter.stores.dynamodb.tallies import EVENTS_CASCADED
 from zae_limiter.stores.dynamodb.usage_items import (
     RETENTION_S,
     Edge,
@@ -122,7 +123,7 @@ def read(records: Iterable[Record]) -> ParsedBatch:
             continue
         if parsed.load is not None:
             loads.append(parsed.load)
-        if extract_deltas(parsed) or parsed.grants:
+        if extract_deltas(parsed) or parsed.grants or parsed.denials:
             hours.setdefault((parsed.life, parsed.hour), []).append(parsed)
     return ParsedBatch([join_changes(changes) for changes in hours.values()], poisonous, loads)
 
@@ -259,6 +260,8 @@ def move_last_edge(span: Span) -> Update:
     write = Update()
     write.demand("ls", "<", span.last.sequence)
     _set_all(write, last_attributes(span.last))
+    if not span.last.counters.cascaded_events:
+        write.remove(EVENTS_CASCADED)  # grants that cascaded may have been undone
     return write
 
 
@@ -269,9 +272,10 @@ def remaining_write(span: Span, item: Item) -> Update | None:
     if span.first.sequence < seen_first.sequence:
         write = write or Update()
         write.demand("fs", "=", seen_first.sequence)
-        _set_all(write, first_attributes(span.first))
-        for name in seen_first.counters.milli.keys() - span.first.counters.milli.keys():
-            write.remove(f"st_{name}")
+        earlier = first_attributes(span.first)
+        _set_all(write, earlier)
+        for attribute in first_attributes(seen_first).keys() - earlier.keys():
+            write.remove(attribute)
     return write
 
 

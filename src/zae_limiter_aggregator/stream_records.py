@@ -74,6 +74,11 @@ class ParsedBucketRecord:
         return self.after.events - self.before.events
 
     @property
+    def denials(self) -> int:
+        """How many denials it counts."""
+        return sum(self.after.since(self.before).denials.values())
+
+    @property
     def hour(self) -> int:
         """The start of the hour it belongs to."""
         return hour_of(self.written_ms)

@@ -86,7 +86,7 @@ class Stream:
         return run(Follower(asking(), empty_pages=empty_pages).catch_up(STREAM, positions), self.ask)
 
     def grants(self) -> int:
-        return sum(hour.events for hour in used_by_hour(spans(self.model)))
+        return sum(hour.used.events for hour in used_by_hour(spans(self.model)))
 
 
 def after(number: int, *, finished: bool = False) -> Position:

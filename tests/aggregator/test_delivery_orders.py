@@ -110,7 +110,7 @@ def deliveries(draw: st.DrawFn, count: int) -> list[list[int]]:
 def usage_of(model: Model, entity_id: str) -> dict[int, dict[str, int]]:
     """What is read of an entity: by hours since the start, without zeros."""
     found = used_by_hour(span for span in spans(model) if span.life.entity_id == entity_id)
-    return {(hour - START) // HOUR_MS: without_zeros({EVENTS: events, **milli}) for hour, events, milli in found}
+    return {(hour - START) // HOUR_MS: without_zeros({EVENTS: used.events, **used.milli}) for hour, used in found}
 
 
 def expected_usage(told: Sequence[Story], entity_id: str) -> dict[int, dict[str, int]]:

@@ -97,11 +97,15 @@ def test_what_is_counted_is_what_every_life_ended_with(profile: str) -> None:
         assert {chain.gaps for chain in chains} == {()}, seed
         assert {chain.behind for chain in chains} == {0}, seed
         taken = sum(bucket.counters.events for bucket in ends.values())
-        assert sum(hour.events for hour in used_by_hour(spans)) == taken, seed
+        assert sum(hour.used.events for hour in used_by_hour(spans)) == taken, seed
         for life, bucket in ends.items():
             used = used_by_hour(span for span in spans if span.life == life)
             for name, milli in bucket.counters.milli.items():
-                assert sum(hour.milli.get(name, 0) for hour in used) == milli, (seed, life, name)
+                assert sum(hour.used.milli.get(name, 0) for hour in used) == milli, (seed, life, name)
+            for name, milli in bucket.counters.cascaded.items():
+                assert sum(hour.used.cascaded.get(name, 0) for hour in used) == milli, (seed, life, name)
+            for name, number in bucket.counters.denials.items():
+                assert sum(hour.used.denials.get(name, 0) for hour in used) == number, (seed, life, name)
         lives, batches = lives + len(ends), batches + told.batches
     assert lives >= SCHEDULES
     assert batches > SCHEDULES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -173,6 +173,10 @@ def edge(place: int, grants: int, **milli: int) -> Edge:
     return Edge(f"{place:040}", Counters(grants, milli))
 
 
+def used(spans: Iterable[Span]) -> list[tuple[int, int, dict[str, int]]]:
+    return [(hour, used.events, dict(used.milli)) for hour, used in used_by_hour(spans)]
+
+
 LIFE = Life("n", "key", "gpt", 0, "i")
 
 
@@ -182,15 +186,15 @@ def test_what_clocks_that_differ_put_into_two_hours_counts_once() -> None:
         Span(LIFE, 0, edge(1, 0), edge(4, 4, rpm=40)),
         Span(LIFE, HOUR_MS, edge(3, 2, rpm=20), edge(6, 6, rpm=60)),
     ]
-    assert used_by_hour(spans) == [(0, 2, {"rpm": 20}), (HOUR_MS, 4, {"rpm": 40})]
+    assert used(spans) == [(0, 2, {"rpm": 20}), (HOUR_MS, 4, {"rpm": 40})]
 
 
 def test_an_hour_within_a_later_one_has_nothing_left() -> None:
     """Changes 1 to 3, of hours 1 0 1; and 4 to 6, of hours 1 0 0."""
     first = Span(LIFE, HOUR_MS, edge(1, 0), edge(3, 3, rpm=30))
-    assert used_by_hour([Span(LIFE, 0, edge(2, 1, rpm=10), edge(2, 2, rpm=20)), first]) == [(HOUR_MS, 3, {"rpm": 30})]
+    assert used([Span(LIFE, 0, edge(2, 1, rpm=10), edge(2, 2, rpm=20)), first]) == [(HOUR_MS, 3, {"rpm": 30})]
     second = Span(LIFE, HOUR_MS, edge(4, 0), edge(4, 1, rpm=10))
-    assert used_by_hour([Span(LIFE, 0, edge(5, 1, rpm=10), edge(6, 3, rpm=30)), second]) == [(HOUR_MS, 3, {"rpm": 30})]
+    assert used([Span(LIFE, 0, edge(5, 1, rpm=10), edge(6, 3, rpm=30)), second]) == [(HOUR_MS, 3, {"rpm": 30})]
 
 
 def test_shards_and_lives_are_added_up_and_never_mixed() -> None:
@@ -199,8 +203,8 @@ def test_shards_and_lives_are_added_up_and_never_mixed() -> None:
         Span(LIFE._replace(shard=1), 0, edge(2, 7, rpm=70), edge(3, 8, rpm=75, tpm=1)),
         Span(LIFE._replace(inc="j"), 0, edge(10, 0), edge(11, 1, tpm=3)),
     ]
-    assert used_by_hour(spans) == [(0, 7, {"rpm": 55, "tpm": 4})]
+    assert used(spans) == [(0, 7, {"rpm": 55, "tpm": 4})]
 
 
 def test_an_hour_in_which_everything_came_back_is_not_listed() -> None:
-    assert used_by_hour([Span(LIFE, 0, edge(1, 3, rpm=30), edge(2, 3, rpm=30))]) == []
+    assert used([Span(LIFE, 0, edge(1, 3, rpm=30), edge(2, 3, rpm=30))]) == []

@@ -87,6 +87,21 @@ def test_stores_are_loaded_by_the_url_that_names_them() -> None:
     assert "zae_limiter.stores.memory.store" not in modules_loaded_by("from zae_limiter import SyncRateLimiter")
 
 
+FRAMEWORKS = {"celery", "fastapi", "httpx", "httpx2", "litellm", "opentelemetry", "prometheus_client", "requests"}
+
+
+def frameworks_loaded_by(module: str) -> set[str]:
+    return {name.partition(".")[0] for name in modules_loaded_by(f"import zae_limiter.{module}")} & FRAMEWORKS
+
+
+def test_an_integration_loads_what_it_is_named_after_and_no_other() -> None:
+    for module in ("llm", "http_fields", "integrations", "integrations.asgi", "integrations.wsgi"):
+        assert frameworks_loaded_by(module) == set(), module
+    assert frameworks_loaded_by("integrations.httpx") == {"httpx"}
+    assert frameworks_loaded_by("integrations.httpx2") == {"httpx2"}
+    assert not {name for name in modules_loaded_by("import zae_limiter.llm") if ".integrations" in name}
+
+
 OFFENCES = {
     "Imports go one way": ("zae_limiter/bucket.py", "import zae_limiter.limiter.limiter"),
     "Stores do not know each other": ("zae_limiter/stores/memory/store.py", "import zae_limiter.stores.sqlite.store"),
@@ -101,6 +116,10 @@ OFFENCES = {
     "The command line uses public names": (
         "zae_limiter/cli/commands/usage.py",
         "from zae_limiter.stores.dynamodb.table_client import table_client_of",
+    ),
+    "Integrations use public names": (
+        "zae_limiter/integrations/asgi.py",
+        "from zae_limiter.repository.core import Core",
     ),
     "The aggregator brings no transport and no other store along": (
         "zae_limiter_aggregator/processor.py",

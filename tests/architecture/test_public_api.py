@@ -20,7 +20,7 @@ TYPED_USE = ROOT / "tests" / "typing" / "api.py"
 TWINS: list[tuple[type, type]] = [(RateLimiter, SyncRateLimiter), (Repository, SyncRepository), (Lease, SyncLease)]
 
 NOT_AWAITED = {
-    "RateLimiter": {"acquire"},
+    "RateLimiter": {"acquire", "limit"},
     "Repository": {"get_cache_stats", "in_namespace", "invalidate_config_cache", "namespace", "unresolved"},
     "Lease": {"consumed", "degraded", "statuses"},
 }

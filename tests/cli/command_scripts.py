@@ -180,6 +180,10 @@ STORIES = {
         ? usage list --entity key-1 --since yesterday
         ? usage list --entity key-1 --window weekly
         usage summary --resource gpt-4                                  => usage_summary
+        usage summary --all                                             => usage_summary
+        ? usage summary --all --resource gpt-4
+        usage top                                                       => usage_top
+        usage top --by resource --limit-name tpm --window daily         => usage_top
         usage summary --entity key-1 --window daily --until 2026-01-01T12:00 => usage_summary
         usage plot --entity key-1 --resource gpt-4                      => usage_series
         usage plot --entity key-1 --limit-name tpm --style lines        => usage_series

@@ -20,7 +20,7 @@ from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.redis.store import RedisStore
 from zae_limiter.stores.redis.urls import servers_of
 from zae_limiter.stores.sqlite.store import SqliteStore
-from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, play
+from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, call_counts, play
 
 TABLES = count()
 PATIENCE_S = 20.0
@@ -79,8 +79,18 @@ STORES: dict[str, Callable[[pytest.FixtureRequest], OpenStore]] = {
 }
 
 
+COUNTING = ("memory", "sqlite", "dynamodb-on-dynoxide", "dynamodb-on-ministack")
+"""The stores that count each call once, and denials. Redis does not yet."""
+
+PLAYED = [
+    (case, store)
+    for case in CASES
+    for store in STORES
+    if case.play.__module__ != call_counts.__name__ or store in COUNTING
+]
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(("case", "store"), PLAYED, ids=str)
 def test_the_contract_is_kept(case: Case, store: str, mode: Mode, request: pytest.FixtureRequest) -> None:
     play(case, mode, STORES[store](request))

@@ -90,6 +90,17 @@ def _(table: Table, client: Client) -> None:
             take(client, "key-2", rpm=60)
 
 
+@pattern("denials by one bucket that no other write took along")
+def _(table: Table, client: Client) -> None:
+    another = table.client()
+    take(another, "key-1")
+    with pytest.raises(RateLimitExceeded):
+        take(another, "key-1", rpm=101)
+    another.calls.reset()
+    another.repository.close()
+    client.calls.costs += another.calls.costs
+
+
 @pattern("acquire: the first of a client")
 def _(table: Table, client: Client) -> None:
     another = table.client()

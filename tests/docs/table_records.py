@@ -127,11 +127,28 @@ def write_everything(table: Table) -> None:
     limiter.set_limits("key", per_minute("rpm", "tpm", rate=90), resource="gpt-4")  # and has ended
     with limiter.acquire("key", "gpt-4", {"rpm": 1}):
         pass
+    _deny_and_go_on(table)
     limiter.delete_limits("key", resource="gpt-4")
     _split(table)
     _come_and_go(repository)
     table.aggregate(sharing=True)
     _migrate(table)
+
+
+def _deny_and_go_on(table: Table) -> None:
+    """Deny once, and let two hours go by in which something is granted."""
+    limiter = table.first.limiter
+    try:
+        with limiter.acquire("key", "gpt-4", {"rpm": 1_000}):
+            raise AssertionError("granted")
+    except RateLimitExceeded:
+        pass
+    for _ in range(2):
+        with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+            pass
+        table.clock.advance(3_600)
+    with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+        pass
 
 
 def _split(table: Table) -> None:
@@ -214,4 +231,4 @@ def attributes_written(records: list[Mapping[str, Any]]) -> dict[str, dict[str, 
 
 def general(attribute: str) -> str:
     """The name of an attribute, without that of the limit it is of."""
-    return re.sub(rf"^(b|l|e|st|tc)_(?:{'|'.join(LIMITS)})(?=_|$)", r"\1_{limit}", attribute)
+    return re.sub(rf"^(b|l|e|st|tc|c|cs|d|ds)_(?:{'|'.join(LIMITS)})(?=_|$)", r"\1_{limit}", attribute)

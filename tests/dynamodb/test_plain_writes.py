@@ -35,6 +35,7 @@ NAMES = ("rpm", "tpm", "a.b-c_d")
 
 TERMS = st.tuples(st.integers(1, 1000), st.integers(1, 1000), st.sampled_from([1, 60, 86_400]), st.integers(1, 1000))
 WRITE_IDS = st.one_of(st.just("-"), st.integers(-5_000, 5_000).map(lambda at: f"{START + at:x}.them"))
+TALLIES = st.dictionaries(st.sampled_from(["evc", "c_rpm", "c_tpm", "d_rpm"]), st.integers(1, 10**6), max_size=4)
 
 
 def around(*edges: int) -> st.SearchStrategy[int]:
@@ -130,8 +131,9 @@ def test_a_plain_draw_is_the_write_that_the_forms_make(
         "epoch_s": 1_800_000_000,
         "ttl_margin_s": 3_600,
     }
-    in_full = update(snapshot, Intent(taken, needed, grants=1), **at).params("limits", KEY)
-    shape, values = plain_draw(snapshot, taken, needed, **at)
+    tallies = data.draw(TALLIES)
+    in_full = update(snapshot, Intent(taken, needed, grants=1, tallies=tallies), **at).params("limits", KEY)
+    shape, values = plain_draw(snapshot, taken, needed, tallies=tallies, **at)
     assert dict(UpdateParams(shape, "limits", KEY, values)) == dict(in_full)
 
 
@@ -158,8 +160,10 @@ def test_a_plain_settlement_is_the_write_that_the_forms_make(
         "ttl_margin_s": 3_600,
     }
     owed = tuple(balance.limit for balance in snapshot.balances.values())
-    in_full = update(snapshot, Intent(deltas, grants=grants, owed=owed), **at).params("limits", KEY)
-    shape, values = plain_settlement(snapshot, deltas, grants=grants, **at)
+    tallies = data.draw(TALLIES)
+    intent = Intent(deltas, grants=grants, owed=owed, tallies=tallies)
+    in_full = update(snapshot, intent, **at).params("limits", KEY)
+    shape, values = plain_settlement(snapshot, deltas, grants=grants, tallies=tallies, **at)
     assert dict(UpdateParams(shape, "limits", KEY, values)) == dict(in_full)
 
 

@@ -165,7 +165,9 @@ READING: Mapping[str, Performance] = {
     "get_usage_summary": lambda limiter, _: [
         limiter.get_usage_summary("key"),
         limiter.get_usage_summary(resource="gpt"),
+        limiter.get_usage_summary(),
     ],
+    "get_top_usage": lambda limiter, _: [limiter.get_top_usage(), limiter.get_top_usage(resource="gpt")],
     "verify_usage": lambda limiter, _: limiter.verify_usage("key"),
     "get_tightest_buckets": lambda limiter, _: [limiter.get_tightest_buckets(), limiter.get_tightest_buckets("gpt")],
     "list_active_entities": lambda limiter, _: limiter.list_active_entities(),

@@ -242,6 +242,7 @@ ATTACKED: Mapping[str, Callable[[SyncRateLimiter], object]] = {
     ],
     "get_status": lambda limiter: [bucket.resource for bucket in limiter.get_status("key").buckets],
     "get_usage_snapshots": lambda limiter: limiter.get_usage_snapshots(resource="gpt").items,
+    "get_top_usage": lambda limiter: [used.name for used in limiter.get_top_usage()],
     "verify_usage": lambda limiter: limiter.verify_usage("key"),
     "get_tightest_buckets": lambda limiter: [bucket.entity_id for bucket in limiter.get_tightest_buckets()],
     "list_active_entities": lambda limiter: limiter.list_active_entities(),

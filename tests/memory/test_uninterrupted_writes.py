@@ -61,4 +61,5 @@ def test_what_belongs_together_is_written_before_a_signal_can_come(shape: tuple[
     *baselines, draw = written_at_a_stretch(shape)
     assert baselines == [[*["tk", "at_rf"] * len(limits), "rf"] for limits in shape]
     paying = [*chain.from_iterable(shape)]
-    assert draw == [*["tk", "tc"] * len(paying), *["events"] * len(shape), "_grant"]
+    events = [*["events"] * len(shape), *["cascaded_events"] * (len(shape) - 1)]
+    assert draw == [*["tk", "tc"] * len(paying), *events, "_grant"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
+from simulation.call_counts import CallCounts
 from simulation.clients import TABLE, Client, Task
 from simulation.faults import NONE, Faults
 from simulation.invariants import NO_DEBTS, Debts, Oracle
@@ -64,6 +65,7 @@ class Fleet:
             index_lag_ms=faults.index_lag,
         )
         self.books = Books()
+        self.call_counts = CallCounts()
         self.trace = Trace(START_MS)
         self.network = Network(self, faults)
         self.clients: list[Client] = []
@@ -188,6 +190,8 @@ class Fleet:
                     self._indexed_at[place] = self.now_us + int(self.rng.random() * self.faults.index_lag * 1000)
                 if place[1] == "#STATE":
                     self.trace.note(place, at, verb, call, "unanswered" if unanswered else "done", new)
+                    if new is not None:
+                        self.call_counts.written(place, old, new)
         if changes:
             self._charge(places)
             self.oracle.happened(changes, verb, at, debts, together=call.operation == "TransactWriteItems")

@@ -23,12 +23,12 @@ from zae_limiter.stores.protocol import Leg
 def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
     """No correction: plain writes are told in short, held by a test against the long way, and here go the long way."""
 
-    def draw_in_full(snapshot: Any, taken: Any, needed: Any, **named: Any) -> Any:
-        write = bucket_writer.update(snapshot, Intent(taken, needed, grants=1), **named)
+    def draw_in_full(snapshot: Any, taken: Any, needed: Any, *, tallies: Any, **named: Any) -> Any:
+        write = bucket_writer.update(snapshot, Intent(taken, needed, grants=1, tallies=tallies), **named)
         return write.shape(), write._values
 
-    def settlement_in_full(snapshot: Any, deltas: Any, *, grants: int, **named: Any) -> Any:
-        write = bucket_writer.update(snapshot, Intent(deltas, grants=grants), **named)
+    def settlement_in_full(snapshot: Any, deltas: Any, *, grants: int, tallies: Any, **named: Any) -> Any:
+        write = bucket_writer.update(snapshot, Intent(deltas, grants=grants, tallies=tallies), **named)
         return write.shape(), write._values
 
     patch.setattr(acquire, "plain_draw", draw_in_full)
@@ -261,3 +261,25 @@ def what_is_brought_back_is_full(patch: pytest.MonkeyPatch) -> None:
 
 def old_marks_tell_the_time_of_a_bucket_that_was_brought_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(bucket_cache, "BROUGHT_BACK", "never")
+
+
+# Counting
+
+
+def no_leg_knows_of_others(patch: pytest.MonkeyPatch) -> None:
+    """A call that cascades counts on every level as if it was made there."""
+    for module in (batching, bucket_writer, acquire_sharded, settle):
+        if hasattr(module, "cascaded_tallies"):
+            patch.setattr(module, "cascaded_tallies", lambda leg, deltas, grants: {})
+
+
+def denials_that_were_written_are_kept(patch: pytest.MonkeyPatch) -> None:
+    def keep(self: Any, write: Any, deadline: Any) -> None:
+        self.denials.add(write.key, write.leg, write.denials, deadline.started)
+        write.denials = {}
+
+    patch.setattr(batching.BatchingWriter, "keep_denials", keep)
+
+
+def denials_that_were_not_written_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(batching.BatchingWriter, "keep_denials", lambda self, write, deadline: setattr(write, "denials", {}))

@@ -79,6 +79,7 @@ class Schedule:
         try:
             fleet.run()
             fleet.books.compare(fleet.oracle, self.world.place_of, all_told=self.all_told)
+            self._check_call_counts()
             everything_is_over(fleet, self.world)
         except Exception as failure:
             story = ""
@@ -86,6 +87,16 @@ class Schedule:
                 story = fleet.trace.told(failure.place)
             raise FailedSchedule(self.profile.name, self.seed, failure, story) from failure
         return self._sum_up(summary or Summary())
+
+    def _check_call_counts(self) -> None:
+        """Every client is closed, and with that has counted its denials."""
+        fleet, faults = self.fleet, self.profile.faults
+        in_doubt = faults.loses_answers or faults.interrupted or fleet.books.doubts or fleet.oracle.incomplete
+        if not self.world.namespace_varies:
+            for client in fleet.clients:
+                fleet.at_once(client.space.write_denials())
+        all_written = not (self.world.namespace_varies or faults.hours or faults.given_hours)
+        fleet.call_counts.compare(exact=not in_doubt, all_written=all_written)
 
     def _client(self) -> Client:
         return self.fleet.client(config_ttl_ms=self.profile.config_ttl_ms)

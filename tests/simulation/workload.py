@@ -116,11 +116,13 @@ class Worker:
             self._doubt_draw(draw)
         if isinstance(outcome, Denial):
             self.denied += 1
+            fleet.call_counts.denied(outcome)
             if self.world.lone:
                 self.world.check_wait(draw, outcome, now)
         if isinstance(outcome, Grant):
             self.granted += 1
             self.world.check_open(draw, outcome, task.verb.started)
+            fleet.call_counts.took(outcome.legs[0].names, outcome.wanted, grants=1)
             for owner, amounts in taken_by(outcome.legs, outcome.wanted):
                 fleet.books.know(owner, amounts)
         return outcome
@@ -169,6 +171,7 @@ class Worker:
         """Note what a settlement did, and return what is still owed."""
         books = self.fleet.books
         if failure is None:
+            self.fleet.call_counts.took(legs[0].names, owed)
             for owner, amounts in _owed(legs, owed):
                 books.know(owner, amounts)
             return {}

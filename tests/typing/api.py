@@ -56,6 +56,7 @@ from zae_limiter import (
     UsageProof,
     UsageSnapshot,
     UsageSummary,
+    UsageTotal,
     ValidationError,
     VersionError,
     WindowType,
@@ -196,6 +197,12 @@ async def use_rate_limiter() -> None:
         assert_type(await limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = await limiter.is_available()
         assert_type(await limiter.check(), None)
+
+        @limiter.limit("{model}", {"rpm": 1, "tpm": len}, entity="key-1", settle=lambda answer: {"tpm": 1}, timeout=1)
+        async def ask(model: str) -> int:
+            return 1
+
+        assert_type(await ask("gpt-4"), int)
         assert_type(await limiter.check("key-1", "gpt-4", {"rpm": 1}, limits=limits()), Check)
         await use_limiter_data(limiter)
     assert_type(await limiter.close(), None)
@@ -240,6 +247,7 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     items: Sequence[UsageSnapshot] = usage.items
     summary: UsageSummary = await limiter.get_usage_summary("key-1", "gpt-4", "daily", None, None)
     average: Mapping[str, float] = summary.average
+    top: list[UsageTotal] = await limiter.get_top_usage("resource", limit_name="tpm", limit=5)
     proof: UsageProof = await limiter.verify_usage("key-1", "gpt-4")
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps
@@ -314,6 +322,12 @@ def use_sync_rate_limiter() -> None:
         assert_type(limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = limiter.is_available()
         assert_type(limiter.check(), None)
+
+        @limiter.limit("{model}", {"rpm": 1, "tpm": len}, entity="key-1", settle=lambda answer: {"tpm": 1}, timeout=1)
+        def ask(model: str) -> int:
+            return 1
+
+        assert_type(ask("gpt-4"), int)
         assert_type(limiter.check("key-1", "gpt-4", {"rpm": 1}, limits=limits()), Check)
         use_sync_limiter_data(limiter)
     assert_type(limiter.close(), None)
@@ -354,6 +368,7 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     items: Sequence[UsageSnapshot] = usage.items
     summary: UsageSummary = limiter.get_usage_summary("key-1", "gpt-4", "daily", None, None)
     average: Mapping[str, float] = summary.average
+    top: list[UsageTotal] = limiter.get_top_usage("resource", limit_name="tpm", limit=5)
     proof: UsageProof = limiter.verify_usage("key-1", "gpt-4")
     chains: tuple[UsageChain, ...] = proof.chains
     gaps: tuple[UsageGap, ...] = chains[0].gaps

@@ -91,8 +91,10 @@ class Session:
         return self._dependencies.clock()
 
     def close(self) -> None:
-        """Close the store, if it was opened."""
-        if "store" in vars(self):
+        """Close the store, if it was opened; what its limiter has yet to write is written before."""
+        if "limiter" in vars(self):
+            self.limiter.repository.close()
+        elif "store" in vars(self):
             self.store.close()
 
     # Answers

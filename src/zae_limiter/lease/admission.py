@@ -41,11 +41,14 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     try:
         now: int = yield READ_CLOCK
         outcome = yield from _attempt(core, asked, None, now, receipt)
-        if asked.timeout_ms and isinstance(outcome, Denial) and outcome.wait_ms is not None:
-            started = yield from READ_TIMER
-            outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
-            if core.observer is not None:
-                waited = (yield from READ_TIMER) - started
+        if asked.timeout_ms and isinstance(outcome, Denial):
+            if outcome.wait_ms is not None:
+                started = yield from READ_TIMER
+                outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
+                if core.observer is not None:
+                    waited = (yield from READ_TIMER) - started
+            if isinstance(outcome, Denial):
+                yield from _count_denial(core, outcome)
     except RateLimiterUnavailable as error:
         core.unresolved += error.ambiguous
         policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
@@ -60,6 +63,14 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     if isinstance(outcome, Grant):
         return outcome
     raise refusal(outcome)
+
+
+def _count_denial(core: Core, denial: Denial) -> Plan[None]:
+    """Count a denial that is told at the end of a wait. If that fails it is a denial all the same."""
+    try:
+        yield from core.space.count_denial(denial, (yield from READ_CLOCK))
+    except RateLimiterUnavailable as error:
+        logger.debug("a denial was not counted: %s", error)
 
 
 def refusal(denial: Denial) -> RateLimitExceeded:
@@ -77,7 +88,9 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
     if core.wait_queue.by_bucket:
         core.wait_queue.drop_abandoned(core.timer, (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
-    draw = Draw(asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs)
+    draw = Draw(
+        asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs, is_final=not asked.timeout_ms
+    )
     plan = core.space.draw(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Self, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 from zae_limiter.lease.lease import Lease
+from zae_limiter.limiter.limited_functions import CallTerms, Function, limited_for_tasks
 from zae_limiter.limiter.limiter_verbs import LimiterVerbs
+from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import Check
 from zae_limiter.naming import DEFAULT_NAMESPACE
@@ -73,6 +76,33 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
         """
         found: Check | None = await self._driver.run(self._check(entity_id, resource, consume, limits))
         return found
+
+    def limit(
+        self,
+        resource: str | Callable[..., str],
+        consume: Mapping[str, int | Callable[..., int]] | Callable[..., Mapping[str, int]] | None = None,
+        *,
+        entity: str | Callable[..., str],
+        settle: Callable[[Any], Mapping[str, int]] | None = None,
+        limits: Iterable[Limit] | None = None,
+        timeout: float = 0,
+        on_unavailable: OnUnavailable | str | None = None,
+        on_error: OnError | str = OnError.REFUND,
+    ) -> Callable[[Function], Function]:
+        """A decorator: every call of the function takes ``consume`` first (one of ``requests`` if nothing is said).
+
+        Entity, resource and amounts are values, ``"{argument}"``, or functions of named arguments. ``settle`` says
+        from the result what was really used. A parameter called ``lease`` gets the lease. A ``RateLimiter`` limits
+        coroutine functions and async generators, a ``SyncRateLimiter`` functions and generators.
+        """
+        options = {"limits": limits, "timeout": timeout, "on_unavailable": on_unavailable, "on_error": on_error}
+
+        def decorate(function: Function) -> Function:
+            terms = partial(CallTerms, self, resource=resource, consume=consume, entity=entity, options=options)
+            limited: Function = limited_for_tasks(terms, function, settle)
+            return limited
+
+        return decorate
 
     async def is_available(self) -> bool:
         """Whether the store answers within its deadline."""

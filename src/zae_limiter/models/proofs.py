@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal, TypeAlias
+
+Counted: TypeAlias = Literal["grants", "taken", "cascaded", "denials"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,9 @@ class UsageGap:
 class UsageChain:
     """The hours of one limit (``None``: of the grants) of one bucket, in whole tokens.
 
+    ``counts`` says of what: of what was ``taken`` or of ``grants``, of the ``cascaded`` part of either, or of the
+    limit's ``denials``.
+
     On DynamoDB each shard and each life of a bucket counts by itself; ``life`` is ``None`` where there is only one.
     ``counted`` is what the hours say. ``expired`` was taken before the oldest hour that is kept. ``behind`` is what
     the live bucket has counted since the last hour ended, and the aggregator has not read yet (negative, if more came
@@ -38,6 +44,7 @@ class UsageChain:
     expired: int
     behind: int | None
     gaps: tuple[UsageGap, ...]
+    counts: Counted = "taken"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,13 @@ class Page(NamedTuple, Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class UsageSnapshot:
-    """What one entity took of one resource in one window: whole tokens per limit, and grants."""
+    """What one entity took of one resource in one window: whole tokens per limit, and grants.
+
+    What its descendants took through it is in it. ``cascaded`` and ``cascaded_events`` are the parts that were counted
+    for one of them too; ``own`` and ``own_events`` are the rest, which adds up over entities to what all took.
+    ``denials`` is how many calls each limit of the entity refused. A call is counted by one limit, the one that lacked
+    for longest.
+    """
 
     entity_id: str
     resource: str
@@ -30,11 +36,33 @@ class UsageSnapshot:
     window_end: datetime
     counters: Mapping[str, int]
     total_events: int
+    cascaded: Mapping[str, int] = field(default_factory=dict)
+    cascaded_events: int = 0
+    denials: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def own(self) -> Mapping[str, int]:
+        """What no entity below it has counted."""
+        return {name: amount - self.cascaded.get(name, 0) for name, amount in self.counters.items()}
+
+    @property
+    def own_events(self) -> int:
+        """The grants to the entity itself."""
+        return self.total_events - self.cascaded_events
+
+    @property
+    def total_denials(self) -> int:
+        """How many calls its limits refused."""
+        return sum(self.denials.values())
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """Several windows added up."""
+    """Several windows added up, each call once.
+
+    ``average`` is per window, however many entities had a part in it. ``denials`` is how many calls each limit
+    refused.
+    """
 
     snapshot_count: int
     total: Mapping[str, int]
@@ -42,21 +70,50 @@ class UsageSummary:
     total_events: int
     min_window_start: datetime | None
     max_window_start: datetime | None
+    denials: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total_denials(self) -> int:
+        """How many calls were refused."""
+        return sum(self.denials.values())
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTotal:
+    """What one entity took, or what was taken of one resource, each call once; and the denials by their limits."""
+
+    name: str
+    total: Mapping[str, int]
+    total_events: int
+    denials: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total_denials(self) -> int:
+        """How many calls were refused."""
+        return sum(self.denials.values())
 
 
 @dataclass(frozen=True, slots=True)
 class EntityCapacity:
-    """One entity's part in the capacity of a resource."""
+    """One entity's part in the capacity of a resource.
+
+    ``in_total``: it is added up. What a bucket holds is not, if its acquires also take from one above that is listed.
+    """
 
     entity_id: str
     capacity: int
     available: int
     utilization_pct: float
+    in_total: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceCapacity:
-    """One limit of one resource over all live buckets. The totals are of all of them, not of the page."""
+    """One limit of one resource over all live buckets. The totals are of all of them, not of the page.
+
+    A call that takes from several levels is in the totals once: of the buckets that it takes from, the uppermost is
+    added up.
+    """
 
     resource: str
     limit_name: str

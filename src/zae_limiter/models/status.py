@@ -61,13 +61,17 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class LimitLevel:
-    """One limit of a live bucket: its level, what was taken from it so far, and when it will be full."""
+    """One limit of a live bucket: its level, what was taken from it so far, and when it will be full.
+
+    ``denials`` is how many calls it refused so far.
+    """
 
     limit_name: str
     limit: Limit
     available: int
     total_consumed: int
     seconds_to_full: float
+    denials: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,21 @@ docstrings are the public ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.choices import OnUnavailable, WindowType, check_choice
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.level_changes import LimitsSet
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.moments import at
 from zae_limiter.models.proofs import UsageProof
-from zae_limiter.models.reports import AuditEvent, Page, ResourceCapacity, UsageSnapshot, UsageSummary
+from zae_limiter.models.reports import AuditEvent, Page, ResourceCapacity, UsageSnapshot, UsageSummary, UsageTotal
 from zae_limiter.models.status import BucketStatus
 from zae_limiter.naming import (
     DEFAULT_RESOURCE,
     MAX_PAGE,
-    TOTAL_RESOURCE,
     check_bucket_resource,
     check_config_resource,
     check_entity_id,
@@ -41,6 +41,7 @@ from zae_limiter.repository.arguments import (
     check_subject,
 )
 from zae_limiter.repository.core import Core
+from zae_limiter.repository.usage_totals import UsageBy, ranked, summarize
 from zae_limiter.repository.wider_levels import levels_behind, merged, replaced_by
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.protocol import EntityChange, Scope, UsageQuery
@@ -356,21 +357,68 @@ class DataVerbs:
         start_time: Moment | None = None,
         end_time: Moment | None = None,
     ) -> Plan[UsageSummary]:
-        """All windows of one type added up: totals, averages per window, first and last start.
+        """All windows of one type added up: totals, averages per window, denials, first and last start.
 
-        An entity's total over all resources (``*``) is added up only where it is asked for: what it counted was taken
-        on a resource, and is counted there.
+        Of an entity, of a resource, of one on the other, or, without either, of the whole namespace. A call counts
+        once, also where its caller's ancestors are added up too. Of a whole namespace it reads the usage of every
+        entity by itself.
         """
-        query = usage_query(entity_id, resource, window_type, start_time, end_time)
+        if entity_id is None and resource is None:
+            snapshots = yield from self._usage_of_all(window_type, start_time, end_time)
+        else:
+            query = usage_query(entity_id, resource, window_type, start_time, end_time)
+            snapshots = yield from self._usage_windows(query)
+        return summarize(snapshots, of_entity=entity_id is not None)
+
+    def _get_top_usage(
+        self,
+        by: UsageBy = "entity",
+        *,
+        limit_name: str | None = None,
+        resource: str | None = None,
+        window_type: WindowType | str = WindowType.HOURLY,
+        start_time: Moment | None = None,
+        end_time: Moment | None = None,
+        limit: int = 20,
+    ) -> Plan[list[UsageTotal]]:
+        """The entities (or, by ``"resource"``, the resources) that took most of a limit, or had most grants.
+
+        Each call counts once, for the entity that made it, so that all together are what was taken. ``denials`` are
+        those by the limits of an entity. Without a ``resource`` it reads the usage of every entity by itself.
+        """
+        if by not in ("entity", "resource"):
+            raise ValidationError("by", by, 'must be "entity" or "resource"')
+        if limit_name is not None:
+            check_limit_name(limit_name, "limit_name")
+        size = check_page_size(limit)
+        if resource is None:
+            snapshots = yield from self._usage_of_all(window_type, start_time, end_time)
+        else:
+            query = usage_query(None, resource, window_type, start_time, end_time)
+            snapshots = yield from self._usage_windows(query)
+        return ranked(snapshots, by, limit_name, size)
+
+    def _usage_windows(self, query: UsageQuery) -> Plan[list[UsageSnapshot]]:
+        """All windows that a query concerns."""
         core = self._core
         snapshots: list[UsageSnapshot] = []
         cursor: str | None = None
         while True:
             page = yield from core.call("get_usage_snapshots", core.space.usage(query, MAX_PAGE, cursor))
-            snapshots += [one for one in page.items if one.resource != TOTAL_RESOURCE or resource == TOTAL_RESOURCE]
+            snapshots.extend(page.items)
             cursor = page.next_cursor
             if cursor is None:
-                return summarize(snapshots)
+                return snapshots
+
+    def _usage_of_all(
+        self, window_type: WindowType | str, start_time: Moment | None, end_time: Moment | None
+    ) -> Plan[list[UsageSnapshot]]:
+        """All windows of a namespace."""
+        snapshots: list[UsageSnapshot] = []
+        for entity_id in (yield from self._list_active_entities()):
+            query = usage_query(entity_id, None, window_type, start_time, end_time)
+            snapshots += yield from self._usage_windows(query)
+        return snapshots
 
     def _verify_usage(self, entity_id: str, resource: str | None = None) -> Plan[UsageProof]:
         """Prove that usage is what was taken from the buckets of an entity, on one resource or on all.
@@ -435,21 +483,4 @@ def usage_query(
         None if window_type is None else check_choice(WindowType, window_type, "window_type"),
         check_moment(start_time, "start_time"),
         check_moment(end_time, "end_time"),
-    )
-
-
-def summarize(snapshots: Sequence[UsageSnapshot]) -> UsageSummary:
-    """Totals, averages per window, first and last start."""
-    total: dict[str, int] = {}
-    for snapshot in snapshots:
-        for name, amount in snapshot.counters.items():
-            total[name] = total.get(name, 0) + amount
-    starts = [snapshot.window_start for snapshot in snapshots]
-    return UsageSummary(
-        snapshot_count=len(snapshots),
-        total=total,
-        average={name: amount / len(snapshots) for name, amount in total.items()},
-        total_events=sum(snapshot.total_events for snapshot in snapshots),
-        min_window_start=min(starts, default=None),
-        max_window_start=max(starts, default=None),
     )

@@ -45,6 +45,7 @@ class AsyncData(DataVerbs):
     get_usage_summary = async_method(DataVerbs._get_usage_summary)
     verify_usage = async_method(DataVerbs._verify_usage)
     get_resource_capacity = async_method(DataVerbs._get_resource_capacity)
+    get_top_usage = async_method(DataVerbs._get_top_usage)
     get_tightest_buckets = async_method(DataVerbs._get_tightest_buckets)
     list_active_entities = async_method(DataVerbs._list_active_entities)
 
@@ -124,7 +125,8 @@ class Repository(RepositoryVerbs, AsyncData):
     is_available = async_method(RepositoryVerbs._is_available)
 
     async def close(self) -> None:
-        """Let go of files and connections. Closing twice is fine."""
+        """Write denials that are not counted yet, and let go of files and connections. Closing twice is fine."""
+        await self._driver.run(self._finish())
         await self._core.store.aclose()
 
     async def __aenter__(self) -> Self:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.models.reports import CacheStats, NamespaceInfo, Page
 from zae_limiter.naming import check_entity_id, check_namespace, check_principal, check_resource
@@ -9,6 +11,8 @@ from zae_limiter.repository.arguments import check_cursor, check_page_size
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.protocol import Resolution
+
+logger = logging.getLogger("zae_limiter")
 
 
 class RepositoryVerbs:
@@ -33,6 +37,13 @@ class RepositoryVerbs:
     def get_cache_stats(self) -> CacheStats:
         """How the cache of resolved limits is doing (embedded stores need none)."""
         return self._core.space.cache_stats()
+
+    def _finish(self) -> Plan[None]:
+        """What is left to do before the store is closed. It closes in any case."""
+        try:
+            yield from self._core.space.write_denials()
+        except Exception as error:
+            logger.warning("some denials were not counted, because the store could not be written to: %s", error)
 
     def _resolve_limits(self, entity_id: str, resource: str) -> Plan[Resolution]:
         """The limits that hold for an entity on a resource: ``(limits, on_unavailable, source)``.

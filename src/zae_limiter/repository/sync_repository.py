@@ -45,6 +45,7 @@ class SyncData(DataVerbs):
     get_usage_summary = sync_method(DataVerbs._get_usage_summary)
     verify_usage = sync_method(DataVerbs._verify_usage)
     get_resource_capacity = sync_method(DataVerbs._get_resource_capacity)
+    get_top_usage = sync_method(DataVerbs._get_top_usage)
     get_tightest_buckets = sync_method(DataVerbs._get_tightest_buckets)
     list_active_entities = sync_method(DataVerbs._list_active_entities)
 
@@ -118,7 +119,8 @@ class SyncRepository(RepositoryVerbs, SyncData):
     is_available = sync_method(RepositoryVerbs._is_available)
 
     def close(self) -> None:
-        """Let go of files and connections. Closing twice is fine."""
+        """Write denials that are not counted yet, and let go of files and connections. Closing twice is fine."""
+        self._driver.run(self._finish())
         self._core.store.close()
 
     def __enter__(self) -> Self:

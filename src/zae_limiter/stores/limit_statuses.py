@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from zae_limiter.bucket import MILLI, Balance, build_limit_status, calculate_available
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 from zae_limiter.models.status import BucketStatus, LimitLevel, LimitStatus
+from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.protocol import BucketPlace, Denial, Leg
 
 Reserved = Mapping[BucketPlace, Mapping[str, int]]
@@ -86,7 +89,7 @@ def denial(legs: Sequence[Leg], statuses: tuple[LimitStatus, ...]) -> Denial:
     return Denial(statuses, next(leg for leg in legs if leg.place == lacks))
 
 
-def limit_level(balance: Balance, now: int) -> LimitLevel:
+def limit_level(balance: Balance, now: int, denials: Mapping[str, int]) -> LimitLevel:
     """One limit as operators see it."""
     available = calculate_available(balance, now)  # first: the counter of a sharded limit is known once it was read
     return LimitLevel(
@@ -95,6 +98,7 @@ def limit_level(balance: Balance, now: int) -> LimitLevel:
         available=available,
         total_consumed=balance.tc // MILLI,
         seconds_to_full=balance.full_in(balance.tk, now) / MILLI,
+        denials=denials.get(balance.name, 0),
     )
 
 
@@ -102,6 +106,25 @@ def tightness(bucket: BucketStatus) -> tuple[float, str, str]:
     """By what buckets are ranked: the part that the tightest of their limits has left, less than nothing in debt."""
     left = min((level.available / level.limit.burst for level in bucket.limits), default=1.0)
     return left, bucket.entity_id, bucket.resource
+
+
+def capacity_of(
+    resource: str, limit_name: str, held: Iterable[tuple[EntityCapacity, Sequence[str]]], limit: int, after: str | None
+) -> ResourceCapacity:
+    """The capacity of a resource, of what each bucket holds, and which entities its acquires take from besides."""
+    by_entity = {row.entity_id: (row, above) for row, above in held}
+    rows = [replace(row, in_total=by_entity.keys().isdisjoint(above)) for _, (row, above) in sorted(by_entity.items())]
+    capacity = sum(row.capacity for row in rows if row.in_total)
+    available = sum(row.available for row in rows if row.in_total)
+    listed = [row for row in rows if after is None or row.entity_id > after][: limit + 1]
+    return ResourceCapacity(
+        resource=resource,
+        limit_name=limit_name,
+        total_capacity=capacity,
+        total_available=available,
+        utilization_pct=percent_used(capacity, available),
+        entities=page_of(listed, limit, lambda row: (row.entity_id,)),
+    )
 
 
 def percent_used(capacity: int, available: int) -> float:

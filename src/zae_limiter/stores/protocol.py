@@ -10,8 +10,10 @@ they can know (does the parent exist, is this limit configured).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from zae_limiter.bucket import MILLI, Balance
@@ -83,12 +85,18 @@ class Resolution(NamedTuple):
     source: ConfigSource | None
 
 
+BucketPlace: TypeAlias = tuple[str, str]
+"""Entity and resource."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
     """One bucket an acquire takes from: the entity's own, its total over all resources, or one of an ancestor.
 
     ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there. ``known`` are
-    the names of limits that any of the levels consulted for it has; those in ``names`` are taken from it.
+    the names of limits that any of the levels consulted for it has; those in ``names`` are taken from it. ``cascaded``
+    has those of its limits that a leg before it has too, and counts: reports count each call once. ``None``: it is
+    the first leg.
 
     The first leg of an acquire is the entity's own. Where only others of its legs have limits, it has none. The total
     of an entity comes after its own.
@@ -100,6 +108,7 @@ class Leg:
     source: ConfigSource
     paid: tuple[tuple[int, Mapping[str, int]], ...] = ()
     known: frozenset[str] = frozenset()
+    cascaded: frozenset[str] | None = None
     names: frozenset[str] = field(init=False)
 
     @property
@@ -113,8 +122,23 @@ class Leg:
         object.__setattr__(self, "known", self.known | names)
 
 
-BucketPlace: TypeAlias = tuple[str, str]
-"""Entity and resource."""
+def in_order(legs: Iterable[Leg]) -> tuple[Leg, ...]:
+    """The legs of one acquire, the first one first: each knows what those before it count."""
+    found: list[Leg] = []
+    counted: frozenset[str] | None = None
+    for leg in legs:
+        placed = leg_after(leg, counted)
+        found.append(placed)
+        counted = placed.names if counted is None else counted | placed.names
+    return tuple(found)
+
+
+@lru_cache(4096)
+def leg_after(leg: Leg, counted: frozenset[str] | None) -> Leg:
+    """A leg that comes after others, which count these limits; ``None``: it is the first."""
+    cascaded = None if counted is None else leg.names & counted
+    return leg if leg.cascaded == cascaded else replace(leg, cascaded=cascaded)
+
 
 NOTHING_RESERVED: Mapping[BucketPlace, Mapping[str, int]] = {}
 
@@ -124,7 +148,8 @@ class Draw(NamedTuple):
 
     ``reserved`` is what others wait for in the queue of each of these buckets (its place → limit → tokens): a
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
-    instead of resolving it (a lease takes more where it took first).
+    instead of resolving it (a lease takes more where it took first). ``is_final``: a denial is what the caller is
+    told, and is counted; else the caller waits.
     """
 
     entity_id: str
@@ -133,6 +158,7 @@ class Draw(NamedTuple):
     limits: tuple[Limit, ...] | None = None
     reserved: Mapping[BucketPlace, Mapping[str, int]] = NOTHING_RESERVED
     legs: tuple[Leg, ...] | None = None
+    is_final: bool = True
 
 
 class Grant(NamedTuple):
@@ -188,15 +214,18 @@ class Denial:
     """Something lacks, and nothing was taken.
 
     A store under so much load that not even the limits could be read denies without statuses, and says after how many
-    milliseconds to ask again: ``unread_wait_ms``.
+    milliseconds to ask again: ``unread_wait_ms``. ``by_load``: it was load that denied, whatever the statuses say.
     """
 
-    __slots__ = ("_lacking", "_statuses", "unread_wait_ms")
+    __slots__ = ("_lacking", "_statuses", "by_load", "unread_wait_ms")
 
-    def __init__(self, statuses: tuple[LimitStatus, ...], lacking: Leg, unread_wait_ms: int = 0) -> None:
+    def __init__(
+        self, statuses: tuple[LimitStatus, ...], lacking: Leg, unread_wait_ms: int = 0, *, by_load: bool = False
+    ) -> None:
         self._statuses = statuses
         self._lacking = lacking
         self.unread_wait_ms = unread_wait_ms
+        self.by_load = by_load
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
@@ -208,6 +237,12 @@ class Denial:
         """The first leg that lacks."""
         return self._lacking
 
+    @property
+    def binding(self) -> LimitStatus | None:
+        """The limit that lacks for longest, by which the denial is counted. ``None``: it was for load."""
+        lacking = [] if self.by_load else [status for status in self.statuses if status.exceeded]
+        return max(lacking, key=lambda status: _seconds(status.retry_after_seconds), default=None)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} by {self.lacking.entity_id} on {self.lacking.resource}: {self.statuses}>"
 
@@ -218,6 +253,10 @@ class Denial:
         return (
             None if None in waits else max((round((wait or 0) * MILLI) for wait in waits), default=self.unread_wait_ms)
         )
+
+
+def _seconds(wait: float | None) -> float:
+    return math.inf if wait is None else wait
 
 
 Outcome: TypeAlias = Grant | Denial
@@ -335,6 +374,12 @@ class Space(Protocol):
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """Take all or nothing. An interrupted draw takes nothing."""
+
+    def count_denial(self, denial: Denial, now: int) -> Plan[None]:
+        """Count a denial that a caller is told at the end of a wait. Other denials are counted by the draw."""
+
+    def write_denials(self) -> Plan[None]:
+        """Write the denials that this store keeps until it writes anyway, if it does: it is about to be closed."""
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact. Never refuses; a bucket that is gone is rebuilt full first.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -22,11 +22,65 @@ DAYS_KEPT = 90
 """How long usage and audit events stay."""
 
 
+NONE: Final[Mapping[str, int]] = {}
+
+
 class Counters(NamedTuple):
-    """What a bucket has ever counted: grants, and millitokens per limit."""
+    """What a bucket has ever counted: grants, and millitokens per limit.
+
+    ``cascaded_events`` and ``cascaded`` are the parts of both that a leg before this one counted too. ``denials`` are
+    those by each limit.
+    """
 
     events: int
     milli: Mapping[str, int]
+    cascaded_events: int = 0
+    cascaded: Mapping[str, int] = NONE
+    denials: Mapping[str, int] = NONE
+
+    def since(self, before: Counters) -> Counters:
+        """What was counted since then, of the limits that are there now."""
+        return Counters(
+            self.events - before.events,
+            _since(self.milli, before.milli),
+            self.cascaded_events - before.cascaded_events,
+            _since(self.cascaded, before.cascaded),
+            _since(self.denials, before.denials),
+        )
+
+    def plus(self, other: Counters) -> Counters:
+        """Both together."""
+        return Counters(
+            self.events + other.events,
+            _sum(self.milli, other.milli),
+            self.cascaded_events + other.cascaded_events,
+            _sum(self.cascaded, other.cascaded),
+            _sum(self.denials, other.denials),
+        )
+
+    def without(self, names: Collection[str]) -> Counters:
+        """The same of all limits but these."""
+        events, milli, cascaded_events, cascaded, denials = self
+        return Counters(
+            events, _without(milli, names), cascaded_events, _without(cascaded, names), _without(denials, names)
+        )
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to tell of."""
+        return not (self.events or any(self.milli.values()) or any(self.denials.values()))
+
+
+def _since(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount - before.get(name, 0) for name, amount in after.items()}
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {**one, **{name: one.get(name, 0) + amount for name, amount in other.items()}}
+
+
+def _without(amounts: Mapping[str, int], names: Collection[str]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if name not in names}
 
 
 NOTHING_COUNTED: Final = Counters(0, {})
@@ -34,15 +88,16 @@ NOTHING_COUNTED: Final = Counters(0, {})
 
 def counted(bucket: Bucket) -> Counters:
     """What a bucket has counted up to now."""
-    return Counters(bucket.events, bucket.counters())
+    return Counters(
+        bucket.events, bucket.counters(), bucket.cascaded_events, dict(bucket.cascaded), dict(bucket.denials)
+    )
 
 
 class HourOfUse(NamedTuple):
-    """What was taken in the hour that began at ``hour``: grants, and millitokens per limit."""
+    """What was counted in the hour that began at ``hour``."""
 
     hour: int
-    events: int
-    milli: Mapping[str, int]
+    used: Counters
 
 
 def hour_of(milliseconds: int) -> int:
@@ -66,13 +121,10 @@ def snapshots(
     entity_id: str, resource: str, hours: Iterable[HourOfUse], window_type: WindowType
 ) -> list[UsageSnapshot]:
     """The windows of one type that the hours fall into, in order."""
-    sums: dict[datetime, tuple[dict[str, int], int]] = {}
-    for hour, used_events, used in hours:
+    sums: dict[datetime, Counters] = {}
+    for hour, used in hours:
         start, _ = window_around(at(hour), window_type)
-        counters, events = sums.get(start, ({}, 0))
-        for name, milli in used.items():
-            counters[name] = counters.get(name, 0) + milli
-        sums[start] = counters, events + used_events
+        sums[start] = sums.get(start, NOTHING_COUNTED).plus(used)
     return [
         UsageSnapshot(
             entity_id=entity_id,
@@ -80,11 +132,23 @@ def snapshots(
             window_type=window_type,
             window_start=start,
             window_end=window_around(start, window_type)[1],
-            counters={name: milli // MILLI for name, milli in sorted(counters.items())},
-            total_events=events,
+            counters=_tokens(used.milli),
+            total_events=used.events,
+            cascaded=_told(_tokens(used.cascaded)),
+            cascaded_events=used.cascaded_events,
+            denials=_told(used.denials),
         )
-        for start, (counters, events) in sorted(sums.items())
+        for start, used in sorted(sums.items())
     ]
+
+
+def _tokens(milli: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount // MILLI for name, amount in sorted(milli.items())}
+
+
+def _told(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Only what there is, by name."""
+    return {name: amount for name, amount in sorted(amounts.items()) if amount}
 
 
 # What a query asks for

@@ -41,17 +41,22 @@ class Series(NamedTuple):
 
 
 def series_of(
-    snapshots: Iterable[UsageSnapshot], window: WindowType, names: Collection[str] | None = None
+    snapshots: Iterable[UsageSnapshot],
+    window: WindowType,
+    names: Collection[str] | None = None,
+    *,
+    of_entity: bool = False,
 ) -> list[Series]:
     """A series per limit, by name, over all entities and resources of the windows that have this length.
 
     All series begin and end together, at the first and the last window; where nothing was used there is a zero.
-    ``names`` keeps only these limits.
+    ``names`` keeps only these limits. Each call counts once: for the entity that made it or, if all windows are
+    ``of_entity``, for that one.
     """
     used: defaultdict[str, Counter[datetime]] = defaultdict(Counter)
     for snapshot in snapshots:
         if snapshot.window_type == window:
-            for name, amount in snapshot.counters.items():
+            for name, amount in (snapshot.counters if of_entity else snapshot.own).items():
                 if names is None or name in names:
                     used[name][snapshot.window_start] += amount
     starts = [start for amounts in used.values() for start in amounts]

@@ -12,6 +12,7 @@ from engines.servers import Engine
 from support.dynamodb.counting_transport import Counting
 from support.item_sizes import size_of
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
+from zae_limiter.stores.dynamodb import tallies
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
@@ -159,3 +160,55 @@ def buckets_in(engine: Engine, table: str) -> list[dict[str, Any]]:
     items = transport.call("Scan", {"TableName": table}, 10)["Items"]
     transport.close()
     return [item for item in items if item["SK"]["S"] == "#STATE"]
+
+
+def test_denials_ride_on_the_next_write_and_cost_nothing(measured: Measured) -> None:
+    take(measured, rpm=100)
+    for _ in range(3):
+        with pytest.raises(RateLimitExceeded):
+            take(measured, rpm=1)
+    measured.clock.advance(30)
+    measured.calls.reset()
+    take(measured, rpm=1)
+    assert measured.calls.operations == {"UpdateItem": 1}
+    assert measured.calls.consumed == 1.0
+    (bucket,) = measured.limiter.get_status(ENTITY, RESOURCE).buckets
+    assert {level.limit_name: level.denials for level in bucket.limits} == {"rpm": 3, "tpm": 0}
+    measured.calls.reset()
+    measured.repository.close()
+    assert measured.calls.operations == {}
+
+
+def test_a_bucket_that_only_denies_has_its_denials_written_in_place_of_a_refused_write(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tallies, "WRITTEN_EVERY_MS", 0)
+    take(measured, rpm=100, tpm=1)
+    written = []
+    for number in range(1, 4):
+        measured.clock.advance(6)  # longer than a denial is remembered
+        measured.calls.reset()
+        with pytest.raises(RateLimitExceeded):
+            take(measured, rpm=100)
+        assert measured.calls.operations == {"UpdateItem": 1}
+        (bucket,) = measured.limiter.get_status(ENTITY, RESOURCE).buckets
+        written.append(bucket.limits[0].denials)
+        assert written[-1] <= number
+    assert written == [0, 1, 2]
+
+
+def test_a_bucket_that_descendants_take_from_stays_within_a_kilobyte(measured: Measured) -> None:
+    parent = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+    measured.limiter.create_entity(parent)
+    measured.limiter.create_entity(ENTITY, parent_id=parent, cascade=True)
+    for _ in range(3):
+        take(measured, rpm=30, tpm=3_000)
+        with pytest.raises(RateLimitExceeded):
+            take(measured, rpm=100)
+        measured.clock.advance(30)
+    take(measured, rpm=30, tpm=3_000)
+    measured.calls.reset()
+    measured.clock.advance(1)
+    take(measured, rpm=1, tpm=1)
+    assert measured.calls.operations == {"UpdateItem": 2}
+    assert measured.calls.consumed == 2.0

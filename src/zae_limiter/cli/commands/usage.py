@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -80,7 +80,7 @@ def list_windows(
     until: str | None,
     most: int | None,
 ) -> None:
-    """List usage windows: what was taken, by how many grants."""
+    """List usage windows: what was taken, by how many grants, and how many calls each limit denied."""
     from zae_limiter.cli.views.usage import COLUMNS, snapshot_document, snapshot_rows
 
     check_subject(entity_id, resource)
@@ -96,9 +96,11 @@ def list_windows(
 Examples:
   zae-limiter usage summary --entity key-1
   zae-limiter usage summary --resource gpt-4 --window daily --since 2026-01-01
+  zae-limiter usage summary --all --window monthly
 """,
 )
 @subject_options
+@click.option("--all", "of_all", is_flag=True, help="Of all entities on all resources.")
 @click.option("--window", type=click.Choice(WINDOWS), default="hourly", show_default=True, help="Averages per window.")
 @period_options
 @on_existing_store
@@ -106,15 +108,22 @@ def summary(
     session: Session,
     entity_id: str | None,
     resource: str | None,
+    of_all: bool,
     window: str,
     since: str | None,
     until: str | None,
 ) -> None:
-    """Add usage up: totals, and averages per window."""
+    """Add usage up: totals, averages per window, and denials.
+
+    Each call counts once, also where it took from its caller's ancestors too.
+    """
     from zae_limiter import WindowType
     from zae_limiter.cli.views.usage import summary_document, summary_picture
 
-    check_subject(entity_id, resource)
+    if of_all and (entity_id is not None or resource is not None):
+        raise click.UsageError("--all is for everything: it goes without --entity and --resource")
+    if not of_all:
+        check_subject(entity_id, resource)
     start, end = parse_period(session, since, until)
     kind = WindowType(window)
     with session.progress("adding up"):
@@ -125,6 +134,65 @@ def summary(
     )
     if not found.snapshot_count:
         hint_at_aggregator(session, entity_id, resource)
+
+
+@command.command(
+    "top",
+    epilog="""\b
+Examples:
+  zae-limiter usage top
+  zae-limiter usage top --limit-name tpm --since 24h
+  zae-limiter usage top --by resource --window daily --json
+""",
+)
+@click.option("--by", type=click.Choice(["entity", "resource"]), default="entity", show_default=True, help="Whose.")
+@click.option("--limit-name", metavar="NAME", show_default="grants", help="Rank by what was taken of this limit.")
+@click.option("--resource", metavar="RESOURCE", help="On this resource.")
+@click.option("--window", type=click.Choice(WINDOWS), default="hourly", show_default=True, help="Windows to add up.")
+@click.option(
+    "--limit",
+    "most",
+    type=click.IntRange(1, 1_000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Show at most N.",
+)
+@period_options
+@on_existing_store
+def top(
+    session: Session,
+    by: Literal["entity", "resource"],
+    limit_name: str | None,
+    resource: str | None,
+    window: str,
+    most: int,
+    since: str | None,
+    until: str | None,
+) -> None:
+    """Rank entities or resources by what they used.
+
+    Each call counts once, for the entity that made it, so that the rows add up to what was taken. Denials are those by
+    an entity's limits.
+    """
+    from zae_limiter import WindowType
+    from zae_limiter.cli.views.usage import top_document, top_picture
+
+    start, end = parse_period(session, since, until)
+    kind = WindowType(window)
+    with session.progress("adding up"):
+        used = session.limiter.get_top_usage(
+            by,
+            limit_name=limit_name,
+            resource=resource,
+            window_type=kind,
+            start_time=start,
+            end_time=end,
+            limit=most,
+        )
+    session.answer(top_document(by, resource, kind, used), lambda: top_picture(session.output, by, used))
+    if not used:
+        hint_at_aggregator(session, None, resource)
 
 
 @command.command(
@@ -171,7 +239,7 @@ def plot(
     kind = WindowType(window)
     pages = windows_between(session, entity_id, resource, window, parse_period(session, since, until), None)
     with session.progress("reading usage"):
-        series = series_of(pages.items(), kind, names or None)
+        series = series_of(pages.items(), kind, names or None, of_entity=entity_id is not None)
     title = subject_in_words(entity_id, resource)
     figures = [(path, form) for path, form in ((png, "png"), (svg, "svg")) if path is not None]
     if figures and series:
@@ -245,7 +313,7 @@ def check_subject(entity_id: str | None, resource: str | None) -> None:
 def subject_in_words(entity_id: str | None, resource: str | None) -> str:
     """Whose usage is meant, in words."""
     if resource is None:
-        return f"{entity_id} on all resources"
+        return f"{entity_id or 'all entities'} on all resources"
     return f"{entity_id or 'all entities'} on {resource}"
 
 

@@ -59,6 +59,7 @@ def _level_document(level: LimitLevel) -> dict[str, Any]:
         "available": level.available,
         "total_consumed": level.total_consumed,
         "seconds_to_full": level.seconds_to_full,
+        "denials": level.denials,
     }
 
 

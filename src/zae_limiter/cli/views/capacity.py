@@ -36,6 +36,7 @@ def capacity_document(capacity: ResourceCapacity, entities: Sequence[EntityCapac
                 "capacity": entity.capacity,
                 "available": entity.available,
                 "utilization_pct": entity.utilization_pct,
+                "in_total": entity.in_total,
             }
             for entity in entities
         ],

@@ -21,7 +21,7 @@ from zae_limiter.cli.views.formats import duration, plural
 GAP = 2
 BAR_COLUMNS = range(8, 41)
 NARROWEST_BRANCH = 12
-HEADINGS = ("limit", "left", "burst", "full in")
+HEADINGS = ("limit", "left", "burst", "full in", "denied")
 
 
 class Line(NamedTuple):
@@ -39,6 +39,7 @@ class Line(NamedTuple):
             f"{level.available:,}",
             f"{level.limit.burst:,}",
             duration(level.seconds_to_full) if level.seconds_to_full else "full",
+            f"{level.denials:,}",
             f"{self.bucket.total_events:,}" if before is None else speed(self.bucket, level, before),
         )
 
@@ -92,11 +93,11 @@ def _table(trees: Mapping[str, Sequence[Line]], width: int, before: Before | Non
     for resource, tree in trees.items():
         table.add_row(Text(resource, style="bold cyan"))
         for line in tree:
-            name, _, burst, wait, used = line.texts(before)
+            name, _, burst, wait, denied, used = line.texts(before)
             level = line.level
             grants: str | Text = count(line.bucket.total_events) if before is None else used
             bar = level_bar(level.available, level.limit.burst, bars)
-            table.add_row(line.branch, name, bar, level_number(level.available), burst, wait, grants)
+            table.add_row(line.branch, name, bar, level_number(level.available), burst, wait, denied, grants)
     return table
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter import UsageSnapshot, UsageSummary, WindowType
+from zae_limiter import UsageSnapshot, UsageSummary, UsageTotal, WindowType
 from zae_limiter.cli.output.bars import level_number
 from zae_limiter.cli.output.console import Output
 from zae_limiter.cli.output.text_tables import Column, Row, table
@@ -21,7 +21,10 @@ COLUMNS = (
     Column("start (UTC)", rigid=True),
     Column("used"),
     Column("grants", numbers=True),
+    Column("denied"),
 )
+
+TOP_COLUMNS = (Column("used"), Column("grants", numbers=True), Column("denied"))
 
 STARTS = {WindowType.HOURLY: "%Y-%m-%d %H:%M", WindowType.DAILY: "%Y-%m-%d", WindowType.MONTHLY: "%Y-%m"}
 """As precise as a window is long."""
@@ -37,6 +40,9 @@ def snapshot_document(snapshot: UsageSnapshot) -> dict[str, Any]:
         "window_end": iso(snapshot.window_end),
         "counters": dict(snapshot.counters),
         "total_events": snapshot.total_events,
+        "cascaded": dict(snapshot.cascaded),
+        "cascaded_events": snapshot.cascaded_events,
+        "denials": dict(snapshot.denials),
     }
 
 
@@ -50,6 +56,7 @@ def snapshot_rows(snapshot: UsageSnapshot) -> list[Row]:
             snapshot.window_start.strftime(STARTS[snapshot.window_type]),
             counters_in_words(snapshot.counters),
             f"{snapshot.total_events:,}",
+            counters_in_words(snapshot.denials),
         )
     ]
 
@@ -71,6 +78,7 @@ def summary_document(
         "total": dict(summary.total),
         "average": dict(summary.average),
         "total_events": summary.total_events,
+        "denials": dict(summary.denials),
         "min_window_start": iso(summary.min_window_start),
         "max_window_start": iso(summary.max_window_start),
     }
@@ -83,12 +91,53 @@ def summary_picture(output: Output, title: str, window_type: WindowType, summary
     count = plural(summary.snapshot_count, f"{window_type} window")
     period = f"{count}, from {moment(summary.min_window_start)} to {moment(summary.max_window_start)} UTC"
     rows = [
-        (name, level_number(total), f"{summary.average[name]:,.1f}") for name, total in sorted(summary.total.items())
+        (
+            name,
+            level_number(summary.total.get(name, 0)),
+            f"{summary.average.get(name, 0):,.1f}",
+            f"{summary.denials.get(name, 0):,}",
+        )
+        for name in sorted(summary.total.keys() | summary.denials.keys())
     ]
-    columns = (Column("limit"), Column("total", numbers=True), Column("per window", numbers=True))
+    columns = (
+        Column("limit"),
+        Column("total", numbers=True),
+        Column("per window", numbers=True),
+        Column("denied", numbers=True),
+    )
+    calls = f"{plural(summary.total_events, 'grant')}, {plural(summary.total_denials, 'denial')}"
     return Group(
-        Text.assemble((title, "bold"), f": {plural(summary.total_events, 'grant')}"),
+        Text.assemble((title, "bold"), f": {calls}"),
         Text(period, style="dim"),
         Text(),
         table(output, columns, rows),
     )
+
+
+def top_document(by: str, resource: str | None, window_type: WindowType, used: Sequence[UsageTotal]) -> dict[str, Any]:
+    """Who used most, for programs."""
+    return {
+        "by": by,
+        "resource": resource,
+        "window_type": str(window_type),
+        "totals": [
+            {
+                "name": one.name,
+                "total": dict(one.total),
+                "total_events": one.total_events,
+                "denials": dict(one.denials),
+            }
+            for one in used
+        ],
+    }
+
+
+def top_picture(output: Output, by: str, used: Sequence[UsageTotal]) -> RenderableType:
+    """Who used most, for people."""
+    if not used:
+        return Text("no usage in this period", style="dim")
+    rows = [
+        (one.name, counters_in_words(one.total), f"{one.total_events:,}", counters_in_words(one.denials))
+        for one in used
+    ]
+    return table(output, (Column(by), *TOP_COLUMNS), rows)

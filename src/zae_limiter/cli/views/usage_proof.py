@@ -90,6 +90,7 @@ def _chain_document(chain: UsageChain) -> dict[str, Any]:
     return {
         "resource": chain.resource,
         "limit_name": chain.limit_name,
+        "counts": chain.counts,
         "shard": chain.shard,
         "life": chain.life,
         "hours": chain.hours,
@@ -112,7 +113,7 @@ def proof_picture(output: Output, proof: UsageProof) -> RenderableType:
 def _row(chain: UsageChain) -> Row:
     return (
         chain.resource,
-        chain.limit_name or GRANTS,
+        what_is_counted(chain),
         str(chain.shard),
         chain.life or NOTHING,
         f"{chain.hours:,}",
@@ -120,6 +121,12 @@ def _row(chain: UsageChain) -> Row:
         bucket_in_words(chain),
         Text("broken", style="red") if chain.gaps else Text("whole", style="green"),
     )
+
+
+def what_is_counted(chain: UsageChain) -> str:
+    """The limit, and what of it is counted if that is not what was taken."""
+    name = chain.limit_name or GRANTS
+    return f"{name} {chain.counts}" if chain.counts in ("cascaded", "denials") else name
 
 
 def bucket_in_words(chain: UsageChain) -> str:
@@ -132,7 +139,7 @@ def bucket_in_words(chain: UsageChain) -> str:
 
 def gap_in_words(chain: UsageChain, gap: UsageGap) -> str:
     """Where a chain breaks, and what is missing there."""
-    where = f"{chain.resource} {chain.limit_name or GRANTS}, shard {chain.shard}"
+    where = f"{chain.resource} {what_is_counted(chain)}, shard {chain.shard}"
     if gap.before is None and gap.amount < 0:
         return f"{where}: the last hour is {-gap.amount:,} ahead of the bucket"
     what = f"{where}: {gap.amount:+,}"

@@ -35,6 +35,7 @@ from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.dynamodb.write_forms import Intent, coming_back
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
 
@@ -80,7 +81,8 @@ def batch_of(snapshot: BucketSnapshot, writes: Sequence[BucketWrite], now: int, 
     written = [*settled, *granted]
     grants = sum(write.grants for write in written)
     owed = _owed(snapshot, deltas, settled)
-    return Batch(written, Intent(deltas, needed if granted else None, grants=grants, owed=owed))
+    tallies = _tallies(written)
+    return Batch(written, Intent(deltas, needed if granted else None, grants=grants, owed=owed, tallies=tallies))
 
 
 def _batch_on_shard(
@@ -115,7 +117,17 @@ def _batch_on_shard(
     written = [*held, *granted]
     grants = sum(write.grants for write in written)
     owed = _owed(snapshot, deltas, held)
-    return Batch(written, Intent(deltas, needed if granted else None, grants=grants, held=not alone, owed=owed))
+    intent = Intent(deltas, needed if granted else None, grants=grants, held=not alone, owed=owed)
+    return Batch(written, intent._replace(tallies=_tallies(written)))
+
+
+def _tallies(writes: Sequence[BucketWrite]) -> dict[str, int]:
+    """What writes count together beside what they take."""
+    sums: dict[str, int] = {}
+    for write in writes:
+        for attribute, amount in write.tallies().items():
+            sums[attribute] = sums.get(attribute, 0) + amount
+    return sums
 
 
 def _is_held(
@@ -169,6 +181,7 @@ class BatchingWriter:
         self.writer = writer
         self.cache = writer.cache
         self.write_ids = writer.write_ids
+        self.denials = writer.denials
         self.coalesce = coalesce
         self.queues = WriteQueues()
 
@@ -180,21 +193,42 @@ class BatchingWriter:
         ``params_of`` makes the request of a write that goes out alone.
         """
         leading, waiting = writes, list[AnyWrite]()
+        if self.denials.unwritten:
+            self._take_denials_along(writes)
         try:
-            if self.coalesce:
-                leading = []
+            try:
+                if self.coalesce:
+                    leading = []
+                    for write in writes:
+                        is_free = self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)
+                        (leading if is_free else waiting).append(write)
+                if leading:
+                    yield from self._send(leading, params_of, now, deadline)
+            finally:
                 for write in writes:
-                    is_free = self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)
-                    (leading if is_free else waiting).append(write)
-            if leading:
-                yield from self._send(leading, params_of, now, deadline)
+                    if write.queue is not None:
+                        self.queues.leave(write)
+            # One after the other: a caller that leads one queue must not be waiting in another.
+            for write in waiting:
+                yield from self._post_in_turn(write, params_of, now, deadline)
         finally:
             for write in writes:
-                if write.queue is not None:
-                    self.queues.leave(write)
-        # One after the other: a caller that leads one queue must not be waiting in another.
-        for write in waiting:
-            yield from self._post_in_turn(write, params_of, now, deadline)
+                if write.denials:
+                    self.keep_denials(write, deadline)
+
+    def _take_denials_along(self, writes: Sequence[BucketWrite]) -> None:
+        """Let these write the denials by their buckets that are not written yet."""
+        for write in writes:
+            if not (write.denials or write.doubtful):
+                write.denials = self.denials.take(write.key)
+
+    def keep_denials(self, write: BucketWrite, deadline: Deadline) -> None:
+        """The denials of a write that was not done are written later; while that is in doubt they stay with it."""
+        if write.doubtful and not write.done:
+            return
+        if not write.done:
+            self.denials.add(write.key, write.leg, write.denials, deadline.started)
+        write.denials = NO_TALLIES
 
     def _post_in_turn(
         self, write: AnyWrite, params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline

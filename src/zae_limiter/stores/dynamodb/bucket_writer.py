@@ -54,6 +54,7 @@ from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies, denial_tallies
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms, new_item, update
 from zae_limiter.stores.dynamodb.write_load import load_of
 from zae_limiter.stores.protocol import Leg
@@ -152,12 +153,19 @@ class BucketWrite:
     wake_up: WakeUp | None = None
     """Wakes its caller when it is its turn, or when the leader of the queue has written for it."""
     result: WriteResult | None = None
+    denials: Mapping[str, int] = NO_TALLIES
+    """Denials by its bucket that it writes along."""
 
     def __init__(self, key: Key, leg: Leg, deltas: Mapping[str, int], *, grants: int = 0) -> None:
         self.key = key
         self.leg = leg
         self.deltas = deltas
         self.grants = grants
+
+    def tallies(self) -> Mapping[str, int]:
+        """What it counts beside what it takes (see ``tallies``)."""
+        cascaded = cascaded_tallies(self.leg, self.deltas, self.grants)
+        return {**cascaded, **denial_tallies(self.denials)} if self.denials else cascaded
 
     @property
     def state(self) -> WriteState:
@@ -224,6 +232,7 @@ class BucketWrite:
         self.maybe_done = True
         self.deltas = {name: delta for name, delta in self.deltas.items() if delta > 0}
         self.grants = max(self.grants, 0)
+        self.denials = NO_TALLIES
         if not self.deltas and not self.grants:
             self.advance(WriteEvent.NOTHING_LEFT)
 
@@ -264,6 +273,7 @@ class BucketWriter:
         self.client = namespace.client
         self.cache = namespace.cache
         self.write_ids = namespace.write_ids
+        self.denials = namespace.denials
         self.unresolved = 0
 
     def params(
@@ -313,6 +323,7 @@ class BucketWriter:
             epoch_s=deadline.epoch_s,
             ttl_margin_s=self.client.ttl_margin_s,
             wcu=self.client.wcu,
+            tallies=write.tallies(),
         )
         params = {
             "TableName": self.client.table,

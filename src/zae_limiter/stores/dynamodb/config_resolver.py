@@ -24,7 +24,7 @@ from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import check_names, knows, no_limits
-from zae_limiter.stores.protocol import Draw, Leg, Resolution, scopes_for
+from zae_limiter.stores.protocol import Draw, Leg, Resolution, in_order, scopes_for
 
 HIGHEST_TREE = 100
 """Levels of a hierarchy that are followed; cycles are refused when they are made."""
@@ -107,6 +107,12 @@ class Route(NamedTuple):
         return knows([terms.leg for terms in self.terms], wanted)
 
 
+def terms_in_order(terms: Sequence[Terms]) -> list[Terms]:
+    """The terms of every leg of a draw: each leg knows what those before it count."""
+    legs = in_order(one.leg for one in terms)
+    return [one if one.leg is leg else one._replace(leg=leg) for one, leg in zip(terms, legs, strict=True)]
+
+
 def with_ways(chain: list[ResolvedConfig]) -> list[ResolvedConfig]:
     """An entity and all its ancestors, each that has a bucket with the way above it."""
     if all(resolved.leg is not None for resolved in chain):
@@ -180,7 +186,7 @@ class ConfigResolver:
         for resolved in chain[1:]:
             above = resolved.terms()
             terms += [*([] if above is None else [above]), *resolved.others()]
-        route = Route(terms, all(resolved.is_of(deadline) for resolved in chain))
+        route = Route(terms_in_order(terms), all(resolved.is_of(deadline) for resolved in chain))
         if len(terms) > 1 or own.leg.limits:
             if route.knows(draw.wanted):
                 return route
@@ -201,7 +207,7 @@ class ConfigResolver:
             resolved = yield from self.resolved_with_way(leg.entity_id, leg.resource, deadline, fresh=fresh)
             terms.append(resolved.terms_again(leg))
             fresh_all = fresh_all and resolved.is_of(deadline)
-        route = Route(terms, fresh_all)
+        route = Route(terms_in_order(terms), fresh_all)
         if not route.knows(wanted):
             if not fresh_all:
                 return (yield from self._terms_again(legs, wanted, deadline, True))
@@ -220,6 +226,11 @@ class ConfigResolver:
             )
             chain.append(resolved)
         return chain
+
+    def above(self, entity_id: str, resource: str, deadline: Deadline) -> Plan[tuple[str, ...]]:
+        """The entities that an acquire by this one also takes from, if they have limits."""
+        chain = yield from self._chain(entity_id, resource, deadline, False, None)
+        return tuple(resolved.entity_id for resolved in chain[1:] if resolved.leg is not None)
 
     def resolved_with_way(
         self, entity_id: str, resource: str, deadline: Deadline, *, fresh: bool, since: Deadline | None = None

@@ -14,6 +14,7 @@ from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, number_in
+from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED
 from zae_limiter.stores.protocol import Config
 
 logger = logging.getLogger("zae_limiter")
@@ -21,6 +22,8 @@ logger = logging.getLogger("zae_limiter")
 Decoded = TypeVar("Decoded")
 
 _LOAD_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
+
+TALLIES = (CASCADED, DENIED)
 
 NOTHING_ENDED: Mapping[str, int] = {}
 
@@ -70,12 +73,14 @@ class BucketSnapshot:
     ``balances`` has every limit it holds. ``retired`` names those that were taken away: they keep their tokens
     and counters but refuse nothing. In the item, a retired limit is one without ``cp``. ``rv`` is the id of the last
     write that changed which limits rest. ``ended`` has the counters of limits that rest no longer, up to the end of
-    the hour that begins at ``eh``; in the item they begin with ``e_``.
+    the hour that begins at ``eh``; in the item they begin with ``e_``. ``denials`` are those by each limit, and
+    ``tallied`` the limits that count denials or what cascaded: as they were when the item was last read as a whole.
     """
 
     __slots__ = (
         "balances",
         "cv",
+        "denials",
         "eh",
         "ended",
         "entity_id",
@@ -91,6 +96,7 @@ class BucketSnapshot:
         "rv",
         "shard",
         "shards",
+        "tallied",
     )
 
     def __init__(
@@ -112,6 +118,8 @@ class BucketSnapshot:
         rv: str = "",
         ended: Mapping[str, int] = NOTHING_ENDED,
         eh: int = 0,
+        denials: Mapping[str, int] = NOTHING_ENDED,
+        tallied: frozenset[str] = frozenset(),
     ) -> None:
         self.entity_id = entity_id
         self.resource = resource
@@ -129,6 +137,8 @@ class BucketSnapshot:
         self.rv = rv
         self.ended = ended
         self.eh = eh
+        self.denials = denials
+        self.tallied = tallied
         names = sum(map(len, balances)) + len(RESERVED_LIMIT_NAME)
         about = 420 + 4 * (len(entity_id) + len(resource)) + 78 * (len(balances) + 1) + 6 * names
         self.kilobytes = 1 + about // 1024  # that a write of the item begins, about
@@ -142,6 +152,7 @@ class BucketSnapshot:
         same.rf, same.cv, same.shard, same.shards = self.rf, self.cv, self.shard, self.shards
         same.retired, same.load_burst, same.kilobytes = self.retired, self.load_burst, self.kilobytes
         same.rv, same.ended, same.eh = self.rv, self.ended, self.eh
+        same.denials, same.tallied = self.denials, self.tallied
         same.balances, same.ev, same.recent_writers, same.load_level = balances, ev, recent_writers, load_level
         return same
 
@@ -296,6 +307,7 @@ def _int_in(attribute: Item) -> int:
 
 def _snapshot_of(item: Item) -> BucketSnapshot:
     fields, ended = _limit_fields(item)
+    denials = {attribute[2:]: number_in(value) for attribute, value in item.items() if attribute[:2] == DENIED}
     entity_id, resource, inc, cv = item["entity_id"]["S"], item["resource"]["S"], item["inc"]["S"], item["cv"]["S"]
     rv = item["rv"]["S"] if "rv" in item else ""
     rf = number_in(item["rf"], 0, LAST_MOMENT_MS)
@@ -331,6 +343,8 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
         rv=rv,
         ended=ended or NOTHING_ENDED,
         eh=number_in(item["eh"], 0, LAST_MOMENT_MS) if "eh" in item else 0,
+        denials=denials or NOTHING_ENDED,
+        tallied=frozenset(attribute[2:] for attribute in item if attribute[:2] in TALLIES),
     )
 
 

@@ -30,6 +30,7 @@ from zae_limiter.stores.dynamodb.items import ns_in
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Item
 from zae_limiter.stores.dynamodb.schema import SK_VERSION, Key, namespace_key, number_in, version_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
+from zae_limiter.stores.dynamodb.tallies import DenialTally
 from zae_limiter.version import __version__
 
 LAYOUT = 3
@@ -108,6 +109,7 @@ class Namespace:
         self.write_ids = client.write_ids
         self.name = namespace
         self.cache = BucketCache(corrected=corrected)
+        self.denials = DenialTally()
         self.known_ns: str | None = None
         """The id of the namespace, if it was read."""
         self._layout_fits = False
@@ -167,6 +169,7 @@ class Namespace:
     def forget_everything(self) -> None:
         """Nothing that was read holds any more."""
         self.known_ns = None
+        self.denials.unwritten.clear()
         self.cache.forget_all()
         for forget in self._when_forgotten:
             forget()

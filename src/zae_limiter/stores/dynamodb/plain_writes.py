@@ -15,6 +15,7 @@ from typing import Final
 from zae_limiter.bucket import MILLI
 from zae_limiter.stores.dynamodb.expressions import Shape, Update, Value
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, reset_level
 
 LAST_S = 253_402_300_799
@@ -39,6 +40,7 @@ def plain_draw(
     age_ms: int | None,
     epoch_s: int,
     ttl_margin_s: int,
+    tallies: Mapping[str, int] = NO_TALLIES,
 ) -> tuple[Shape, list[Value]]:
     """One grant that takes ``taken``, if every limit holds what is ``needed``: its shape, and the values for it."""
     rf = snapshot.rf
@@ -68,9 +70,10 @@ def plain_draw(
     values += (
         -load if level is None else level - load_accrued - load,
         1,
+        *tallies.values(),
         expires_at(epoch_s, longest + late, ttl_margin_s),
     )
-    return _shape_of(tuple(snapshot.balances), forms, level is None, True, True), values
+    return _shape_of(tuple(snapshot.balances), forms, level is None, True, True, tuple(tallies)), values
 
 
 def plain_settlement(
@@ -84,6 +87,7 @@ def plain_settlement(
     age_ms: int | None,
     epoch_s: int,
     ttl_margin_s: int,
+    tallies: Mapping[str, int] = NO_TALLIES,
 ) -> tuple[Shape, list[Value]]:
     """What takes the positive ``deltas`` and gives back the negative ones, all of limits that the bucket has."""
     rf = snapshot.rf
@@ -120,9 +124,11 @@ def plain_settlement(
     values.append(-load if level is None else level - load_accrued - load)
     if grants:
         values.append(grants)
+    values += tallies.values()
     if is_bounded:
         values.append(expires_at(epoch_s, longest + late, ttl_margin_s))
-    return _shape_of(tuple(snapshot.balances), forms, level is None, grants != 0, is_bounded), values
+    shape = _shape_of(tuple(snapshot.balances), forms, level is None, grants != 0, is_bounded, tuple(tallies))
+    return shape, values
 
 
 def expires_at(epoch_s: int, full_in_ms: int, margin_s: int) -> int:
@@ -131,7 +137,9 @@ def expires_at(epoch_s: int, full_in_ms: int, margin_s: int) -> int:
 
 
 @lru_cache(2048)
-def _shape_of(names: tuple[str, ...], forms: int, load_moves: bool, grants: bool, is_bounded: bool) -> Shape:
+def _shape_of(
+    names: tuple[str, ...], forms: int, load_moves: bool, grants: bool, is_bounded: bool, tallies: tuple[str, ...]
+) -> Shape:
     """The shape of a write to a bucket with these limits; the values here only say of what kind they are."""
     steps = Update()
     steps.demand("rf", "=", 0)
@@ -156,6 +164,8 @@ def _shape_of(names: tuple[str, ...], forms: int, load_moves: bool, grants: bool
         steps.set(LOAD_TK, 0)
     if grants:
         steps.add("ev", 1)
+    for attribute in tallies:
+        steps.add(attribute, 1)
     if is_bounded:
         steps.set("ttl", 0)
     return steps.shape()

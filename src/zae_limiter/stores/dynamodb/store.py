@@ -11,6 +11,7 @@ from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.acquire import AcquireParts
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
+from zae_limiter.stores.dynamodb.operations.denials import DenialCounts
 from zae_limiter.stores.dynamodb.operations.entities import Entities
 from zae_limiter.stores.dynamodb.operations.lower import Lowering
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
@@ -62,11 +63,14 @@ class DynamoSpace:
         )
         looks = StatusReader(self.namespace, self.resolver, self.writer)
         settlements = Settlements(self.namespace, settling, looks, self.propagation)
+        denials = DenialCounts(self.namespace, settling)
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
 
         self.draw = acquiring.draw
         self.settle = settlements.settle
+        self.count_denial = denials.count_denial
+        self.write_denials = denials.write_denials
         self.look = looks.look
         self.status = looks.status
         self.reset = settlements.reset

@@ -30,7 +30,8 @@ from zae_limiter.naming import RESERVED_LIMIT_NAME, check_bucket_resource, check
 from zae_limiter.stores.dynamodb.items import LONGEST_WRITE_ID, decoder
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, gsi2_usage, gsi4, number_in, pk_entity, sk_usage
-from zae_limiter.stores.windows import DAYS_KEPT, Counters, HourOfUse
+from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED, EVENTS_CASCADED
+from zae_limiter.stores.windows import DAYS_KEPT, NOTHING_COUNTED, Counters, HourOfUse
 
 WINDOW = "hourly"
 """The only windows that are stored."""
@@ -139,7 +140,10 @@ def counters_in(snapshot: Item, hour: int | None = None) -> Counters:
         for attribute, value in snapshot.items()
         if (name := _limit_counted_by(attribute)) is not None
     }
-    return Counters(number_in(snapshot["ev"]), milli)
+    cascaded_events = number_in(snapshot[EVENTS_CASCADED]) if EVENTS_CASCADED in snapshot else 0
+    return Counters(
+        number_in(snapshot["ev"]), milli, cascaded_events, _amounts(snapshot, CASCADED), _amounts(snapshot, DENIED)
+    )
 
 
 @lru_cache(4096)
@@ -156,25 +160,48 @@ def _limit_counted_by(attribute: str) -> str | None:
 
 def first_attributes(edge: Edge) -> dict[str, Any]:
     """The first edge as attributes."""
-    started = {f"st_{name}": milli for name, milli in edge.counters.milli.items()}
-    return {"fs": edge.sequence, "ev_st": edge.counters.events, **started}
+    return {
+        "fs": edge.sequence,
+        "ev_st": edge.counters.events,
+        **_attributes(edge.counters, "st_", "cs_", "ds_", "ecs"),
+    }
 
 
 def last_attributes(edge: Edge) -> dict[str, Any]:
     """The last edge as attributes."""
-    ended = {f"tc_{name}": milli for name, milli in edge.counters.milli.items()}
     write_id = {"lw": edge.write_id} if edge.write_id else {}
+    ended = _attributes(edge.counters, "tc_", CASCADED, DENIED, EVENTS_CASCADED)
     return {"ls": edge.sequence, "ev": edge.counters.events, **ended, **write_id}
+
+
+def _attributes(counters: Counters, taken: str, cascaded: str, denied: str, events_cascaded: str) -> dict[str, int]:
+    """The counters of an edge but its grants, under these names. What came back to nothing is told as nothing."""
+    found = {taken + name: milli for name, milli in counters.milli.items()}
+    found |= {cascaded + name: milli for name, milli in counters.cascaded.items()}
+    found |= {denied + name: number for name, number in counters.denials.items()}
+    if counters.cascaded_events:
+        found[events_cascaded] = counters.cascaded_events
+    return found
+
+
+def _counters(item: Item, events: str, taken: str, cascaded: str, denied: str, events_cascaded: str) -> Counters:
+    return Counters(
+        number_in(item[events]),
+        _amounts(item, taken),
+        number_in(item[events_cascaded]) if events_cascaded in item else 0,
+        _amounts(item, cascaded),
+        _amounts(item, denied),
+    )
 
 
 def first_edge(item: Item) -> Edge:
     """The first edge of a snapshot."""
-    return Edge(_sequence_in(item["fs"]), Counters(number_in(item["ev_st"]), _amounts(item, "st_")))
+    return Edge(_sequence_in(item["fs"]), _counters(item, "ev_st", "st_", "cs_", "ds_", "ecs"))
 
 
 def last_edge(item: Item) -> Edge:
     """The last edge of a snapshot."""
-    counters = Counters(number_in(item["ev"]), _amounts(item, "tc_"))
+    counters = _counters(item, "ev", "tc_", CASCADED, DENIED, EVENTS_CASCADED)
     return Edge(_sequence_in(item["ls"]), counters, item["lw"]["S"] if "lw" in item else "")
 
 
@@ -215,18 +242,11 @@ def used_by_hour(spans: Iterable[Span]) -> list[HourOfUse]:
     lives: dict[Life, list[Span]] = {}
     for span in spans:
         lives.setdefault(span.life, []).append(span)
-    sums: dict[int, tuple[int, dict[str, int]]] = {}
+    sums: dict[int, Counters] = {}
     for life in lives.values():
-        for hour, events, milli in _used_in_life(sorted(life, key=lambda span: span.hour)):
-            earlier, amounts = sums.get(hour, (0, {}))
-            for name, amount in milli.items():
-                amounts[name] = amounts.get(name, 0) + amount
-            sums[hour] = earlier + events, amounts
-    return [
-        HourOfUse(hour, events, milli)
-        for hour, (events, milli) in sorted(sums.items())
-        if events or any(milli.values())
-    ]
+        for hour, used in _used_in_life(sorted(life, key=lambda span: span.hour)):
+            sums[hour] = sums.get(hour, NOTHING_COUNTED).plus(used)
+    return [HourOfUse(hour, used) for hour, used in sorted(sums.items()) if not used.is_nothing]
 
 
 def _used_in_life(spans: Sequence[Span]) -> Iterator[HourOfUse]:
@@ -237,8 +257,7 @@ def _used_in_life(spans: Sequence[Span]) -> Iterator[HourOfUse]:
         before, after = begins[place].counters, ends[place].counters
         if place + 1 < len(spans) and begins[place + 1].sequence <= ends[place].sequence:
             after = met(ends[place], begins[place + 1], ends[place + 1])
-        milli = {name: amount - before.milli.get(name, 0) for name, amount in after.milli.items()}
-        yield HourOfUse(span.hour, after.events - before.events, milli)
+        yield HourOfUse(span.hour, after.since(before))
 
 
 def met(end: Edge, following: Edge, following_end: Edge) -> Counters:
@@ -247,8 +266,14 @@ def met(end: Edge, following: Edge, following_end: Edge) -> Counters:
     What the following hour has at neither end are limits that ended before it.
     """
     later = following_end.counters.milli
-    ended = {name: milli for name, milli in end.counters.milli.items() if name not in later}
-    return Counters(following.counters.events, ended | dict(following.counters.milli))
+    ended, begun = end.counters.without(later), following.counters
+    return Counters(
+        begun.events,
+        {**ended.milli, **begun.milli},
+        begun.cascaded_events,
+        {**ended.cascaded, **begun.cascaded},
+        {**ended.denials, **begun.denials},
+    )
 
 
 def min_edge(one: Edge, other: Edge) -> Edge:

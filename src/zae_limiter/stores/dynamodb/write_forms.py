@@ -45,6 +45,7 @@ from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
 from zae_limiter.stores.dynamodb.plain_writes import expires_at
 from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
+from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED, NO_TALLIES
 from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.dynamodb.write_load import (
     LOAD_TK,
@@ -84,6 +85,7 @@ class Intent(NamedTuple):
     ``exactly``: these limits must hold what they were seen to hold.
     ``not_written``: this write id must not be among the recent writers.
     ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full and retired.
+    ``tallies``: so much is added to these attributes, which no condition reads (see ``tallies``).
     ``most``: the levels that these limits may have at most. They fall to it, and none rises.
     """
 
@@ -97,6 +99,7 @@ class Intent(NamedTuple):
     exactly: frozenset[str] = frozenset()
     not_written: str | None = None
     owed: tuple[Limit, ...] = ()
+    tallies: Mapping[str, int] = NO_TALLIES
     most: Mapping[str, int] = NOTHING
 
 
@@ -146,6 +149,8 @@ def update(
         write.set("rf", now)
     _weigh(write, snapshot, now, load, rebased=change.rebased, age_ms=age_ms)
     write.add("ev", intent.grants)
+    for attribute, amount in intent.tallies.items():
+        write.add(attribute, amount)
     if change.bounded:
         write.set("ttl" if snapshot.shards == 1 else FULL_BY, expires_at(epoch_s, longest + late, ttl_margin_s))
     return write
@@ -200,6 +205,7 @@ def _adopt(
     intent, now = change.intent, change.now
     limits = {limit.name: limit for limit in terms.leg.limits}
     departures = _Departures(write, snapshot, write_id)
+    departures.kept.update(limits)
     for name, balance in snapshot.balances.items():
         limit = limits.get(name)
         guess = guesses.get(name, balance.tk)
@@ -213,7 +219,7 @@ def _adopt(
     for limit in terms.leg.limits:
         if limit.name not in snapshot.balances:
             longest = max(longest, _add_limit(write, limit, intent, snapshot, departures))
-    departures.finish()
+    departures.finish(intent.tallies)
     _write_version(write, snapshot, terms)
     return longest
 
@@ -307,16 +313,18 @@ class _Departures:
         self._hour = max(hour_of(write_id_time(write_id)), snapshot.eh)  # in which usage counts the write
         self._ended = set(snapshot.ended) if snapshot.eh == self._hour else set[str]()
         self._counted = False
+        self.kept: set[str] = set()
 
     def may_end(self, balance: Balance, guess: int, now: int) -> bool:
         """Whether a limit that is not in force seems to be full, and there is room for what it counted."""
-        return guess >= balance.bx - balance.since_rf(now) and (not balance.tc or len(self._ended) < MAX_ENDED)
+        counted = balance.tc or balance.name in self._snapshot.tallied
+        return guess >= balance.bx - balance.since_rf(now) and (not counted or len(self._ended) < MAX_ENDED)
 
     def end(self, balance: Balance, now: int) -> None:
         """Let go of it, if it is full."""
         name, write = balance.name, self._write
         write.demand(f"b_{name}_tk", ">=", balance.bx - balance.since_rf(now))
-        if balance.tc:
+        if balance.tc or name in self._snapshot.tallied:
             write.copy(f"e_{name}", f"b_{name}_tc")
             self._ended.add(name)
             self._counted = True
@@ -328,6 +336,7 @@ class _Departures:
 
     def keep(self, name: str, limit: Limit | None) -> None:
         """Keep it: in force, or retired."""
+        self.kept.add(name)
         self._retired += limit is None
         self._changed |= (limit is None) != (name in self._snapshot.retired)
 
@@ -341,8 +350,8 @@ class _Departures:
         else:
             self._write.set(f"b_{name}_tc", amount)
 
-    def finish(self) -> None:
-        """Say what changed, and let go of what was counted in earlier hours."""
+    def finish(self, tallies: Mapping[str, int]) -> None:
+        """Say what changed, and let go of what was counted in earlier hours; ``tallies`` are being added to."""
         snapshot, write = self._snapshot, self._write
         if self._retired > max(MAX_RETIRED, len(snapshot.retired)):
             raise too_many_retired(snapshot.entity_id, snapshot.resource, self._retired)
@@ -350,6 +359,10 @@ class _Departures:
             for name in sorted(snapshot.ended.keys() - self._ended):
                 write.remove(f"e_{name}")
             self._changed = True
+        for name in sorted(snapshot.tallied - self.kept - self._ended):
+            for attribute in (CASCADED + name, DENIED + name):
+                if attribute not in tallies:
+                    write.remove(attribute)
         if self._counted and snapshot.eh < self._hour:
             write.set("eh", self._hour)
         if self._changed:
@@ -463,6 +476,7 @@ def new_item(
     epoch_s: int,
     ttl_margin_s: int,
     wcu: int = PARTITION_WCU,
+    tallies: Mapping[str, int] = NO_TALLIES,
 ) -> dict[str, Any]:
     """A bucket that begins its life: full, less what is taken."""
     ns, entity_id, resource = ns_of(key), terms.leg.entity_id, terms.leg.resource
@@ -484,6 +498,7 @@ def new_item(
         **gsi3_bucket(ns, entity_id, resource, 0),
         **gsi4(ns, key.pk, "BUCKET"),
         **load_attributes(wcu * MILLI),
+        **tallies,
     }
     longest = 0
     for limit in terms.leg.limits:

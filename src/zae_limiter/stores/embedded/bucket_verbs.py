@@ -24,7 +24,18 @@ from zae_limiter.stores.embedded.clock_correction import (
 )
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
 from zae_limiter.stores.limit_statuses import check_names, check_own_names, denial, limit_level, no_limits, statuses_of
-from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Receipt, Settlement
+from zae_limiter.stores.protocol import (
+    Denial,
+    Draw,
+    Grant,
+    Leg,
+    Look,
+    Outcome,
+    Posting,
+    Receipt,
+    Settlement,
+    in_order,
+)
 from zae_limiter.stores.windows import HOUR_MS, Counters, counted, hour_of
 
 
@@ -57,7 +68,9 @@ class BucketVerbs(Transacting):
         if taken is None:
             held = [bucket.balances for bucket in buckets]
             statuses = statuses_of(legs, held, draw.wanted, draw.reserved, now)
-            return denial(legs, with_corrected_waits(tables, buckets, statuses, now)), buckets
+            denied = denial(legs, with_corrected_waits(tables, buckets, statuses, now))
+            count_denial(tables, buckets, denied if draw.is_final else None, before, now)
+            return denied, buckets
         left, amounts = taken
         grant = Grant(legs, draw.wanted, balances, left, now)
         changed: list[object] = []
@@ -73,6 +86,10 @@ class BucketVerbs(Transacting):
             changed.append(bucket)
             names.append("events")
             values.append(bucket.events + 1)
+        for leg, bucket in zip(legs[1:], buckets[1:]):  # noqa: B905 (they have one length)
+            changed += (bucket, bucket)
+            names += ("cascaded_events", "cascaded")
+            values += (bucket.cascaded_events + 1, with_cascaded(bucket, leg.cascaded or (), draw.wanted, MILLI))
         if receipt is not None:
             changed.append(receipt)
             names.append("_grant")
@@ -95,6 +112,7 @@ class BucketVerbs(Transacting):
             if bucket is not None:
                 correct_time(tables, bucket, now, proven)
         changed: list[object] = []
+        names: list[str] = []
         values: list[object] = []
         buckets = []
         for leg, deltas in postings:
@@ -110,14 +128,31 @@ class BucketVerbs(Transacting):
             for balance, tk, tc in bucket.settled(deltas, now):
                 changed += (balance, balance)
                 values += (tk, tc)
+                names += ("tk", "tc")
+            if leg.cascaded:
+                changed.append(bucket)
+                names.append("cascaded")
+                values.append(with_cascaded(bucket, leg.cascaded, deltas))
             buckets.append(bucket)
-        names = ["tk", "tc"] * (len(changed) // 2)
         if settlement is not None:
             changed.append(settlement)
             names.append("postings")
             values.append(())
         change_at_once(tables, buckets, changed, names, values)
         return buckets
+
+    def count_denial(self, denial: Denial, now: int) -> Plan[None]:
+        return self._write(lambda tables: self._count_denial(tables, denial, now))
+
+    def write_denials(self) -> Plan[None]:
+        yield from ()  # each was written when it was counted
+
+    def _count_denial(self, tables: Tables, denial: Denial, now: int) -> None:
+        binding = denial.binding
+        if binding is not None:
+            bucket = tables.bucket(binding.entity_id, binding.resource)
+            if bucket is not None:  # else it is full again, and gone
+                count_denial(tables, (bucket,), denial, (counters_if_new_hour(bucket, now),), now)
 
     @reads
     def look(
@@ -224,17 +259,42 @@ def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:
     if draw.legs is None:
         return tables.routes.legs(tables, draw.entity_id, draw.resource, draw.limits)
     # A lease takes more where it took first, but by the limits that hold now.
-    return tuple(
+    return in_order(
         leg if leg.source == "call" else tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
         for leg in draw.legs
     )
+
+
+def with_cascaded(bucket: Bucket, names: Iterable[str], amounts: Mapping[str, int], times: int = 1) -> dict[str, int]:
+    """What of a bucket's counters other legs have counted too, with so much more of these limits."""
+    cascaded = dict(bucket.cascaded)
+    for name in names:
+        if amount := amounts.get(name, 0):
+            cascaded[name] = cascaded.get(name, 0) + amount * times
+    return cascaded
+
+
+def count_denial(
+    tables: Tables, buckets: Sequence[Bucket], denial: Denial | None, before: Sequence[Counters | None], now: int
+) -> None:
+    """Count a denial, if there is one, by one limit of these buckets. ``before``: see :func:`counters_if_new_hour`."""
+    binding = None if denial is None else denial.binding
+    for bucket, counters in zip(buckets, before, strict=True):
+        if binding is not None and (binding.entity_id, binding.resource) == (bucket.entity_id, bucket.resource):
+            begin_hour_if_new(tables, bucket, counters, now)
+            name = binding.limit_name
+            bucket.denials = {**bucket.denials, name: bucket.denials.get(name, 0) + 1}
+            tables.put_bucket(bucket)
 
 
 def new_bucket(tables: Tables, leg: Leg, now: int) -> Bucket:
     bucket = Bucket(leg.entity_id, leg.resource, now)
     earlier = tables.last_usage(leg.entity_id, leg.resource)
     if earlier is not None and earlier.end is not None:
-        bucket.events, bucket.carried = earlier.end.events, dict(earlier.end.milli)
+        end = earlier.end
+        bucket.events, bucket.carried = end.events, dict(end.milli)
+        bucket.cascaded_events, bucket.cascaded = end.cascaded_events, dict(end.cascaded)
+        bucket.denials = dict(end.denials)
     return bucket
 
 
@@ -286,6 +346,6 @@ def bucket_status(bucket: Bucket, now: int) -> BucketStatus:
     return BucketStatus(
         entity_id=bucket.entity_id,
         resource=bucket.resource,
-        limits=tuple(limit_level(balance, now) for balance in bucket.balances),
+        limits=tuple(limit_level(balance, now, bucket.denials) for balance in bucket.balances),
         total_events=bucket.events,
     )

@@ -120,6 +120,8 @@ def copy_of(bucket: Bucket) -> Bucket:
     seen = Bucket(bucket.entity_id, bucket.resource, bucket.rf)
     seen.latest = bucket.latest
     seen.limits, seen.events, seen.carried = bucket.limits, bucket.events, dict(bucket.carried)
+    seen.cascaded, seen.cascaded_events = dict(bucket.cascaded), bucket.cascaded_events
+    seen.denials = dict(bucket.denials)
     seen.balances = tuple(balance.with_tokens(balance.tk, balance.tc) for balance in bucket.balances)
     seen.retired = {name: one.with_tokens(one.tk, one.tc) for name, one in bucket.retired.items()}
     return seen

@@ -19,7 +19,7 @@ from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
 from zae_limiter.stores.embedded.bucket_verbs import as_configured, bucket_status
 from zae_limiter.stores.embedded.tables import Tables, Transacting, UsageRow, scans
-from zae_limiter.stores.limit_statuses import percent_used, tightness
+from zae_limiter.stores.limit_statuses import capacity_of, percent_used, tightness
 from zae_limiter.stores.protocol import UsageQuery
 from zae_limiter.stores.windows import (
     NOTHING_COUNTED,
@@ -72,25 +72,14 @@ class ReportVerbs(Transacting):
     def capacity(
         self, tables: Tables, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
     ) -> ResourceCapacity:
-        after = name_after(cursor)
-        capacity = available = 0
-        rows: list[EntityCapacity] = []
+        held = []
         for bucket in live_buckets_on(tables, resource):
             for balance in as_configured(tables, bucket, now).balances:
-                if balance.name != limit_name:
-                    continue
-                whole, left = balance.limit.burst, calculate_available(balance, now)
-                capacity, available = capacity + whole, available + left
-                if len(rows) <= limit and (after is None or bucket.entity_id > after):
-                    rows.append(EntityCapacity(bucket.entity_id, whole, left, percent_used(whole, left)))
-        return ResourceCapacity(
-            resource=resource,
-            limit_name=limit_name,
-            total_capacity=capacity,
-            total_available=available,
-            utilization_pct=percent_used(capacity, available),
-            entities=page_of(rows, limit, lambda row: (row.entity_id,)),
-        )
+                if balance.name == limit_name:
+                    whole, left = balance.limit.burst, calculate_available(balance, now)
+                    row = EntityCapacity(bucket.entity_id, whole, left, percent_used(whole, left))
+                    held.append((row, tables.routes.above(tables, bucket.entity_id, resource)))
+        return capacity_of(resource, limit_name, held, limit, name_after(cursor))
 
     @scans
     def tightest_buckets(self, tables: Tables, resource: str | None, limit: int, now: int) -> tuple[BucketStatus, ...]:
@@ -141,7 +130,7 @@ def usage_pairs(
 def hours_of_use(tables: Tables, query: UsageQuery, entity_id: str, resource: str) -> list[HourOfUse]:
     """The hours of one bucket that the query's windows are made of."""
     return [
-        HourOfUse(row.hour, *used_in(tables, row))
+        HourOfUse(row.hour, used_in(tables, row))
         for row in tables.usage_rows(entity_id, resource, *hours_within(query))
     ]
 
@@ -152,8 +141,7 @@ def used_in(tables: Tables, row: UsageRow) -> Counters:
     if end is None:
         bucket = tables.bucket(row.entity_id, row.resource)
         end = row.start if bucket is None else counted(bucket)
-    used = {name: milli - row.start.milli.get(name, 0) for name, milli in end.milli.items()}
-    return Counters(end.events - row.start.events, used)
+    return end.since(row.start)
 
 
 def chains_in(tables: Tables, entity_id: str, resource: str | None, now: int) -> Iterator[UsageChain]:

@@ -10,7 +10,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.limit_statuses import no_limits
-from zae_limiter.stores.protocol import Leg, Scope, scopes_for
+from zae_limiter.stores.protocol import Leg, Scope, in_order, scopes_for
 
 if TYPE_CHECKING:
     from zae_limiter.stores.embedded.tables import Tables
@@ -53,12 +53,17 @@ class Routes:
             own = Leg(entity_id, resource, limits, "call", known=own.known)
         elif not own.limits and not others:
             raise no_limits(entity_id, resource)
-        return (own, *others)
+        return (own, *others) if limits is None else in_order((own, *others))
 
     def leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
         """The leg of one entity as it is configured now, if it has limits."""
         own = self._route(tables, entity_id, resource).own
         return own if own.limits else None
+
+    def above(self, tables: Tables, entity_id: str, resource: str) -> tuple[str, ...]:
+        """The entities that an acquire by this one also takes from."""
+        others = self._route(tables, entity_id, resource).others
+        return tuple(dict.fromkeys(leg.entity_id for leg in others if leg.entity_id != entity_id))
 
     def legs_of_found(
         self, tables: Tables, entity_id: str, resource: str, found: LevelLimits, parent_id: str | None
@@ -68,7 +73,7 @@ class Routes:
         self._look_at_epoch(tables)
         own, *total = self._legs_of(tables, entity_id, resource, found)
         ancestors = () if parent_id is None else self._route(tables, parent_id, resource).legs
-        return (own, *total, *ancestors) if own.limits or total or ancestors else None
+        return in_order((own, *total, *ancestors)) if own.limits or total or ancestors else None
 
     def _route(self, tables: Tables, entity_id: str, resource: str) -> Route:
         self._look_at_epoch(tables)
@@ -79,6 +84,7 @@ class Routes:
             if resource != TOTAL_RESOURCE:
                 for ancestor in _cascade(tables, entity_id):
                     others += [leg for leg in self._configured_legs(tables, ancestor, resource) if leg.limits]
+            own, *others = in_order((own, *others))
             route = self._known[entity_id, resource] = Route(own, tuple(others))
             return route
 

@@ -38,7 +38,10 @@ def begin_hour(bucket: Bucket, start: Counters) -> Counters:
     ended, bucket.carried = bucket.carried, {}
     if not ended:
         return start
-    return Counters(start.events, {name: milli for name, milli in start.milli.items() if name not in ended})
+    for name in ended:
+        bucket.cascaded.pop(name, None)
+        bucket.denials.pop(name, None)
+    return start.without(ended)
 
 
 class Tables(Protocol):

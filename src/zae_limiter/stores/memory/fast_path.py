@@ -49,6 +49,7 @@ class DeferredDenial(Denial):
     __slots__ = ("_now", "_numbers", "_path", "_wait_ms", "_wanted")
 
     unread_wait_ms = 0
+    by_load = False
 
     def __init__(
         self, path: MemoryFastPath, wanted: Mapping[str, int], now: int, wait_ms: int | None, numbers: Sequence[int]
@@ -168,9 +169,11 @@ class ShapedPath(MemoryFastPath):
                     if {too_much}:
                         return False
                     wait = 0
-{waits}                    if wanted is None:
+{waits}                    denials = lacking.denials; denials[name] = denials.get(name, 0) + 1
+                    if wanted is None:
                         wanted = {{{own_names}}}
                     return DeferredDenial(self, wanted, now, wait, ({held}))
+                {sums}
                 {writes}; receipt._grant = (self, wanted, now, {new})
             finally:
                 leave()
@@ -192,6 +195,7 @@ class ShapedPath(MemoryFastPath):
             enter()
             try:
 {advanced}                {settled}
+                {sums}
                 {bookings}; settlement.postings = ()
             finally:
                 leave()
@@ -225,8 +229,9 @@ _REFILLED = """\
 """
 _WAIT = """\
                     if t{n} < 0 and wait is not None:
-                        due = -((t{n} - b{n}.at_rf) * b{n}.rp // b{n}.ra) - now
-                        wait = None if {never} else due if due > wait else wait
+                        due = None if {never} else -((t{n} - b{n}.at_rf) * b{n}.rp // b{n}.ra) - now
+                        if due is None or due > wait:
+                            wait = due; lacking = k{k}; name = {name!r}
 """
 
 
@@ -251,6 +256,8 @@ def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFas
     own = {name: amounts[name] for name in shape[0]}
     others = [a for name, a in amounts.items() if name not in own]
     paid = {n: amounts[name] for n, (_, name) in enumerate(names)}  # what each balance is to pay
+    # What an earlier leg counts too.
+    cascaded = [n for n, (leg, name) in enumerate(names) if any(name in earlier for earlier in shape[:leg])]
     legs = range(len(shape))
     numbers = range(len(names))
     source = _SHAPE.format(
@@ -288,21 +295,37 @@ def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFas
             for k in legs
         ),
         left="; ".join(f"t{n} = b{n}.tk - m{paid[n]}" for n in numbers),
+        sums="; ".join(
+            [
+                *(f"c{k} = k{k}.cascaded" for k in legs[1:]),
+                *(f"s{n} = c{names[n][0]}.get({names[n][1]!r}, 0) + m{paid[n]}" for n in cascaded),
+            ]
+        )
+        or "pass",
         lacks=" or ".join(f"t{n} < 0" for n in numbers),
         too_much=" or ".join(f"{a} > {MAX_AMOUNT}" for a in amounts.values()),
-        waits="".join(_WAIT.format(n=n, never=f"m{paid[n]} > b{n}.bx") for n in numbers),
+        waits="".join(
+            _WAIT.format(n=n, k=leg, name=name, never=f"m{paid[n]} > b{n}.bx") for n, (leg, name) in enumerate(names)
+        ),
         held=", ".join(f"b{n}.tk, b{n}.at_rf" for n in numbers),
         writes="; ".join(
             [
                 *(f"b{n}.tk = t{n}; b{n}.tc += m{a}" for n, a in paid.items()),
+                *(f"c{names[n][0]}[{names[n][1]!r}] = s{n}" for n in cascaded),
                 *(f"k{k}.events += 1" for k in legs),
+                *(f"k{k}.cascaded_events += 1" for k in legs[1:]),
             ]
         ),
         new=", ".join([*amounts.values(), *(f"t{n}" for n in numbers)]),
         settled="; ".join(
             f"t{n} = b{n}.tk - m{a}; t{n} = t{n} if t{n} < b{n}.bx else b{n}.bx" for n, a in paid.items()
         ),
-        bookings="; ".join(f"b{n}.tk = t{n}; b{n}.tc += m{a}" for n, a in paid.items()),
+        bookings="; ".join(
+            [
+                *(f"b{n}.tk = t{n}; b{n}.tc += m{a}" for n, a in paid.items()),
+                *(f"c{names[n][0]}[{names[n][1]!r}] = s{n}" for n in cascaded),
+            ]
+        ),
     )
     namespace: dict[str, Any] = {
         "DeferredDenial": DeferredDenial,

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from zae_limiter.bucket import untake
+from zae_limiter.bucket import MILLI, untake
 from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.moments import at
@@ -20,7 +20,7 @@ from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
+from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, with_cascaded
 from zae_limiter.stores.embedded.clock_correction import retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
@@ -81,7 +81,15 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             if isinstance(grant, Grant):  # an interrupt on the way out
                 with self._lock:
                     untake(grant.balances, grant.wanted, now)
+                    self._uncascade(grant)
             raise
+
+    def _uncascade(self, grant: Grant) -> None:
+        """Let what was taken back not be counted as taken by several legs either."""
+        for leg in grant.legs:
+            bucket = self._tables.bucket(leg.entity_id, leg.resource)
+            if leg.cascaded and bucket is not None:
+                bucket.cascaded = with_cascaded(bucket, leg.cascaded, grant.wanted, -MILLI)
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         def work(now: int, proven: int | None) -> Plan[None]:

@@ -18,7 +18,7 @@ from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.limit_statuses import check_own_names
-from zae_limiter.stores.protocol import Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
+from zae_limiter.stores.protocol import Denial, Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
 from zae_limiter.stores.redis.bucket_verbs import BucketScripts
 from zae_limiter.stores.redis.home import Home
 from zae_limiter.stores.redis.keys import REGISTRY
@@ -61,6 +61,14 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         return self._buckets.settle(postings, now, settlement)
+
+    def count_denial(self, denial: Denial, now: int) -> Plan[None]:
+        """This store does not count denials yet."""
+        yield from ()
+
+    def write_denials(self) -> Plan[None]:
+        """It keeps none."""
+        yield from ()
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int

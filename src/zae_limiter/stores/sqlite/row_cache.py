@@ -13,7 +13,7 @@ from typing import TypeAlias
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, Bucket, book, would_take
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS
 from zae_limiter.stores.protocol import Leg
-from zae_limiter.stores.sqlite.rows import numbers_to_text
+from zae_limiter.stores.sqlite.rows import numbers_to_text, told_apart_to_text
 from zae_limiter.stores.windows import HOUR_MS
 
 MAX_CACHED_ROWS = 20_000
@@ -39,6 +39,9 @@ class CachedRow:
 
     __slots__ = (
         "balances",
+        "cascaded",
+        "cascaded_events",
+        "denials",
         "events",
         "expires",
         "floors",
@@ -60,6 +63,9 @@ class CachedRow:
         self.floors = tuple(
             [NO_FLOOR if expires == NEVER_MS else balance.least_full_by(full_by) for balance in bucket.balances]
         )
+        self.cascaded = bucket.cascaded
+        self.cascaded_events = bucket.cascaded_events
+        self.denials = bucket.denials
         self.events = bucket.events
         self.tokens = tokens
         self.rf = bucket.rf
@@ -113,7 +119,10 @@ class CachedRow:
     ) -> bool:
         """Write other numbers for ``now``, and so many events more, if the row is as it is cached; then cache that."""
         latest = now if now > self.latest else self.latest
-        tokens = numbers_to_text(numbers, latest)
+        cascaded, cascaded_events = self.cascaded, self.cascaded_events
+        if leg.cascaded is not None:
+            cascaded, cascaded_events = self._with_cascaded(leg.cascaded, numbers), cascaded_events + events
+        tokens = numbers_to_text(numbers, latest, told_apart_to_text(cascaded_events, cascaded, self.denials))
         events += self.events
         changed = connection.execute(
             _WRITE,
@@ -126,4 +135,13 @@ class CachedRow:
         if changed.rowcount == 0:
             return False
         self.events, self.tokens, self.numbers, self.latest = events, tokens, numbers, latest
+        self.cascaded, self.cascaded_events = cascaded, cascaded_events
         return True
+
+    def _with_cascaded(self, names: frozenset[str], numbers: Numbers) -> dict[str, int]:
+        """What other legs have counted too, after a write of these numbers."""
+        cascaded = dict(self.cascaded)
+        for balance, (_, before), (_, after) in zip(self.balances, self.numbers, numbers, strict=True):
+            if after != before and balance.name in names:
+                cascaded[balance.name] = cascaded.get(balance.name, 0) + after - before
+        return cascaded

@@ -7,7 +7,7 @@ A file may have been changed by any program that can write to it. Whatever a row
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
+from zae_limiter.naming import check_limit_name
 from zae_limiter.stores.embedded.tables import UsageRow
 from zae_limiter.stores.protocol import Config
 from zae_limiter.stores.windows import Counters
@@ -130,9 +131,31 @@ def terms_to_text(bucket: Bucket) -> str:
     return f"{limits_to_text(bucket.limits)}\n{limits_to_text(retired)}"
 
 
-def numbers_to_text(numbers: Iterable[tuple[int, int]], latest: int) -> str:
-    """Balances and counters, then the latest moment the row was written for (earlier versions had none)."""
-    return f"{' '.join([f'{tk} {tc}' for tk, tc in numbers])} {latest}"
+def numbers_to_text(numbers: Iterable[tuple[int, int]], latest: int, told_apart: str = "") -> str:
+    """Balances and counters, then the latest moment the row was written for (earlier versions had none), then what
+    :func:`told_apart_to_text` has."""
+    return f"{' '.join([f'{tk} {tc}' for tk, tc in numbers])} {latest}{told_apart}"
+
+
+def told_apart_to_text(cascaded_events: int, cascaded: Mapping[str, int], denials: Mapping[str, int]) -> str:
+    """What cascaded, and the denials; nothing where there were none of either: ``|7 rpm=7000|tpm=2``."""
+    if not (cascaded_events or cascaded or denials):
+        return ""
+    return f"|{cascaded_events}{_amounts_to_text(cascaded)}|{_amounts_to_text(denials)}"
+
+
+def _amounts_to_text(amounts: Mapping[str, int]) -> str:
+    return "".join([f" {name}={amount}" for name, amount in amounts.items()])
+
+
+def _amounts_from_words(words: Iterable[str]) -> dict[str, int]:
+    found = {}
+    for word in words:
+        name, _, amount = word.partition("=")
+        if len(amount) > LONGEST_NUMBER:
+            raise ValueError("a counter is out of bounds")
+        found[check_limit_name(name)] = int(amount)
+    return found
 
 
 def tokens_to_text(bucket: Bucket) -> str:
@@ -140,7 +163,8 @@ def tokens_to_text(bucket: Bucket) -> str:
     balances: Iterable[Balance] = bucket.balances
     if bucket.retired:
         balances = (*bucket.balances, *bucket.retired.values())
-    return numbers_to_text([(balance.tk, balance.tc) for balance in balances], bucket.latest)
+    told_apart = told_apart_to_text(bucket.cascaded_events, bucket.cascaded, bucket.denials)
+    return numbers_to_text([(balance.tk, balance.tc) for balance in balances], bucket.latest, told_apart)
 
 
 @decoder("a bucket")
@@ -150,6 +174,13 @@ def bucket_from_row(row: Sequence[Any]) -> Bucket:
     bucket.events = whole(events)
     bucket.hour = whole(hour, 0, LAST_MOMENT_MS)
     in_force, _, retired = terms.partition("\n")
+    tokens, *told_apart = tokens.split("|")
+    if told_apart:
+        cascaded, denials = told_apart
+        events_cascaded, *cascaded = cascaded.split()
+        bucket.cascaded_events = whole(int(events_cascaded))
+        bucket.cascaded = _amounts_from_words(cascaded)
+        bucket.denials = _amounts_from_words(denials.split())
     words = tokens.split()
     if max(map(len, words), default=0) > LONGEST_NUMBER:
         raise ValueError("a balance or a counter is out of bounds")
@@ -180,12 +211,18 @@ def amounts(stored: object) -> dict[str, int]:
 
 
 def counters_to_text(counters: Counters) -> str:
-    return to_json([counters.events, dict(counters.milli)])
+    fields = [counters.events, dict(counters.milli)]
+    if counters.cascaded_events or counters.cascaded or counters.denials:
+        fields += (counters.cascaded_events, dict(counters.cascaded), dict(counters.denials))
+    return to_json(fields)
 
 
 def counters_from_text(text: str) -> Counters:
-    events, milli = json.loads(text)
-    return Counters(whole(events), amounts(milli))
+    events, milli, *told_apart = json.loads(text)
+    if not told_apart:
+        return Counters(whole(events), amounts(milli))
+    cascaded_events, cascaded, denials = told_apart
+    return Counters(whole(events), amounts(milli), whole(cascaded_events), amounts(cascaded), amounts(denials))
 
 
 @decoder("an hour of usage")

@@ -325,8 +325,10 @@ class SqliteTables:
         if entity_id is not None and resource is not None:
             found = (entity_id, resource) > last and self.last_usage(entity_id, resource) is not None
             return [(entity_id, resource)] if found else []
-        where, values = ("entity_id = ? AND resource > ?", (entity_id, last[1]))
-        if entity_id is None:
+        where, values = ("(entity_id, resource) > (?, ?)", last)
+        if entity_id is not None:
+            where, values = ("entity_id = ? AND resource > ?", (entity_id, last[1]))
+        elif resource is not None:
             where, values = ("resource = ? AND entity_id > ?", (resource, last[0]))
         return self._all(
             f"SELECT DISTINCT entity_id, resource FROM usage WHERE ns = ? AND {where}"

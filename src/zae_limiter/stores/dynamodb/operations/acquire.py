@@ -52,6 +52,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     look_elsewhere,
     meets_newer_terms,
 )
+from zae_limiter.stores.dynamodb.operations.denials import keep_denial, write_due_denials
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
 from zae_limiter.stores.dynamodb.plain_writes import plain_draw
@@ -69,7 +70,7 @@ from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
 from zae_limiter.stores.limit_statuses import knows
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, leg_after
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -136,7 +137,9 @@ class Acquire:
                 granted = self._warm_grant(legs)
                 if granted is not None:
                     return granted
-            return (yield from self._outcome(begun=bool(legs)))
+            outcome = yield from self._outcome(begun=bool(legs))
+            keep_denial(self, outcome)
+            return outcome
         except (Refused, NoAnswer) as failure:
             raise unavailable(failure) from (failure.__cause__ or failure)
         except GeneratorExit:
@@ -166,14 +169,16 @@ class Acquire:
         if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None:
             return ()
         configs, entity_id = parts.resolver.configs, draw.entity_id
+        counted: frozenset[str] | None = None
         while True:
             resolved = configs.peek((entity_id, draw.resource), self.deadline.started)
             if resolved is None:
                 return ()
             for part in (resolved,) if resolved.total is None else (resolved, resolved.total):
-                leg = self._warm_leg(part)
+                leg = self._warm_leg(part, counted)
                 if leg is None:
                     return ()
+                counted = leg.leg.names if counted is None else counted | leg.leg.names
                 legs.append(leg)
             if not resolved.cascade or resolved.parent_id is None:
                 break
@@ -186,8 +191,8 @@ class Acquire:
         configs.hits += len(legs)
         return legs
 
-    def _warm_leg(self, resolved: ResolvedConfig) -> AcquireLeg | None:
-        """One of them; ``None`` if something about it is unusual."""
+    def _warm_leg(self, resolved: ResolvedConfig, counted: frozenset[str] | None) -> AcquireLeg | None:
+        """One of them, after those that count these limits; ``None`` if something about it is unusual."""
         key, own, cache = resolved.bucket, resolved.leg, self.parts.cache
         cached = cache.buckets.get(key)
         if (
@@ -201,6 +206,7 @@ class Acquire:
             or key in cache.sharded
         ):
             return None
+        own = leg_after(own, counted)
         leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), self.draw)
         for limit in own.limits:
             if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
@@ -339,6 +345,8 @@ class Acquire:
             return None
         if any(leg.throttled > THROTTLES_BORNE for leg in pending):
             return (yield from self._deny_under_load())
+        if self.parts.namespace.denials.unwritten and (yield from write_due_denials(self, pending)):
+            return None
         drained = next((leg for leg in pending if leg.fresh and leg.lacks(self.now)), None)
         if drained is not None:
             return None if (yield from look_elsewhere(self, drained)) else (yield from self._deny())
@@ -393,6 +401,7 @@ class Acquire:
             guesses=guesses,
             load=WRITE * (snapshot.kilobytes + refused),
             age_ms=age_ms,
+            tallies=leg.tallies() if leg.denials or leg.leg.cascaded is not None else NOTHING,
         )
         return UpdateParams(shape, parts.client.table, leg.key, values)
 
@@ -403,11 +412,19 @@ class Acquire:
         sure = leg.can_be_sure()
         if leg.doubtful and not sure:
             parts.writer.unresolved += 1  # no client can tell whether the lost try was done: it may be charged twice
+            leg.denials = NOTHING
             leg.begin_anew(parts.write_ids.write_id(self.now))
         return parts.writer.params(
             leg.key,
             snapshot,
-            Intent(leg.deltas, leg.needed, leg.terms if leg.is_stale else None, grants=1, rebase=sure),
+            Intent(
+                leg.deltas,
+                leg.needed,
+                leg.terms if leg.is_stale else None,
+                grants=1,
+                rebase=sure,
+                tallies=leg.tallies(),
+            ),
             max(self.now, snapshot.rf + 1) if sure else self.now,
             leg.write_id,
             self.deadline,
@@ -463,7 +480,7 @@ class Acquire:
                 ]
                 # GIVEN_BACK. No signal comes between these: nothing is called.
                 backs = [*self.backs, *backs]
-                leg.done, leg.payers, self.backs = False, (), backs
+                leg.done, leg.payers, leg.denials, self.backs = False, (), NOTHING, backs
                 leg.begin_anew(self.parts.write_ids.write_id(self.now))
             # Should this be interrupted, it goes on where it was.
             yield from self.parts.settling.write_all(self.backs, self.now, deadline)

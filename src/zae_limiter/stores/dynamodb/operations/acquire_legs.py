@@ -208,7 +208,7 @@ def denial_under_load(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache
         return Denial((), unread, round(THROTTLED_WAIT_S * MILLI))
     throttled = [leg for leg in legs if leg.throttled > THROTTLES_BORNE and leg.leg.limits] or legs
     hot = {leg.leg.place for leg in throttled}
-    return denial(
+    denied = denial(
         [leg.leg for leg in legs],
         tuple(
             replace(status, exceeded=True, retry_after_seconds=status.retry_after_seconds or THROTTLED_WAIT_S)
@@ -217,6 +217,8 @@ def denial_under_load(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache
             for status in statuses(draw, legs, cache, now)
         ),
     )
+    denied.by_load = True
+    return denied
 
 
 # Buckets that are not there

@@ -24,6 +24,7 @@ from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
 from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
+from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.dynamodb.write_load import may_split
 
@@ -314,7 +315,8 @@ def _draw_from_several(acquire: Acquire, leg: AcquireLeg, shards: Sequence[tuple
     written = payment if not in_debt else payment | {key: {} for key in cache if key not in payment}
     writes = []
     for place, (key, deltas) in enumerate(written.items()):
-        intent = Intent(deltas, deltas, grants=int(place == 0), exactly=in_debt)
+        tallies = cascaded_tallies(leg.leg, deltas, int(place == 0))
+        intent = Intent(deltas, deltas, grants=int(place == 0), exactly=in_debt, tallies=tallies)
         writes.append(
             {"Update": dict(parts.writer.params(key, cache[key], intent, acquire.now, leg.write_id, acquire.deadline))}
         )

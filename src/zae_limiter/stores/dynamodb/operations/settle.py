@@ -31,6 +31,7 @@ from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, N
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed, shards_made_by, shared_out
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, unavailable, verb
+from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, coming_back
 from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
@@ -233,7 +234,8 @@ class SettlementWriter:
         updates = []
         for key, deltas in parts.items():
             grants = write.grants if key == write.key else 0
-            intent = Intent(deltas, grants=grants, held=True, exactly=in_debt, owed=owed)
+            tallies = cascaded_tallies(write.leg, deltas, grants)
+            intent = Intent(deltas, grants=grants, held=True, exactly=in_debt, owed=owed, tallies=tallies)
             updates.append(
                 {"Update": dict(self.writer.params(key, family[key], intent, moment, write.write_id, deadline))}
             )
@@ -284,6 +286,7 @@ class SettlementWriter:
             age_ms=None if cached is None else now - cached.seen_at,
             epoch_s=deadline.epoch_s,
             ttl_margin_s=self.client.ttl_margin_s,
+            tallies=write.tallies(),
         )
         return UpdateParams(shape, self.client.table, write.key, values)
 
@@ -304,6 +307,7 @@ class SettlementWriter:
                 rebase=sure,
                 held=snapshot.shards > 1 and not is_far_ahead(snapshot, now),
                 owed=write.leg.limits,
+                tallies=write.tallies(),
             ),
             max(now, snapshot.rf + 1) if sure else now,
             write.write_id,

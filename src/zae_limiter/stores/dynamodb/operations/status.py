@@ -11,7 +11,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.cursors import name_after
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
@@ -25,7 +25,7 @@ from zae_limiter.stores.dynamodb.schema import GSI2, GSI3, Key, bucket_key, pk_e
 from zae_limiter.stores.dynamodb.shards import over_shards
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
-from zae_limiter.stores.limit_statuses import limit_level, percent_used, statuses_of, tightness
+from zae_limiter.stores.limit_statuses import capacity_of, limit_level, percent_used, statuses_of, tightness
 from zae_limiter.stores.protocol import Draw, Leg, Look
 
 Family: TypeAlias = Sequence[BucketSnapshot]
@@ -86,13 +86,11 @@ class StatusReader:
     def capacity(
         self, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
     ) -> Plan[ResourceCapacity]:
-        after = name_after(cursor)
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.checked_ns(deadline)
         now, deadline = yield from self.namespace.checked_time(now, deadline)
-        capacity = available = 0
         cache: dict[Key, BucketSnapshot] = {}
-        rows: list[EntityCapacity] = []
+        held: list[tuple[EntityCapacity, Sequence[str]]] = []
         start: Item | None = None
         while True:
             deadline = yield from self.client.new_deadline()
@@ -110,23 +108,14 @@ class StatusReader:
                 for balance in balances_of(family, terms, now):
                     if balance.name == limit_name:
                         whole, left = balance.limit.burst, calculate_available(balance, now)
-                        capacity, available = capacity + whole, available + left
-                        rows.append(EntityCapacity(family[0].entity_id, whole, left, percent_used(whole, left)))
+                        row = EntityCapacity(family[0].entity_id, whole, left, percent_used(whole, left))
+                        held.append((row, (yield from self.resolver.above(row.entity_id, resource, deadline))))
             if start is None:
                 break
             cache = {
                 key: snapshot for key, snapshot in cache.items() if snapshot in last
             }  # its other shards may follow
-        rows.sort(key=lambda row: row.entity_id)
-        listed = [row for row in rows if after is None or row.entity_id > after][: limit + 1]
-        return ResourceCapacity(
-            resource=resource,
-            limit_name=limit_name,
-            total_capacity=capacity,
-            total_available=available,
-            utilization_pct=percent_used(capacity, available),
-            entities=page_of(listed, limit, lambda row: (row.entity_id,)),
-        )
+        return capacity_of(resource, limit_name, held, limit, name_after(cursor))
 
     @verb
     def tightest_buckets(self, resource: str | None, limit: int, now: int) -> Plan[tuple[BucketStatus, ...]]:
@@ -222,7 +211,11 @@ class StatusReader:
 
 def _status_of(family: Family, terms: Terms, now: int) -> BucketStatus:
     """A bucket, whose shards these are, as operators see it."""
-    levels = tuple(limit_level(balance, now) for balance in balances_of(family, terms, now))
+    denials: dict[str, int] = {}
+    for snapshot in family:
+        for name, number in snapshot.denials.items():
+            denials[name] = denials.get(name, 0) + number
+    levels = tuple(limit_level(balance, now, denials) for balance in balances_of(family, terms, now))
     events = sum(snapshot.ev for snapshot in family)
     return BucketStatus(family[0].entity_id, family[0].resource, levels, events)
 

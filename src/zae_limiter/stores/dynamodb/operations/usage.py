@@ -146,13 +146,25 @@ def end_by_bucket(end: Edge, bucket: LiveBucket | None, now: int) -> Counters:
     """Where the last hour should end, by what the bucket says now; where it does end, if the bucket cannot tell."""
     if bucket is None:
         return end.counters
-    counted = {**end.counters.milli, **bucket.counters.milli}  # a limit that has ended is in no bucket any more
+    now_counted = bucket.counters
+    counted = {**end.counters.milli, **now_counted.milli}  # a limit that has ended is in no bucket any more
+    cascaded = {**end.counters.cascaded, **now_counted.cascaded}
+    denials = {**end.counters.denials, **now_counted.denials}
     if end.write_id == bucket.write_id:
-        return Counters(bucket.counters.events, counted)
+        return Counters(now_counted.events, counted, now_counted.cascaded_events, cascaded, denials)
     if end.write_id and now - write_id_time(bucket.write_id) <= STREAM_KEPT_MS:
         return end.counters  # it was written to since, and the aggregator has yet to read of it
-    milli = {name: min(amount, counted[name]) for name, amount in end.counters.milli.items()}
-    return Counters(min(end.counters.events, bucket.counters.events), milli)
+    return Counters(
+        min(end.counters.events, now_counted.events),
+        _least(end.counters.milli, counted),
+        min(end.counters.cascaded_events, now_counted.cascaded_events),
+        _least(end.counters.cascaded, cascaded),
+        _least(end.counters.denials, denials),
+    )
+
+
+def _least(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: min(amount, other[name]) for name, amount in one.items()}
 
 
 USAGE = "#USAGE#"
