@@ -45,6 +45,7 @@ _PART_OF = {
     "lease": "leases",
     "repository": "repositories",
     "stores": "repositories",
+    "calendars": "values",
     "models": "values",
     "exceptions": "errors",
 }

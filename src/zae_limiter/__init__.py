@@ -17,6 +17,7 @@ from zae_limiter.version import __version__
 
 TYPE_CHECKING = False  # what typing's is at run time, without the price of importing typing
 if TYPE_CHECKING:
+    from zae_limiter.calendars import Calendar as Calendar
     from zae_limiter.exceptions import EntityChangedError as EntityChangedError
     from zae_limiter.exceptions import EntityExistsError as EntityExistsError
     from zae_limiter.exceptions import EntityNotFoundError as EntityNotFoundError
@@ -41,9 +42,12 @@ if TYPE_CHECKING:
     from zae_limiter.models.events import Decided as Decided
     from zae_limiter.models.events import Degraded as Degraded
     from zae_limiter.models.events import Event as Event
+    from zae_limiter.models.events import HoldLost as HoldLost
+    from zae_limiter.models.events import HoldsRenewed as HoldsRenewed
     from zae_limiter.models.events import Observer as Observer
     from zae_limiter.models.events import Settled as Settled
     from zae_limiter.models.events import StoreCalled as StoreCalled
+    from zae_limiter.models.holds import Hold as Hold
     from zae_limiter.models.level_changes import LimitsSet as LimitsSet
     from zae_limiter.models.level_changes import ReplacedLimit as ReplacedLimit
     from zae_limiter.models.limit import Limit as Limit
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.write_ids import renew_identity as renew_identity
 
 _HOMES = {
+    "calendars": ("Calendar",),
     "exceptions": (
         "EntityChangedError",
         "EntityExistsError",
@@ -90,7 +95,17 @@ _HOMES = {
     "limiter.sync_limiter": ("SyncRateLimiter",),
     "models.choices": ("OnError", "OnUnavailable", "WindowType"),
     "models.entity": ("Entity",),
-    "models.events": ("Decided", "Degraded", "Event", "Observer", "Settled", "StoreCalled"),
+    "models.events": (
+        "Decided",
+        "Degraded",
+        "Event",
+        "HoldLost",
+        "HoldsRenewed",
+        "Observer",
+        "Settled",
+        "StoreCalled",
+    ),
+    "models.holds": ("Hold",),
     "models.level_changes": ("LimitsSet", "ReplacedLimit"),
     "models.limit": ("Limit",),
     "models.proofs": ("UsageChain", "UsageGap", "UsageProof"),

@@ -12,9 +12,10 @@ A balance is kept relative to a baseline ``rf``, and refill is never stored::
     a     = accrued(now) - accrued(rf)          # now is never before rf
     level = min(tk + a, bx)
 
-Differences of ``accrued`` telescope: however often a bucket is looked at or rebased, the parts add up to
-the whole, so nothing is minted and nothing is lost, whatever the rate. Three rules follow, and every
-store obeys them:
+For a calendar limit ``accrued`` is a stair, ``amount * ordinal(t)``, and what a limit of calls in flight lends does
+not accrue at all (``balances.py``). Differences of ``accrued`` telescope: however often a bucket is looked at or
+rebased, the parts add up to the whole, so nothing is minted and nothing is lost, whatever the rate. Three rules
+follow, and every store obeys them:
 
 1. *Taking* knows on which side of the ceiling it is. Below, ``tk`` falls by the amount; at the ceiling the
    surplus above ``bx`` is forgotten first. Both are ``tk = level - amount - a``.
@@ -32,105 +33,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import gcd
 
+from zae_limiter.balances import MILLI as MILLI
+from zae_limiter.balances import Balance as Balance
+from zae_limiter.balances import HeldBalance as HeldBalance
+from zae_limiter.balances import SteppedBalance as SteppedBalance
+from zae_limiter.balances import balance_of as balance_of
+from zae_limiter.balances import rebase as rebase
+from zae_limiter.balances import share as share
 from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
+from zae_limiter.models.moments import at
 from zae_limiter.models.status import LimitStatus
-
-MILLI = 1000
-"""Millitokens per token, and milliseconds per second."""
 
 MOST_STORED = 10**36
 """No balance and no counter comes near that, and every store can add to what is below: DynamoDB is exact up to 38
 digits. What a store reads that is beyond is none of ours."""
 
+WOULD_REFUSE = "!"
+"""Behind the name of a limit that only watches, where counters have what it would have refused. No name has it."""
+
 FURTHEST_AHEAD_MS = 60_000
 """A bucket that was written further ahead of ``now`` than this was written by a clock that was wrong."""
-
-
-def share(x: int, shard: int, shards: int) -> int:
-    """What shard number ``shard`` of ``shards`` has of ``x``. Over all shards this adds up to ``x``."""
-    return (x + shards - 1 - shard) // shards
 
 
 def accrued_in_a_second(ceiling: int, since: int, now: int) -> int:
     """What accrued between two moments to a balance that is full after a second."""
     return max(now - since, 0) * ceiling // MILLI
-
-
-@lru_cache(4096)
-def _rate_of(limit: Limit) -> tuple[int, int]:
-    """``ra`` and ``rp`` of a limit: the same fraction in the smallest numbers, cheaper on every look."""
-    amount, period = limit.refill_amount * MILLI, limit.refill_period_seconds * MILLI
-    common = gcd(amount, period)
-    return amount // common, period // common
-
-
-class Balance:
-    """One limit of one bucket (or of one shard of it): its terms, its tokens and its counter."""
-
-    __slots__ = ("at_rf", "bx", "limit", "name", "ra", "rp", "shard", "shards", "tc", "tk")
-
-    def __init__(
-        self, limit: Limit, rf: int, *, tk: int | None = None, tc: int = 0, shard: int = 0, shards: int = 1
-    ) -> None:
-        """A balance with the terms of ``limit`` since ``rf``; full unless ``tk`` says otherwise."""
-        self.limit = limit
-        self.name = limit.name
-        self.bx = limit.burst * MILLI if shards == 1 else share(limit.burst * MILLI, shard, shards)
-        self.ra, self.rp = _rate_of(limit)
-        self.shard = shard
-        self.shards = shards
-        self.tk = self.bx if tk is None else tk
-        self.tc = tc
-        self.at_rf = self.accrued(rf)
-
-    def with_tokens(self, tk: int, tc: int) -> Balance:
-        """The same limit since the same moment, with other tokens and another counter."""
-        same: Balance = Balance.__new__(Balance)
-        same.limit, same.name, same.bx, same.ra, same.rp = self.limit, self.name, self.bx, self.ra, self.rp
-        same.shard, same.shards, same.at_rf = self.shard, self.shards, self.at_rf
-        same.tk, same.tc = tk, tc
-        return same
-
-    def accrued(self, t: int) -> int:
-        """All that this limit has accrued from the epoch to ``t``."""
-        whole = t * self.ra // self.rp
-        return whole if self.shards == 1 else share(whole, self.shard, self.shards)
-
-    def since_rf(self, now: int) -> int:
-        """What accrued since the baseline; nothing when ``now`` is before it."""
-        whole = now * self.ra // self.rp
-        accrual = (whole if self.shards == 1 else share(whole, self.shard, self.shards)) - self.at_rf
-        return accrual if accrual > 0 else 0
-
-    def level(self, now: int) -> int:
-        """What is stored plus what accrued, up to the ceiling."""
-        return min(self.tk + self.since_rf(now), self.bx)
-
-    def level_with(self, tk: int, now: int) -> int:
-        """The level if ``tk`` were stored."""
-        return min(tk + max(self.accrued(now) - self.at_rf, 0), self.bx)
-
-    def full_in(self, tk: int, now: int) -> int:
-        """In how many milliseconds it would be full, if ``tk`` were stored and nothing is taken."""
-        if self.level_with(tk, now) >= self.bx:
-            return 0
-        return -(-_undivided(self, self.at_rf + self.bx - tk) * self.rp // self.ra) - now
-
-    def least_full_by(self, t: int) -> int:
-        """The least ``tk`` that is full again by ``t``, if nothing is taken."""
-        return self.at_rf + self.bx - self.accrued(t)
-
-    def due(self, amount: int, now: int) -> int:
-        """When ``amount`` has accrued, if nothing is taken or given back in between.
-
-        It may lie above the ceiling, for a caller that waits behind others: they will have taken theirs by then. What
-        is above the ceiling at ``now`` does not count.
-        """
-        surplus = self.tk + self.since_rf(now) - self.level(now)
-        return calculate_due(self, amount + surplus)
 
 
 def refill_bucket(balance: Balance, now: int) -> int:
@@ -181,12 +110,7 @@ def calculate_available(balance: Balance, now: int) -> int:
 
 def calculate_due(balance: Balance, amount: int) -> int:
     """The first millisecond at which ``amount`` has accrued, if nothing is taken or given back in between."""
-    return -(-_undivided(balance, balance.at_rf + amount - balance.tk) * balance.rp // balance.ra)
-
-
-def _undivided(balance: Balance, accrued: int) -> int:
-    """How much a limit has accrued over all shards when this one has ``accrued``."""
-    return balance.shards * (accrued - 1) + balance.shard + 1
+    return balance.when(amount)
 
 
 def calculate_retry_after(balance: Balance, amount: int, now: int) -> int | None:
@@ -196,16 +120,6 @@ def calculate_retry_after(balance: Balance, amount: int, now: int) -> int | None
     if amount > balance.bx:
         return None
     return balance.due(amount, now) - now
-
-
-def rebase(balance: Balance, limit: Limit, now: int) -> Balance:
-    """The same tokens under new terms from ``now`` on: a lower burst clamps, a higher one mints nothing.
-
-    ``now`` must not be before the baseline: that would credit the time in between twice.
-    """
-    fresh = Balance(limit, now, tc=balance.tc, shard=balance.shard, shards=balance.shards)
-    fresh.tk = min(refill_bucket(balance, now), fresh.bx)
-    return fresh
 
 
 def build_limit_status(
@@ -227,9 +141,12 @@ def build_limit_status(
     wanted = amount + reserved if amount else 0
     level = balance.level(now)
     wait: float | None = 0.0
-    if level < wanted:
+    is_held = balance.limit.is_held
+    lacks = level < wanted and (amount > 0 or not is_held)  # a limit of calls in flight judges only who wants a slot
+    if lacks:
         wait = None if amount > balance.bx else (balance.due(wanted, now) - now) / MILLI
     free = level if not reserved or not amount else min(level, max(level - reserved, 0))
+    resets_at = balance.resets_at(now)
     return LimitStatus(
         entity_id,
         resource,
@@ -237,10 +154,13 @@ def build_limit_status(
         balance.limit,
         free // MILLI,
         requested,
-        level < wanted,
+        lacks,
         wait,
         source,
         balance.full_in(balance.tk, now) / MILLI,
+        balance.limit.enforce,
+        None if resets_at is None else at(resets_at),
+        is_held and lacks and wait is not None,
     )
 
 
@@ -251,7 +171,9 @@ class Bucket:
     comparing it by identity tells whether what one knows about the bucket still holds. A limit that was
     removed is kept in ``retired`` and goes on from there if it comes back, so that removing limits and
     adding them again mints nothing. It is kept until a change finds it full: one that is full and one that was
-    never there are the same. ``hour`` is the usage window that is being counted, ``latest`` the latest moment it
+    never there are the same. A limit of calls in flight and another limit of the same name are two balances, and
+    either may be retired. ``born`` tells the lives of a bucket apart that was removed and made again: a hold belongs
+    to one of them. ``hour`` is the usage window that is being counted, ``latest`` the latest moment it
     was written for, and ``carried`` has the counters of limits that ended in it, or with an earlier life of this
     bucket, so that they go on where they ended. ``cascaded`` and ``cascaded_events`` are what another leg of the same
     acquires has counted too, and ``denials`` how many acquires each limit refused.
@@ -259,6 +181,7 @@ class Bucket:
 
     __slots__ = (
         "balances",
+        "born",
         "carried",
         "cascaded",
         "cascaded_events",
@@ -280,6 +203,7 @@ class Bucket:
         self.rf = rf
         self.limits: tuple[Limit, ...] = ()
         self.balances: tuple[Balance, ...] = ()
+        self.born = 0
         self.retired: dict[str, Balance] = {}
         self.carried: dict[str, int] = {}
         self.cascaded: dict[str, int] = {}
@@ -299,22 +223,23 @@ class Bucket:
         if limits == self.limits:
             return False
         now = max(now, self.rf)
-        known = {balance.name: balance for balance in self.balances} | self.retired
-        names = {limit.name for limit in limits}
-        retired = {name: rebase(known[name], known[name].limit, now) for name in known if name not in names}
+        known = {key_of(balance.limit): balance for balance in self.balances} | self.retired
+        keys = {key_of(limit) for limit in limits}
+        retired = {key: rebase(known[key], known[key].limit, now) for key in known if key not in keys}
         ended = dict(self.carried)
-        for name, balance in list(retired.items()):
-            if balance.tk == balance.bx and (not balance.tc or len(ended) < MAX_ENDED):
-                del retired[name]
-                if balance.tc:
-                    ended[name] = balance.tc
+        for key, balance in list(retired.items()):
+            counted = counters_of(balance)
+            if balance.level(now) == balance.bx and (not counted or len(ended) < MAX_ENDED):
+                del retired[key]
+                for name, count in counted.items():
+                    ended[name] = ended.get(name, 0) + count
         if bounded and len(retired) > max(MAX_RETIRED, len(self.retired)):
             raise too_many_retired(self.entity_id, self.resource, len(retired))
         self.carried = ended
         self.balances = tuple(
-            rebase(known[limit.name], limit, now)
-            if limit.name in known
-            else Balance(limit, now, tc=self.carried.pop(limit.name, 0))
+            self._go_on_counting(
+                rebase(known[key], limit, now) if (key := key_of(limit)) in known else balance_of(limit, now)
+            )
             for limit in limits
         )
         self.retired = retired
@@ -323,23 +248,34 @@ class Bucket:
         self.rf = now
         return True
 
+    def _go_on_counting(self, balance: Balance) -> Balance:
+        """Let a limit count on from where another one of its name, or an earlier life of it, has ended."""
+        balance.tc += self.carried.pop(balance.name, 0)
+        balance.sn += self.carried.pop(balance.name + WOULD_REFUSE, 0) // MILLI
+        return balance
+
     def advance(self, now: int) -> None:
         """Make ``now`` the baseline, if it is later: what accrued becomes tokens, and no level changes."""
         if now > self.rf:
             for balance in (*self.balances, *self.retired.values()):
-                at_now = balance.accrued(now)
-                level = min(balance.tk + at_now - balance.at_rf, balance.bx)
-                balance.tk, balance.at_rf = level, at_now  # nothing can come between the two
+                balance.advance(now)
             self.rf = now
+
+    def begin_periods(self, now: int) -> None:
+        """Let calendar limits whose next period has begun stand in it: every write does so first."""
+        for balance in (*self.balances, *self.retired.values()):
+            if isinstance(balance, SteppedBalance):
+                balance.advance(now)
 
     def retire_again(self, limits: Iterable[Limit], deltas: Mapping[str, int]) -> None:
         """Retire those of ``limits`` again that have ended and that a lease still settles: they are full."""
         held = {balance.name for balance in self.balances}
         for limit in limits:
-            if deltas.get(limit.name) and not (limit.name in held or limit.name in self.retired):
+            known = limit.is_held or limit.name in held or limit.name in self.retired
+            if deltas.get(limit.name) and not known:
                 if len(self.retired) >= MAX_RETIRED:
                     return
-                self.retired[limit.name] = Balance(limit, self.rf, tc=self.carried.pop(limit.name, 0))
+                self.retired[limit.name] = self._go_on_counting(balance_of(limit, self.rf))
                 self.stored_terms = None
 
     def written(self, now: int) -> None:
@@ -362,9 +298,7 @@ class Bucket:
         """
         self.advance(self.latest)
         for balance in (*self.balances, *self.retired.values()):
-            at_now = balance.accrued(now)
-            if at_now < balance.at_rf:
-                balance.at_rf = at_now
+            balance.go_back(now)
         self.rf = self.latest = now
 
     def settle(self, deltas: Mapping[str, int], now: int) -> None:
@@ -378,29 +312,67 @@ class Bucket:
         changes: list[tuple[Balance, int, int]] = []
         for balance in (*self.balances, *self.retired.values()):
             delta = deltas.get(balance.name, 0)
-            if delta:
+            if delta and not isinstance(balance, HeldBalance):
                 changes.append((balance, book(balance, delta, now), balance.tc + delta))
         return changes
+
+    def held(self, name: str) -> HeldBalance | None:
+        """The balance of calls in flight of this name, retired or not."""
+        for balance in (*self.balances, *self.retired.values()):
+            if balance.name == name and isinstance(balance, HeldBalance):
+                return balance
+        return None
 
     def refill(self, now: int) -> None:
         """Full again, the retired limits too, as of ``now``: also for a clock that steps back."""
         self.advance(now)
         for balance in (*self.balances, *self.retired.values()):
-            balance.tk = balance.bx
+            balance.refill(now)
         self.balances = (*self.balances,)  # the baseline is now's, and the hour may not be: look at it again
 
     def counters(self) -> dict[str, int]:
-        """What was ever taken, net, per limit, in millitokens."""
-        return self.carried | {balance.name: balance.tc for balance in (*self.balances, *self.retired.values())}
+        """What was ever taken, net, per limit, in millitokens; and what limits that watch would have refused."""
+        if self.is_plain and not self.retired:
+            return self.carried | {balance.name: balance.tc for balance in self.balances}
+        counted = dict(self.carried)
+        for balance in (*self.balances, *self.retired.values()):
+            counted.setdefault(balance.name, 0)
+            for name, count in counters_of(balance).items():
+                counted[name] = counted.get(name, 0) + count
+        return counted
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all limits in force refill evenly and refuse."""
+        return are_plain(self.limits)
 
     def full_at(self) -> int:
         """The millisecond at which every limit is full if nothing more is taken."""
         full_at = max(self.rf, 0)
         for balance in (*self.balances, *self.retired.values()):
-            due = calculate_due(balance, balance.bx)
+            due = balance.full_at()
             if due > full_at:
                 full_at = due
         return full_at
+
+
+def key_of(limit: Limit) -> str:
+    """Under what a bucket knows the balance of a limit: those of calls in flight apart from the others."""
+    return f"{limit.name}/" if limit.is_held else limit.name
+
+
+def counters_of(balance: Balance) -> dict[str, int]:
+    """What one balance has counted, if anything, under the names that usage has."""
+    counted = {balance.name: balance.tc} if balance.tc else {}
+    if balance.sn:
+        counted[balance.name + WOULD_REFUSE] = balance.sn * MILLI
+    return counted
+
+
+@lru_cache(4096)
+def are_plain(limits: tuple[Limit, ...]) -> bool:
+    """Whether all of these refill evenly and refuse."""
+    return all(limit.is_plain for limit in limits)
 
 
 def take(balances: Sequence[Balance], wanted: Mapping[str, int], now: int) -> list[int] | None:

@@ -140,6 +140,11 @@ class RateLimiterUnavailable(ZAELimiterError):
         return f"{message}; {self.hint}" if self.hint else message
 
 
+def _urgency(status: LimitStatus) -> tuple[bool, bool, float]:
+    wait = status.retry_after_seconds
+    return wait is None, not status.at_latest, wait or 0.0
+
+
 class Reason(Protocol):
     """Why a request was refused. Its statuses may be made when they are read."""
 
@@ -184,33 +189,34 @@ class RateLimitExceeded(ZAELimiterError):
 
     @property
     def violations(self) -> tuple[LimitStatus, ...]:
-        """The limits that lack."""
-        return tuple(status for status in self.statuses if status.exceeded)
+        """The limits that lack, and refuse."""
+        return tuple(status for status in self.statuses if status.refuses)
 
     @property
     def passed(self) -> tuple[LimitStatus, ...]:
-        """The limits that had enough."""
-        return tuple(status for status in self.statuses if not status.exceeded)
+        """The limits that had enough, and those that only watch."""
+        return tuple(status for status in self.statuses if not status.refuses)
 
     @property
     def primary_violation(self) -> LimitStatus:
         """The violation with the longest wait; one that can never be met counts as the longest.
 
-        ``ValueError`` if there is none: see ``statuses``.
+        A limit that knows its wait goes before one that only knows a bound. ``ValueError`` if there is none: see
+        ``statuses``.
         """
-        forever = float("inf")
-        return max(
-            self.violations,
-            key=lambda status: forever if status.retry_after_seconds is None else status.retry_after_seconds,
-        )
+        return max(self.violations, key=_urgency)
 
     @cached_property
     def retry_after_seconds(self) -> float | None:
         """Seconds until the same request would be granted if no other takes; ``None``: never. 0 if nothing lacks.
 
-        Without statuses: until it is worth asking again.
+        A call in flight may end at any moment: such a limit counts with a second at most. Without statuses: until it
+        is worth asking again.
         """
-        return self.primary_violation.retry_after_seconds if self.violations else self.unread_wait_seconds
+        waits = [status.suggested_wait_seconds for status in self.violations]
+        if not waits:
+            return self.unread_wait_seconds
+        return None if None in waits else max(wait for wait in waits if wait is not None)
 
     @property
     def retry_after_header(self) -> str:
@@ -225,13 +231,13 @@ class RateLimitExceeded(ZAELimiterError):
         takes ``ancestors=True`` to have theirs too, and what the message says of them.
         """
         shown = [status for status in self.statuses if ancestors or status.entity_id == self.statuses[0].entity_id]
-        hidden = not ancestors and len(self.violations) > sum(status.exceeded for status in shown)
+        hidden = not ancestors and len(self.violations) > sum(status.refuses for status in shown)
         return {
             "error": "rate_limit_exceeded",
             "message": self._message_without_ancestors() if hidden else str(self),
             "retry_after_seconds": self.retry_after_seconds,
-            "violations": [status.as_dict() for status in shown if status.exceeded],
-            "passed": [status.as_dict() for status in shown if not status.exceeded],
+            "violations": [status.as_dict() for status in shown if status.refuses],
+            "passed": [status.as_dict() for status in shown if not status.refuses],
         }
 
     def _message_without_ancestors(self) -> str:
@@ -251,6 +257,8 @@ class RateLimitExceeded(ZAELimiterError):
         outlook = (
             f"its burst is {primary.limit.burst}, so this can never be granted"
             if wait is None
+            else f"one may come free at any moment, and does in {wait:.0f} s at the latest"
+            if primary.at_latest
             else f"retry in {wait:.3f} s"
         )
         return (

@@ -95,7 +95,14 @@ def frameworks_loaded_by(module: str) -> set[str]:
 
 
 def test_an_integration_loads_what_it_is_named_after_and_no_other() -> None:
-    for module in ("llm", "http_fields", "integrations", "integrations.asgi", "integrations.wsgi"):
+    for module in (
+        "llm",
+        "http_fields",
+        "integrations",
+        "integrations.asgi",
+        "integrations.wsgi",
+        "integrations.tally",
+    ):
         assert frameworks_loaded_by(module) == set(), module
     assert frameworks_loaded_by("integrations.httpx") == {"httpx"}
     assert frameworks_loaded_by("integrations.httpx2") == {"httpx2"}

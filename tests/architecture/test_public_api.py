@@ -22,7 +22,7 @@ TWINS: list[tuple[type, type]] = [(RateLimiter, SyncRateLimiter), (Repository, S
 NOT_AWAITED = {
     "RateLimiter": {"acquire", "limit"},
     "Repository": {"get_cache_stats", "in_namespace", "invalidate_config_cache", "namespace", "unresolved"},
-    "Lease": {"consumed", "degraded", "statuses"},
+    "Lease": {"consumed", "degraded", "holds", "refused_by", "statuses"},
 }
 """What an async class answers at once: the rest are coroutine functions."""
 

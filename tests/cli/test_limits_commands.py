@@ -139,7 +139,7 @@ def test_problems_are_lines_that_editors_can_follow(shell: Callable[..., Answer]
         assert answer.stderr.splitlines() == [
             "limits.yaml:2:1: 'entites' is not a key of a manifest; did you mean 'entities'?",
             "limits.yaml:3:21: limit 'rpm:1/fortnight' has an unknown unit 'fortnight'; "
-            "write sec, min, hour, day or week",
+            "write sec, min, hour, day, week, month or inflight",
         ]
     rewrite(tmp_path, "manifest: m\n" + "".join(f"x{number}: 1\n" for number in range(30)))
     answer = shell("limits", "plan", "-f", "limits.yaml")

@@ -12,6 +12,8 @@ import pytest
 from engines.redis_servers import RedisCluster, RedisServer, flush
 from engines.servers import Engine
 from support.dynamodb.aggregated_store import Aggregated
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.limit import Limit
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.store import DynamoStore
@@ -20,7 +22,7 @@ from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.redis.store import RedisStore
 from zae_limiter.stores.redis.urls import servers_of
 from zae_limiter.stores.sqlite.store import SqliteStore
-from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, call_counts, play
+from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, World, call_counts, play
 
 TABLES = count()
 PATIENCE_S = 20.0
@@ -79,6 +81,17 @@ STORES: dict[str, Callable[[pytest.FixtureRequest], OpenStore]] = {
 }
 
 
+KEEPS_EVERY_KIND = {
+    "memory": True,
+    "sqlite": True,
+    "dynamodb-on-dynoxide": False,
+    "dynamodb-on-ministack": False,
+    "redis-6.2": False,
+    "valkey-9.1": False,
+    "valkey-8.1-cluster": False,
+}
+"""Whether a store keeps limits by the calendar, of calls in flight, and that only watch; the others refuse them."""
+
 COUNTING = ("memory", "sqlite", "dynamodb-on-dynoxide", "dynamodb-on-ministack")
 """The stores that count each call once, and denials. Redis does not yet."""
 
@@ -86,7 +99,8 @@ PLAYED = [
     (case, store)
     for case in CASES
     for store in STORES
-    if case.play.__module__ != call_counts.__name__ or store in COUNTING
+    if (case.play.__module__ != call_counts.__name__ or store in COUNTING)
+    and (not case.every_kind or KEEPS_EVERY_KIND[store])
 ]
 
 
@@ -94,3 +108,25 @@ PLAYED = [
 @pytest.mark.parametrize(("case", "store"), PLAYED, ids=str)
 def test_the_contract_is_kept(case: Case, store: str, mode: Mode, request: pytest.FixtureRequest) -> None:
     play(case, mode, STORES[store](request))
+
+
+@pytest.mark.parametrize("store", [store for store in STORES if not KEEPS_EVERY_KIND[store]])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_store_that_does_not_keep_every_kind_refuses_them(
+    store: str, mode: Mode, request: pytest.FixtureRequest
+) -> None:
+    kinds = (
+        Limit.per_month("usd", 500),
+        Limit.concurrent("calls", 20),
+        Limit.per_minute("rpm", 10, enforce=False),
+    )
+
+    async def refuses(world: World) -> None:
+        for limit in kinds:
+            with world.raises(ValidationError):
+                await world.limiter.set_system_defaults([limit])
+            with world.raises(ValidationError):
+                async with world.limiter.acquire("key", "gpt", {limit.name: 1}, limits=[limit]):
+                    pass
+
+    play(Case("refused", refuses), mode, STORES[store](request))

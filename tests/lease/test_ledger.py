@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.protocol import Grant, Leg
+from zae_limiter.stores.protocol import Grant, Leg, Posting
 
 NAMES = st.sampled_from(["rpm", "tpm", "images"])
 amounts = st.dictionaries(NAMES, st.integers(0, 1000))
@@ -189,8 +189,8 @@ def leg(entity_id: str, *names: str) -> Leg:
 def test_postings_are_in_millitokens_on_every_leg_that_has_the_limit() -> None:
     own, parent, root = leg("key-1", "rpm", "tpm"), leg("project-1", "tpm"), leg("org-1", "images")
     assert postings((own, parent, root), {"rpm": -1, "tpm": 20}) == [
-        (own, {"rpm": -1000, "tpm": 20_000}),
-        (parent, {"tpm": 20_000}),
+        Posting(own, {"rpm": -1000, "tpm": 20_000}),
+        Posting(parent, {"tpm": 20_000}),
     ]
 
 

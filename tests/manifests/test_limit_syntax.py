@@ -63,7 +63,7 @@ def test_a_word_says_a_limit(word: str, limit: Limit) -> None:
         ("rpm:1/min/min", "must be name:rate"),
         ("rpm:1:2:3", "must be name:rate"),
         ("rpm:1/", "unknown unit ''"),
-        ("rpm:1/fortnight", "write sec, min, hour, day or week"),
+        ("rpm:1/fortnight", "write sec, min, hour, day, week, month or inflight"),
         ("rpm:1/minutes", "write min"),
         ("rpm:1/m", "write min"),
         ("rpm:1/ss", "write sec, min"),

@@ -15,6 +15,7 @@ from zae_limiter import (
     AuditEvent,
     BucketStatus,
     CacheStats,
+    Calendar,
     Check,
     Decided,
     Degraded,
@@ -25,6 +26,9 @@ from zae_limiter import (
     EntityNotFoundError,
     EntityStatus,
     Event,
+    Hold,
+    HoldLost,
+    HoldsRenewed,
     Lease,
     LeaseExpiredError,
     Limit,
@@ -77,12 +81,18 @@ def observe(event: Event) -> None:
         granted: bool = event.granted
         statuses: tuple[LimitStatus, ...] = event.statuses
         waited_ms: int = event.waited_ms
+        would_refuse: tuple[str, ...] = event.would_refuse
     elif isinstance(event, Settled):
         deltas: Mapping[str, int] = event.deltas
         error: BaseException | None = event.error
     elif isinstance(event, StoreCalled):
         verb: str = event.verb
         duration_ms: int = event.duration_ms
+    elif isinstance(event, HoldsRenewed):
+        slots: Mapping[str, int] = event.slots
+    elif isinstance(event, HoldLost):
+        lost: int = event.slots
+        taken_again: bool = event.taken_again
     else:
         assert_type(event, Degraded)
         cause: BaseException = event.cause
@@ -96,7 +106,10 @@ def limits() -> list[Limit]:
     name: str = limit.name
     capacity: int = limit.capacity
     refill_amount: int = limit.refill_amount
-    refill_period_seconds: int = limit.refill_period_seconds
+    refill_period_seconds: int | None = limit.refill_period_seconds
+    calendar: Calendar | None = limit.periods
+    hold_seconds: int | None = limit.hold_seconds
+    enforce: bool = limit.enforce
     burst: int = limit.burst
     described: dict[str, Any] = limit.as_dict()
     return [
@@ -106,6 +119,9 @@ def limits() -> list[Limit]:
         Limit.per_hour("c", 1),
         Limit.per_day("d", 1),
         Limit.custom("e", 10, 5, 2, burst=20),
+        Limit.per_month("f", 500, tz="Europe/Berlin", start=15, enforce=False),
+        Limit.calendar("g", 45, every="5hour", start="2026-01-05T09:00", tz="UTC"),
+        Limit.concurrent("h", 20, ttl=600),
     ]
 
 
@@ -181,6 +197,8 @@ async def use_rate_limiter() -> None:
             consumed: dict[str, int] = lease.consumed
             degraded: bool = lease.degraded
             statuses: tuple[LimitStatus, ...] = lease.statuses
+            refused_by: tuple[LimitStatus, ...] = lease.refused_by
+            holds: tuple[Hold, ...] = lease.holds
             assert_type(await lease.adjust(tpm=20), None)
             assert_type(await lease.settle(tpm=520), None)
             assert_type(await lease.settle({"tpm": 520}), None)
@@ -188,6 +206,7 @@ async def use_rate_limiter() -> None:
             assert_type(await lease.release(tpm=1), None)
             assert_type(await lease.flush(), None)
             assert_type(await lease.commit(), None)
+            assert_type(await lease.renew(), None)
         async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="block", on_error=OnError.REFUND):
             pass
         whole: dict[str, int] = await limiter.available("key-1", "gpt-4", limits=limits())
@@ -307,12 +326,15 @@ def use_sync_rate_limiter() -> None:
             consumed: dict[str, int] = lease.consumed
             degraded: bool = lease.degraded
             statuses: tuple[LimitStatus, ...] = lease.statuses
+            refused_by: tuple[LimitStatus, ...] = lease.refused_by
+            holds: tuple[Hold, ...] = lease.holds
             assert_type(lease.adjust(tpm=20), None)
             assert_type(lease.settle(tpm=520), None)
             assert_type(lease.consume(tpm=1), None)
             assert_type(lease.release(tpm=1), None)
             assert_type(lease.flush(), None)
             assert_type(lease.commit(), None)
+            assert_type(lease.renew(), None)
         with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="block", on_error=OnError.REFUND):
             pass
         whole: dict[str, int] = limiter.available("key-1", "gpt-4", limits=limits())

@@ -77,9 +77,9 @@ def refusal(denial: Denial) -> RateLimitExceeded:
     """The error a denial becomes."""
     if denial.unread_wait_ms:
         return RateLimitExceeded((), unread_wait_seconds=denial.unread_wait_ms / MILLI)
-    wait_ms = denial.wait_ms
-    kind = RequestExceedsBurst if wait_ms is None else RateLimitExceeded
-    return kind._because(denial, wait_ms)
+    retry_ms = denial.retry_ms
+    kind = RequestExceedsBurst if retry_ms is None else RateLimitExceeded
+    return kind._because(denial, retry_ms)
 
 
 def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
@@ -108,6 +108,16 @@ def _noted(draw: Plan[Outcome], receipt: Receipt) -> Plan[Outcome]:
     return outcome
 
 
+def _look_again_in(core: Core, denial: Denial, due: int, wait: int, looks: int) -> tuple[int, int]:
+    """How long to wait if a call of another process may end before, which does not wake this one; and how often it
+    has looked."""
+    known, pauses = denial.known_wait_ms, core.space.slot_pauses_ms
+    if known is None or pauses is None:
+        return due, looks
+    first, longest = pauses
+    return min(due, max(due - wait + known, min(first << looks, longest))), min(looks + 1, 16)
+
+
 def _wait_in_queue(
     core: Core, asked: AcquireArguments, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
 ) -> Plan[Outcome]:
@@ -116,10 +126,11 @@ def _wait_in_queue(
     They are due so long after the moment the denial was computed for, however long the denial took to arrive.
     """
     wait_queue = core.wait_queue
+    looks = 0
     waiter = wait_queue.join(denial.lacking.place, asked.wanted, WaitDeadline(give_up_at, core.timer))
     try:
         while True:
-            lacking = [(status.entity_id, status.resource) for status in denial.statuses if status.exceeded]
+            lacking = [(status.entity_id, status.resource) for status in denial.statuses if status.refuses]
             wait_queue.note_lacking(waiter, lacking)
             timer = yield from READ_TIMER
             remaining = give_up_at - timer
@@ -131,6 +142,7 @@ def _wait_in_queue(
             if head is None:
                 wait = max(denial.wait_ms or 1, 1)
                 due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
+                due, looks = _look_again_in(core, denial, due, wait, looks)
             elif (gone_at := head.surely_gone_at(core.timer)) is not None:
                 due = gone_at + 1 - timer
             if due > 0:

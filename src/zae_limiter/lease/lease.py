@@ -21,6 +21,7 @@ class Lease(LeaseBase):
     consume = async_method(LeaseBase._consume_more)
     flush = async_method(LeaseBase._flush, to_the_end=True)
     commit = async_method(LeaseBase._commit, to_the_end=True)
+    renew = async_method(LeaseBase._renew, to_the_end=True)
 
     async def adjust(self, deltas: Mapping[str, int] | None = None, /, **named: int) -> None:
         """Correct what was consumed: ``adjust(tpm=used - estimated)``, or ``adjust({"tpm": …})``.
@@ -81,7 +82,7 @@ class Lease(LeaseBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._ledger is None:
+            if kind is None and self._ledger is None and not self._has_holds:
                 self._open = False
             elif not self._end_at_once(kind is not None):
                 await self._driver.run(self._end(failed=kind is not None), to_the_end=True)

@@ -8,9 +8,12 @@ from typing import Any, Protocol
 
 from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable
 from zae_limiter.lease.admission import AcquireArguments, admit
+from zae_limiter.lease.hold_renewal import renew_holds
+from zae_limiter.lease.lease_holds import postings_with_changed_holds, postings_with_end_of_holds
 from zae_limiter.lease.ledger import Ledger, OpenLedger, PendingSettlement, debits_of, paid_by_both, postings
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Decided, Settled, StoreCalled
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import check_consume, check_entity_id, check_resource
@@ -117,6 +120,21 @@ class LeaseBase:
         """Every limit of every leg, with what the grant left in it."""
         return () if (grant := self._granted) is None else grant.statuses
 
+    @property
+    def refused_by(self) -> tuple[LimitStatus, ...]:
+        """The limits that only watch and would have refused this lease."""
+        return () if (grant := self._granted) is None else grant.would_refuse
+
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """The slots that this lease holds of limits of calls in flight."""
+        return () if (grant := self._granted) is None else tuple(hold for hold in grant.holds if hold.amount)
+
+    @property
+    def _has_holds(self) -> bool:
+        grant = self._grant
+        return isinstance(grant, Grant) and bool(grant.holds)
+
     # What a caller does
 
     def _consume_more(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> Plan[None]:
@@ -150,7 +168,7 @@ class LeaseBase:
         ledger = self._open_ledger()
         owed = ledger.owed_if(ledger.totals)
         ledger.is_as_granted = False
-        flushing = ledger.flushing = PendingSettlement(owed, self._postings_of(ledger, owed))
+        flushing = ledger.flushing = PendingSettlement(owed, self._postings_of_flush(ledger, owed))
         try:
             if flushing.postings:
                 yield from self._book(flushing)
@@ -159,6 +177,17 @@ class LeaseBase:
         except BaseException as error:
             self._note_flushed(ledger, error)
             raise
+
+    def _renew(self) -> Plan[None]:
+        """Hold the slots of calls in flight as if they were taken now: for as long again as their limit says.
+
+        Calls that last long are renewed by themselves while their limiter is open. This is for a process that does
+        not run in between, or a limiter that was opened with ``keep_holds=False``.
+        """
+        self._open_ledger()
+        holds = self.holds
+        if holds:
+            yield from renew_holds(self._core, holds)
 
     def _commit(self) -> Plan[None]:
         """Keep everything taken and adjusted so far, whatever happens to the body."""
@@ -178,9 +207,11 @@ class LeaseBase:
             options.timeout_ms,
             options.on_unavailable,
         )
-        self._grant = yield from admit(self._limiter._core, asked, self)
-        if self._grant is None:
+        grant = self._grant = yield from admit(self._limiter._core, asked, self)
+        if grant is None:
             self._ledger = Ledger(None, asked.wanted)
+        elif grant.holds and self._core.keeper is not None:
+            self._core.keeper.keep(grant.holds)
         self._open = True
 
     def _drawn_observed(self, core: Core, path: FastPath) -> bool | Denial:
@@ -271,6 +302,8 @@ class LeaseBase:
         elif failure is None and (core.waiters or core.observer is not None):
             self._announce(closing)
         closing.is_done = True
+        if core.keeper is not None and (grant := self._granted) is not None:
+            core.keeper.let_go(grant.holds)
         if failure is None:
             ledger.booked(closing.owed)
         else:
@@ -283,7 +316,11 @@ class LeaseBase:
             self._note_flushed(ledger, None)
         totals = ledger.totals_on_failure() if failed and not self._keeps(ledger) else ledger.totals
         owed = ledger.owed_if(totals)
-        closing = PendingSettlement(owed, self._postings_of(ledger, owed))
+        postings = self._postings_of(ledger, owed)
+        grant = self._granted
+        if grant is not None and grant.holds:
+            postings = postings_with_end_of_holds(grant, postings)
+        closing = PendingSettlement(owed, postings)
         closing.doubtful = ledger.doubtful
         if ledger.postings is not None:  # the fast path was interrupted after it had booked all of it
             closing.postings = ()
@@ -300,7 +337,7 @@ class LeaseBase:
             closing.postings = list(error.remaining)
         elif is_ambiguous(error, closing):
             left = closing.postings or ()
-            self._core.unresolved += any(delta < 0 for _, deltas in left for delta in deltas.values())
+            self._core.unresolved += any(delta < 0 for _, deltas, *_ in left for delta in deltas.values())
             closing.postings = debits_of(left)
         closing.doubtful = False
 
@@ -328,6 +365,18 @@ class LeaseBase:
         grant = self._granted
         return [] if grant is None else ledger.postings_per_leg(owed, postings(grant.legs, owed), grant.legs)
 
+    def _postings_of_flush(self, ledger: Ledger, owed: Mapping[str, int]) -> list[Posting]:
+        """What the store is to book while the lease is open: it may hold more or fewer slots from then on."""
+        grant, postings = self._granted, self._postings_of(ledger, owed)
+        if grant is None or not any(leg.held for leg in grant.legs):
+            return postings
+        postings, new = postings_with_changed_holds(grant, postings, owed)
+        if new:
+            self._grant = grant._replace(holds=(*grant.holds, *new))
+            if self._core.keeper is not None:
+                self._core.keeper.keep(new)
+        return postings
+
     def _book(self, closing: PendingSettlement) -> Plan[None]:
         core = self._core
         now = yield READ_CLOCK
@@ -345,9 +394,10 @@ class LeaseBase:
         if closing.is_told:
             return
         closing.is_told = True
-        self._wake_waiters(closing.owed)
+        told = {**closing.owed, **closing.slots} if closing.slots else closing.owed
+        self._wake_waiters(told)
         if closing.all_postings and core.observer is not None:
-            core.tell(Settled(self._entity_id, self._resource, closing.owed, None))
+            core.tell(Settled(self._entity_id, self._resource, told, None))
 
     def _wake_waiters(self, owed: Mapping[str, int]) -> None:
         """Wake the callers that wait for what came back."""
@@ -378,6 +428,11 @@ class LeaseBase:
             ledger.taking = None
             return
         also = []
+        if more.holds:
+            before = before._replace(holds=(*before.holds, *more.holds))
+            also.append((self, "_grant", before))
+            if self._core.keeper is not None:
+                self._core.keeper.keep(more.holds)
         if any(leg.paid for leg in (*before.legs, *more.legs)):
             legs = paid_by_both(before.legs, before.wanted, more.legs, more.wanted)
             also.append((self, "_grant", before._replace(legs=legs)))

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.lease.lease_holds import slots_told
 from zae_limiter.naming import MAX_AMOUNT, check_amount, check_delta, check_limit_name
 from zae_limiter.running.plan import assign
 from zae_limiter.stores.limit_statuses import names_known
@@ -33,12 +34,16 @@ FLUSH_AFTER_MS = 5_000
 
 
 class PendingSettlement(Settlement):
-    """What a lease is to book by a plan, at its end or by a flush: ``owed`` by every leg, in these postings."""
+    """What a lease is to book by a plan, at its end or by a flush: ``owed`` by every leg, in these postings.
 
-    __slots__ = ("all_postings", "is_done", "is_told", "owed")
+    ``slots`` has what they change in the calls in flight.
+    """
+
+    __slots__ = ("all_postings", "is_done", "is_told", "owed", "slots")
 
     def __init__(self, owed: Amounts, postings: Sequence[Posting]) -> None:
         self.owed = owed
+        self.slots = slots_told(postings)
         self.postings = self.all_postings = postings
         self.doubtful = self.is_done = self.is_told = False
 
@@ -176,7 +181,8 @@ class Ledger(Settlement):
         paid_by_leg = dict(self.paid_by_leg)
         for leg, known in zip(legs, before, strict=True):
             for name, amount in more.items():
-                place, has, had = (leg.place, name), name in leg.names, name in known.names
+                place = (leg.place, name)
+                has, had = name in leg.settled_names, name in known.settled_names
                 if has != had or place in paid_by_leg:
                     paid = paid_by_leg.get(place, self.written.get(name, 0) if had else 0)
                     paid_by_leg[place] = paid + (amount if has else 0)
@@ -213,11 +219,11 @@ class Ledger(Settlement):
         """What each leg is to book of ``owed``: as ``plain`` has it, but for what is kept beside."""
         if not self.paid_by_leg and not self.arrears:
             return plain
-        due = {leg.place: dict(deltas) for leg, deltas in plain}
+        due = {leg.place: dict(deltas) for leg, deltas, *_ in plain}
         for (place, name), paid in self.paid_by_leg.items():
             if name in owed:
                 due.setdefault(place, {})[name] = max(owed[name], -paid) * MILLI
-        for leg, deltas in self.arrears:
+        for leg, deltas, *_ in self.arrears:
             sums = due.setdefault(leg.place, {})
             for name, delta in deltas.items():
                 sums[name] = sums.get(name, 0) + delta
@@ -238,7 +244,7 @@ class Ledger(Settlement):
     def assume_given_back(self) -> bool:
         """The store may have booked what is pending: take every credit for booked. Whether there was one."""
         credits_ = {name: delta for name, delta in self.owed().items() if delta < 0}
-        in_arrears = any(delta < 0 for _, deltas in self.arrears for delta in deltas.values())
+        in_arrears = any(delta < 0 for _, deltas, *_ in self.arrears for delta in deltas.values())
         written, paid_by_leg = self._written_with(credits_), self._paid_by_leg_with(credits_)
         arrears = debits_of(self.arrears)
         # No signal comes between these: nothing is called.
@@ -305,13 +311,13 @@ def postings(legs: tuple[Leg, ...], deltas: Amounts) -> list[Posting]:
     return [
         Posting(leg, deltas_milli)
         for leg in legs
-        if (deltas_milli := {name: delta * MILLI for name, delta in deltas.items() if name in leg.names})
+        if (deltas_milli := {name: delta * MILLI for name, delta in deltas.items() if name in leg.settled_names})
     ]
 
 
 def debits_of(owed: Sequence[Posting]) -> list[Posting]:
     """Only what is to be taken, and nothing that is to come back."""
-    debits = [Posting(leg, {name: delta for name, delta in deltas.items() if delta > 0}) for leg, deltas in owed]
+    debits = [Posting(leg, {name: delta for name, delta in deltas.items() if delta > 0}) for leg, deltas, *_ in owed]
     return [posting for posting in debits if posting.deltas_milli]
 
 
@@ -321,7 +327,7 @@ def paid_by_both(before: Sequence[Leg], taken: Amounts, more: Sequence[Leg], tak
     for first, second in zip(before, more, strict=True):
         accounts: dict[int, dict[str, int]] = {}
         for leg, amounts in ((first, taken), (second, taken_more)):
-            undivided = {name: amount * MILLI for name, amount in amounts.items() if name in leg.names}
+            undivided = {name: amount * MILLI for name, amount in amounts.items() if name in leg.settled_names}
             for shard, paid in leg.paid or ((0, undivided),):
                 account = accounts.setdefault(shard, {})
                 for name, amount in paid.items():

@@ -7,6 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
+from zae_limiter.lease.hold_keeper import keep_holds_of
 from zae_limiter.lease.lease import Lease
 from zae_limiter.limiter.limited_functions import CallTerms, Function, limited_for_tasks
 from zae_limiter.limiter.limiter_verbs import LimiterVerbs
@@ -29,6 +30,7 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
         self._driver = repository._driver
         self._lease_type = Lease
         self._owns_repository = False
+        keep_holds_of(self._core)
 
     @classmethod
     def open(

@@ -111,7 +111,7 @@ class LimiterVerbs(Generic[SomeLease]):
         core = self._core
         now = yield from READ_CLOCK
         look = yield from core.call("look", core.space.look(entity_id, resource, wanted, override, now))
-        return max(_seconds(status.retry_after_seconds) for status in look.statuses)
+        return max((_seconds(status.retry_after_seconds) for status in look.statuses if status.refuses), default=0.0)
 
     def _check(
         self,
@@ -128,7 +128,7 @@ class LimiterVerbs(Generic[SomeLease]):
         core = self._core
         now = yield from READ_CLOCK
         look = yield from core.call("look", core.space.look(*checked, override, now))
-        lacking = [status for status in look.statuses if status.exceeded]
+        lacking = [status for status in look.statuses if status.refuses]
         binding = max(lacking, key=lambda status: _seconds(status.retry_after_seconds), default=None)
         wait = 0.0 if binding is None else binding.retry_after_seconds
         return Check(binding is None, wait, binding, look.statuses)

@@ -44,7 +44,8 @@ def described_limit(limit: Limit) -> str:
     if word is not None:
         return word
     refill = f"{limit.refill_amount} per {limit.refill_period_seconds}sec"
-    return f"{limit.name}: {refill}, capacity {limit.capacity}, burst {limit.burst}"
+    watches = "" if limit.enforce else ", shadow"
+    return f"{limit.name}: {refill}, capacity {limit.capacity}, burst {limit.burst}{watches}"
 
 
 def summary(change_plan: ChangePlan) -> str:

@@ -11,11 +11,16 @@ from zae_limiter.manifests.model import Place
 from zae_limiter.manifests.problems import Problem, shown, suggestion
 from zae_limiter.manifests.yaml_nodes import MappingNode, Node, RefusedNode, ScalarNode, SequenceNode, kind_of
 from zae_limiter.models.limit import MAX_LIMITS, Limit
+from zae_limiter.naming import check_limit_name
 
-LIMIT_KEYS = ("name", "capacity", "refill_amount", "refill_period_seconds", "burst")
-NEEDED_LIMIT_KEYS = LIMIT_KEYS[:-1]
+LIMIT_KEYS = ("name", "capacity", "refill_amount", "refill_period_seconds", "burst", "enforce")
+NEEDED_LIMIT_KEYS = LIMIT_KEYS[:4]
+PERIOD_KEYS = ("name", "amount", "per", "burst", "tz", "start", "fresh", "enforce")
+IN_FLIGHT_KEYS = ("name", "inflight", "ttl", "enforce")
 
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})").fullmatch
+
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_+\-/:.]+").fullmatch
 
 _CALLED = {ScalarNode: "a single value", SequenceNode: "a list", MappingNode: "a mapping"}
 
@@ -133,6 +138,10 @@ class ValueParser:
         if short is not None:
             self.problem(node.place, f"a space made this a mapping; write {short}")
             return None
+        if "inflight" in node.entries:
+            return self._limit_from_words(node, IN_FLIGHT_KEYS, "inflight")
+        if "amount" in node.entries or "per" in node.entries:
+            return self._limit_from_words(node, PERIOD_KEYS, "amount")
         before = len(self._problems)
         self.table(node, "a limit", LIMIT_KEYS)
         missing = [key for key in NEEDED_LIMIT_KEYS if key not in node.entries]
@@ -142,24 +151,70 @@ class ValueParser:
         name = self.text(node.entries["name"][1], "name")
         numbers = {
             key: self.whole_number(node.entries[key][1], key)
-            for key in LIMIT_KEYS[1:]
+            for key in LIMIT_KEYS[1:5]
             if key in node.entries and not (key == "burst" and self.is_empty(node.entries[key][1]))
         }
-        if len(self._problems) > before or name is None:
+        enforce = self.flag(node.entries["enforce"][1], "enforce") if "enforce" in node.entries else True
+        if len(self._problems) > before or name is None or enforce is None:
             return None
         try:
-            return Limit(name, **numbers)  # type: ignore[arg-type]  # a number that is none was reported
+            return Limit(name, **numbers, enforce=enforce)  # type: ignore[arg-type]  # a number that is none was reported
         except ValidationError as error:
             place = node.entries["name" if error.field == "limit name" else error.field][1].place
             self.problem(place, f"{error.field} {error.reason}")
             return None
+
+    def _limit_from_words(self, node: MappingNode, keys: Sequence[str], amount_key: str) -> Limit | None:
+        """A limit by the calendar, of calls in flight, or per a unit, with a key for each part of its word."""
+        before = len(self._problems)
+        self.table(node, "a limit", keys)
+        missing = [key for key in ("name", amount_key) if key not in node.entries]
+        if missing:
+            self.problem(node.place, f"this limit needs the keys name and {amount_key}; no {', '.join(missing)}")
+            return None
+        name = self.text(node.entries["name"][1], "name")
+        if name is not None and not self.valid(node.entries["name"][1].place, name, check_limit_name):
+            return None
+        amount = self.whole_number(node.entries[amount_key][1], amount_key)
+        burst = self.whole_number(node.entries["burst"][1], "burst") if self._says(node, "burst") else None
+        fresh = self.flag(node.entries["fresh"][1], "fresh") if self._says(node, "fresh") else False
+        enforce = self.flag(node.entries["enforce"][1], "enforce") if self._says(node, "enforce") else True
+        per, tz, start, ttl = (self._word(node, key) for key in ("per", "tz", "start", "ttl"))
+        if len(self._problems) > before or name is None:
+            return None
+        word = f"{name}:{amount}/inflight" if amount_key == "inflight" else f"{name}:{amount}/{per or 'min'}"
+        word += "" if burst is None else f":{burst}"
+        word += "" if tz is None else f"@{tz}"
+        word += "".join(f",{key}={value}" for key, value in (("start", start), ("ttl", ttl)) if value is not None)
+        word += (",fresh" if fresh else "") + ("" if enforce else ",shadow")
+        try:
+            return parse_limit(word)
+        except ValidationError as error:
+            self.problem(node.place, f"limit {shown(word)} {error.reason}")
+            return None
+
+    def _says(self, node: MappingNode, key: str) -> bool:
+        return key in node.entries and not self.is_empty(node.entries[key][1])
+
+    def _word(self, node: MappingNode, key: str) -> str | None:
+        """A single value as it is written, whatever YAML takes it for: 07:00 would be a number."""
+        if not self._says(node, key):
+            return None
+        value = node.entries[key][1]
+        if not isinstance(value, ScalarNode):
+            self.wrong_shape(value, key, "a single value")
+            return None
+        if not _PLAIN_WORD(value.text):
+            self.problem(value.place, f"{key} must not be {shown(value.text)}")
+            return None
+        return value.text
 
     def _written_as_mapping(self, node: MappingNode) -> str | None:
         """``- rpm: 100`` is a mapping to YAML; what was meant."""
         if len(node.entries) != 1:
             return None
         [(name, (_, value))] = node.entries.items()
-        if name in LIMIT_KEYS or not isinstance(value, ScalarNode):
+        if name in (*LIMIT_KEYS, *PERIOD_KEYS, *IN_FLIGHT_KEYS) or not isinstance(value, ScalarNode):
             return None
         word = f"{name}:{value.text}"
         try:

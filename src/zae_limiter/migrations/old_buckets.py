@@ -127,7 +127,7 @@ def _balance(item: Item, name: str, called: Mapping[str, str], refilled: str, at
         limit = balance.limit()
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise Unreadable(f"{where(item)} is not a bucket of an older layout ({error!r})") from error
-    if (limit.burst * MILLI, limit.refill_amount * MILLI, limit.refill_period_seconds * MILLI) != balance[3:6]:
+    if (limit.burst * MILLI, limit.refill_amount * MILLI, (limit.refill_period_seconds or 0) * MILLI) != balance[3:6]:
         raise Unreadable(f"{where(item)} has limits in parts of tokens or seconds")
     if balance.rf > at + MOST_AHEAD_MS:
         raise Unreadable(f"{where(item)} was refilled in the future")

@@ -32,6 +32,11 @@ class Decided:
         """Every limit of every leg, with what the decision found or left there."""
         return self.decision.statuses
 
+    @property
+    def would_refuse(self) -> tuple[str, ...]:
+        """The limits that only watch and would have refused, by name."""
+        return tuple(status.limit_name for status in self.statuses if status.exceeded and not status.enforced)
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:
@@ -65,5 +70,28 @@ class Degraded:
     cause: BaseException
 
 
-Event: TypeAlias = Decided | Settled | StoreCalled | Degraded
+@dataclass(frozen=True, slots=True)
+class HoldsRenewed:
+    """Calls in flight that last long were renewed, so many slots of one entity on one resource."""
+
+    entity_id: str
+    resource: str
+    slots: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLost:
+    """A call in flight lasted longer than its slots were held, and they were returned.
+
+    ``taken_again``: they are held again, whether there were enough or not, for the call is running.
+    """
+
+    entity_id: str
+    resource: str
+    limit_name: str
+    slots: int
+    taken_again: bool
+
+
+Event: TypeAlias = Decided | Settled | StoreCalled | Degraded | HoldsRenewed | HoldLost
 Observer: TypeAlias = Callable[[Event], object]

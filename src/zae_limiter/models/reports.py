@@ -27,6 +27,7 @@ class UsageSnapshot:
     for one of them too; ``own`` and ``own_events`` are the rest, which adds up over entities to what all took.
     ``denials`` is how many calls each limit of the entity refused. A call is counted by one limit, the one that lacked
     for longest.
+    ``would_refuse`` has how many of these grants each limit that only watches would have refused.
     """
 
     entity_id: str
@@ -39,6 +40,7 @@ class UsageSnapshot:
     cascaded: Mapping[str, int] = field(default_factory=dict)
     cascaded_events: int = 0
     denials: Mapping[str, int] = field(default_factory=dict)
+    would_refuse: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def own(self) -> Mapping[str, int]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import Limit
+
+AT_LATEST_WAIT_SECONDS = 1.0
+"""After so long it is worth asking again for a slot, whatever the bound of its wait is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +18,10 @@ class LimitStatus:
     """One limit of one leg, as a request met it.
 
     ``available`` is in whole tokens, rounded down and negative in debt; after a grant it is what is left.
-    ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have. ``seconds_to_full``
-    says when the limit is full if no caller takes more.
+    ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have. ``at_latest``: it may
+    be over sooner, when a call in flight ends. ``seconds_to_full`` says when it is full if no caller takes more,
+    ``resets_at`` when the next period of a calendar limit begins. A limit that is not ``enforced`` only watches: if it
+    is ``exceeded``, it would have refused.
     """
 
     entity_id: str
@@ -28,10 +34,24 @@ class LimitStatus:
     retry_after_seconds: float | None
     source: ConfigSource
     seconds_to_full: float = 0.0
+    enforced: bool = True
+    resets_at: datetime | None = None
+    at_latest: bool = False
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it refuses the request: a limit that only watches never does."""
+        return self.exceeded and self.enforced
+
+    @property
+    def suggested_wait_seconds(self) -> float | None:
+        """When to ask again: the wait, or a second where that is only a bound."""
+        wait = self.retry_after_seconds
+        return min(wait, AT_LATEST_WAIT_SECONDS) if wait is not None and self.at_latest else wait
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready description."""
-        return {
+        described: dict[str, Any] = {
             "entity_id": self.entity_id,
             "resource": self.resource,
             "limit_name": self.limit_name,
@@ -43,6 +63,13 @@ class LimitStatus:
             "source": self.source,
             "seconds_to_full": self.seconds_to_full,
         }
+        if self.resets_at is not None:
+            described["resets_at"] = self.resets_at.isoformat()
+        if self.at_latest:
+            described["at_latest"] = True
+        if not self.enforced:
+            described["enforced"] = False
+        return described
 
 
 @dataclass(frozen=True, slots=True)

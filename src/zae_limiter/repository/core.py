@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.events import Event, Observer, StoreCalled
+from zae_limiter.models.holds import Hold
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.repository.wait_queue import wait_queue_of
@@ -23,12 +24,27 @@ logger = logging.getLogger("zae_limiter")
 DEFAULT_DEADLINE = 2.0
 
 
+class Keeper(Protocol):
+    """Renews the slots of calls in flight that last long."""
+
+    def keep(self, holds: Iterable[Hold]) -> None:
+        """Renew these from now on."""
+
+    def let_go(self, holds: Iterable[Hold]) -> None:
+        """Renew these no longer."""
+
+    def close(self) -> None:
+        """Renew none any more."""
+
+
 class Core:
     """One namespace of one store, as seen by one process."""
 
     __slots__ = (
         "clock",
         "fast_paths",
+        "keep_holds",
+        "keeper",
         "namespace",
         "observer",
         "space",
@@ -46,8 +62,11 @@ class Core:
         namespace: str = DEFAULT_NAMESPACE,
         clock: Clock | None = None,
         observer: Observer | None = None,
+        keep_holds: bool = True,
     ) -> None:
         self.store = store
+        self.keep_holds = keep_holds
+        self.keeper: Keeper | None = None
         self.namespace = check_namespace(namespace)
         self.clock = check_clock(clock)
         self.timer = timer_of(self.clock)
@@ -71,6 +90,7 @@ class Core:
         observer: Observer | None,
         deadline: float,
         config_cache_ttl: float,
+        keep_holds: bool,
         options: Mapping[str, Any],
     ) -> Core:
         """The core on the store that ``url`` names. Nothing is read or written yet."""
@@ -78,12 +98,21 @@ class Core:
         check_seconds(config_cache_ttl, "config_cache_ttl")
         check_namespace(namespace)
         check_clock(clock)
+        if type(keep_holds) is not bool:
+            raise ValidationError("keep_holds", keep_holds, "must be True or False")
         store = open_store(url, deadline=deadline, config_cache_ttl=config_cache_ttl, options=options)
-        return cls(store, namespace=namespace, clock=clock, observer=observer)
+        return cls(store, namespace=namespace, clock=clock, observer=observer, keep_holds=keep_holds)
 
     def in_namespace(self, namespace: str) -> Core:
         """Another namespace of the same store."""
-        return Core(self.store, namespace=namespace, clock=self.clock, observer=self.observer)
+        return Core(
+            self.store, namespace=namespace, clock=self.clock, observer=self.observer, keep_holds=self.keep_holds
+        )
+
+    def stop_keeping(self) -> None:
+        """Renew no calls in flight any more: what they use is being closed."""
+        if self.keeper is not None:
+            self.keeper.close()
 
     def call(self, verb: str, plan: Plan[Result]) -> Plan[Result]:
         """Ask the store, and tell the observer about it."""

@@ -26,6 +26,7 @@ class OpenOptions(StoreOptions, total=False):
     observer: Observer | None
     deadline: float
     config_cache_ttl: float
+    keep_holds: bool
 
 
 class Closable(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -80,6 +81,7 @@ class Repository(RepositoryVerbs, AsyncData):
         observer: Observer | None = None,
         deadline: float = DEFAULT_DEADLINE,
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
+        keep_holds: bool = True,
         **options: Unpack[StoreOptions],
     ) -> Opening[Self]:
         """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
@@ -88,7 +90,8 @@ class Repository(RepositoryVerbs, AsyncData):
 
         ``clock`` returns milliseconds since the epoch; ``observer`` is called with one event per decision,
         settlement, store call and degradation; ``deadline`` is how many seconds one call may spend on the
-        store; ``config_cache_ttl`` how many seconds resolved limits may be remembered.
+        store; ``config_cache_ttl`` how many seconds resolved limits may be remembered. With ``keep_holds=False``
+        calls in flight that last long are not renewed by themselves: for a process that does not run in between.
 
         Await it, or enter it: ``async with Repository.open(url) as repository``.
         """
@@ -99,6 +102,7 @@ class Repository(RepositoryVerbs, AsyncData):
             observer=observer,
             deadline=deadline,
             config_cache_ttl=config_cache_ttl,
+            keep_holds=keep_holds,
             options=options,
         )
         return Opening(cls._opened(core, create))
@@ -126,6 +130,8 @@ class Repository(RepositoryVerbs, AsyncData):
 
     async def close(self) -> None:
         """Write denials that are not counted yet, and let go of files and connections. Closing twice is fine."""
+        if self._core.keeper is not None:
+            await asyncio.to_thread(self._core.stop_keeping)
         await self._driver.run(self._finish())
         await self._core.store.aclose()
 

@@ -80,6 +80,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
         observer: Observer | None = None,
         deadline: float = DEFAULT_DEADLINE,
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
+        keep_holds: bool = True,
         **options: Unpack[StoreOptions],
     ) -> Self:
         """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
@@ -88,7 +89,8 @@ class SyncRepository(RepositoryVerbs, SyncData):
 
         ``clock`` returns milliseconds since the epoch; ``observer`` is called with one event per decision,
         settlement, store call and degradation; ``deadline`` is how many seconds one call may spend on the
-        store; ``config_cache_ttl`` how many seconds resolved limits may be remembered.
+        store; ``config_cache_ttl`` how many seconds resolved limits may be remembered. With ``keep_holds=False``
+        calls in flight that last long are not renewed by themselves: for a process that does not run in between.
         """
         core = Core.open(
             url,
@@ -97,6 +99,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
             observer=observer,
             deadline=deadline,
             config_cache_ttl=config_cache_ttl,
+            keep_holds=keep_holds,
             options=options,
         )
         repository = cls.__new__(cls)._bind(core)
@@ -120,6 +123,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
 
     def close(self) -> None:
         """Write denials that are not counted yet, and let go of files and connections. Closing twice is fine."""
+        self._core.stop_keeping()
         self._driver.run(self._finish())
         self._core.store.close()
 

@@ -85,7 +85,7 @@ def statuses_of(
 
 def denial(legs: Sequence[Leg], statuses: tuple[LimitStatus, ...]) -> Denial:
     """The denial these statuses are; at least one of them is exceeded."""
-    lacks = next((status.entity_id, status.resource) for status in statuses if status.exceeded)
+    lacks = next((status.entity_id, status.resource) for status in statuses if status.refuses)
     return Denial(statuses, next(leg for leg in legs if leg.place == lacks))
 
 

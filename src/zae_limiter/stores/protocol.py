@@ -16,10 +16,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from zae_limiter.bucket import MILLI, Balance
+from zae_limiter.bucket import MILLI, Balance, are_plain
 from zae_limiter.models.choices import ConfigSource, OnUnavailable, WindowType
 from zae_limiter.models.entity import Entity
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.moments import at
 from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import (
     AuditEvent,
@@ -88,6 +90,8 @@ class Resolution(NamedTuple):
 BucketPlace: TypeAlias = tuple[str, str]
 """Entity and resource."""
 
+NO_NAMES: frozenset[str] = frozenset()
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
@@ -96,7 +100,9 @@ class Leg:
     ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there. ``known`` are
     the names of limits that any of the levels consulted for it has; those in ``names`` are taken from it. ``cascaded``
     has those of its limits that a leg before it has too, and counts: reports count each call once. ``None``: it is
-    the first leg.
+    the first leg. ``refused`` names the limits that only watch and would have refused: nothing was taken from them,
+    and nothing is settled there. ``held`` names those of calls in flight, ``is_plain`` says that all limits refill
+    evenly and refuse.
 
     The first leg of an acquire is the entity's own. Where only others of its legs have limits, it has none. The total
     of an entity comes after its own.
@@ -109,7 +115,11 @@ class Leg:
     paid: tuple[tuple[int, Mapping[str, int]], ...] = ()
     known: frozenset[str] = frozenset()
     cascaded: frozenset[str] | None = None
+    refused: frozenset[str] = NO_NAMES
     names: frozenset[str] = field(init=False)
+    settled_names: frozenset[str] = field(init=False)
+    held: frozenset[str] = field(init=False)
+    is_plain: bool = field(init=False)
 
     @property
     def place(self) -> BucketPlace:
@@ -118,8 +128,12 @@ class Leg:
 
     def __post_init__(self) -> None:
         names = frozenset([limit.name for limit in self.limits])
+        held = NO_NAMES if are_plain(self.limits) else frozenset(one.name for one in self.limits if one.is_held)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "known", self.known | names)
+        object.__setattr__(self, "settled_names", names - self.refused - held if self.refused or held else names)
+        object.__setattr__(self, "held", held)
+        object.__setattr__(self, "is_plain", are_plain(self.limits))
 
 
 def in_order(legs: Iterable[Leg]) -> tuple[Leg, ...]:
@@ -165,7 +179,7 @@ class Grant(NamedTuple):
     """Everything wanted was taken, from every leg.
 
     ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each. ``path`` is the
-    fast path that took it, if one did.
+    fast path that took it, if one did. ``holds`` are what the legs lent of calls in flight.
     """
 
     legs: tuple[Leg, ...]
@@ -174,31 +188,61 @@ class Grant(NamedTuple):
     left: Sequence[int]
     now: int
     path: FastPath | None = None
+    holds: tuple[Hold, ...] = ()
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every leg with what the grant left in it."""
         places = [(leg, limit) for leg in self.legs for limit in leg.limits]
         return tuple(
-            LimitStatus(
-                entity_id=leg.entity_id,
-                resource=leg.resource,
-                limit_name=limit.name,
-                limit=limit,
-                available=balance.level_with(tk, self.now) // MILLI,
-                requested=self.wanted.get(limit.name, 0),
-                exceeded=False,
-                retry_after_seconds=0.0,
-                source=leg.source,
-                seconds_to_full=balance.full_in(tk, self.now) / MILLI,
-            )
+            self._status(leg, limit, balance, tk)
             for (leg, limit), balance, tk in zip(places, self.balances, self.left, strict=True)
         )
+
+    def _status(self, leg: Leg, limit: Limit, balance: Balance, tk: int) -> LimitStatus:
+        resets_at = balance.resets_at(self.now)
+        wait: float | None = 0.0
+        requested = self.wanted.get(limit.name, 0)
+        exceeded = limit.name in leg.refused
+        if exceeded:
+            due = balance.with_tokens(tk, 0).due(requested * MILLI, self.now)
+            wait = None if requested * MILLI > balance.bx else max(due - self.now, 0) / MILLI
+        return LimitStatus(
+            entity_id=leg.entity_id,
+            resource=leg.resource,
+            limit_name=limit.name,
+            limit=limit,
+            available=balance.level_with(tk, self.now) // MILLI,
+            requested=requested,
+            exceeded=exceeded,
+            retry_after_seconds=wait,
+            source=leg.source,
+            seconds_to_full=balance.full_in(tk, self.now) / MILLI,
+            enforced=limit.enforce,
+            resets_at=None if resets_at is None else at(resets_at),
+            at_latest=exceeded and limit.is_held and wait is not None,
+        )
+
+    @property
+    def would_refuse(self) -> tuple[LimitStatus, ...]:
+        """The limits that only watch and would have refused."""
+        if not any(leg.refused for leg in self.legs):
+            return ()
+        return tuple(status for status in self.statuses if status.exceeded)
 
     def give_back(self) -> list[Posting]:
         """What undoes it."""
         return [
-            Posting(leg, {name: -amount * MILLI for name, amount in self.wanted.items() if name in leg.names})
+            Posting(
+                leg,
+                {name: -amount * MILLI for name, amount in self.wanted.items() if name in leg.settled_names},
+                tuple(
+                    HoldChange(hold, -hold.amount)
+                    for hold in self.holds
+                    if (hold.entity_id, hold.resource) == (leg.entity_id, leg.resource)
+                ),
+                undo=True,
+            )
             for leg in self.legs
         ]
 
@@ -240,7 +284,7 @@ class Denial:
     @property
     def binding(self) -> LimitStatus | None:
         """The limit that lacks for longest, by which the denial is counted. ``None``: it was for load."""
-        lacking = [] if self.by_load else [status for status in self.statuses if status.exceeded]
+        lacking = [] if self.by_load else [status for status in self.statuses if status.refuses]
         return max(lacking, key=lambda status: _seconds(status.retry_after_seconds), default=None)
 
     def __repr__(self) -> str:
@@ -249,10 +293,25 @@ class Denial:
     @property
     def wait_ms(self) -> int | None:
         """Milliseconds until the same draw would be granted; ``None``: never."""
-        waits = [status.retry_after_seconds for status in self.statuses if status.exceeded]
-        return (
-            None if None in waits else max((round((wait or 0) * MILLI) for wait in waits), default=self.unread_wait_ms)
-        )
+        return self._longest([status.retry_after_seconds for status in self.statuses if status.refuses])
+
+    @property
+    def retry_ms(self) -> int | None:
+        """Milliseconds until it is worth asking again: less, where the wait is only a bound; ``None``: never."""
+        return self._longest([status.suggested_wait_seconds for status in self.statuses if status.refuses])
+
+    @property
+    def known_wait_ms(self) -> int | None:
+        """Milliseconds until only calls in flight are in the way, which may end at any moment. ``None``: none is."""
+        refusing = [status for status in self.statuses if status.refuses]
+        if not any(status.at_latest for status in refusing):
+            return None
+        return self._longest([status.retry_after_seconds for status in refusing if not status.at_latest]) or 0
+
+    def _longest(self, waits: Sequence[float | None]) -> int | None:
+        if None in waits:
+            return None
+        return max((round((wait or 0) * MILLI) for wait in waits), default=self.unread_wait_ms)
 
 
 def _seconds(wait: float | None) -> float:
@@ -309,11 +368,24 @@ class FastPath(Protocol):
         """The grant that was deferred."""
 
 
+class HoldChange(NamedTuple):
+    """Slots by which a hold is to change: positive ones are taken without asking, negative ones given back."""
+
+    hold: Hold
+    slots: int
+
+
 class Posting(NamedTuple):
-    """Millitokens to book on one leg after the fact, per limit: positive taken, negative given back."""
+    """Millitokens to book on one leg after the fact, per limit: positive taken, negative given back.
+
+    Limits of calls in flight are changed by ``holds``. ``undo``: it was never used, so nothing of it is counted, and
+    neither is what limits that only watch would have refused.
+    """
 
     leg: Leg
     deltas_milli: Mapping[str, int]
+    holds: Sequence[HoldChange] = ()
+    undo: bool = False
 
 
 class Settlement:
@@ -366,6 +438,11 @@ class Space(Protocol):
     def unresolved(self) -> int:
         """How often this client could not prove something done or undone (and so over-charged, never minted)."""
 
+    @property
+    def slot_pauses_ms(self) -> tuple[int, int] | None:
+        """After how many milliseconds a caller that waits for a call in flight to end looks again: at first, and at
+        most. ``None``: no other process can have it."""
+
     # Taking and settling
 
     @property
@@ -386,6 +463,10 @@ class Space(Protocol):
 
         What of it was booked is noted in the ``settlement``, also when the caller is interrupted and hears nothing.
         """
+
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        """Let holds be due later, as if they were taken now. Those that were returned already are taken again, without
+        asking: the calls are running. Answers which ones these were."""
 
     def look(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from zae_limiter.bucket import MILLI, Bucket
+from zae_limiter.bucket import MILLI, WOULD_REFUSE, Bucket
 from zae_limiter.models.choices import WindowType
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import UsageSnapshot
@@ -132,11 +132,14 @@ def snapshots(
             window_type=window_type,
             window_start=start,
             window_end=window_around(start, window_type)[1],
-            counters=_tokens(used.milli),
+            counters=_tokens({name: milli for name, milli in used.milli.items() if name[-1] != WOULD_REFUSE}),
             total_events=used.events,
             cascaded=_told(_tokens(used.cascaded)),
             cascaded_events=used.cascaded_events,
             denials=_told(used.denials),
+            would_refuse=_told(
+                _tokens({name[:-1]: milli for name, milli in used.milli.items() if name[-1] == WOULD_REFUSE})
+            ),
         )
         for start, used in sorted(sums.items())
     ]

@@ -176,6 +176,7 @@ _NEVER_FAILING = frozenset(
         "perform",
         "perform_async",
         "remembered_on_unavailable",
+        "slot_pauses_ms",
     }
 )
 

@@ -86,6 +86,8 @@ def refill_during(limit: Limit, elapsed_ms: int) -> int:
     Buckets count in thousandths and round at absolute moments, so one thousandth more than the rate alone
     may fall into the time.
     """
+    if limit.refill_period_seconds is None:
+        return limit.refill_amount  # a period that begins meanwhile; what is in flight only comes back
     milli = elapsed_ms * limit.refill_amount // limit.refill_period_seconds + 1
     return milli // 1000
 

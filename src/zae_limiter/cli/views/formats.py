@@ -13,12 +13,14 @@ NOTHING = "-"
 
 def rate(limit: Limit) -> str:
     """``10,000/min``."""
-    return f"{limit.refill_amount:,}/{period_of(limit)}"
+    amount = limit.burst if limit.is_held else limit.refill_amount
+    zone = "" if limit.periods is None else f"@{limit.periods.tz}"
+    return f"{amount:,}/{period_of(limit)}{zone}{'' if limit.enforce else ' watching'}"
 
 
 def limit_in_words(limit: Limit) -> str:
     """``tpm 10,000/min burst 15,000``; the burst only where it differs from the rate."""
-    burst = "" if limit.burst == limit.refill_amount else f" burst {limit.burst:,}"
+    burst = "" if limit.is_held or limit.burst == limit.refill_amount else f" burst {limit.burst:,}"
     return f"{limit.name} {rate(limit)}{burst}"
 
 

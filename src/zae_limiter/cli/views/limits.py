@@ -19,7 +19,7 @@ CAPACITY = Column("capacity", numbers=True)
 
 def limits_table(output: Output, limits: Sequence[Limit]) -> Table:
     """A line for each. The capacity is shown only if one has another than its refill."""
-    if all(limit.capacity == limit.refill_amount for limit in limits):
+    if all(limit.is_held or limit.capacity == limit.refill_amount for limit in limits):
         return table(output, COLUMNS, [limit_row(limit) for limit in limits])
     return table(output, (*COLUMNS, CAPACITY), [(*limit_row(limit), f"{limit.capacity:,}") for limit in limits])
 

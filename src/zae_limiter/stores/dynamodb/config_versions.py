@@ -61,6 +61,7 @@ def of_call(limits: Iterable[Limit], total: int, meta: int) -> str:
     """The version of limits given with a call: they have no counter, only a digest. The total holds besides."""
     terms = ";".join(
         f"{limit.name},{limit.capacity},{limit.burst},{limit.refill_amount},{limit.refill_period_seconds}"
+        + ("" if limit.is_plain else f",{limit.periods},{limit.hold_seconds},{limit.enforce}")
         for limit in limits
     )
     return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{total}.{meta}"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.bucket import MILLI, MOST_STORED, Balance
 from zae_limiter.models.choices import OnUnavailable
-from zae_limiter.models.limit import MAX_ENDED, Limit
+from zae_limiter.models.limit import MAX_ENDED, Limit, even_rate
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
@@ -55,16 +55,16 @@ def limit_of(name: str, cp: int, bx: int, ra: int, rp: int) -> Limit:
 
 
 TERMS = ("cp", "bx", "ra", "rp")
+BALANCE_FIELDS = frozenset(("tk", "tc", *TERMS))
+
+
+_TERM_ENDINGS = frozenset(f"_{field}" for field in TERMS)
 
 
 def terms_of(limit: Limit) -> dict[str, int]:
     """The stored terms of a limit: millitokens and milliseconds."""
-    return {
-        "cp": limit.capacity * MILLI,
-        "bx": limit.burst * MILLI,
-        "ra": limit.refill_amount * MILLI,
-        "rp": limit.refill_period_seconds * MILLI,
-    }
+    amount, seconds = even_rate(limit)
+    return {"cp": limit.capacity * MILLI, "bx": limit.burst * MILLI, "ra": amount * MILLI, "rp": seconds * MILLI}
 
 
 class BucketSnapshot:
@@ -359,8 +359,12 @@ def _limit_fields(item: Item) -> tuple[dict[str, dict[str, int]], dict[str, int]
             if held is None:
                 held = fields[name] = {}
             held[attribute[-2:]] = _int_in(value)
+            if attribute[-2:] not in BALANCE_FIELDS:
+                raise ValueError(f"a newer version wrote {attribute!r}")
         elif attribute[:2] == "e_":
             ended[attribute[2:]] = number_in(value)
+        elif attribute[:2] in ("c_", "x_"):
+            raise ValueError(f"a newer version wrote {attribute!r}")
     return fields, ended
 
 
@@ -419,6 +423,9 @@ def config_of(item: Item | None) -> Config:
 @decoder("a config")
 def _config_of(item: Item) -> Config:
     names = [name for name in item.get("order", {"S": ""})["S"].split(",") if name]
+    strange = [name for name in item if name[:2] == "l_" and name[-3:] not in _TERM_ENDINGS]
+    if strange:
+        raise ValueError(f"a newer version wrote {strange[0]!r}")
     if len(set(names)) < len(names):
         raise ValueError("it names a limit twice")
     limits = tuple(

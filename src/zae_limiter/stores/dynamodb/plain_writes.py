@@ -60,8 +60,7 @@ def plain_draw(
         else:
             form, least = BELOW_FROM_FLOOR, floor + accrued - delta
             values += (floor, ceiling, -delta, delta)
-        limit = balance.limit
-        to_fill = -((least - burst) * limit.refill_period_seconds // limit.refill_amount)
+        to_fill = -((least - burst) * balance.rp // balance.ra)
         if to_fill > longest:
             longest = to_fill
         forms = forms * _FORMS + form
@@ -114,8 +113,7 @@ def plain_settlement(
             values += (full, -delta, delta)
         else:
             form = UNTOUCHED
-        limit = balance.limit
-        to_fill = -((least - burst) * limit.refill_period_seconds // limit.refill_amount)
+        to_fill = -((least - burst) * balance.rp // balance.ra)
         if to_fill > longest:
             longest = to_fill
         forms = forms * _FORMS + form

@@ -32,6 +32,8 @@ class DynamoSpace:
 
     fast_paths: Mapping[tuple[str, str], FastPath] = {}  # none: there is always a call to wait for
 
+    slot_pauses_ms = (100, 1_000)
+
     def __init__(
         self,
         client: TableClient,
@@ -69,6 +71,7 @@ class DynamoSpace:
 
         self.draw = acquiring.draw
         self.settle = settlements.settle
+        self.renew = settlements.renew
         self.count_denial = denials.count_denial
         self.write_denials = denials.write_denials
         self.look = looks.look

@@ -40,7 +40,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
-from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
+from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, even_rate, too_many_retired
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
 from zae_limiter.stores.dynamodb.plain_writes import expires_at
@@ -515,4 +515,5 @@ def new_item(
 
 def _time_to_fill(limit: Limit, milli: int, shards: int) -> int:
     """Milliseconds until so much has accrued, rounded up generously for a share."""
-    return -(-milli * shards * limit.refill_period_seconds // limit.refill_amount)
+    amount, seconds = even_rate(limit)
+    return -(-milli * shards * seconds // amount)

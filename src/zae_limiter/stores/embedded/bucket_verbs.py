@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 
-from zae_limiter.bucket import (
-    MILLI,
-    Bucket,
-    lower,
-    would_refill_satisfy,
-    would_take,
-)
+from zae_limiter.bucket import MILLI, Bucket, lower
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.mixed_limits import lacks
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.running.plan import Plan, assign
@@ -22,12 +18,12 @@ from zae_limiter.stores.embedded.clock_correction import (
     with_corrected_time,
     with_corrected_waits,
 )
+from zae_limiter.stores.embedded.holds import Changes, change_holds, counted_by, drawn_mixed, drawn_plain, renew_in
 from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
 from zae_limiter.stores.limit_statuses import check_names, check_own_names, denial, limit_level, no_limits, statuses_of
 from zae_limiter.stores.protocol import (
     Denial,
     Draw,
-    Grant,
     Leg,
     Look,
     Outcome,
@@ -43,6 +39,7 @@ class BucketVerbs(Transacting):
     """The verbs on buckets."""
 
     unresolved = 0  # a transaction is done or not
+    slot_pauses_ms: tuple[int, int] | None = None
 
     def _draw(
         self, tables: Tables, draw: Draw, now: int, receipt: Receipt | None = None, proven: int | None = None
@@ -58,27 +55,22 @@ class BucketVerbs(Transacting):
             bucket = tables.bucket(leg.entity_id, leg.resource) or new_bucket(tables, leg, now)
             # New terms and another time are kept even if the draw is denied: a raised limit must not stay refused.
             corrected = correct_time(tables, bucket, now, proven)
+            if not leg.is_plain:
+                bucket.begin_periods(now)
             if (bucket.adopt(leg.limits, now) or corrected) and bucket.hour:
                 tables.put_bucket(bucket)
             buckets.append(bucket)
-        balances = tuple(chain.from_iterable(bucket.balances for bucket in buckets))
         before = [counters_if_new_hour(bucket, now) for bucket in buckets]
         spoken_for = draw.reserved and not leaves_reserve(legs, buckets, draw, now)
-        taken = None if spoken_for else would_take(balances, draw.wanted, now)
-        if taken is None:
+        judge = drawn_plain if all(leg.is_plain for leg in legs) else drawn_mixed
+        drawn = None if spoken_for else judge(legs, buckets, draw, now)
+        if drawn is None:
             held = [bucket.balances for bucket in buckets]
             statuses = statuses_of(legs, held, draw.wanted, draw.reserved, now)
             denied = denial(legs, with_corrected_waits(tables, buckets, statuses, now))
             count_denial(tables, buckets, denied if draw.is_final else None, before, now)
             return denied, buckets
-        left, amounts = taken
-        grant = Grant(legs, draw.wanted, balances, left, now)
-        changed: list[object] = []
-        values: list[object] = []
-        for balance, tk, amount in zip(balances, left, amounts):  # noqa: B905 (they have one length)
-            changed += (balance, balance)
-            values += (tk, balance.tc + amount)
-        names = ["tk", "tc"] * len(balances)
+        grant, changed, names, values = drawn
         for bucket, counters in zip(buckets, before):  # noqa: B905 (they have one length)
             bucket.written(now)
             if counters is not None:
@@ -86,7 +78,7 @@ class BucketVerbs(Transacting):
             changed.append(bucket)
             names.append("events")
             values.append(bucket.events + 1)
-        for leg, bucket in zip(legs[1:], buckets[1:]):  # noqa: B905 (they have one length)
+        for leg, bucket in zip(grant.legs[1:], buckets[1:]):  # noqa: B905 (they have one length)
             changed += (bucket, bucket)
             names += ("cascaded_events", "cascaded")
             values += (bucket.cascaded_events + 1, with_cascaded(bucket, leg.cascaded or (), draw.wanted, MILLI))
@@ -107,39 +99,79 @@ class BucketVerbs(Transacting):
     ) -> list[Bucket]:
         """Book all of it at once, and note that in the settlement. ``proven``: see :func:`correct_time`."""
         found = {}
-        for leg, _ in postings:
+        for leg, *_ in postings:
             bucket = found[leg.entity_id, leg.resource] = tables.bucket(leg.entity_id, leg.resource)
             if bucket is not None:
                 correct_time(tables, bucket, now, proven)
-        changed: list[object] = []
-        names: list[str] = []
-        values: list[object] = []
+        changes = Changes()
         buckets = []
-        for leg, deltas in postings:
-            bucket = found[leg.entity_id, leg.resource]
-            if bucket is None:
-                current = tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
-                bucket = new_bucket(tables, current, now)
-                bucket.adopt(current.limits, now)
+        for posting in postings:
+            leg, deltas = posting.leg, posting.deltas_milli
+            bucket = found[leg.entity_id, leg.resource] or rebuilt_bucket(tables, leg, now)
             begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
             if leg.limits != bucket.limits:
                 bucket.retire_again(leg.limits, deltas)
             bucket.written(now)
+            if not leg.is_plain or bucket.retired:
+                bucket.begin_periods(now)
             for balance, tk, tc in bucket.settled(deltas, now):
-                changed += (balance, balance)
-                values += (tk, tc)
-                names += ("tk", "tc")
+                changes.set(balance, tk=tk, tc=tc)
+            if not leg.is_plain:
+                change_holds(bucket, posting, now, changes)
             if leg.cascaded:
-                changed.append(bucket)
-                names.append("cascaded")
-                values.append(with_cascaded(bucket, leg.cascaded, deltas))
+                changes.set(bucket, cascaded=with_cascaded(bucket, leg.cascaded, counted_by(posting)))
             buckets.append(bucket)
         if settlement is not None:
-            changed.append(settlement)
-            names.append("postings")
-            values.append(())
-        change_at_once(tables, buckets, changed, names, values)
+            changes.set(settlement, postings=())
+        change_at_once(tables, buckets, changes.changed, changes.names, changes.values)
         return buckets
+
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        def work(now: int, proven: int | None) -> Plan[Sequence[Hold]]:
+            return self._write(lambda tables: self._renew(tables, holds, now, proven)[0])
+
+        return retried_by_the_clock(work, now)
+
+    def _renew(
+        self, tables: Tables, holds: Sequence[Hold], now: int, proven: int | None
+    ) -> tuple[Sequence[Hold], Changes]:
+        """Renew the holds of every bucket, in one step. A bucket that is gone is made again, if it has limits.
+
+        Those that were lost, and what is to be changed in the holds: once it is committed, where that is later.
+        """
+        by_bucket: dict[tuple[str, str], list[Hold]] = {}
+        for hold in holds:
+            if hold.amount:  # else its lease has ended meanwhile
+                by_bucket.setdefault((hold.entity_id, hold.resource), []).append(hold)
+        changes = Changes()
+        hold_changes = changes if tables.in_place else Changes()
+        lost: list[Hold] = []
+        buckets = []
+        for key, held in by_bucket.items():
+            bucket = self._bucket_to_renew(tables, key, now, proven)
+            if bucket is None:
+                lost += held
+                for hold in held:
+                    hold_changes.set(hold, amount=0)
+                continue
+            begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
+            bucket.written(now)
+            lost += renew_in(bucket, held, now, changes, hold_changes)
+            buckets.append(bucket)
+        change_at_once(tables, buckets, changes.changed, changes.names, changes.values)
+        return lost, hold_changes
+
+    def _bucket_to_renew(self, tables: Tables, key: tuple[str, str], now: int, proven: int | None) -> Bucket | None:
+        bucket = tables.bucket(*key)
+        if bucket is not None:
+            correct_time(tables, bucket, now, proven)
+            return bucket
+        leg = tables.routes.leg(tables, *key)
+        if leg is None:
+            return None
+        bucket = new_bucket(tables, leg, now)
+        bucket.adopt(leg.limits, now)
+        return bucket
 
     def count_denial(self, denial: Denial, now: int) -> Plan[None]:
         return self._write(lambda tables: self._count_denial(tables, denial, now))
@@ -228,8 +260,12 @@ class BucketVerbs(Transacting):
         if leg is None:
             raise no_limits(entity_id, resource)
         check_own_names(leg, levels, "levels")
+        for name in sorted(leg.held & levels.keys()):
+            reason = "is a limit of calls in flight: what is free follows from those that run"
+            raise ValidationError("levels", name, reason)
         bucket = tables.bucket(entity_id, resource) or new_bucket(tables, leg, now)
         correct_time(tables, bucket, now, proven)
+        bucket.begin_periods(now)
         bucket.adopt(leg.limits, now)
         if tables.in_place:
             bucket.advance(now)
@@ -289,12 +325,21 @@ def count_denial(
 
 def new_bucket(tables: Tables, leg: Leg, now: int) -> Bucket:
     bucket = Bucket(leg.entity_id, leg.resource, now)
+    bucket.born = tables.epoch()  # which grows when a bucket is removed with its entity
     earlier = tables.last_usage(leg.entity_id, leg.resource)
     if earlier is not None and earlier.end is not None:
         end = earlier.end
         bucket.events, bucket.carried = end.events, dict(end.milli)
         bucket.cascaded_events, bucket.cascaded = end.cascaded_events, dict(end.cascaded)
         bucket.denials = dict(end.denials)
+    return bucket
+
+
+def rebuilt_bucket(tables: Tables, leg: Leg, now: int) -> Bucket:
+    """A bucket that is gone, by the limits that hold now."""
+    current = tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
+    bucket = new_bucket(tables, current, now)
+    bucket.adopt(current.limits, now)
     return bucket
 
 
@@ -336,7 +381,8 @@ def leaves_reserve(legs: Iterable[Leg], buckets: Iterable[Bucket], draw: Draw, n
         reserved = draw.reserved.get(leg.place, {})
         for balance in bucket.balances:
             amount = draw.wanted.get(balance.name, 0)
-            if amount and not would_refill_satisfy(balance, (amount + reserved.get(balance.name, 0)) * MILLI, now):
+            needed = (amount + reserved.get(balance.name, 0)) * MILLI
+            if amount and balance.limit.enforce and lacks(balance, needed, now):
                 return False
     return True
 

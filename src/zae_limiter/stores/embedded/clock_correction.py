@@ -122,6 +122,7 @@ def copy_of(bucket: Bucket) -> Bucket:
     seen.limits, seen.events, seen.carried = bucket.limits, bucket.events, dict(bucket.carried)
     seen.cascaded, seen.cascaded_events = dict(bucket.cascaded), bucket.cascaded_events
     seen.denials = dict(bucket.denials)
-    seen.balances = tuple(balance.with_tokens(balance.tk, balance.tc) for balance in bucket.balances)
-    seen.retired = {name: one.with_tokens(one.tk, one.tc) for name, one in bucket.retired.items()}
+    seen.born = bucket.born
+    seen.balances = tuple(balance.copy() for balance in bucket.balances)
+    seen.retired = {name: balance.copy() for name, balance in bucket.retired.items()}
     return seen

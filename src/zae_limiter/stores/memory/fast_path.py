@@ -64,6 +64,8 @@ class DeferredDenial(Denial):
     def wait_ms(self) -> int | None:
         return self._wait_ms
 
+    retry_ms = wait_ms
+
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         held = self._held()
@@ -238,8 +240,10 @@ _WAIT = """\
 def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastPath | None:
     """The fast path of a draw on this route, as its buckets stand now.
 
-    ``None``: it has too many limits, or a leg that has none.
+    ``None``: it has too many limits, a leg that has none, or a limit that does not refill evenly or only watches.
     """
+    if not all(leg.is_plain for leg in legs):
+        return None
     shape = tuple(tuple(balance.name for balance in bucket.balances) for bucket in buckets)
     known = names_known(legs)
     if sum(map(len, shape)) > MOST_LIMITS or len(known) > MOST_LIMITS or not all(shape):

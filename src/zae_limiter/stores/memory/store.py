@@ -21,7 +21,7 @@ from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, with_cascaded
-from zae_limiter.stores.embedded.clock_correction import retried_by_the_clock
+from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
@@ -65,8 +65,8 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             for bucket in buckets:
                 bucket.advance(now)
             if isinstance(outcome, Grant):
-                left = [balance.tk for balance in outcome.balances]
-                outcome = Grant(outcome.legs, outcome.wanted, outcome.balances, left, now)
+                left = [balance.left(now) for balance in outcome.balances]
+                outcome = outcome._replace(left=left)
                 if draw.limits is None and draw.legs is None:
                     fast = fast_path(self._lock, outcome.legs, buckets)
                     if fast is not None:
@@ -80,8 +80,11 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             grant = receipt._grant
             if isinstance(grant, Grant):  # an interrupt on the way out
                 with self._lock:
-                    untake(grant.balances, grant.wanted, now)
-                    self._uncascade(grant)
+                    if all(leg.is_plain for leg in grant.legs):
+                        untake(grant.balances, grant.wanted, now)
+                        self._uncascade(grant)
+                    else:
+                        self._settle(self._tables, grant.give_back(), now, proven=UNCORRECTED)
             raise
 
     def _uncascade(self, grant: Grant) -> None:

@@ -217,7 +217,7 @@ class BucketScripts:
         home = self._home
         keys = [home.key]
         told = []
-        for leg, deltas in postings:
+        for leg, deltas, *_ in postings:
             keys.append(f"{home.prefix}b#{leg.entity_id}#{leg.resource}")
             one: list[Any] = [leg.entity_id, leg.resource, {name: _tokens(milli) for name, milli in deltas.items()}]
             told.append([*one, call_version(leg.limits), terms_of(leg.limits)] if with_terms else one)

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import NamespaceInfo, Page, ResourceCapacity
@@ -40,6 +41,7 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
     """One namespace of the servers."""
 
     fast_paths = NO_FAST_PATHS
+    slot_pauses_ms = (100, 1_000)
 
     def __init__(self, home: Home, corrected: bool, deadline: float) -> None:
         self._home = home
@@ -61,6 +63,11 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         return self._buckets.settle(postings, now, settlement)
+
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        """Nothing: this store lends no slots yet."""
+        return ()
+        yield  # makes this a plan
 
     def count_denial(self, denial: Denial, now: int) -> Plan[None]:
         """This store does not count denials yet."""

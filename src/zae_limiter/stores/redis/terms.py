@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from zae_limiter.bucket import MILLI, Balance, Bucket
 from zae_limiter.models.choices import ConfigSource
-from zae_limiter.models.limit import Limit
+from zae_limiter.models.limit import Limit, even_rate
+from zae_limiter.stores.refusals import check_plain
 
 LETTERS: Final[dict[ConfigSource, str]] = {"entity": "e", "entity_default": "d", "resource": "r", "system": "s"}
 LEVELS: Final[dict[str, ConfigSource]] = {letter: level for level, letter in LETTERS.items()} | {"x": "call"}
@@ -24,10 +25,11 @@ VALUES_PER_BUCKET = 7
 def terms_of(limits: tuple[Limit, ...]) -> tuple[str | int, ...]:
     """What the scripts compute with: ten values per limit (see ``lua/arithmetic.lua``)."""
     values: list[str | int] = []
+    check_plain(limits, "Redis")
     for limit in limits:
         balance = Balance(limit, 0)
         whole, s = divmod(balance.ra, balance.rp)
-        values += (limit.name, limit.capacity, limit.refill_amount, limit.refill_period_seconds, limit.burst)
+        values += values_of(limit)
         values += (*divmod(whole, MILLI), s, balance.rp, "")
     return tuple(values)
 
@@ -45,7 +47,9 @@ def limit_of(values: Sequence[Any]) -> Limit:
 
 def values_of(limit: Limit) -> list[str | int]:
     """The other way round."""
-    return [limit.name, limit.capacity, limit.refill_amount, limit.refill_period_seconds, limit.burst]
+    check_plain((limit,), "Redis")
+    amount, seconds = even_rate(limit)
+    return [limit.name, limit.capacity, amount, seconds, limit.burst]
 
 
 def buckets_in(reply: Sequence[Any]) -> list[Bucket]:

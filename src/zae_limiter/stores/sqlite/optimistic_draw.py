@@ -71,7 +71,7 @@ class FastPaths(BoundedDict[tuple[str, str], FastPath]):
 class SqliteFastPath:
     """A route: its legs, and the epoch of the namespace in which they were resolved. No legs: it is not known yet."""
 
-    __slots__ = ("_entity_id", "_resource", "_space", "epoch", "legs", "ns")
+    __slots__ = ("_entity_id", "_resource", "_space", "epoch", "is_plain", "legs", "ns")
 
     def __init__(
         self,
@@ -86,13 +86,14 @@ class SqliteFastPath:
         self._entity_id = entity_id
         self._resource = resource
         self.legs = legs
+        self.is_plain = all(leg.is_plain for leg in legs)
         self.ns = ns
         self.epoch = epoch
 
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
         """Draw, without waiting for the gate. On a route that is not known a grant only: the plan checks the names."""
         legs = self.legs
-        if type(wanted) is not dict or (legs and not are_amounts_of(wanted, legs)):
+        if type(wanted) is not dict or (legs and not (self.is_plain and are_amounts_of(wanted, legs))):
             return False
         draw = Draw(self._entity_id, self._resource, wanted.copy())  # the caller may change theirs later
         outcome: Any = None
@@ -118,6 +119,7 @@ class SqliteFastPath:
         if legs is None:
             return False
         self.legs, self.ns, self.epoch = legs, tables.ns, tables.epoch()
+        self.is_plain = all(leg.is_plain for leg in legs)
         self._space.fast_paths[self._entity_id, self._resource] = self
         return True
 
@@ -202,7 +204,7 @@ class DrawRequest(Write[Outcome | None]):
         path = self.path
         if path is None or not path.legs:
             path = self._found(tables)
-        if path is None or path.ns != tables.ns:
+        if path is None or path.ns != tables.ns or not path.is_plain:
             return None
         for _ in range(TRIES):
             drawn = self._drawn(tables, path)
@@ -221,7 +223,8 @@ class DrawRequest(Write[Outcome | None]):
             return None
         path: Any = self.path or self.space.fast_paths[draw.entity_id, draw.resource]
         # It is noted before anything is taken: nothing may come between that and the reply.
-        return path if (path.legs or path.find(tables)) and are_amounts_of(draw.wanted, path.legs) else None
+        known = (path.legs or path.find(tables)) and path.is_plain
+        return path if known and are_amounts_of(draw.wanted, path.legs) else None
 
     def _drawn(self, tables: SqliteTables, path: SqliteFastPath) -> tuple[Grant, list[Change]] | None:
         """The grant, and what every row has after it. ``None``: that is the whole transaction's."""

@@ -134,19 +134,21 @@ class SettleRequest(Write[bool]):
         tables = connection.tables.get(self.space.namespace)
         if tables is None or self.proven is not None or connection.in_transaction:
             return False
+        if not all(posting.leg.is_plain for posting in self.postings):
+            return False
         for _ in range(TRIES):
             changes = self._changes(tables)
             if changes is None:
                 return False
             if write_rows(connection, tables.ns, tables.epoch(), changes, 0, self.now, True, self.settlement):
                 return True
-            tables.forget_rows(leg for leg, _ in self.postings)
+            tables.forget_rows(posting.leg for posting in self.postings)
         return False
 
     def _changes(self, tables: SqliteTables) -> list[Change] | None:
         """What every row has when it is booked. ``None``: that is the whole transaction's."""
         changes = []
-        for leg, deltas in self.postings:
+        for leg, deltas, *_ in self.postings:
             row = tables.row(leg)
             numbers = None if row is None else row.settled(leg, deltas, self.now)
             if row is None or numbers is None:

@@ -7,13 +7,23 @@ A file may have been changed by any program that can write to it. Whatever a row
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from zae_limiter.bucket import MOST_STORED, Balance, Bucket
-from zae_limiter.exceptions import VersionError
+from zae_limiter.bucket import (
+    MOST_STORED,
+    Balance,
+    Bucket,
+    HeldBalance,
+    SteppedBalance,
+    balance_of,
+    key_of,
+)
+from zae_limiter.calendars import calendar_from
+from zae_limiter.exceptions import ValidationError, VersionError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
@@ -27,6 +37,7 @@ from zae_limiter.stores.windows import Counters
 Stored = TypeVar("Stored")
 Decoded = TypeVar("Decoded")
 
+_MARKED = re.compile("[@^!]").search
 LONGEST_NUMBER = len(str(-MOST_STORED)) - 1
 LAST_INTEGER = 2**63 - 1
 
@@ -41,14 +52,22 @@ def decoder(what: str) -> Callable[[Callable[[Stored], Decoded]], Callable[[Stor
                 return decode(stored)
             except VersionError:
                 raise
+            except ValidationError as error:
+                if error.field == "tz":  # the file is well: this host lacks a time zone
+                    raise VersionError(f"{what} cannot be used here: {error}") from error
+                raise _unreadable(what, error) from error
             except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
-                said = f"{type(error).__name__}: {error}"[:200]
-                hint = "another program has changed the file: restore it from a backup, or move it away to start anew"
-                raise VersionError(f"{what} cannot be read ({said}); {hint}") from error
+                raise _unreadable(what, error) from error
 
         return decode_or_tell
 
     return made
+
+
+def _unreadable(what: str, error: Exception) -> VersionError:
+    said = f"{type(error).__name__}: {error}"[:200]
+    hint = "another program has changed the file: restore it from a backup, or move it away to start anew"
+    return VersionError(f"{what} cannot be read ({said}); {hint}")
 
 
 def whole(value: object, least: int = -LAST_INTEGER, most: int = LAST_INTEGER) -> int:
@@ -78,13 +97,39 @@ def to_json(value: object) -> str:
 
 @lru_cache(4096)
 def limits_to_text(limits: tuple[Limit, ...]) -> str:
-    return to_json([[x.name, x.capacity, x.refill_amount, x.refill_period_seconds, x.burst] for x in limits])
+    return to_json([_terms(limit) for limit in limits])
+
+
+def _terms(limit: Limit) -> list[Any]:
+    """Five fields; behind them, what makes it another kind than an even limit that refuses."""
+    fields: list[Any] = [*(limit.name, limit.capacity, limit.refill_amount, limit.refill_period_seconds, limit.burst)]
+    if not limit.is_plain:
+        kind: dict[str, Any] = {}
+        if limit.periods is not None:
+            kind["calendar"] = str(limit.periods)
+        if limit.hold_seconds is not None:
+            kind["ttl"] = limit.hold_seconds
+        if not limit.enforce:
+            kind["shadow"] = True
+        fields.append(kind)
+    return fields
+
+
+def _limit_from(fields: Sequence[Any]) -> Limit:
+    name, capacity, amount, seconds, burst, *kinds = fields
+    if not kinds:
+        return Limit(name, capacity, amount, seconds, burst)
+    [kind] = kinds
+    if not mapping(kind).keys() <= {"calendar", "ttl", "shadow"} or kind.get("shadow", True) is not True:
+        raise ValueError("a kind of limit that this version does not know")
+    periods = calendar_from(text(kind["calendar"])) if "calendar" in kind else None
+    return Limit(name, capacity, amount, seconds, burst, periods, kind.get("ttl"), "shadow" not in kind)
 
 
 @lru_cache(4096)
 @decoder("a set of limits")
 def limits_from_text(text: str) -> tuple[Limit, ...]:
-    limits = tuple(Limit(*fields) for fields in json.loads(text))
+    limits = tuple(_limit_from(fields) for fields in json.loads(text))
     if len({limit.name for limit in limits}) < len(limits):
         raise ValueError("a limit is there twice")
     return limits
@@ -159,18 +204,37 @@ def _amounts_from_words(words: Iterable[str]) -> dict[str, int]:
 
 
 def tokens_to_text(bucket: Bucket) -> str:
-    """The balance and counter of every limit, in the order of the terms."""
+    """The balance and counter of every limit, in the order of the terms.
+
+    Behind them, of a calendar limit ``@`` and its period; of calls in flight ``^``, the latest due time that was
+    returned, and ``due:count`` for each; of one that only watches ``!`` and what it would have refused.
+    """
     balances: Iterable[Balance] = bucket.balances
     if bucket.retired:
         balances = (*bucket.balances, *bucket.retired.values())
     told_apart = told_apart_to_text(bucket.cascaded_events, bucket.cascaded, bucket.denials)
-    return numbers_to_text([(balance.tk, balance.tc) for balance in balances], bucket.latest, told_apart)
+    if bucket.is_plain and not bucket.retired:
+        return numbers_to_text([(balance.tk, balance.tc) for balance in balances], bucket.latest, told_apart)
+    return f"{' '.join(map(_words_of, balances))} {bucket.latest}{told_apart}"
+
+
+def _words_of(balance: Balance) -> str:
+    words = [str(balance.tk), str(balance.tc)]
+    if isinstance(balance, SteppedBalance):
+        words.append(f"@{balance.pn}")
+    if isinstance(balance, HeldBalance):
+        words.append(f"^{balance.hb}")
+        words += [f"{due}:{count}" for due, count in sorted(balance.counts.items())]
+    if balance.sn:
+        words.append(f"!{balance.sn}")
+    return " ".join(words)
 
 
 @decoder("a bucket")
 def bucket_from_row(row: Sequence[Any]) -> Bucket:
-    entity_id, resource, rf, events, hour, terms, tokens, carried = row
+    entity_id, resource, rf, events, hour, terms, tokens, carried, born = row
     bucket = Bucket(entity_id, resource, whole(rf, 0, LAST_MOMENT_MS))
+    bucket.born = whole(born, 0)
     bucket.events = whole(events)
     bucket.hour = whole(hour, 0, LAST_MOMENT_MS)
     in_force, _, retired = terms.partition("\n")
@@ -184,10 +248,15 @@ def bucket_from_row(row: Sequence[Any]) -> Bucket:
     words = tokens.split()
     if max(map(len, words), default=0) > LONGEST_NUMBER:
         raise ValueError("a balance or a counter is out of bounds")
-    numbers = [int(word) for word in words]
-    bucket.latest = whole(numbers[-1], 0, LAST_MOMENT_MS) if len(numbers) % 2 else bucket.rf
     bucket.limits = limits_from_text(in_force)
     bucket.stored_terms = terms
+    if carried != "{}":
+        bucket.carried = amounts(json.loads(carried))
+    if _MARKED(tokens) or not bucket.is_plain:
+        _read_balances(bucket, words, limits_from_text(retired) if retired else ())
+        return bucket
+    numbers = [int(word) for word in words]
+    bucket.latest = whole(numbers[-1], 0, LAST_MOMENT_MS) if len(numbers) % 2 else bucket.rf
     bucket.balances = tuple(
         [
             Balance(limit, rf, tk=numbers[2 * place], tc=numbers[2 * place + 1])
@@ -200,9 +269,39 @@ def bucket_from_row(row: Sequence[Any]) -> Bucket:
             limit.name: Balance(limit, rf, tk=numbers[offset + 2 * place], tc=numbers[offset + 2 * place + 1])
             for place, limit in enumerate(limits_from_text(retired))
         }
-    if carried != "{}":
-        bucket.carried = amounts(json.loads(carried))
     return bucket
+
+
+def _read_balances(bucket: Bucket, words: list[str], retired: tuple[Limit, ...]) -> None:
+    """The balances of every kind, and the latest moment, from the words that :func:`tokens_to_text` wrote."""
+    words.reverse()
+    bucket.balances = tuple([_balance_from(limit, bucket.rf, words) for limit in bucket.limits])
+    bucket.retired = {key_of(limit): _balance_from(limit, bucket.rf, words) for limit in retired}
+    [latest] = words
+    bucket.latest = whole(int(latest), 0, LAST_MOMENT_MS)
+
+
+def _balance_from(limit: Limit, rf: int, words: list[str]) -> Balance:
+    """The balance that the last of these words are about; they are taken away."""
+    balance = balance_of(limit, rf, tk=int(words.pop()), tc=int(words.pop()))
+    if isinstance(balance, SteppedBalance):
+        balance.at_rf = balance.step * int(_marked(words.pop(), "@"))
+    if isinstance(balance, HeldBalance):
+        balance.hb = whole(int(_marked(words.pop(), "^")), 0, LAST_MOMENT_MS)
+        while words and ":" in words[-1]:
+            due, _, count = words.pop().partition(":")
+            balance.counts[whole(int(due), 0, LAST_MOMENT_MS)] = whole(int(count), 1)
+        if balance.tk + sum(balance.counts.values()) != balance.bx:
+            raise ValueError("slots of a limit are missing")
+    if words and words[-1][0] == "!":
+        balance.sn = whole(int(words.pop()[1:]), 0)
+    return balance
+
+
+def _marked(word: str, mark: str) -> str:
+    if word[0] != mark:
+        raise ValueError(f"a {mark} is missing")
+    return word[1:]
 
 
 def amounts(stored: object) -> dict[str, int]:

@@ -88,6 +88,10 @@ UPGRADES = (
     CREATE INDEX audit_by_event ON audit (ns, event_id);
     CREATE INDEX audit_by_time ON audit (at_ms);
     """,
+    # Which life of a bucket it is; calls in flight belong to one. Rows know every kind of limit from here on.
+    """
+    ALTER TABLE buckets ADD COLUMN born INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 VERSION = len(UPGRADES)
 

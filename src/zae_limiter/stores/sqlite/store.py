@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError
 from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.holds import Hold
 from zae_limiter.running.clocks import machine_clock
-from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request
+from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request, assign
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
@@ -49,8 +50,21 @@ READER_WAIT_S = 0.1
 """How long a thread blocks for others that read before it looks at its deadline."""
 
 
+class RenewRequest(Write[Any]):
+    """Renews holds. They change once it is committed, before another thread of this process can give them back."""
+
+    __slots__ = ()
+
+    def run(self, connection: Connection) -> Any:
+        lost, changes = super().run(connection)
+        assign(changes.changed, changes.names, changes.values)
+        return lost
+
+
 class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     """One namespace of the file."""
+
+    slot_pauses_ms = (50, 250)
 
     def __init__(self, store: SqliteStore, namespace: str) -> None:
         self.write_at_once = store.write_at_once
@@ -81,7 +95,7 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             entity_id, resource = draw.entity_id, draw.resource
             path = SqliteFastPath(self, entity_id, resource, outcome.legs, tables.ns, tables.epoch())
             self.fast_paths[entity_id, resource] = path
-            return outcome._replace(path=path)
+            return outcome._replace(path=path if path.is_plain else None)
         return outcome
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
@@ -95,6 +109,12 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
     ) -> bool:
         self._settle(self._begin(connection), postings, now, proven=proven)
         return True
+
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        def work(now: int, proven: int | None) -> Plan[Sequence[Hold]]:
+            return iter(RenewRequest(lambda connection: self._renew(self._begin(connection), holds, now, proven), now))
+
+        return retried_by_the_clock(work, now)
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return None if self._used_last is None else self._used_last.routes.on_unavailable

@@ -37,8 +37,8 @@ EXPIRY_STEP_MS = HOUR_MS
 """Expiry is rounded up to whole hours, so that an acquire seldom has to move it."""
 
 _ENTITY = "id, name, parent_id, cascade, metadata, version, created_ms"
-_BUCKET = "entity_id, resource, rf, events, hour, terms, tokens, carried"
-_ROW = "rf, events, hour, terms, tokens, carried, expires_ms"
+_BUCKET = "entity_id, resource, rf, events, hour, terms, tokens, carried, born"
+_ROW = "rf, events, hour, terms, tokens, carried, born, expires_ms"
 _USAGE = "entity_id, resource, hour, start, end"
 _AUDIT = "event_id, at_ms, action, subject, resource, principal, details"
 
@@ -229,11 +229,11 @@ class SqliteTables:
         return legs
 
     def _cached(self, entity_id: str, resource: str, row: Sequence[Any]) -> CachedRow | None:
-        rf, events, hour, terms, tokens, carried, expires = row
-        bucket = bucket_from_row((entity_id, resource, rf, events, hour, terms, tokens, carried))
-        if bucket.retired or type(expires) is not int:
+        *columns, expires = row
+        bucket = bucket_from_row((entity_id, resource, *columns))
+        if bucket.retired or not bucket.is_plain or type(expires) is not int:
             return None  # the whole transaction knows what to do with it
-        cached = self.row_cache[entity_id, resource] = CachedRow(bucket, terms, tokens, expires)
+        cached = self.row_cache[entity_id, resource] = CachedRow(bucket, columns[3], columns[4], expires)
         return cached
 
     def put_bucket(self, bucket: Bucket) -> None:
@@ -251,11 +251,11 @@ class SqliteTables:
         if changed.rowcount == 0:
             self.connection.execute(
                 "INSERT OR REPLACE INTO buckets"
-                " (ns, entity_id, resource, rf, events, hour, terms, tokens, carried, expires_ms)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (self.ns, *key, *numbers, carried, expires),
+                " (ns, entity_id, resource, rf, events, hour, terms, tokens, carried, born, expires_ms)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (self.ns, *key, *numbers, carried, bucket.born, expires),
             )
-        if bucket.retired:
+        if bucket.retired or not bucket.is_plain:
             self.row_cache.forget(key)
         else:
             self.row_cache[key] = CachedRow(bucket, terms, tokens, expires)

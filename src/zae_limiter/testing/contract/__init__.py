@@ -16,7 +16,9 @@ The last argument opens one more client on the same data each time it is called.
 from __future__ import annotations
 
 from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter registers its cases)
+    calendar_limits,
     call_counts,
+    calls_in_flight,
     concurrency,
     config_changes,
     grants,
@@ -31,6 +33,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     totals,
     unavailability,
     wait_timeouts,
+    watching_limits,
 )
 from zae_limiter.testing.contract.harness import CASES, Case, Mode, OpenStore, World, play
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import RateLimitExceeded
-from zae_limiter.models.limit import Limit
+from zae_limiter.models.limit import Limit, even_rate
 from zae_limiter.testing.contract.harness import World, case
 
 CALLERS = 8
@@ -83,7 +83,8 @@ async def over_time_exactly_burst_and_accrual_are_admitted(world: World) -> None
                 granted += 1
         except RateLimitExceeded:
             pass
-    accrued_milli = (world.clock() - started) * limit.refill_amount // limit.refill_period_seconds
+    amount, seconds = even_rate(limit)
+    accrued_milli = (world.clock() - started) * amount // seconds
     allowed_milli = limit.burst * MILLI + accrued_milli
     assert granted * MILLI <= allowed_milli
     left = (await world.limiter.available("key", "gpt"))["rpm"]

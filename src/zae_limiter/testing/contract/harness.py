@@ -31,10 +31,15 @@ PATIENCE_SECONDS = 20.0
 
 
 class Case(NamedTuple):
-    """One promise of the contract and the scenario that shows it."""
+    """One promise of the contract and the scenario that shows it.
+
+    ``every_kind``: it is about limits that not every store can keep: those by the calendar, of calls in flight, and
+    that only watch. A store that cannot must refuse them.
+    """
 
     promise: str
     play: Callable[[World], Coroutine[Any, Any, None]]
+    every_kind: bool = False
 
     def __str__(self) -> str:
         return self.play.__name__
@@ -52,6 +57,20 @@ def case(
         play: Callable[[World], Coroutine[Any, Any, None]],
     ) -> Callable[[World], Coroutine[Any, Any, None]]:
         CASES.append(Case(promise, play))
+        return play
+
+    return register
+
+
+def kind_case(
+    promise: str,
+) -> Callable[[Callable[[World], Coroutine[Any, Any, None]]], Callable[[World], Coroutine[Any, Any, None]]]:
+    """Likewise, of stores that keep every kind of limit."""
+
+    def register(
+        play: Callable[[World], Coroutine[Any, Any, None]],
+    ) -> Callable[[World], Coroutine[Any, Any, None]]:
+        CASES.append(Case(promise, play, every_kind=True))
         return play
 
     return register

@@ -31,6 +31,7 @@ from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI3, Key, config_key, gsi3_config, gsi4
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, persist, verb
 from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.refusals import check_plain
 
 TOMBSTONE = "TOMB"
 """How the index of the whole namespace files what only keeps a counter."""
@@ -55,6 +56,7 @@ class Configs:
         now: int,
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
+        check_plain(limits, "DynamoDB")
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.checked_ns(deadline)
         now, _ = yield from self.namespace.checked_time(now, deadline)

@@ -13,6 +13,7 @@ from functools import partial
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable
+from zae_limiter.models.holds import Hold
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
@@ -416,6 +417,11 @@ class Settlements:
         self.looks = looks
         self.propagation = propagation
 
+    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
+        """Nothing: this store lends no slots yet."""
+        return ()
+        yield  # makes this a plan
+
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact, on every leg at once.
 
@@ -428,7 +434,7 @@ class Settlements:
             ns = self.namespace.known_ns
             if ns is None:
                 ns = yield from self.namespace.checked_ns(deadline)
-            writes = self.settling.writes_of(ns, postings)
+            writes = self.settling.writes_of(ns, [(posting.leg, posting.deltas_milli) for posting in postings])
             if deadline.checked:
                 now = self.cache.corrected(now, deadline.clock_error_ms)
             else:
