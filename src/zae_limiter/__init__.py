@@ -18,6 +18,7 @@ from zae_limiter.version import __version__
 TYPE_CHECKING = False  # what typing's is at run time, without the price of importing typing
 if TYPE_CHECKING:
     from zae_limiter.calendars import Calendar as Calendar
+    from zae_limiter.exceptions import ConfigurationError as ConfigurationError
     from zae_limiter.exceptions import EntityChangedError as EntityChangedError
     from zae_limiter.exceptions import EntityExistsError as EntityExistsError
     from zae_limiter.exceptions import EntityNotFoundError as EntityNotFoundError
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "calendars": ("Calendar",),
     "exceptions": (
+        "ConfigurationError",
         "EntityChangedError",
         "EntityExistsError",
         "EntityNotFoundError",

@@ -164,10 +164,10 @@ class SteppedBalance(Balance):
     """A calendar limit: its whole amount at the start of each period.
 
     ``pn`` is the number of the period at the baseline. It is stored, and not computed from the baseline: see
-    ``calendars.py``.
+    ``calendars.py``. ``ends`` is when that period ends, once :meth:`advance` was asked; before, a time long ago.
     """
 
-    __slots__ = ("calendar", "step")
+    __slots__ = ("calendar", "ends", "step")
 
     def __init__(
         self,
@@ -194,6 +194,7 @@ class SteppedBalance(Balance):
         self.tc = tc
         self.sn = 0
         self.at_rf = self.step * (self.calendar.ordinal(rf) if pn is None else pn)
+        self.ends = 0
 
     @property
     def pn(self) -> int:
@@ -240,10 +241,19 @@ class SteppedBalance(Balance):
         return self.when(self.bx) + (0 if self.calendar.tz == UTC else ZONE_CHANGES_MS)
 
     def advance(self, now: int) -> None:
+        if now < self.ends:
+            return
         at_now = self.step * self.calendar.ordinal(now)
+        ends = self.calendar.start(max(at_now, self.at_rf) // self.step + 1)
         if at_now > self.at_rf:
             level = self.level(now)
-            self.tk, self.at_rf = level, at_now  # nothing can come between the two
+            self.tk, self.at_rf, self.ends = level, at_now, ends  # nothing can come between them
+        else:
+            self.ends = ends
+
+    def go_back(self, now: int) -> None:
+        self.ends = 0
+        super().go_back(now)
 
     def resets_at(self, now: int) -> int | None:
         return self.calendar.start(max(self.pn, self.calendar.ordinal(now)) + 1)

@@ -3,7 +3,8 @@
 Everything this library raises on purpose derives from :class:`ZAELimiterError`. The branches answer the
 question a handler asks first: is the caller over a limit (:class:`RateLimitExceeded`), did the caller ask
 for something impossible (:class:`ValidationError` and the other ``ValueError``/``LookupError`` kin), or is
-the store not answering (:class:`RateLimiterUnavailable`)?
+the store not answering (:class:`RateLimiterUnavailable`), or can it never, as it is set up
+(:class:`ConfigurationError`)?
 """
 
 from __future__ import annotations
@@ -119,6 +120,24 @@ class MissingExtra(ZAELimiterError, ImportError):
 
 class StackOperationError(ZAELimiterError):
     """Creating, changing or deleting a deployment failed."""
+
+
+class ConfigurationError(ZAELimiterError):
+    """The store cannot be used as it is set up.
+
+    There is no such table or region, credentials are missing, denied or expired, a file is no database or may not be
+    written, a request is rejected. Trying again does not help; ``hint`` says what may. ``__cause__`` has the native
+    error. Acquires raise it in every mode until the store has answered this process once; from then on they follow
+    ``on_unavailable``.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        self.hint = hint
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        message = str(self.args[0])
+        return f"{message}; {self.hint}" if self.hint else message
 
 
 class RateLimiterUnavailable(ZAELimiterError):

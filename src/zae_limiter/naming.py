@@ -67,21 +67,70 @@ class NameKind:
         return value
 
 
-_IDS = r"[A-Za-z0-9][A-Za-z0-9_.\-:@]*", 256, "letters, digits and _ . - : @, beginning with a letter or digit"
+class TextKind:
+    """A kind of name that callers bring along as it is: any text, but for what would not be seen or not be a key."""
 
-check_entity_id = NameKind("entity_id", *_IDS).check
-"""The id of an entity (a key, a user, a project, an organisation)."""
+    __slots__ = ("_field", "_longest")
 
-check_namespace = NameKind("namespace", *_IDS).check
-"""The name of a namespace (a tenant, an environment)."""
+    def __init__(self, field: str, longest: int) -> None:
+        self._field = field
+        self._longest = longest
 
-check_resource = NameKind(
-    "resource",
-    r"[A-Za-z0-9][A-Za-z0-9_.\-:@/]*",
-    128,
-    "letters, digits and _ . - : @ /, beginning with a letter or digit",
-).check
+    def check(self, value: object, field: str | None = None) -> str:
+        """The name, if it is one. ``field``: which argument it was, if not the usual one."""
+        field = field or self._field
+        if not isinstance(value, str):
+            raise ValidationError(field, value, f"must be a string of {_ALLOWED_TEXT}")
+        if not value:
+            raise ValidationError(field, value, f"must not be empty; use {_ALLOWED_TEXT}")
+        if len(value) > self._longest:
+            raise ValidationError(field, value, f"must have at most {self._longest} characters")
+        if not _is_plain(value):
+            reason = _why_no_text(value, BYTES_PER_CHARACTER * self._longest)
+            if reason is not None:
+                raise ValidationError(field, value, reason)
+        return value
+
+
+_ALLOWED_TEXT = "letters, digits and other characters, without '#', control or format characters"
+_is_plain = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-:@/]*").fullmatch
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+BYTES_PER_CHARACTER = 3
+"""A name has at most so many bytes for each character that it may have: keys of an index are bounded in bytes."""
+
+ALL_RESOURCES = "*"
+"""Reserved: stands for all there are."""
+
+
+def _why_no_text(value: str, most_bytes: int) -> str | None:
+    """Why a text is no name, if it is none."""
+    from unicodedata import category
+
+    if value == ALL_RESOURCES:
+        return f"{value!r} is reserved; choose another name"
+    if value[0] in "$_":
+        return f"must be {_ALLOWED_TEXT}, and not begin with '$' or '_'"
+    if "#" in value or any(category(character) in _INVISIBLE for character in value):
+        return f"must be {_ALLOWED_TEXT}"
+    if len(value.encode()) > most_bytes:
+        return f"must have at most {most_bytes} bytes in UTF-8; use fewer letters, or shorter ones"
+    return None
+
+
+check_entity_id = TextKind("entity_id", 256).check
+"""The id of an entity (a key, a user, a project, an organisation). Ids are compared byte by byte, as they are."""
+
+check_resource = TextKind("resource", 128).check
 """What is being limited (a model, an endpoint)."""
+
+check_namespace = NameKind(
+    "namespace",
+    r"[A-Za-z0-9][A-Za-z0-9_.\-:@]*",
+    256,
+    "letters, digits and _ . - : @, beginning with a letter or digit",
+).check
+"""The name of a namespace (a tenant, an environment)."""
 
 check_limit_name = NameKind(
     "limit name",

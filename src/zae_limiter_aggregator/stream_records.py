@@ -55,7 +55,8 @@ class ParsedBucketRecord:
 
     ``sequence`` is its number as the stream has it, ``place`` the same in a form that sorts. ``earlier_ms`` is when
     the change before it was written; ``None`` if the bucket's life began with this one. ``load`` is how hard it is
-    written to; ``None`` for one that does not tell. ``mark`` is its writer's.
+    written to; ``None`` for one that does not tell. ``mark`` is its writer's. ``shard_count`` says of how many shards
+    it is one, as it knows.
     """
 
     sequence: str
@@ -67,6 +68,12 @@ class ParsedBucketRecord:
     after: Counters
     load: Load | None = None
     mark: str = ""
+    shard_count: int = 1
+
+    @property
+    def shard_id(self) -> int:
+        """Which shard of its bucket it changed."""
+        return self.life.shard
 
     @property
     def grants(self) -> int:
@@ -100,12 +107,19 @@ class ConsumptionDelta:
     timestamp_ms: int
 
 
-def extract_deltas(record: ParsedBucketRecord) -> list[ConsumptionDelta]:
-    """What a change took, by limit; nothing of limits whose counter stands still."""
-    life, before = record.life, record.before.milli
+def extract_deltas(record: ParsedBucketRecord | Record) -> list[ConsumptionDelta]:
+    """What a change took, by limit; nothing of limits whose counter stands still, and nothing of the write load.
+
+    It takes a record of the stream too, as Lambda is given it; one that is not about a bucket took nothing. Raises
+    :class:`PoisonousRecord`.
+    """
+    parsed = record if isinstance(record, ParsedBucketRecord) else parse_record(record)
+    if parsed is None:
+        return []
+    life, before = parsed.life, parsed.before.milli
     return [
-        ConsumptionDelta(life.entity_id, life.resource, name, delta, record.written_ms)
-        for name, total in record.after.milli.items()
+        ConsumptionDelta(life.entity_id, life.resource, name, delta, parsed.written_ms)
+        for name, total in parsed.after.milli.items()
         if (delta := total - before.get(name, 0))
     ]
 
@@ -140,7 +154,16 @@ def _parse(event: str, sequence: str, pk: str, change: Mapping[str, Any]) -> Par
             before, earlier = counters_in(old, hour), _written(old)
     load = _load(life, new, written)
     return ParsedBucketRecord(
-        sequence, place, life, written, earlier, before, counters_in(new, hour), load, new["w0"]["S"]
+        sequence,
+        place,
+        life,
+        written,
+        earlier,
+        before,
+        counters_in(new, hour),
+        load,
+        new["w0"]["S"],
+        _shard_count(new),
     )
 
 
@@ -151,6 +174,10 @@ def _written(image: Item) -> int:
     if written > LAST_HOUR:
         raise ValueError(f"{mark!r} is no writer's mark")
     return written
+
+
+def _shard_count(image: Item) -> int:
+    return int(image["shard_count"]["N"]) if "shard_count" in image else 1
 
 
 def _load(life: Life, image: Item, written_ms: int) -> Load | None:

@@ -68,6 +68,8 @@ def test_a_record_of_a_bucket_says_what_was_taken_when_and_from_which_life() -> 
         ConsumptionDelta("key", "gpt", "rpm", 1_000, LATER_MS),
         ConsumptionDelta("key", "gpt", "tpm", 100_000, LATER_MS),
     ]
+    assert extract_deltas(drawn) == extract_deltas(second), "a record of the stream will do"
+    assert (second.shard_id, second.shard_count) == (0, 1)
     assert (second.grants, second.begins_hour) == (1, True)
     assert deltas_of(settled) == {"tpm": -30_000}
     assert deltas_of(changed) == {}

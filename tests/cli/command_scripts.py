@@ -31,7 +31,7 @@ STORIES = {
         entity create key-1 --parent search --cascade                   => entity
         entity create key-2 --parent search --no-cascade                => entity
         ? entity create key-2
-        ? entity create 'no spaces'
+        ? entity create 'no#signs'
         ? entity create key-3 --parent nobody
         ? entity create key-3 --meta broken
         entity show key-1                                               => entity_shown

@@ -150,10 +150,10 @@ def test_an_embedded_store_is_told_that_it_counts_by_itself(runner: CommandRunne
     assert "counts usage by itself" in ran.err
 
 
-def test_a_store_that_is_not_there_is_unavailable(dynoxide: Engine) -> None:
+def test_a_table_that_is_not_there_is_a_misconfiguration(dynoxide: Engine) -> None:
     store = DynamoStore("nowhere", Target(dynoxide.region, dynoxide.endpoint_url), deadline=PATIENCE_S)
     ran = CommandRunner(lambda: store).run("aggregate", "--once")
-    assert ran.code == 69
+    assert ran.code == 78
     assert "ResourceNotFoundException" in ran.err
 
 

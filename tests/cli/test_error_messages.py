@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from zae_limiter import (
+    ConfigurationError,
     EntityExistsError,
     EntityNotFoundError,
     Limit,
@@ -29,8 +30,8 @@ from zae_limiter.cli.error_messages import (
     report,
 )
 from zae_limiter.cli.group import cli
-from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, CircuitOpen, Refused
-from zae_limiter.stores.dynamodb.table_client import unavailable
+from zae_limiter.stores.dynamodb.requests import TABLE_NOT_FOUND, CircuitOpen, NoAnswer, Refused
+from zae_limiter.stores.dynamodb.table_client import error_of
 
 LACKING = LimitStatus("key-1", "gpt-4", "rpm", Limit.per_minute("rpm", 1), 0, 1, True, 60.0, "system")
 
@@ -42,6 +43,7 @@ LACKING = LimitStatus("key-1", "gpt-4", "rpm", Limit.per_minute("rpm", 1), 0, 1,
         (ValidationError("url", "foo://", "is not a URL"), 1),
         (EntityNotFoundError("key-1"), 1),
         (RateLimiterUnavailable("no answer"), 69),
+        (ConfigurationError("no such table"), 78),
         (RateLimitExceeded([LACKING]), 75),
         (RequestExceedsBurst([LACKING]), 65),
     ],
@@ -77,10 +79,10 @@ def test_an_error_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> N
         (ValidationError("entity_id", "#", "must be letters"), "entity: must be letters (got '#')"),
         (ValidationError("limits", None, "none; give limits= with the call"), "none; give -l with the command"),
         (
-            unavailable(Refused(TABLE_NOT_FOUND, "no")),
+            error_of(Refused(TABLE_NOT_FOUND, "no")),
             "deploy --name STACK; check the name, the region and the endpoint",
         ),
-        (unavailable(CircuitOpen("refused")), "did not answer: it has not answered for a while (refused)"),
+        (error_of(CircuitOpen(NoAnswer("refused"))), "did not answer: it has not answered for a while (refused)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

@@ -107,4 +107,4 @@ def test_a_break_is_shown_where_it_is_and_exits_with_1(runner: CommandRunner, mo
 
 
 def test_a_name_that_is_none_is_refused(runner: CommandRunner) -> None:
-    assert runner.run("usage", "verify", "--entity", "no spaces").code == 1
+    assert runner.run("usage", "verify", "--entity", "no#signs").code == 1

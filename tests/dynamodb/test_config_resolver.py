@@ -15,9 +15,9 @@ from support.dynamodb.draw_scenarios import hierarchy
 from support.dynamodb.scripted_plans import Ended, Script, Stopped
 from support.dynamodb.scripted_tables import RESOURCE, Client, ModelStore, Table
 from zae_limiter import (
+    ConfigurationError,
     Limit,
     RateLimiter,
-    RateLimiterUnavailable,
     RateLimitExceeded,
     Repository,
     SyncRateLimiter,
@@ -324,7 +324,7 @@ def test_a_caller_that_waited_for_a_reading_that_failed_reads_for_itself() -> No
     client = table.client()
     leader, waiting = Reader(table, client).go_on(), Reader(table, client).go_on()
     assert isinstance(waiting.request, AwaitNews)
-    with pytest.raises(RateLimiterUnavailable):
+    with pytest.raises(ConfigurationError):
         leader.plan.throw(Refused("AccessDeniedException"))
     assert waiting.request.wake_up.is_set
     waiting.finish()

@@ -38,7 +38,7 @@ WRONG: list[tuple[str, list[str]]] = [
         "manifest: m\nresources: {_default_: [x:1]}",
         ["2:13: _default_ is for entities; limits of every resource belong"],
     ),
-    ("manifest: m\nresources: {a b: [x:1]}", ["2:13: resource must be letters, digits and _ . - : @ /, beginning"]),
+    ("manifest: m\nresources: {a#b: [x:1]}", ["2:13: resource must be letters, digits and other characters, without"]),
     ("manifest: m\nresources: {r: [x:1, y:2, x:3]}", ["2:27: limits of r name x twice"]),
     (
         f"manifest: m\nresources: {{r: [{', '.join(f'x{number}:1' for number in range(21))}]}}",
@@ -67,7 +67,7 @@ WRONG: list[tuple[str, list[str]]] = [
             "2:88: refill_period_seconds must be a whole number in plain digits, not '0x1'",
         ],
     ),
-    ("manifest: m\nentities: {a b: }", ["2:12: entity_id must be letters, digits and _ . - : @"]),
+    ("manifest: m\nentities: {$a: }", ["2:12: entity_id must be letters, digits and other characters, without '#', "]),
     ("manifest: m\nentities: {'': }", ["2:12: entity_id must not be empty"]),
     ("manifest: m\nentities: {zael:manifest:m: }", ["2:12: 'zael:manifest:m' is reserved for the records"]),
     ("manifest: m\nentities: {a: {parent: zael:manifests}}", ["2:24: zael:manifests keeps a record; it cannot be"]),
@@ -81,7 +81,7 @@ WRONG: list[tuple[str, list[str]]] = [
         ["2:30: metadata 'x' must be a text", "2:36: metadata"],
     ),
     ("manifest: m\nentities: {a: {limits: x:1}}", ["2:24: limits of a must be a list, or a mapping of resources"]),
-    ("manifest: m\nentities: {a: {limits: {a b: [x:1]}}}", ["2:25: resource must be letters, digits and"]),
+    ("manifest: m\nentities: {a: {limits: {a#b: [x:1]}}}", ["2:25: resource must be letters, digits and"]),
     ("manifest: m\nentities: {a: {create: false}}", ["2:12: a has create: false and no limits"]),
     ("manifest: m\nentities: {a: {create: false, limits: {}}}", ["2:12: a has create: false and no limits"]),
     (

@@ -142,7 +142,7 @@ def test_the_audit_trail_says_who_applied_which_manifest(repository: SyncReposit
         {"manifest:platform:ann", "manifest:platform"}
     ] * 3
     with pytest.raises(ValidationError):
-        apply(repository, planned(repository, manifest("entities: {b: }")), principal="no spaces")
+        apply(repository, planned(repository, manifest("entities: {b: }")), principal="no\nlines")
     assert contents(repository) == {}
 
 

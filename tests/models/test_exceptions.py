@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import zae_limiter
 from zae_limiter.exceptions import (
+    ConfigurationError,
     EntityChangedError,
     EntityExistsError,
     EntityNotFoundError,
@@ -65,6 +66,7 @@ EXAMPLES: list[ZAELimiterError] = [
     StackOperationError("could not create the stack"),
     RateLimiterUnavailable("no answer in 2 s", hint="is the network up?", ambiguous=True),
     RateLimiterUnavailable("no answer in 2 s"),
+    ConfigurationError("no such table", hint="deploy it"),
     RateLimitExceeded([SHORT, FINE, LONG]),
     RequestExceedsBurst([SHORT, NEVER]),
 ]
@@ -110,6 +112,7 @@ def test_every_error_says_something_in_one_line(error: ZAELimiterError) -> None:
         (NamespaceNotFoundError("t"), "register it with register_namespace()"),
         (NamespaceNotFoundError("t", deleted=True), "recover_namespace() brings it back"),
         (RateLimiterUnavailable("no answer", hint="is it up?"), "no answer; is it up?"),
+        (ConfigurationError("no such table", hint="deploy it"), "no such table; deploy it"),
         (RequestExceedsBurst([NEVER]), "its burst is 100, so this can never be granted"),
         (RateLimitExceeded([SHORT]), "rpm of key-1 on gpt-4: requested 7, available -3; retry in 0.250 s"),
         (RateLimitExceeded([SHORT, LONG]), "retry in 12.001 s (and 1 more)"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.sqlite_files import SIDE_FILES
-from zae_limiter import Limit, RateLimiterUnavailable, SyncRateLimiter
+from zae_limiter import ConfigurationError, Limit, SyncRateLimiter
 from zae_limiter.stores.sqlite.connections import Connections
 
 NOBODY = 65_534
@@ -156,12 +156,14 @@ def test_the_mode_of_a_file_that_is_there_stays_as_its_owner_set_it(folder: Path
 def refused(path: Path, hint: str) -> None:
     limiter = SyncRateLimiter.open(f"sqlite:///{path}")
     for _ in range(2):
-        with pytest.raises(RateLimiterUnavailable, match=hint) as caught:
+        with pytest.raises(ConfigurationError, match=hint) as caught:
             limiter.acquire("key", "gpt", {"rpd": 1}, limits=LIMITS).__enter__()
         assert str(path) in str(caught.value)
         assert caught.value.__cause__ is not None
-    with limiter.acquire("key", "gpt", {"rpd": 1}, limits=LIMITS, on_unavailable="allow") as lease:
-        assert lease.degraded
+    allowed = limiter.acquire("key", "gpt", {"rpd": 1}, limits=LIMITS, on_unavailable="allow")
+    with pytest.raises(ConfigurationError, match=hint):
+        allowed.__enter__()
+    assert not allowed.degraded
 
 
 def test_a_read_only_folder_without_the_file_is_a_named_error(folder: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from support.sqlite_files import check_integrity, opened
 from zae_limiter import (
+    ConfigurationError,
     Limit,
     RateLimiter,
-    RateLimiterUnavailable,
     SyncRateLimiter,
     VersionError,
     ZAELimiterError,
@@ -119,7 +119,7 @@ def test_a_file_that_is_no_database_is_refused_and_never_overwritten(
 ) -> None:
     path = tmp_path / "limits.db"
     path.write_bytes(content())
-    for said in refusals(path, RateLimiterUnavailable):
+    for said in refusals(path, ConfigurationError):
         assert str(path) in said
         assert "start anew" in said
     assert path.read_bytes() == content()
@@ -144,12 +144,12 @@ def test_an_empty_database_becomes_ours(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_the_place_of_the_file_is_a_named_error(tmp_path: Path) -> None:
-    refusals(tmp_path, RateLimiterUnavailable)
+    refusals(tmp_path, ConfigurationError)
 
 
 def test_a_file_in_the_place_of_a_folder_is_a_named_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("I am no folder")
-    refusals(tmp_path / "file" / "limits.db", RateLimiterUnavailable)
+    refusals(tmp_path / "file" / "limits.db", ConfigurationError)
 
 
 def test_a_damaged_file_gives_named_errors_and_no_wrong_grants(tmp_path: Path) -> None:

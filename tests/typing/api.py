@@ -17,6 +17,7 @@ from zae_limiter import (
     CacheStats,
     Calendar,
     Check,
+    ConfigurationError,
     Decided,
     Degraded,
     Entity,
@@ -80,14 +81,14 @@ def observe(event: Event) -> None:
     if isinstance(event, Decided):
         granted: bool = event.granted
         statuses: tuple[LimitStatus, ...] = event.statuses
-        waited_ms: int = event.waited_ms
+        waited: float = event.waited_seconds
         would_refuse: tuple[str, ...] = event.would_refuse
     elif isinstance(event, Settled):
         deltas: Mapping[str, int] = event.deltas
         error: BaseException | None = event.error
     elif isinstance(event, StoreCalled):
         verb: str = event.verb
-        duration_ms: int = event.duration_ms
+        duration: float = event.duration_seconds
     elif isinstance(event, HoldsRenewed):
         slots: Mapping[str, int] = event.slots
     elif isinstance(event, HoldLost):
@@ -96,6 +97,9 @@ def observe(event: Event) -> None:
     else:
         assert_type(event, Degraded)
         cause: BaseException = event.cause
+
+    namespace: str = event.namespace
+    timestamp: float = event.timestamp
 
 
 observer: Observer = observe
@@ -143,6 +147,8 @@ def errors(error: ZAELimiterError) -> None:
     elif isinstance(error, RateLimiterUnavailable):
         hint: str | None = error.hint
         ambiguous: bool = error.ambiguous
+    elif isinstance(error, ConfigurationError):
+        advice: str | None = error.hint
     elif isinstance(error, EntityNotFoundError | EntityExistsError):
         entity_id: str = error.entity_id
     elif isinstance(error, EntityChangedError):

@@ -1,7 +1,7 @@
 """What a failed command tells the shell: one line on stderr, and an exit code that scripts can act on.
 
-The codes are those of ``sysexits.h`` where it has one: trying again can help after 69 and 75, and never after 65. The
-library's errors advise in terms of its methods; here the advice is a command.
+The codes are those of ``sysexits.h`` where it has one: trying again can help after 69 and 75, and never after 65 and
+78. The library's errors advise in terms of its methods; here the advice is a command.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from zae_limiter import (
+    ConfigurationError,
     EntityExistsError,
     EntityNotFoundError,
     NamespaceNotFoundError,
@@ -24,6 +25,7 @@ EXIT_USAGE = 2  # click's own
 EXIT_NEVER_FITS = 65
 EXIT_UNAVAILABLE = 69
 EXIT_DENIED = 75
+EXIT_MISCONFIGURED = 78
 EXIT_INTERRUPTED = 130
 
 MEANINGS = {
@@ -33,12 +35,14 @@ MEANINGS = {
     EXIT_NEVER_FITS: "more than a limit can ever hold: trying again cannot help",
     EXIT_UNAVAILABLE: "the store is unavailable: trying again may help",
     EXIT_DENIED: "denied by a limit: try again later",
+    EXIT_MISCONFIGURED: "the store cannot be used as it is set up: the line on stderr says what to change",
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
 }
 """Every exit code of ours, for help and documentation."""
 
 EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
     (RateLimiterUnavailable, EXIT_UNAVAILABLE),
+    (ConfigurationError, EXIT_MISCONFIGURED),
     (RequestExceedsBurst, EXIT_NEVER_FITS),
     (RateLimitExceeded, EXIT_DENIED),
     (ZAELimiterError, EXIT_ERROR),

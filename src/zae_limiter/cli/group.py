@@ -114,6 +114,7 @@ Exit codes:
   65   more than a limit can ever hold: trying again cannot help
   69   the store is unavailable: trying again may help
   75   denied by a limit: try again later
+  78   the store cannot be used as it is set up: the line on stderr says what to change
   130  interrupted by Ctrl-C
 """,
 )

@@ -42,14 +42,14 @@ def span_events(event: Event) -> None:
     if not span.is_recording():
         return
     if isinstance(event, Decided):
-        if event.granted and not event.waited_ms:
+        if event.granted and not event.waited_seconds:
             return
         attributes: dict[str, Any] = {"resource": event.resource, "entity": event.entity_id}
         lacking = [status.limit_name for status in event.statuses if status.exceeded]
         if lacking:
             attributes["limits"] = lacking
-        if event.waited_ms:
-            attributes["waited_ms"] = event.waited_ms
+        if event.waited_seconds:
+            attributes["waited_seconds"] = event.waited_seconds
         _add(span, "granted" if event.granted else "refused", attributes)
     elif isinstance(event, Degraded):
         _add(span, "degraded", {"resource": event.resource, "cause": repr(event.cause)})

@@ -73,12 +73,12 @@ class Histogram:
 
     bounds: tuple[int, ...]
     counts: list[int] = field(default_factory=list)
-    total: int = 0
+    total: float = 0
 
     def __post_init__(self) -> None:
         self.counts = self.counts or [0] * (len(self.bounds) + 1)
 
-    def add(self, value: int) -> None:
+    def add(self, value: float) -> None:
         """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
@@ -164,8 +164,8 @@ class Tally:
             if event.granted:
                 for name, amount in event.requested.items():
                     _add(numbers.tokens, TokenFlow(resource, _known(self._limits, name), "taken"), amount)
-            if event.waited_ms:
-                _histogram(numbers.waits, resource, MILLISECONDS).add(event.waited_ms)
+            if event.waited_seconds:
+                _histogram(numbers.waits, resource, MILLISECONDS).add(event.waited_seconds * 1000)
             for status in statuses:
                 permille = 1000 - 1000 * status.available // status.limit.burst
                 place = NamedLimit(resource, _known(self._limits, status.limit_name))
@@ -203,7 +203,8 @@ class Tally:
 
     def _store_called(self, event: StoreCalled) -> None:
         error = "" if event.error is None else type(event.error).__name__
-        _histogram(self._numbers.store_calls, StoreVerb(event.verb, error), MILLISECONDS).add(event.duration_ms)
+        milliseconds = event.duration_seconds * 1000
+        _histogram(self._numbers.store_calls, StoreVerb(event.verb, error), MILLISECONDS).add(milliseconds)
 
 
 def observers(*all_of_them: Observer) -> Observer:

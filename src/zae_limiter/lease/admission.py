@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI
-from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded, RequestExceedsBurst
+from zae_limiter.exceptions import (
+    ConfigurationError,
+    RateLimiterUnavailable,
+    RateLimitExceeded,
+    RequestExceedsBurst,
+)
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
-from zae_limiter.repository.core import Core
+from zae_limiter.repository.core import NO_FAST_PATHS, Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
@@ -37,7 +42,7 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait). The grant is
     noted on the receipt before anything else happens, so that no interrupt loses track of it.
     """
-    waited = 0
+    waited = 0.0
     try:
         now: int = yield READ_CLOCK
         outcome = yield from _attempt(core, asked, None, now, receipt)
@@ -46,30 +51,42 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
                 started = yield from READ_TIMER
                 outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
                 if core.observer is not None:
-                    waited = (yield from READ_TIMER) - started
+                    waited = ((yield from READ_TIMER) - started) / MILLI
             if isinstance(outcome, Denial):
                 yield from _count_denial(core, outcome)
-    except RateLimiterUnavailable as error:
-        core.unresolved += error.ambiguous
-        policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
-        if policy is OnUnavailable.BLOCK:
-            raise
-        logger.warning("store unavailable, letting %s through on %s: %s", asked.entity_id, asked.resource, error)
-        core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, error))
+    except (RateLimiterUnavailable, ConfigurationError) as error:
+        _let_through_or_raise(core, asked, error)
         return None
+    if core.fast_paths is NO_FAST_PATHS:
+        core.note_answer()
     granted = isinstance(outcome, Grant)
     if core.observer is not None:
-        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, granted, outcome, waited))
+        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, granted, outcome, waited, *core.when()))
     if isinstance(outcome, Grant):
         return outcome
     raise refusal(outcome)
+
+
+def _let_through_or_raise(
+    core: Core, asked: AcquireArguments, error: RateLimiterUnavailable | ConfigurationError
+) -> None:
+    """Let the caller through although the store failed, or raise: as ``on_unavailable`` says."""
+    outage = core.as_outage(error) if isinstance(error, ConfigurationError) else error
+    core.unresolved += outage.ambiguous
+    about = f"{asked.entity_id} on {asked.resource}"
+    policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
+    if policy is OnUnavailable.BLOCK:
+        core.note_failure(outage, "callers refused", about)
+        raise outage
+    core.note_failure(outage, "callers let through uncounted", about)
+    core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, outage, *core.when()))
 
 
 def _count_denial(core: Core, denial: Denial) -> Plan[None]:
     """Count a denial that is told at the end of a wait. If that fails it is a denial all the same."""
     try:
         yield from core.space.count_denial(denial, (yield from READ_CLOCK))
-    except RateLimiterUnavailable as error:
+    except (RateLimiterUnavailable, ConfigurationError) as error:
         logger.debug("a denial was not counted: %s", error)
 
 

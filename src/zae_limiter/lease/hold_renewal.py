@@ -21,9 +21,9 @@ def renew_holds(core: Core, holds: Sequence[Hold]) -> Plan[None]:
     for hold, amount in before:
         if hold in lost:
             taken_again = hold.amount > 0
-            core.tell(HoldLost(hold.entity_id, hold.resource, hold.limit_name, amount, taken_again))
+            core.tell(HoldLost(hold.entity_id, hold.resource, hold.limit_name, amount, taken_again, *core.when()))
         elif hold.amount:
             renewed = slots.setdefault((hold.entity_id, hold.resource), {})
             renewed[hold.limit_name] = renewed.get(hold.limit_name, 0) + hold.amount
     for (entity_id, resource), renewed in slots.items():
-        core.tell(HoldsRenewed(entity_id, resource, renewed))
+        core.tell(HoldsRenewed(entity_id, resource, renewed, *core.when()))

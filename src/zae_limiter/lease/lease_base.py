@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from zae_limiter.exceptions import LeaseExpiredError, RateLimiterUnavailable
+from zae_limiter.exceptions import ConfigurationError, LeaseExpiredError, RateLimiterUnavailable
 from zae_limiter.lease.admission import AcquireArguments, admit
 from zae_limiter.lease.hold_renewal import renew_holds
 from zae_limiter.lease.lease_holds import postings_with_changed_holds, postings_with_end_of_holds
-from zae_limiter.lease.ledger import Ledger, OpenLedger, PendingSettlement, debits_of, paid_by_both, postings
+from zae_limiter.lease.ledger import Ledger, PendingSettlement, debits_of, open_ledger, paid_by_both, postings
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.holds import Hold
@@ -21,8 +20,6 @@ from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
 from zae_limiter.stores.protocol import DeferredGrant, Denial, FastPath, Grant, NotedGrant, Posting
-
-logger = logging.getLogger("zae_limiter")
 
 SETTLE_PAUSES_MS = (20, 100)
 """Between the tries to write what a finished lease owes."""
@@ -216,7 +213,7 @@ class LeaseBase:
 
     def _drawn_observed(self, core: Core, path: FastPath) -> bool | Denial:
         """Draw by the fast path, and tell the observer. Where that cannot decide, the plan does, and tells."""
-        started = core.timer()
+        started = core.stopwatch()
         drawn: bool | Denial = False
         failure: BaseException | None = None
         try:
@@ -226,10 +223,11 @@ class LeaseBase:
             raise
         finally:
             if drawn or failure is not None:
-                core.tell(StoreCalled("draw", core.timer() - started, failure))
+                core.tell(StoreCalled("draw", core.stopwatch() - started, failure, *core.when()))
         if drawn:
             decision = drawn if isinstance(drawn, Denial) else self
-            core.tell(Decided(self._entity_id, self._resource, dict(self._consume), drawn is True, decision, 0))
+            wanted, granted = dict(self._consume), drawn is True
+            core.tell(Decided(self._entity_id, self._resource, wanted, granted, decision, 0.0, *core.when()))
         return drawn
 
     def _end_at_once(self, failed: bool) -> bool:
@@ -304,10 +302,14 @@ class LeaseBase:
         closing.is_done = True
         if core.keeper is not None and (grant := self._granted) is not None:
             core.keeper.let_go(grant.holds)
+        log = core.health.settlements
         if failure is None:
             ledger.booked(closing.owed)
+            if log.is_failing:
+                log.answered(core.timer())
         else:
-            logger.error("could not settle %s of %s on %s: %s", closing.owed, self._entity_id, self._resource, failure)
+            about = f"{closing.owed} of {self._entity_id} on {self._resource}"
+            log.failed(failure, "settlements not written", about, core.timer())
 
     def _begin_to_close(self, ledger: Ledger, failed: bool) -> PendingSettlement:
         if ledger.taking is not None:
@@ -349,7 +351,7 @@ class LeaseBase:
             raise LeaseExpiredError("this lease is not open; use it inside its with block")
         ledger = self._ledger
         if ledger is None:
-            ledger = self._ledger = OpenLedger(self._grant)
+            ledger = self._ledger = open_ledger(self._grant)
             ledger.counter = self._limiter._core
         return ledger
 
@@ -358,7 +360,8 @@ class LeaseBase:
         try:
             yield from self._flush()
         except RateLimiterUnavailable as error:
-            logger.warning("will write pending adjustments later: %s", error)
+            core, about = self._core, f"{self._entity_id} on {self._resource}"
+            core.health.settlements.failed(error, "adjustments put off", about, core.timer())
 
     def _postings_of(self, ledger: Ledger, owed: Mapping[str, int]) -> list[Posting]:
         """What the store is to book, on every leg."""
@@ -383,8 +386,11 @@ class LeaseBase:
         try:
             yield from core.call("settle", core.space.settle(closing.postings or (), now, closing))
         except Exception as error:
+            failure = core.as_outage(error) if isinstance(error, ConfigurationError) else error
             if closing.postings and core.observer is not None:
-                core.tell(Settled(self._entity_id, self._resource, closing.owed, error))
+                core.tell(Settled(self._entity_id, self._resource, closing.owed, failure, *core.when()))
+            if failure is not error:
+                raise failure from error
             raise
         closing.postings = ()
 
@@ -397,7 +403,7 @@ class LeaseBase:
         told = {**closing.owed, **closing.slots} if closing.slots else closing.owed
         self._wake_waiters(told)
         if closing.all_postings and core.observer is not None:
-            core.tell(Settled(self._entity_id, self._resource, told, None))
+            core.tell(Settled(self._entity_id, self._resource, told, None, *core.when()))
 
     def _wake_waiters(self, owed: Mapping[str, int]) -> None:
         """Wake the callers that wait for what came back."""

@@ -29,6 +29,8 @@ Amounts = Mapping[str, int]
 NOTHING: Amounts = {}
 NO_LEGS: Mapping[tuple[BucketPlace, str], int] = {}
 
+new_object = object.__new__
+
 FLUSH_AFTER_MS = 5_000
 """What is pending for longer is written by the next call on the lease."""
 
@@ -89,12 +91,16 @@ class Ledger(Settlement):
     taking: NotedGrant | None
 
     def __init__(self, granted: Grant | DeferredGrant | None, written: Amounts | None = None) -> None:
+        self.begin(granted, written)
+
+    def begin(self, granted: Grant | DeferredGrant | None, written: Amounts | None = None) -> None:
+        """Nothing is owed yet of what was granted."""
         self._granted = granted
         self._written = written
         if granted is None:
             self.names = None
         else:
-            self.names = granted_legs(granted)[0].known
+            self.names = (granted.legs if isinstance(granted, Grant) else granted[0].legs)[0].known
         self.totals = self.settled = NOTHING
         self.paid_by_leg: Mapping[tuple[BucketPlace, str], int] = NO_LEGS
         self.arrears: Sequence[Posting] = ()
@@ -294,6 +300,13 @@ class OpenLedger(Ledger):
     def __del__(self) -> None:
         with suppress(AttributeError):  # it was interrupted before it stood for anything
             self.counter.unresolved += 1
+
+
+def open_ledger(granted: Grant | DeferredGrant | None) -> OpenLedger:
+    """The books of a lease that begins to owe something. They have no counter before the lease holds them."""
+    ledger = new_object(OpenLedger)  # what a call of the type would do, in less time
+    ledger.begin(granted)
+    return ledger
 
 
 def granted_legs(granted: Grant | DeferredGrant) -> tuple[Leg, ...]:

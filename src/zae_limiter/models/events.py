@@ -1,4 +1,8 @@
-"""What an observer is told: one frozen value per thing that happened."""
+"""What an observer is told: one frozen value per thing that happened.
+
+Each says in which ``namespace``, and when: ``timestamp`` is in seconds since the epoch, by the limiter's clock.
+Durations are in seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from zae_limiter.models.status import LimitStatus
+from zae_limiter.naming import DEFAULT_NAMESPACE
 
 
 class Decision(Protocol):
@@ -18,14 +23,16 @@ class Decision(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An acquire (or ``lease.consume``) was granted or denied. ``waited_ms`` is its time in the wait queue."""
+    """An acquire (or ``lease.consume``) was granted or denied. ``waited_seconds`` is its time in the wait queue."""
 
     entity_id: str
     resource: str
     requested: Mapping[str, int]
     granted: bool
     decision: Decision = field(repr=False, compare=False)
-    waited_ms: int
+    waited_seconds: float
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
@@ -49,6 +56,8 @@ class Settled:
     resource: str
     deltas: Mapping[str, int]
     error: BaseException | None
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +65,10 @@ class StoreCalled:
     """The store was asked for one thing. ``error`` is what it raised, if it did."""
 
     verb: str
-    duration_ms: int
+    duration_seconds: float
     error: BaseException | None
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,8 @@ class Degraded:
     resource: str
     requested: Mapping[str, int]
     cause: BaseException
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,8 @@ class HoldsRenewed:
     entity_id: str
     resource: str
     slots: Mapping[str, int]
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +106,8 @@ class HoldLost:
     limit_name: str
     slots: int
     taken_again: bool
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = field(default=0.0, compare=False)
 
 
 Event: TypeAlias = Decided | Settled | StoreCalled | Degraded | HoldsRenewed | HoldLost

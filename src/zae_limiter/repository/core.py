@@ -6,22 +6,43 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from zae_limiter.exceptions import ValidationError
+from zae_limiter.exceptions import ConfigurationError, RateLimiterUnavailable, ValidationError
 from zae_limiter.models.events import Event, Observer, StoreCalled
 from zae_limiter.models.holds import Hold
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.repository.arguments import check_seconds
+from zae_limiter.repository.outage_log import OutageLog
 from zae_limiter.repository.wait_queue import wait_queue_of
-from zae_limiter.running.clocks import Clock, machine_clock, timer_of
-from zae_limiter.running.plan import READ_TIMER, Plan
+from zae_limiter.running.clocks import Clock, Stopwatch, machine_clock, stopwatch_of, timer_of
+from zae_limiter.running.plan import Plan
 from zae_limiter.stores.open_store import open_store
-from zae_limiter.stores.protocol import Store
+from zae_limiter.stores.protocol import FastPath, Store
 
 Result = TypeVar("Result")
 
 logger = logging.getLogger("zae_limiter")
 
 DEFAULT_DEADLINE = 2.0
+
+NO_FAST_PATHS: Mapping[tuple[str, str], FastPath] = {}
+"""Those of a core that does not know whether its store answers acquires: the next one goes the way that notes it."""
+
+CHANGES = frozenset(
+    {"create_entity", "delete_config", "delete_entity", "draw", "reset", "set_config", "settle", "update_entity"}
+)
+"""Verbs whose answers show that acquires can be answered too. A client may be allowed to read, and not to write."""
+
+
+class StoreHealth:
+    """What a process knows of how its store does, whatever the namespace."""
+
+    __slots__ = ("acquires", "has_answered", "settlements")
+
+    def __init__(self) -> None:
+        self.has_answered = False
+        """Whether it has granted, denied or written anything: then it is set up rightly."""
+        self.acquires = OutageLog()
+        self.settlements = OutageLog(logging.ERROR)
 
 
 class Keeper(Protocol):
@@ -43,11 +64,13 @@ class Core:
     __slots__ = (
         "clock",
         "fast_paths",
+        "health",
         "keep_holds",
         "keeper",
         "namespace",
         "observer",
         "space",
+        "stopwatch",
         "store",
         "timer",
         "unresolved",
@@ -62,14 +85,17 @@ class Core:
         namespace: str = DEFAULT_NAMESPACE,
         clock: Clock | None = None,
         observer: Observer | None = None,
+        health: StoreHealth | None = None,
         keep_holds: bool = True,
     ) -> None:
         self.store = store
+        self.health = health or StoreHealth()
         self.keep_holds = keep_holds
         self.keeper: Keeper | None = None
         self.namespace = check_namespace(namespace)
         self.clock = check_clock(clock)
         self.timer = timer_of(self.clock)
+        self.stopwatch: Stopwatch = stopwatch_of(self.clock)
         if observer is not None and not callable(observer):
             raise ValidationError("observer", observer, "must be callable with one event")
         self.observer = observer
@@ -78,7 +104,7 @@ class Core:
         self.unresolved = 0
         # What every acquire looks at first, without a hop:
         self.waiters = self.wait_queue.by_bucket
-        self.fast_paths = self.space.fast_paths
+        self.fast_paths = NO_FAST_PATHS
 
     @classmethod
     def open(
@@ -106,7 +132,12 @@ class Core:
     def in_namespace(self, namespace: str) -> Core:
         """Another namespace of the same store."""
         return Core(
-            self.store, namespace=namespace, clock=self.clock, observer=self.observer, keep_holds=self.keep_holds
+            self.store,
+            namespace=namespace,
+            clock=self.clock,
+            observer=self.observer,
+            health=self.health,
+            keep_holds=self.keep_holds,
         )
 
     def stop_keeping(self) -> None:
@@ -116,10 +147,37 @@ class Core:
 
     def call(self, verb: str, plan: Plan[Result]) -> Plan[Result]:
         """Ask the store, and tell the observer about it."""
+        if not self.health.has_answered and verb in CHANGES:
+            plan = self._noted(plan)
         return plan if self.observer is None else self._observed(verb, plan)
 
+    def _noted(self, plan: Plan[Result]) -> Plan[Result]:
+        result = yield from plan
+        self.health.has_answered = True
+        return result
+
+    def note_answer(self) -> None:
+        """An acquire was granted or denied. To be called while there are ``NO_FAST_PATHS``."""
+        self.health.has_answered = True
+        self.health.acquires.answered(self.timer())
+        if not self.health.acquires.is_failing:
+            self.fast_paths = self.space.fast_paths
+
+    def note_failure(self, error: Exception, became: str, about: str) -> None:
+        """An acquire could not be answered."""
+        self.fast_paths = NO_FAST_PATHS
+        self.health.acquires.failed(error, became, about, self.timer())
+
+    def as_outage(self, error: ConfigurationError) -> RateLimiterUnavailable:
+        """What a store that can no longer be used as it is set up is to an acquire: raised if it never could."""
+        if not self.health.has_answered:
+            raise error
+        outage = RateLimiterUnavailable(str(error))
+        outage.__cause__ = error
+        return outage
+
     def _observed(self, verb: str, plan: Plan[Result]) -> Plan[Result]:
-        started = yield from READ_TIMER
+        started = self.stopwatch()
         failure: BaseException | None = None
         try:
             return (yield from plan)
@@ -128,8 +186,11 @@ class Core:
             failure = None if isinstance(error, ValidationError) else error
             raise
         finally:
-            ended = yield from READ_TIMER
-            self.tell(StoreCalled(verb, ended - started, failure))
+            self.tell(StoreCalled(verb, self.stopwatch() - started, failure, *self.when()))
+
+    def when(self) -> tuple[str, float]:
+        """Where and when something happened, as events say it."""
+        return self.namespace, self.clock() / 1000
 
     def tell(self, event: Event) -> None:
         """Tell the observer. What it raises is logged, and disturbs no caller."""

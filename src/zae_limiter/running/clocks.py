@@ -8,11 +8,15 @@ tests does) takes that over too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic_ns, time_ns
+from time import monotonic_ns, perf_counter, time_ns
 from typing import Protocol, TypeAlias, runtime_checkable
 
 Clock: TypeAlias = Callable[[], int]
 """Returns milliseconds since the epoch, as an int."""
+
+
+Stopwatch: TypeAlias = Callable[[], float]
+"""Returns seconds from any moment on."""
 
 
 def machine_clock() -> int:
@@ -38,3 +42,8 @@ class WaitingClock(Protocol):
 def timer_of(clock: Clock) -> Clock:
     """What measures waits under ``clock``."""
     return clock if isinstance(clock, WaitingClock) else machine_timer
+
+
+def stopwatch_of(clock: Clock) -> Stopwatch:
+    """What measures how long something took, under ``clock``."""
+    return (lambda: clock() / 1000) if isinstance(clock, WaitingClock) else perf_counter

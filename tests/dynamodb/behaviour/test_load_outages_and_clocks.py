@@ -11,7 +11,7 @@ import pytest
 from support.dynamodb.draw_scenarios import denial_after_a_change, drain, hierarchy, warm
 from support.dynamodb.scripted_plans import Ended, Fate, Script
 from support.dynamodb.scripted_tables import LIMITS, RESOURCE, Client, ModelStore, Table
-from zae_limiter import RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter, SyncRepository
+from zae_limiter import ConfigurationError, RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import MILLI, calculate_due
 from zae_limiter.running.clocks import machine_clock, machine_timer
 from zae_limiter.running.sync_driver import SyncDriver
@@ -128,6 +128,7 @@ def test_the_policy_decides_on_any_step_of_an_acquire(height: int, fate: Fate, p
         table = hierarchy(height)
         table.remove_bucket("key")
         client = table.client()
+        client.limiter._core.health.has_answered = True
         lease = client.lease(on_unavailable=policy)
         ended = Script(table, dict.fromkeys(range(place, 1_500), fate)).run(lease._begin())
         if len(ended.calls) <= place or (ended.error is None and not lease.degraded):
@@ -136,6 +137,22 @@ def test_the_policy_decides_on_any_step_of_an_acquire(height: int, fate: Fate, p
         if policy == "block":
             assert isinstance(ended.error, RateLimiterUnavailable)
             assert ended.error.__cause__ is not None
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("height", [1, 2])
+def test_until_dynamodb_has_answered_an_acquire_a_refusal_is_raised_whatever_the_policy(
+    height: int, place: int
+) -> None:
+    """At any step: what a client may read does not show that it may write."""
+    for policy in ("allow", "block"):
+        table = hierarchy(height)
+        client = table.client()
+        lease = client.lease(on_unavailable=policy)
+        ended = Script(table, dict.fromkeys(range(place, 1_500), Fate.FORBIDDEN)).run(lease._begin())
+        assert isinstance(ended.error, ConfigurationError)
+        assert "permission" in str(ended.error)
+        assert not lease.degraded
 
 
 def test_the_stored_policy_is_remembered() -> None:

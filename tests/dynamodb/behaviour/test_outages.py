@@ -14,6 +14,7 @@ import pytest
 from engines.servers import Engine
 from support.bad_servers import black_hole, no_server, no_tls, refusing, server
 from zae_limiter import (
+    ConfigurationError,
     NamespaceNotFoundError,
     RateLimiter,
     RateLimiterUnavailable,
@@ -37,18 +38,20 @@ SLACK_S = 8.0
 LOADED_DEADLINE_S = 2.0
 """Long enough for the first refusal to arrive on a busy machine: who never heard one cannot know of load."""
 
+MISCONFIGURED = "refused"
+
 BAD_DAYS: dict[str, tuple[Where, str, str | None]] = {
     "no server listens": (no_server, "did not answer", None),
     "black hole": (black_hole, "did not answer", None),
     "no TLS": (no_tls, "did not answer", None),
     "500": (lambda: server(refusing(500, "InternalServerError")), "did not answer", None),
     "503": (lambda: server(refusing(503, "ServiceUnavailable")), "did not answer", None),
-    "expired credentials": (lambda: server(refusing(400, "ExpiredTokenException")), "refused", "expired"),
-    "unknown credentials": (lambda: server(refusing(400, "UnrecognizedClientException")), "refused", "not valid"),
-    "no permission": (lambda: server(refusing(400, "AccessDeniedException")), "refused", "permission"),
+    "expired credentials": (lambda: server(refusing(400, "ExpiredTokenException")), MISCONFIGURED, "expired"),
+    "unknown credentials": (lambda: server(refusing(400, "UnrecognizedClientException")), MISCONFIGURED, "not valid"),
+    "no permission": (lambda: server(refusing(400, "AccessDeniedException")), MISCONFIGURED, "permission"),
     "missing table, wrong region": (
         lambda: server(refusing(400, "ResourceNotFoundException")),
-        "refused",
+        MISCONFIGURED,
         "region",
     ),
 }
@@ -68,18 +71,23 @@ def url_of(endpoint_url: str) -> str:
 @pytest.mark.parametrize("day", BAD_DAYS)
 def test_threads_get_a_named_error_in_time(day: str) -> None:
     where, words, hint = BAD_DAYS[day]
+    kind = ConfigurationError if words is MISCONFIGURED else RateLimiterUnavailable
     with where() as endpoint, SyncRateLimiter.open(url_of(endpoint), deadline=DEADLINE_S) as limiter:
         limiter.is_available()  # makes the client, which takes its time
         started = time.monotonic()
-        with pytest.raises(RateLimiterUnavailable, match=words) as caught, limiter.acquire("key", "gpt", {"rpm": 1}):
+        with pytest.raises(kind, match=words) as caught, limiter.acquire("key", "gpt", {"rpm": 1}):
             pass
         assert time.monotonic() - started < DEADLINE_S + SLACK_S
         assert caught.value.__cause__ is not None
         assert hint is None or hint in str(caught.value)
-        with limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable="allow") as lease:
-            assert lease.degraded
-        for read in (lambda: limiter.available("key", "gpt"), lambda: limiter.list_entities()):
-            with pytest.raises(RateLimiterUnavailable):
+        if kind is ConfigurationError:
+            with pytest.raises(kind), limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable="allow"):
+                pass
+        else:
+            with limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable="allow") as lease:
+                assert lease.degraded
+        for read in (lambda: limiter.available("key", "gpt"), lambda: limiter.list_entities(), limiter.check):
+            with pytest.raises(kind):
                 read()
         assert not limiter.is_available()
 
@@ -87,19 +95,25 @@ def test_threads_get_a_named_error_in_time(day: str) -> None:
 @pytest.mark.parametrize("day", BAD_DAYS)
 def test_tasks_get_a_named_error_in_time(day: str) -> None:
     where, words, hint = BAD_DAYS[day]
+    kind = ConfigurationError if words is MISCONFIGURED else RateLimiterUnavailable
 
     async def asking(endpoint: str) -> None:
         async with await RateLimiter.open(url_of(endpoint), deadline=DEADLINE_S) as limiter:
             await limiter.is_available()
             started = time.monotonic()
-            with pytest.raises(RateLimiterUnavailable, match=words) as caught:
+            with pytest.raises(kind, match=words) as caught:
                 async with limiter.acquire("key", "gpt", {"rpm": 1}):
                     pass
             assert time.monotonic() - started < DEADLINE_S + SLACK_S
             assert caught.value.__cause__ is not None
             assert hint is None or hint in str(caught.value)
-            async with limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable="allow") as lease:
-                assert lease.degraded
+            allowed = limiter.acquire("key", "gpt", {"rpm": 1}, on_unavailable="allow")
+            if kind is ConfigurationError:
+                with pytest.raises(kind):
+                    await allowed.__aenter__()
+            else:
+                async with allowed as lease:
+                    assert lease.degraded
 
     with where() as endpoint:
         asyncio.run(asking(endpoint))
@@ -197,8 +211,9 @@ def test_after_repeated_silence_callers_fail_at_once_and_a_probe_finds_the_way_b
             try:
                 with limiter.acquire("key", "gpt", {"rpm": 1}):
                     pass
-            except RateLimiterUnavailable as error:
-                if "refused" in str(error):
-                    break
+            except RateLimiterUnavailable:
+                pass
+            except ConfigurationError:
+                break
             assert time.monotonic() < give_up
             time.sleep(0.05)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
-from engines.servers import Engine
-from support.dynamodb.plan_driver import EPOCH_S, Space, World, asking_of, world_by
-from support.transports import Ask
+from support.dynamodb.plan_driver import EPOCH_S, Space, World
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
@@ -22,18 +19,6 @@ from zae_limiter.stores.protocol import EntityChange, Scope
 
 RPM = (Limit.per_minute("rpm", 10),)
 START = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def ask(dynoxide: Engine) -> Iterator[Ask]:
-    with asking_of(dynoxide) as ask:
-        yield ask
-
-
-@pytest.fixture
-def world(ask: Ask) -> Iterator[World]:
-    with world_by(ask) as world:
-        yield world
 
 
 def set_limits(world: World, scope: Scope, now: int, space: Space | None = None, by: str | None = None) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from engines.servers import Engine
-from support.dynamodb.plan_driver import Space, World, asking_of, interleaved, lose_next_reply, meanwhile, world_by
-from support.transports import Ask
+from support.dynamodb.plan_driver import Space, World, interleaved, lose_next_reply, meanwhile
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.operations import paging
@@ -18,18 +15,6 @@ from zae_limiter.stores.protocol import Config, Scope
 RPM = (Limit.per_minute("rpm", 10),)
 FULL = (Limit.custom("tpm", 100, 7, 13, 55), Limit.per_day("r.p-d", 3), Limit.per_second("a_cp", 1))
 SCOPES = (Scope(), Scope(None, "gpt/4"), Scope("key", "_default_"), Scope("key", "gpt/4"))
-
-
-@pytest.fixture(scope="module")
-def ask(dynoxide: Engine) -> Iterator[Ask]:
-    with asking_of(dynoxide) as ask:
-        yield ask
-
-
-@pytest.fixture
-def world(ask: Ask) -> Iterator[World]:
-    with world_by(ask) as world:
-        yield world
 
 
 def set_limits(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
-from engines.servers import Engine
 from support.dynamodb.entity_acts import change, create, delete, last_event, meta
-from support.dynamodb.plan_driver import World, asking_of, lose_next_reply, meanwhile, world_by
-from support.transports import Ask
+from support.dynamodb.plan_driver import World, lose_next_reply, meanwhile
 from zae_limiter.exceptions import (
     EntityChangedError,
     EntityExistsError,
@@ -24,18 +21,6 @@ from zae_limiter.stores.dynamodb.operations import entities
 from zae_limiter.stores.dynamodb.requests import Call, Refused
 
 RPM = (Limit.per_minute("rpm", 10),)
-
-
-@pytest.fixture(scope="module")
-def ask(dynoxide: Engine) -> Iterator[Ask]:
-    with asking_of(dynoxide) as ask:
-        yield ask
-
-
-@pytest.fixture
-def world(ask: Ask) -> Iterator[World]:
-    with world_by(ask) as world:
-        yield world
 
 
 # Creating

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
-from engines.servers import Engine
-from support.dynamodb.plan_driver import Store, World, asking_of, interleaved, lose_next_reply, meanwhile, world_by
-from support.transports import Ask
+from support.dynamodb.plan_driver import Store, World, interleaved, lose_next_reply, meanwhile
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
@@ -21,18 +18,6 @@ from zae_limiter.stores.dynamodb.table_client import persist
 from zae_limiter.stores.protocol import Scope
 
 RPM = (Limit.per_minute("rpm", 10),)
-
-
-@pytest.fixture(scope="module")
-def ask(dynoxide: Engine) -> Iterator[Ask]:
-    with asking_of(dynoxide) as ask:
-        yield ask
-
-
-@pytest.fixture
-def world(ask: Ask) -> Iterator[World]:
-    with world_by(ask) as world:
-        yield world
 
 
 @pytest.fixture

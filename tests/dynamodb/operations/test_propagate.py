@@ -12,7 +12,7 @@ from support.dynamodb.draw_scenarios import HIGHER, hierarchy, warm
 from support.dynamodb.scripted_plans import Fate, Script
 from support.dynamodb.scripted_tables import DEADLINE_S, LIMITS, RESOURCE, Client, Table
 from zae_limiter.bucket import MILLI
-from zae_limiter.exceptions import RateLimiterUnavailable
+from zae_limiter.exceptions import ConfigurationError, RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
@@ -43,7 +43,7 @@ def test_what_is_forbidden_is_not_tried_again(rewrite: Callable[[Client, Table],
     client = warm(table)
     place = write_of(Script(twin := table.copy()).run(rewrite(warm(twin), twin)).operations)
     ended = Script(table, {place: Fate.FORBIDDEN}).run(rewrite(client, table))
-    assert isinstance(ended.error, RateLimiterUnavailable)
+    assert isinstance(ended.error, ConfigurationError)
     assert ended.operations[place:] == ["UpdateItem"]
 
 

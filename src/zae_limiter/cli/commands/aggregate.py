@@ -68,14 +68,14 @@ def command(session: Session, once: bool, interval: float, archive_url: str | No
 
 def count_forever(aggregator: StoreAggregator, screen: AggregationScreen, interval: float) -> NoReturn:
     """Count what is in the stream every ``interval`` seconds. A table that does not answer is tried again."""
-    from zae_limiter import RateLimiterUnavailable
+    from zae_limiter import ConfigurationError, RateLimiterUnavailable
 
     pause = threading.Event()
     while True:
         try:
             aggregator.count_available()
             screen.caught_up(aggregator.tally)
-        except RateLimiterUnavailable as error:
+        except (RateLimiterUnavailable, ConfigurationError) as error:  # it could be read when this began
             note(f"trying again: {error}")
         pause.wait(interval)
 
@@ -83,14 +83,14 @@ def count_forever(aggregator: StoreAggregator, screen: AggregationScreen, interv
 @contextmanager
 def checkpoints_written(aggregator: StoreAggregator) -> Iterator[None]:
     """Write the checkpoints at the end: after Ctrl-C too, and if possible after the table stopped answering."""
-    from zae_limiter import RateLimiterUnavailable
+    from zae_limiter import ConfigurationError, RateLimiterUnavailable
 
     try:
         yield
     except KeyboardInterrupt:
         note("ending")
-    except RateLimiterUnavailable:
-        with suppress(RateLimiterUnavailable):
+    except (RateLimiterUnavailable, ConfigurationError):
+        with suppress(RateLimiterUnavailable, ConfigurationError):
             aggregator.end()
         raise
     aggregator.end()

@@ -122,7 +122,7 @@ class CallExecutor:
         self._async_transport = async_transport
         self._probe_call = probe
         self._breaker = CircuitBreaker()
-        self._last_failure = ""
+        self._last_failure: NoAnswer | None = None
         self._probing: set[Any] = set()
         self._clock = clock
         self._last_skew_s: float | None = None
@@ -225,7 +225,7 @@ class CallExecutor:
         if isinstance(failure, Refused):
             self._note_answer(transport)  # a refusal is an answer too
         else:
-            self._last_failure = str(failure)
+            self._last_failure = failure
             self._breaker.unanswered(machine_timer())
 
     def _compare_clocks(self, skew_s: float | None) -> None:

@@ -60,6 +60,9 @@ KEY_THROTTLED: Final = "ProvisionedThroughputExceededException"
 THROTTLED: Final = frozenset({KEY_THROTTLED, "ThrottlingException", "RequestLimitExceeded", "LimitExceededException"})
 
 
+_PASSING: Final = frozenset({TRANSACTION_CANCELED, TRANSACTION_IN_PROGRESS, "ResourceInUseException"})
+"""Refusals that are over when another call has ended."""
+
 THROTTLED_IN_TRANSACTION: Final = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
 
 
@@ -100,6 +103,11 @@ class Refused(Exception):
         return self.by_throttling or self.by_conflict
 
     @property
+    def by_configuration(self) -> bool:
+        """Whether the same call will be refused again: the table, the credentials or the call itself are not right."""
+        return not (self.by_load or self.by_condition or self.code in _PASSING)
+
+    @property
     def by_conflict(self) -> bool:
         """Whether another transaction was at one of the items; the same again may succeed."""
         return self.code == TRANSACTION_CONFLICT or any(
@@ -111,12 +119,14 @@ class NoAnswer(Exception):
     """No answer, or none that says anything (a timeout, a reset, a 5xx).
 
     ``sent`` is false when the call surely never reached DynamoDB. ``final``: asking again now is of no use.
+    ``misconfigured``: nor is it later, as this machine is set up: no credentials, no region, no such host.
     """
 
     final = False
 
-    def __init__(self, message: str, *, sent: bool = True) -> None:
+    def __init__(self, message: str, *, sent: bool = True, misconfigured: bool = False) -> None:
         self.sent = sent
+        self.misconfigured = misconfigured
         super().__init__(message)
 
 
@@ -141,10 +151,14 @@ class CircuitOpen(NoAnswer):
 
     final = True
 
-    def __init__(self, last: str = "") -> None:
+    def __init__(self, last: NoAnswer | None = None) -> None:
         """``last`` says what became of the last call that was sent."""
         why = f" ({last})" if last else ""
-        super().__init__(f"it has not answered for a while{why}; trying again in the background", sent=False)
+        super().__init__(
+            f"it has not answered for a while{why}; trying again in the background",
+            sent=False,
+            misconfigured=last is not None and last.misconfigured,
+        )
 
 
 class Call(Request[Reply]):

@@ -19,6 +19,9 @@ from zae_limiter.bucket import MOST_STORED
 REGISTRY = "_"
 """The namespace id of the registry itself."""
 
+LONGEST_SORT_KEY = 1_024
+"""Bytes; DynamoDB's own rule."""
+
 SPREAD = 16
 """Over how many keys the index of a whole namespace is spread: one key would be one hot index partition."""
 
@@ -171,6 +174,17 @@ def gsi3_config(ns: str, resource: str, entity_id: str) -> dict[str, str]:
     return {"GSI3PK": f"{ns}/ENTITY_CONFIG#{resource}", "GSI3SK": entity_id}
 
 
+def config_filed_as(entity_id: str, resource: str) -> str:
+    """Under what an entity's config is in the index of the whole namespace: if its names are too long for a sort key,
+    by their digest."""
+    whole = f"CONFIG#{entity_id}#{resource}"
+    if len(whole.encode()) <= LONGEST_SORT_KEY:
+        return whole
+    from hashlib import sha256
+
+    return f"CONFIG#{sha256(whole.encode()).hexdigest()}"
+
+
 def gsi4_pk(ns: str, slot: int) -> str:
     """One of the keys over which a namespace's items are spread."""
     return f"{ns}/{slot}"
@@ -230,7 +244,10 @@ def _is_in_namespace(ns: str, kind: str, parts: list[str], key: Key) -> bool:
     if kind == "AUDIT":
         return len(parts) == 1 and what == kind and key.sk == sk_audit(parts[0])
     if kind == "CONFIG":
-        return len(parts) == 2 and key == config_key(ns, *parts)
+        if len(parts) == 2:
+            return key == config_key(ns, *parts)
+        resource = key.sk.removeprefix(sk_config(""))
+        return len(names) == 1 and config_filed_as(names[0], resource) == f"CONFIG#{parts[0]}"
     if kind == "RESOURCE":
         return len(parts) == 1 and key == config_key(ns, None, parts[0])
     if kind == "SYSTEM":

@@ -14,7 +14,7 @@ from functools import wraps
 from itertools import count
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from zae_limiter.exceptions import RateLimiterUnavailable, VersionError
+from zae_limiter.exceptions import ConfigurationError, RateLimiterUnavailable, VersionError
 from zae_limiter.running.plan import CutShort, Plan
 from zae_limiter.stores.dynamodb.expressions import Write
 from zae_limiter.stores.dynamodb.items import BrokenItem, address, key_of
@@ -358,14 +358,28 @@ _HINTS = {
     TABLE_NOT_FOUND: "deploy it, or open it once with create=True; check the name, the region and the endpoint",
     "AccessDeniedException": "the credentials in use lack a permission on this table",
     "UnrecognizedClientException": "the credentials in use are not valid here",
-    "ExpiredTokenException": "the credentials in use have expired",
+    "ExpiredTokenException": "the credentials in use have expired: renew them",
     "InvalidSignatureException": "check the secret key and this machine's clock",
     "ValidationException": "the table may have another layout, or this is a bug; please report it",
 }
 
+_SETTINGS_HINT = "check the region and the endpoint in the URL, and that this machine has credentials for them"
+
+
+def error_of(failure: Refused | NoAnswer) -> RateLimiterUnavailable | ConfigurationError:
+    """The error callers see when DynamoDB refused for another reason than theirs, or did not answer."""
+    if isinstance(failure, Refused) and failure.by_configuration:
+        error = ConfigurationError(f"DynamoDB refused: {failure}", hint=_HINTS.get(failure.code, _SETTINGS_HINT))
+    elif isinstance(failure, NoAnswer) and failure.misconfigured:
+        error = ConfigurationError(f"DynamoDB cannot be asked: {failure}", hint=_SETTINGS_HINT)
+    else:
+        return unavailable(failure)
+    error.__cause__ = failure.__cause__ or failure
+    return error
+
 
 def unavailable(failure: Refused | NoAnswer) -> RateLimiterUnavailable:
-    """The error callers see when DynamoDB refused for another reason than theirs, or did not answer."""
+    """The same, where what was asked is to be tried again whatever the reason."""
     if isinstance(failure, NoAnswer):
         message = f"DynamoDB did not answer: {failure}"
         error = RateLimiterUnavailable(message, ambiguous=failure.sent)
@@ -386,7 +400,7 @@ def verb(
         try:
             return (yield from method(self, *args, **kwargs))
         except (Refused, NoAnswer) as failure:
-            raise unavailable(failure) from (failure.__cause__ or failure)
+            raise error_of(failure) from (failure.__cause__ or failure)
         except BrokenItem as broken:
             raise VersionError(str(broken)) from broken
 

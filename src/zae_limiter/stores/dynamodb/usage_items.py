@@ -45,7 +45,7 @@ SEQUENCE_DIGITS = 40
 LAST_HOUR = milliseconds_at(datetime.fromisoformat("9000-01-01T00:00Z"))
 """The last hour that a caller may ask about."""
 
-_BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^/#][^#]*)#([^#]+)#(0|[1-9][0-9]?)").fullmatch
+_BUCKET_KEY = re.compile(r"([^/#]+)/BUCKET#([^#]+)#([^#]+)#(0|[1-9][0-9]?)").fullmatch
 
 
 class Edge(NamedTuple):

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance, Bucket
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance, Bucket, SteppedBalance
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.stores.limit_statuses import denial, names_known, statuses_of
@@ -38,7 +38,9 @@ MOST_LIMITS = 24
 """Beyond this a plan is as fast."""
 
 Shape: TypeAlias = tuple[tuple[str, ...], ...]
-"""The names of the limits of every leg."""
+"""The names of the limits of every leg; those of calendar limits end with ``STEPS``."""
+
+STEPS = "@"
 
 Parts: TypeAlias = tuple[Callable[[], object], Callable[[], object], *tuple[Bucket | tuple[Balance, ...], ...]]
 
@@ -168,7 +170,7 @@ class ShapedPath(MemoryFastPath):
             try:
 {advanced}                {left}
                 if {lacks}:
-                    if {too_much}:
+                    if {left_to_plan}:
                         return False
                     wait = 0
 {waits}                    denials = lacking.denials; denials[name] = denials.get(name, 0) + 1
@@ -190,7 +192,6 @@ class ShapedPath(MemoryFastPath):
         else:
             total = grant.wanted.get
             {granted_before}
-        total = totals.get
         {deltas}
         enter, leave, {buckets} = self.parts; {unpacked}
         try:
@@ -229,6 +230,10 @@ _REFILLED = """\
                             level = b{n}.bx
                         b{n}.tk = level; b{n}.at_rf = at
 """
+_WITHIN = """\
+                        if now >= b{n}.ends:
+                            return False
+"""
 _WAIT = """\
                     if t{n} < 0 and wait is not None:
                         due = None if {never} else -((t{n} - b{n}.at_rf) * b{n}.rp // b{n}.ra) - now
@@ -240,20 +245,29 @@ _WAIT = """\
 def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastPath | None:
     """The fast path of a draw on this route, as its buckets stand now.
 
-    ``None``: it has too many limits, a leg that has none, or a limit that does not refill evenly or only watches.
+    ``None``: it has too many limits, a leg that has none, one of calls in flight, or one that only watches.
     """
-    if not all(leg.is_plain for leg in legs):
+    if not all(limit.enforce and not limit.is_held for leg in legs for limit in leg.limits):
         return None
-    shape = tuple(tuple(balance.name for balance in bucket.balances) for bucket in buckets)
+    shape = tuple(
+        tuple(balance.name + STEPS * isinstance(balance, SteppedBalance) for balance in bucket.balances)
+        for bucket in buckets
+    )
     known = names_known(legs)
     if sum(map(len, shape)) > MOST_LIMITS or len(known) > MOST_LIMITS or not all(shape):
         return None
-    return shaped_path(shape, tuple(sorted(known.difference(*shape))))(lock, legs, buckets)
+    return shaped_path(shape, tuple(sorted(known.difference(*(leg.names for leg in legs)))))(lock, legs, buckets)
 
 
 @lru_cache(256)
 def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFastPath]:
-    """The class of fast paths on routes of one shape. Names that are known, but of no leg, are ``unlimited``."""
+    """The class of fast paths on routes of one shape. Names that are known, but of no leg, are ``unlimited``.
+
+    A calendar limit is one that refills nothing, within its period; when that has ended, or when it lacks, the plan
+    decides.
+    """
+    stepped = {n for n, name in enumerate(name for limits in shape for name in limits) if name[-1] == STEPS}
+    shape = tuple(tuple(name.rstrip(STEPS) for name in limits) for limits in shape)
     names = [(leg, name) for leg, limits in enumerate(shape) for name in limits]
     # The entity's own limits come first: most callers name these, and no others.
     amounts = {name: f"a{n}" for n, name in enumerate(dict.fromkeys([*(name for _, name in names), *unlimited]))}
@@ -283,7 +297,9 @@ def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFas
         granted="; ".join(f"{a} = grant[{place}]" for place, a in enumerate(amounts.values(), 3)),
         granted_before="; ".join(f"{a} = total({name!r}, 0)" for name, a in amounts.items()),
         deltas="; ".join(
-            f"m{a} = (total({name!r}, {a}) - {a}) * {MILLI}" for name, a in amounts.items() if name not in unlimited
+            f"m{a} = (totals[{name!r}] - {a}) * {MILLI} if {name!r} in totals else 0"
+            for name, a in amounts.items()
+            if name not in unlimited
         ),
         buckets=", ".join(f"k{k}, h{k}" for k in legs),
         unpacked="; ".join(
@@ -294,7 +310,12 @@ def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFas
                 k=k,
                 hour=HOUR_MS,
                 furthest=FURTHEST_AHEAD_MS,
-                refilled="".join(_REFILLED.format(n=n) for n, (leg, _) in enumerate(names) if leg == k),
+                refilled="".join(
+                    [
+                        *(_WITHIN.format(n=n) for n in sorted(stepped) if names[n][0] == k),
+                        *(_REFILLED.format(n=n) for n, (leg, _) in enumerate(names) if leg == k and n not in stepped),
+                    ]
+                ),
             )
             for k in legs
         ),
@@ -307,9 +328,13 @@ def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFas
         )
         or "pass",
         lacks=" or ".join(f"t{n} < 0" for n in numbers),
-        too_much=" or ".join(f"{a} > {MAX_AMOUNT}" for a in amounts.values()),
+        left_to_plan=" or ".join(
+            [*(f"{a} > {MAX_AMOUNT}" for a in amounts.values()), *(f"t{n} < 0" for n in sorted(stepped))]
+        ),
         waits="".join(
-            _WAIT.format(n=n, k=leg, name=name, never=f"m{paid[n]} > b{n}.bx") for n, (leg, name) in enumerate(names)
+            _WAIT.format(n=n, k=leg, name=name, never=f"m{paid[n]} > b{n}.bx")
+            for n, (leg, name) in enumerate(names)
+            if n not in stepped
         ),
         held=", ".join(f"b{n}.tk, b{n}.at_rf" for n in numbers),
         writes="; ".join(

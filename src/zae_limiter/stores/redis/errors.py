@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zae_limiter.exceptions import RateLimiterUnavailable
+from zae_limiter.exceptions import ConfigurationError, RateLimiterUnavailable
 from zae_limiter.stores.redis.wire import ServerError
 
 PASSING: Final = frozenset(
@@ -14,6 +14,9 @@ PASSING: Final = frozenset(
 
 NOT_LOCAL: Final = "non local key"
 """A script met a key that is on its way to another node: it was stopped there."""
+
+OUTAGES: Final = frozenset({"OOM", "MISCONF"})
+"""Refusals that say that the server is not well."""
 
 HINTS: Final = {
     "OOM": "the server is at its maxmemory; give it more, nothing was taken",
@@ -38,11 +41,12 @@ def is_passing(error: ServerError) -> bool:
     return error.code in PASSING or NOT_LOCAL in str(error)
 
 
-def refused(where: str, error: ServerError) -> RateLimiterUnavailable:
+def refused(where: str, error: ServerError) -> RateLimiterUnavailable | ConfigurationError:
     """The error that the server will not do it."""
-    unavailable = RateLimiterUnavailable(f"the Redis server at {where} refused: {error}", hint=HINTS.get(error.code))
-    unavailable.__cause__ = error
-    return unavailable
+    kind = RateLimiterUnavailable if error.code in OUTAGES or is_passing(error) else ConfigurationError
+    refusal = kind(f"the Redis server at {where} refused: {error}", hint=HINTS.get(error.code))
+    refusal.__cause__ = error
+    return refusal
 
 
 def unanswered(where: str, deadline: float, why: object, ambiguous: bool) -> RateLimiterUnavailable:

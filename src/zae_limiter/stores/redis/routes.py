@@ -41,7 +41,7 @@ class Route:
     @property
     def on_unavailable(self) -> OnUnavailable | None:
         """The stored policy, which the signature begins with."""
-        policy = self.signature.partition("|")[0]
+        policy = self.signature.partition("#")[0]
         return None if policy == "-" else OnUnavailable(policy)
 
 

@@ -30,7 +30,7 @@ from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.protocol import Draw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
-from zae_limiter.stores.sqlite.errors import is_busy, too_busy, unavailable
+from zae_limiter.stores.sqlite.errors import error_of, is_busy, too_busy
 from zae_limiter.stores.sqlite.gate import Gate
 from zae_limiter.stores.sqlite.maintenance import Maintenance
 from zae_limiter.stores.sqlite.namespace_verbs import NamespaceVerbs
@@ -263,7 +263,7 @@ class SqliteStore(NamespaceVerbs):
         if isinstance(error, sqlite3.OperationalError) and is_busy(error):
             return NOT_YET
         if isinstance(error, (sqlite3.Error, OSError)):
-            raise unavailable(self._path, error) from error
+            raise error_of(self._path, error) from error
         raise error
 
     # The file itself

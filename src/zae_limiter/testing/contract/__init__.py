@@ -27,6 +27,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     level_changes,
     limit_names,
     lowered_levels,
+    misconfiguration,
     namespaces,
     settlement,
     status_reports,

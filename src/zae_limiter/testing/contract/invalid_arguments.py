@@ -10,7 +10,22 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.testing.contract.harness import World, case
 
 RPM = Limit.per_minute("rpm", 10)
-BAD_IDS: tuple[Any, ...] = ("", "a#b", "-a", "a b", "a\n", "ä", "x" * 257, None, 7, ["a"], b"a")
+BAD_IDS: tuple[Any, ...] = (
+    "",
+    "a#b",
+    "$a",
+    "_a",
+    "*",
+    "_default_",
+    "a\n",
+    "a\x7f",
+    "a\u200bb",
+    "x" * 257,
+    None,
+    7,
+    ["a"],
+    b"a",
+)
 BAD_AMOUNTS: tuple[Any, ...] = (-1, 1.0, "1", None, True, False, [1], 10**16)
 
 
@@ -146,3 +161,62 @@ async def every_valid_name_works(world: World) -> None:
     async with world.limiter.acquire("odd", "gpt", {"self": 1}) as lease:
         await lease.adjust(self=1)
     assert await world.limiter.available("odd", "gpt") == {"self": 1}
+
+
+@case("Ids and resources are taken as they are: any text that can be seen, told apart byte by byte")
+async def ids_are_taken_as_they_are(world: World) -> None:
+    limiter = world.limiter
+    ids = [
+        "auth0|1",
+        "user/1",
+        "ann+test@x.com",
+        "::1",
+        "jürgen",
+        "j\N{LATIN SMALL LETTER U}\N{COMBINING DIAERESIS}rgen",
+    ]
+    ids += ["a", "a b", "a!", 'a"', "/a", "-a", "~", "日" * 256, "東京" * 64, "%2F?&=", "{a}", "*a", "\N{ROCKET}"]
+    await limiter.set_system_defaults([RPM])
+    await limiter.create_entity("org")
+    for number, name in enumerate(ids):
+        await limiter.create_entity(name, parent_id="org", principal=name)
+        resource = name[:128]
+        await limiter.set_limits(name, [RPM], resource=resource)
+        for _ in range(number % 3 + 1):
+            async with limiter.acquire(name, resource, {"rpm": 1}) as lease:
+                await lease.adjust(rpm=1)
+        assert await limiter.available(name, resource) == {"rpm": 10 - 2 * (number % 3 + 1)}
+        async with limiter.acquire(name, "a", {"rpm": 1}):
+            pass
+    listed = [entity.id for entity in (await limiter.list_entities()).items]
+    assert sorted(listed) == sorted([*ids, "org"])
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await limiter.get_children("org", limit=2, cursor=cursor)
+        found += [entity.id for entity in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert sorted(found) == sorted(ids)
+    assert len(found) == len(ids)
+    for number, name in enumerate(ids):
+        status = await limiter.get_status(name)
+        assert {bucket.resource for bucket in status.buckets} == {name[:128], "a"}
+        events = (await limiter.get_audit_events(name)).items
+        assert {event.entity_id for event in events} == {name}
+        assert events[-1].principal == name
+        used: list[tuple[str, int]] = []
+        cursor = None
+        while True:
+            usage = await limiter.get_usage_snapshots(name, window_type="hourly", limit=1, cursor=cursor)
+            used += [(row.resource, row.counters["rpm"]) for row in usage.items]
+            cursor = usage.next_cursor
+            if cursor is None:
+                break
+        counts = {name[:128]: 2 * (number % 3 + 1)}
+        counts["a"] = counts.get("a", 0) + 1
+        assert sorted(used) == sorted(counts.items())
+    everywhere = [
+        row.entity_id for row in (await limiter.get_usage_snapshots(resource="a", window_type="hourly")).items
+    ]
+    assert sorted(everywhere) == sorted(ids)

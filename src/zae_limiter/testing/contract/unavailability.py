@@ -226,6 +226,10 @@ async def the_observer_is_told_everything(world: World) -> None:
     assert [type(event) for event in told] == [Decided, Settled, Decided, Degraded]
     assert [event.granted for event in told if isinstance(event, Decided)] == [True, False]
     assert told[1].deltas == {"rpm": 1}
+    assert {event.namespace for event in world.events} == {"default"}
+    assert {event.timestamp for event in world.events} == {world.clock() / 1000}
+    assert {type(event.duration_seconds) for event in world.events if isinstance(event, StoreCalled)} == {float}
+    assert [event.waited_seconds for event in told if isinstance(event, Decided)] == [0.0, 0.0]
     verbs = [(event.verb, event.error is None) for event in world.events if isinstance(event, StoreCalled)]
     assert verbs == [
         ("set_config", True),

@@ -65,7 +65,7 @@ from zae_limiter.stores.dynamodb.requests import (
     Refused,
 )
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
-from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, unavailable, verb
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, error_of, verb
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
@@ -141,7 +141,7 @@ class Acquire:
             keep_denial(self, outcome)
             return outcome
         except (Refused, NoAnswer) as failure:
-            raise unavailable(failure) from (failure.__cause__ or failure)
+            raise error_of(failure) from (failure.__cause__ or failure)
         except GeneratorExit:
             raise
         except BaseException as stop:
@@ -186,7 +186,7 @@ class Acquire:
                 return ()
             entity_id = resolved.parent_id
         known = legs[0].leg.known.issuperset(draw.wanted) or knows([leg.leg for leg in legs], draw.wanted)
-        if not (known and self._look_healthy(legs)):
+        if not known or (len(legs) > 1 and not self._look_healthy(legs)):
             return ()
         configs.hits += len(legs)
         return legs
@@ -267,7 +267,7 @@ class Acquire:
             if not undone:
                 raise NoAnswer(str(failure)) from failure
             if isinstance(failure, NoAnswer):
-                raise NoAnswer(str(failure), sent=False) from failure
+                raise NoAnswer(str(failure), sent=False, misconfigured=failure.misconfigured) from failure
             raise
 
     def _is_load(self, failure: Refused | NoAnswer) -> bool:
@@ -365,8 +365,8 @@ class Acquire:
     # Writing
 
     def _look_healthy(self, legs: Sequence[AcquireLeg]) -> bool:
-        """Whether none of several legs looks drained. One alone is written in any case."""
-        return len(legs) == 1 or not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
+        """Whether none of several legs looks drained."""
+        return not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
 
     def _write(self, pending: Sequence[AcquireLeg]) -> Plan[None]:
         """Write all of them at once if they look healthy, else the first alone."""

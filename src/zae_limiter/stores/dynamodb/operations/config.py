@@ -28,7 +28,7 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 )
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import GSI3, Key, config_key, gsi3_config, gsi4
+from zae_limiter.stores.dynamodb.schema import GSI3, Key, config_filed_as, config_key, gsi3_config, gsi4
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, persist, verb
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.refusals import check_plain
@@ -171,7 +171,7 @@ def _filed_as(scope: Scope, config: Config) -> str:
     if not says_something(config):
         return TOMBSTONE
     if scope.entity_id is not None:
-        return f"CONFIG#{scope.entity_id}#{scope.resource}"
+        return config_filed_as(scope.entity_id, str(scope.resource))
     return "SYSTEM" if scope.resource is None else f"RESOURCE#{scope.resource}"
 
 

@@ -8,12 +8,12 @@ was seen.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.naming import check_entity_id
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after
 from zae_limiter.stores.dynamodb.items import key_of, unless_broken
@@ -33,17 +33,18 @@ AT_ONCE = 16
 SPARE = 8
 """How many more keys than its even part each of several strands is read ahead: parts are never quite even."""
 
-FIRST, LAST = "#", "~"
-"""Sort before and after every character of a name. An id followed by ``#`` is just beyond that id."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-:@/]{0,255}").fullmatch
+FIRST, LAST = "\x01", "\U0010ffff"
+"""Sort before and after every character of a name. A name followed by the first is just beyond that name."""
 
 
 def position(cursor: str | None) -> str | None:
     """The name or id a cursor continues after; a key that DynamoDB can look for."""
     after = name_after(cursor)
-    if after is not None and not _NAME(after):
-        raise ValidationError("cursor", cursor, "must be the next_cursor of a page of this same list")
+    if after is not None:
+        try:
+            check_entity_id(after)
+        except ValidationError:
+            raise ValidationError("cursor", cursor, "must be the next_cursor of a page of this same list") from None
     return after
 
 

@@ -30,7 +30,7 @@ from zae_limiter.stores.cursors import Key as Place
 from zae_limiter.stores.cursors import decode_cursor, page_of
 from zae_limiter.stores.dynamodb.items import decoder, key_of, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.operations.paging import LAST, fetch, side_by_side
+from zae_limiter.stores.dynamodb.operations.paging import FIRST, LAST, fetch, side_by_side
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.table_client import TableClient, verb
@@ -170,7 +170,7 @@ def _least(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 USAGE = "#USAGE#"
 
 BEYOND = "$"
-"""Sorts after ``#`` and before every character of a name. A name followed by it is just beyond all keys of it."""
+"""Sorts after ``#``, which ends a name within a key: a name followed by it is just beyond all keys of that name."""
 
 ENTITIES_AT_ONCE = 16
 """The partitions of so many entities are read at the same time."""
@@ -198,7 +198,12 @@ class UsageWindows:
             if not found:
                 break
             listed = yield from side_by_side([windows_read(self.client, ns, query, *pair) for pair in found])
-            rows += [row for windows in listed for row in windows if after is None or position(row) > after]
+            rows += [
+                row
+                for windows in listed
+                for row in windows
+                if after is None or in_order(position(row)) > in_order(after)
+            ]
         return page_of(rows, limit, position)
 
 
@@ -212,6 +217,12 @@ def place_after(cursor: str | None) -> Place | None:
         except ValidationError:
             raise ValidationError("cursor", cursor, "must be the next_cursor of a page of this same list") from None
     return after
+
+
+def in_order(place: Place) -> tuple[object, ...]:
+    """A place as the keys of usage are sorted: a resource ends with ``#`` there, before which some characters sort."""
+    entity_id, resource, *rest = place
+    return entity_id, f"{resource}#", *rest
 
 
 # Whose windows
@@ -258,7 +269,7 @@ class ResourcesOf:
         self._entity_id = entity_id
         self._from: str | None = USAGE
         if first[0] >= entity_id:
-            self._from = f"{USAGE}{first[1]}" if first[0] == entity_id else None
+            self._from = f"{USAGE}{first[1]}#" if first[0] == entity_id else None
 
     def take(self, count: int) -> Plan[list[tuple[str, str]]]:
         """One, because its windows may well fill the page."""
@@ -284,7 +295,7 @@ class EntitiesOn:
         self._pk = pk_resource(ns, resource)
         self._resource = resource
         self._between = keys_between(f"USAGE#{WINDOW}#", *hours)
-        self._from = first[0] if first[1] <= resource else f"{first[0]}{BEYOND}"
+        self._from = first[0] if first[1] <= resource else f"{first[0]}{FIRST}"
         self._names: list[str] = []
         self._over = self._between is None
 
@@ -312,7 +323,7 @@ class EntitiesOn:
                 break
         self._names = sorted(names)
         if self._names:
-            self._from = f"{self._names[-1]}{BEYOND}"
+            self._from = f"{self._names[-1]}{FIRST}"
 
 
 def entities_in(keys: Iterable[Item]) -> Iterable[str]:

@@ -36,8 +36,8 @@ from zae_limiter.stores.dynamodb.transport.service import (
     Service,
     Services,
     SignedRequest,
-    described,
     error_before_sending,
+    never_connected,
     refresh_failed,
 )
 from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS, service_of
@@ -320,7 +320,7 @@ class LoopConnectionPool:
         except BaseException as error:
             connecting.add_done_callback(self._keep)
             if isinstance(error, OSError):
-                raise NoAnswer(f"no connection to {self._address[0]}: {described(error)}", sent=False) from error
+                raise never_connected(self._address[0], error) from error
             raise
 
     def _keep(self, connecting: asyncio.Task[LoopConnection]) -> None:

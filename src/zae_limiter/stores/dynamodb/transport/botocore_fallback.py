@@ -27,10 +27,12 @@ from zae_limiter.stores.dynamodb.requests import DeadlineOver, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.transport.http_replies import date_skew_s
 from zae_limiter.stores.dynamodb.transport.protocol import Credentials, Target
 from zae_limiter.stores.dynamodb.transport.service import (
+    OUTAGES,
     SERVER_ERROR,
     described,
     failure_before_sending,
     failure_of_status,
+    is_permanent,
 )
 from zae_limiter.stores.dynamodb.transport.settings import (
     CONNECTIONS,
@@ -54,9 +56,8 @@ CONNECT_SHARE: Final = 1 / 3
 """The part of its time that a call may spend on connecting."""
 
 NEVER_SENT: Final = (
-    "ConnectTimeoutError",
+    *OUTAGES,
     "CredentialRetrievalError",
-    "MetadataRetrievalError",
     "NoAuthTokenError",
     "NoCredentialsError",
     "NoRegionError",
@@ -220,7 +221,7 @@ class BotocoreCredentials:
         try:
             frozen = self._found.get_frozen_credentials()
         except RuntimeError as error:  # botocore raises it for a refresh that brings expired credentials
-            raise NoAnswer(str(error), sent=False) from error
+            raise NoAnswer(str(error), sent=False, misconfigured=True) from error
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token or None)
 
     def fetch_anew(self) -> Credentials:
@@ -350,9 +351,12 @@ def failure_from_botocore(error: Exception) -> Refused | NoAnswer | None:
     if isinstance(error, ClientError):
         return _failure_in(error.response)
     if isinstance(error, EndpointConnectionError | ProxyConnectionError | SSLError):
-        return NoAnswer(str(error), sent=not _while_connecting(error.kwargs.get("error")))
+        native = error.kwargs.get("error")
+        permanent = any(map(is_permanent, _stands_for(native)))
+        return NoAnswer(str(error), sent=not _while_connecting(native), misconfigured=permanent)
     if isinstance(error, BotoCoreError):
-        return NoAnswer(str(error), sent=not isinstance(error, _never_sent()))
+        unsent = isinstance(error, _never_sent())
+        return NoAnswer(str(error), sent=not unsent, misconfigured=unsent and type(error).__name__ not in OUTAGES)
     if isinstance(error, ResponseParserError | OSError):
         return NoAnswer(described(error))
     return None
@@ -414,6 +418,12 @@ def _while_connecting(native: object) -> bool:
     return str(native).startswith("Tunnel connection failed") or any(
         isinstance(part, ssl.SSLCertVerificationError) for part in inner
     )
+
+
+def _stands_for(native: object) -> list[object]:
+    """An error of urllib3's, and those below it."""
+    below = getattr(native, "original_error", None) or getattr(native, "reason", None)
+    return [native, below, getattr(native, "__cause__", None), *getattr(native, "args", ())]
 
 
 @cache

@@ -29,7 +29,7 @@ from zae_limiter.stores.dynamodb.transport.http_replies import (
     ReplyReader,
     parse_plain_reply,
 )
-from zae_limiter.stores.dynamodb.transport.service import Service, described
+from zae_limiter.stores.dynamodb.transport.service import Service, described, never_connected
 from zae_limiter.stores.dynamodb.transport.settings import CONNECTIONS
 
 CONNECT_S: Final = 1.0
@@ -207,7 +207,7 @@ class ConnectionPool:
         except BaseException as error:
             connecting.add_done_callback(self._keep)
             if isinstance(error, OSError):
-                raise NoAnswer(f"no connection to {self._address[0]}: {described(error)}", sent=False) from error
+                raise never_connected(self._address[0], error) from error
             raise
 
     def _keep(self, connecting: Future[SocketConnection]) -> None:

@@ -119,7 +119,9 @@ class EnvironmentCredentials(StaticCredentials):
     def fetch_anew(self) -> Credentials:
         access_key, secret_key = self._environment.get(ACCESS_KEY), self._environment.get(SECRET_KEY)
         if not access_key or not secret_key:
-            raise NoAnswer(f"{ACCESS_KEY} and {SECRET_KEY} are no longer in the environment", sent=False)
+            raise NoAnswer(
+                f"{ACCESS_KEY} and {SECRET_KEY} are no longer in the environment", sent=False, misconfigured=True
+            )
         return Credentials(access_key, secret_key, self._environment.get(SESSION_TOKEN) or None)
 
 

@@ -7,7 +7,8 @@ outcome of the call is unknown, and the connection is closed. h11 is the referee
 whatever is read here, h11 reads too, and comes to the same.
 
 Why not with a library: measured beside each other, urllib3 spends 330 µs of CPU on an exchange, aiohttp 325 µs,
-http.client 190 µs; an exchange over a socket with this reader 50 µs.
+http.client 190 µs; an exchange over a socket with this reader 50 µs. httptools, a parser in C, reads a plain reply in
+3.1 µs and this one in 3.5: 0.3 % of what an acquire costs is not worth a dependency.
 """
 
 from __future__ import annotations

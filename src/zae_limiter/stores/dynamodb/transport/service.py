@@ -81,6 +81,10 @@ _REPLY_WITH_ITEM: Final = '{"Attributes":{'
 _HEX_SIGNATURE: Final = re.compile(r"\b[0-9a-f]{64}\b")
 
 
+OUTAGES: Final = ("ConnectTimeoutError", "MetadataRetrievalError")
+"""botocore's errors that say that a service it asks first does not answer."""
+
+
 class SignedRequest(NamedTuple):
     """A request as it is sent, and what it was signed with."""
 
@@ -131,7 +135,7 @@ class Service:
         try:
             date, authorization = self._signer.sign(target, body, credentials, int(now + offset_s))
         except ValueError as error:
-            raise NoAnswer(str(error), sent=False) from None
+            raise NoAnswer(str(error), sent=False, misconfigured=True) from None
         token = credentials.session_token
         security = f"X-Amz-Security-Token: {token}\r\n" if token else ""
         head = (
@@ -242,7 +246,8 @@ def error_before_sending(error: Exception) -> Exception:
     if isinstance(error, ImportError):
         return error
     if isinstance(error, NoAnswer):
-        return NoAnswer(str(error), sent=error.sent)  # one for each caller that waited for the same outcome
+        # One for each caller that waited for the same outcome.
+        return NoAnswer(str(error), sent=error.sent, misconfigured=error.misconfigured)
     return failure_before_sending(error) or error
 
 
@@ -252,7 +257,29 @@ def failure_before_sending(error: Exception) -> NoAnswer | None:
         return error
     botocore = sys.modules.get("botocore.exceptions")  # if it was never loaded, it raised nothing
     known = (OSError, ValueError) if botocore is None else (OSError, ValueError, botocore.BotoCoreError)
-    return NoAnswer(str(error) or type(error).__name__, sent=False) if isinstance(error, known) else None
+    if not isinstance(error, known):
+        return None
+    return NoAnswer(
+        str(error) or type(error).__name__,
+        sent=False,
+        misconfigured=is_permanent(error) if isinstance(error, OSError) else type(error).__name__ not in OUTAGES,
+    )
+
+
+def never_connected(host: str, error: OSError) -> NoAnswer:
+    """No connection could be made."""
+    return NoAnswer(f"no connection to {host}: {described(error)}", sent=False, misconfigured=is_permanent(error))
+
+
+def is_permanent(error: object) -> bool:
+    """Whether an error of the operating system's will not go by itself: no such host, another host's certificate,
+    a file of certificates that is not there."""
+    import socket
+    import ssl
+
+    if isinstance(error, socket.gaierror):
+        return error.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+    return isinstance(error, (ssl.SSLCertVerificationError, FileNotFoundError, PermissionError))
 
 
 def described(error: Exception) -> str:

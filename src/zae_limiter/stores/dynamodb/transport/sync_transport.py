@@ -255,7 +255,7 @@ class ProxyChannel:
                 ssl_context=service.tls,
             )
         except (HTTPError, ValueError):
-            raise NoAnswer("the URL of the proxy is not valid", sent=False) from None
+            raise NoAnswer("the URL of the proxy is not valid", sent=False, misconfigured=True) from None
 
     def begin(self, request: bytes, give_up_at: float) -> Future[HttpReply]:
         """The reply to come."""

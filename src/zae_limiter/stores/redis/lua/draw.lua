@@ -62,7 +62,7 @@ repeat
     end
     count = count + 1
     ids[count], keys[count], bs[count], ts[count], fresh[count] = at, key, b, t, new
-    signature = signature .. '|' .. at .. '|' .. v
+    signature = signature .. '#' .. at .. '#' .. v
   elseif depth == 1 then
     return { -2, now }
   end
@@ -78,7 +78,7 @@ if signature ~= ARGV[7] then                           -- the client knows anoth
     for j = 3, 3 + (t[2] - 1) * 10, 10 do
       limits[#limits + 1] = '["' .. t[j + 1] .. '",' .. d(t[j + 2]) .. ',' .. d(t[j + 3]) .. ',' .. d(t[j + 4]) .. ',' .. d(t[j + 5]) .. ']'
     end
-    told[n] = '["' .. ids[n] .. '","' .. resource .. '","' .. t[1] .. '",[' .. table.concat(limits, ',') .. ']]'
+    told[n] = '[' .. cjson.encode(ids[n]) .. ',' .. cjson.encode(resource) .. ',"' .. t[1] .. '",[' .. table.concat(limits, ',') .. ']]'
   end
   route = '[' .. table.concat(told, ',') .. ']'
 end
