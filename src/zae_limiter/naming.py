@@ -99,15 +99,12 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 BYTES_PER_CHARACTER = 3
 """A name has at most so many bytes for each character that it may have: keys of an index are bounded in bytes."""
 
-ALL_RESOURCES = "*"
-"""Reserved: stands for all there are."""
-
 
 def _why_no_text(value: str, most_bytes: int) -> str | None:
     """Why a text is no name, if it is none."""
     from unicodedata import category
 
-    if value == ALL_RESOURCES:
+    if value == TOTAL_RESOURCE:
         return f"{value!r} is reserved; choose another name"
     if value[0] in "$_":
         return f"must be {_ALLOWED_TEXT}, and not begin with '$' or '_'"
