@@ -18,6 +18,7 @@ from zae_limiter.version import __version__
 TYPE_CHECKING = False  # what typing's is at run time, without the price of importing typing
 if TYPE_CHECKING:
     from zae_limiter.calendars import Calendar as Calendar
+    from zae_limiter.exceptions import AccessBlocked as AccessBlocked
     from zae_limiter.exceptions import ConfigurationError as ConfigurationError
     from zae_limiter.exceptions import EntityChangedError as EntityChangedError
     from zae_limiter.exceptions import EntityExistsError as EntityExistsError
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from zae_limiter.lease.sync_lease import SyncLease as SyncLease
     from zae_limiter.limiter.limiter import RateLimiter as RateLimiter
     from zae_limiter.limiter.sync_limiter import SyncRateLimiter as SyncRateLimiter
+    from zae_limiter.models.access import Access as Access
+    from zae_limiter.models.choices import AccessMode as AccessMode
     from zae_limiter.models.choices import OnError as OnError
     from zae_limiter.models.choices import OnUnavailable as OnUnavailable
     from zae_limiter.models.choices import WindowType as WindowType
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "calendars": ("Calendar",),
     "exceptions": (
+        "AccessBlocked",
         "ConfigurationError",
         "EntityChangedError",
         "EntityExistsError",
@@ -95,7 +99,8 @@ _HOMES = {
     "lease.sync_lease": ("SyncLease",),
     "limiter.limiter": ("RateLimiter",),
     "limiter.sync_limiter": ("SyncRateLimiter",),
-    "models.choices": ("OnError", "OnUnavailable", "WindowType"),
+    "models.access": ("Access",),
+    "models.choices": ("AccessMode", "OnError", "OnUnavailable", "WindowType"),
     "models.entity": ("Entity",),
     "models.events": (
         "Decided",

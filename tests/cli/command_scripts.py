@@ -104,6 +104,35 @@ STORIES = {
         resource list                                                   => resource_list
         explain key-1 gpt-4                                             => explanation
     """,
+    "access": """
+        system set-defaults -l rpm:60                                   => system_limits
+        entity create acme                                              => entity
+        entity create key-1 --parent acme --cascade                     => entity
+        acquire key-1 gpt-4 rpm=1                                       => acquired
+        block --list                                                    => access_list
+        block key-1 --principal ann                                     => access
+        ? acquire key-1 gpt-4 rpm=1
+        status key-1                                                    => status
+        explain key-1 gpt-4                                             => explanation
+        block acme --resource gpt-4 --until 2h                          => access
+        block --list                                                    => access_list
+        unblock key-1                                                   => unblocked
+        ? acquire key-1 gpt-4 rpm=1
+        unblock acme --resource gpt-4                                   => unblocked
+        acquire key-1 gpt-4 rpm=1                                       => acquired
+        block key-1 --observe                                           => access
+        acquire key-1 gpt-4 rpm=61                                      => acquired
+        unblock key-1                                                   => unblocked
+        ? block
+        ? block --all
+        ? block key-1 --all
+        ? block key-1 --until yesterday
+        ? block key-1 --until 2001-01-01
+        block --all --until 1d --yes                                    => access
+        ? acquire key-1 gpt-4 rpm=1
+        unblock --all                                                   => unblocked
+        audit list --subject key-1                                      => event_list
+    """,
     "buckets": """
         system set-defaults -l rpm:60 -l tpm:6_000/min:9_000            => system_limits
         status key-1                                                    => status

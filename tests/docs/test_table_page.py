@@ -72,6 +72,7 @@ KINDS = (
     "bucket",
     "entity",
     "config",
+    "access switches",
     "usage",
     "audit event",
     "version",
@@ -124,6 +125,7 @@ def test_the_keys_of_records_are_those_of_the_schema() -> None:
         schema.config_key(NS, None, None),
         schema.config_key(NS, None, RESOURCE),
         schema.config_key(NS, ENTITY, RESOURCE),
+        schema.access_key(NS),
         (schema.pk_entity(NS, ENTITY), schema.sk_usage(RESOURCE, "hourly", HOUR, SHARD, "{inc}")),  # type: ignore[arg-type]
         (schema.pk_audit(NS, "{subject}"), schema.sk_audit("{ulid}")),
         schema.version_key(),
@@ -139,6 +141,7 @@ def test_the_indexes_are_those_of_the_schema() -> None:
     on_page = [tuple(code_in(cell)[0] for cell in row[:3]) for row in rows("Indexes")]
     expected = [
         ("GSI1", schema.gsi1(NS, "{parent}", ENTITY)),
+        ("GSI1", schema.gsi1_access(NS, ENTITY, RESOURCE)),
         ("GSI2", schema.gsi2_bucket(NS, ENTITY, RESOURCE, SHARD)),  # type: ignore[arg-type]
         ("GSI2", schema.gsi2_usage(NS, RESOURCE, "hourly", HOUR, ENTITY, SHARD)),  # type: ignore[arg-type]
         ("GSI3", schema.gsi3_bucket(NS, ENTITY, RESOURCE, SHARD)),  # type: ignore[arg-type]

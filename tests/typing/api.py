@@ -12,6 +12,9 @@ from datetime import datetime
 from typing import Any, assert_type
 
 from zae_limiter import (
+    Access,
+    AccessBlocked,
+    AccessMode,
     AuditEvent,
     BucketStatus,
     CacheStats,
@@ -140,6 +143,9 @@ def errors(error: ZAELimiterError) -> None:
         retry_after: float | None = error.retry_after_seconds
         header: str = error.retry_after_header
         body: dict[str, Any] = error.as_dict()
+    elif isinstance(error, AccessBlocked):
+        blocking: Access = error.access
+        blocked_body: dict[str, Any] = error.as_dict()
     elif isinstance(error, ValidationError):
         field: str = error.field
         value: object = error.value
@@ -202,8 +208,8 @@ async def use_rate_limiter() -> None:
             assert_type(lease, Lease)
             consumed: dict[str, int] = lease.consumed
             degraded: bool = lease.degraded
-            statuses: tuple[LimitStatus, ...] = lease.statuses
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
+            statuses: tuple[LimitStatus, ...] = lease.statuses
             holds: tuple[Hold, ...] = lease.holds
             assert_type(await lease.adjust(tpm=20), None)
             assert_type(await lease.settle(tpm=520), None)
@@ -279,6 +285,11 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     capacity: ResourceCapacity = await limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
     tightest: list[BucketStatus] = await limiter.get_tightest_buckets("gpt-4", limit=10)
     active: list[str] = await limiter.list_active_entities()
+    assert_type(await limiter.set_access("block", entity_id="key-1", principal="ann", until=None), None)
+    switch: Access = await limiter.get_access(entity_id="key-1", resource="gpt-4")
+    mode: AccessMode = switch.mode
+    switches: Page[Access] = await limiter.list_access(limit=5, cursor=None)
+    deciding: list[Access] = await limiter.resolve_access("key-1", "gpt-4")
     parts: Page[EntityCapacity] = capacity.entities
 
 
@@ -331,8 +342,8 @@ def use_sync_rate_limiter() -> None:
             assert_type(lease, SyncLease)
             consumed: dict[str, int] = lease.consumed
             degraded: bool = lease.degraded
-            statuses: tuple[LimitStatus, ...] = lease.statuses
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
+            statuses: tuple[LimitStatus, ...] = lease.statuses
             holds: tuple[Hold, ...] = lease.holds
             assert_type(lease.adjust(tpm=20), None)
             assert_type(lease.settle(tpm=520), None)
@@ -403,6 +414,11 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     capacity: ResourceCapacity = limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
     tightest: list[BucketStatus] = limiter.get_tightest_buckets("gpt-4", limit=10)
     active: list[str] = limiter.list_active_entities()
+    assert_type(limiter.set_access("block", entity_id="key-1", principal="ann", until=None), None)
+    switch: Access = limiter.get_access(entity_id="key-1", resource="gpt-4")
+    mode: AccessMode = switch.mode
+    switches: Page[Access] = limiter.list_access(limit=5, cursor=None)
+    deciding: list[Access] = limiter.resolve_access("key-1", "gpt-4")
     parts: Page[EntityCapacity] = capacity.entities
 
 

@@ -110,17 +110,23 @@ class LeaseBase:
     @property
     def degraded(self) -> bool:
         """Whether the store was unavailable and the caller was let through uncounted."""
-        return self._grant is None and self._ledger is not None
+        return self._grant is None and self._ledger is not None and self._ledger.observed is None
+
+    @property
+    def refused_by(self) -> tuple[LimitStatus, ...]:
+        """The limits that would have refused this lease and only watch, by themselves or by an access switch."""
+        if (grant := self._granted) is not None:
+            return grant.would_refuse
+        denial = None if self._ledger is None else self._ledger.observed
+        return () if denial is None else tuple(status for status in denial.statuses if status.exceeded)
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
         """Every limit of every leg, with what the grant left in it."""
-        return () if (grant := self._granted) is None else grant.statuses
-
-    @property
-    def refused_by(self) -> tuple[LimitStatus, ...]:
-        """The limits that only watch and would have refused this lease."""
-        return () if (grant := self._granted) is None else grant.would_refuse
+        if (grant := self._granted) is not None:
+            return grant.statuses
+        denial = None if self._ledger is None else self._ledger.observed
+        return () if denial is None else denial.statuses
 
     @property
     def holds(self) -> tuple[Hold, ...]:
@@ -156,7 +162,9 @@ class LeaseBase:
         ledger.is_as_granted = False
         taking = ledger.taking = NotedGrant()
         try:
-            yield from admit(self._core, asked, taking)
+            outcome = yield from admit(self._core, asked, taking)
+            if isinstance(outcome, Denial):
+                ledger.observed = outcome
         finally:
             self._note_taken(ledger, taking)
 
@@ -204,9 +212,12 @@ class LeaseBase:
             options.timeout_ms,
             options.on_unavailable,
         )
-        grant = self._grant = yield from admit(self._limiter._core, asked, self)
+        outcome = yield from admit(self._limiter._core, asked, self)
+        grant = self._grant = outcome if isinstance(outcome, Grant) else None
         if grant is None:
-            self._ledger = Ledger(None, asked.wanted)
+            ledger = Ledger(None, asked.wanted)
+            ledger.observed = outcome if isinstance(outcome, Denial) else None
+            self._ledger = ledger
         elif grant.holds and self._core.keeper is not None:
             self._core.keeper.keep(grant.holds)
         self._open = True

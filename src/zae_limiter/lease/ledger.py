@@ -22,7 +22,16 @@ from zae_limiter.lease.lease_holds import slots_told
 from zae_limiter.naming import MAX_AMOUNT, check_amount, check_delta, check_limit_name
 from zae_limiter.running.plan import assign
 from zae_limiter.stores.limit_statuses import names_known
-from zae_limiter.stores.protocol import BucketPlace, DeferredGrant, Grant, Leg, NotedGrant, Posting, Settlement
+from zae_limiter.stores.protocol import (
+    BucketPlace,
+    DeferredGrant,
+    Denial,
+    Grant,
+    Leg,
+    NotedGrant,
+    Posting,
+    Settlement,
+)
 
 Amounts = Mapping[str, int]
 
@@ -60,8 +69,8 @@ class Ledger(Settlement):
     """The books of one lease. They are also the settlement of its end by a fast path, which notes there what it books.
 
     ``names`` are the limits that the lease's own leg knows, those that mostly are named, or ``None`` if it was let
-    through: then nothing is booked, and any may be named. ``is_as_granted``: the store has booked what was granted,
-    and was not asked for anything since.
+    through: then nothing is booked, and any may be named. ``observed`` is the denial that a switch let through.
+    ``is_as_granted``: the store has booked what was granted, and was not asked for anything since.
 
     Until the next step notes what became of it, ``taking`` is what :meth:`Lease.consume` takes, ``flushing`` what a
     flush books, and ``closing`` what is booked at the end.
@@ -77,6 +86,7 @@ class Ledger(Settlement):
         "is_as_granted",
         "keep",
         "names",
+        "observed",
         "paid_by_leg",
         "pending_since",
         "settled",
@@ -106,6 +116,7 @@ class Ledger(Settlement):
         self.arrears: Sequence[Posting] = ()
         self.pending_since: int | None = None
         self.closing = self.flushing = self.taking = self.postings = None
+        self.observed: Denial | None = None
         self.keep = self.doubtful = False
         self.is_as_granted = True
 

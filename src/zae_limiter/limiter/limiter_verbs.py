@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError
@@ -54,7 +55,7 @@ class LimiterVerbs(Generic[SomeLease]):
         ``on_unavailable`` is ``"block"`` or ``"allow"``. If the body raises, what was taken and not settled
         is given back, unless ``on_error="keep"``.
 
-        Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit),
+        Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit), ``AccessBlocked``,
         ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
         """
         options = DEFAULT_OPTIONS
@@ -141,13 +142,18 @@ class LimiterVerbs(Generic[SomeLease]):
             raise NamespaceNotFoundError(core.namespace, deleted=True)
 
     def _get_status(self, entity_id: str, resource: str | None = None) -> Plan[EntityStatus]:
-        """The entity's live buckets: levels, totals, time to full. A bucket lives from its first acquire."""
+        """The entity's live buckets: levels, totals, time to full; and the access switches that hold for it.
+
+        A bucket lives from its first acquire.
+        """
         check_entity_id(entity_id)
         if resource is not None:
             check_bucket_resource(resource)
         core = self._core
         now = yield from READ_CLOCK
-        return (yield from core.call("status", core.space.status(entity_id, resource, now)))
+        status = yield from core.call("status", core.space.status(entity_id, resource, now))
+        switches = yield from core.call("access_of", core.space.access_of(entity_id, resource, now))
+        return replace(status, access=switches) if switches else status
 
     def _reset(self, entity_id: str, resource: str | None = None, *, principal: str | None = None) -> Plan[int]:
         """Fill the entity's buckets again, for one resource or all; audited. Returns how many there were."""

@@ -8,6 +8,7 @@ from typing import Self, Unpack
 
 from zae_limiter.models.events import Observer
 from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.repository.access_verbs import AccessVerbs
 from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
 from zae_limiter.repository.data_verbs import DataVerbs
 from zae_limiter.repository.opening import Opening, StoreOptions
@@ -19,7 +20,7 @@ from zae_limiter.stores.open_store import DEFAULT_CONFIG_CACHE_TTL
 from zae_limiter.stores.protocol import Store
 
 
-class AsyncData(DataVerbs):
+class AsyncData(DataVerbs, AccessVerbs):
     """The data methods, awaited."""
 
     __slots__ = ()
@@ -49,6 +50,10 @@ class AsyncData(DataVerbs):
     get_top_usage = async_method(DataVerbs._get_top_usage)
     get_tightest_buckets = async_method(DataVerbs._get_tightest_buckets)
     list_active_entities = async_method(DataVerbs._list_active_entities)
+    set_access = async_method(AccessVerbs._set_access)
+    get_access = async_method(AccessVerbs._get_access)
+    list_access = async_method(AccessVerbs._list_access)
+    resolve_access = async_method(AccessVerbs._resolve_access)
 
 
 class Repository(RepositoryVerbs, AsyncData):

@@ -7,6 +7,7 @@ from typing import Self, Unpack
 
 from zae_limiter.models.events import Observer
 from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.repository.access_verbs import AccessVerbs
 from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
 from zae_limiter.repository.data_verbs import DataVerbs
 from zae_limiter.repository.opening import StoreOptions
@@ -18,7 +19,7 @@ from zae_limiter.stores.open_store import DEFAULT_CONFIG_CACHE_TTL
 from zae_limiter.stores.protocol import Store
 
 
-class SyncData(DataVerbs):
+class SyncData(DataVerbs, AccessVerbs):
     """The data methods, returned."""
 
     __slots__ = ()
@@ -48,6 +49,10 @@ class SyncData(DataVerbs):
     get_top_usage = sync_method(DataVerbs._get_top_usage)
     get_tightest_buckets = sync_method(DataVerbs._get_tightest_buckets)
     list_active_entities = sync_method(DataVerbs._list_active_entities)
+    set_access = sync_method(AccessVerbs._set_access)
+    get_access = sync_method(AccessVerbs._get_access)
+    list_access = sync_method(AccessVerbs._list_access)
+    resolve_access = sync_method(AccessVerbs._resolve_access)
 
 
 class SyncRepository(RepositoryVerbs, SyncData):

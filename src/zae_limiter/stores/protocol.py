@@ -17,11 +17,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from zae_limiter.bucket import MILLI, Balance, are_plain
-from zae_limiter.models.choices import ConfigSource, OnUnavailable, WindowType
+from zae_limiter.models.access import Access
+from zae_limiter.models.choices import AccessMode, ConfigSource, OnUnavailable, WindowType
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
-from zae_limiter.models.moments import at
+from zae_limiter.models.moments import LAST_MOMENT_MS, at
 from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import (
     AuditEvent,
@@ -60,6 +61,32 @@ class Scope:
         return SYSTEM_SUBJECT if self.resource is None else RESOURCE_SUBJECT + self.resource
 
 
+def access_scope(entity_id: str | None, resource: str | None) -> Scope:
+    """The level an access switch stands on: an entity alone stands for all resources."""
+    return Scope(entity_id, DEFAULT_RESOURCE if entity_id is not None and resource is None else resource)
+
+
+def access_on(scope: Scope, mode: AccessMode, until_ms: int | None) -> Access:
+    """The access switch of a level, as callers see it."""
+    resource = None if scope.resource == DEFAULT_RESOURCE else scope.resource
+    return Access(mode, scope.entity_id, resource, None if until_ms is None else at(until_ms))
+
+
+def access_to_text(access: Access) -> str:
+    """A switch as stores keep it: its mode, and the moment it ends, if it does. Its level is where it stands."""
+    until = access.until_ms
+    return str(access.mode) if until is None else f"{access.mode} {until}"
+
+
+def access_from_text(scope: Scope, text: str) -> Access:
+    """The inverse of :func:`access_to_text`. Raises ``ValueError``."""
+    mode, _, until = text.partition(" ")
+    until_ms = int(until) if until else None
+    if until_ms is not None and not 0 <= until_ms <= LAST_MOMENT_MS:
+        raise ValueError("out of bounds")
+    return access_on(scope, AccessMode(mode), until_ms)
+
+
 def scopes_for(entity_id: str, resource: str) -> tuple[Scope, ...]:
     """The four levels in the order they are asked: the first that has limits gives all of them."""
     return (
@@ -77,6 +104,7 @@ class Config:
     limits: tuple[Limit, ...] = ()
     on_unavailable: OnUnavailable | None = None
     version: int = 0
+    access: Access | None = None
 
 
 class Resolution(NamedTuple):
@@ -259,9 +287,10 @@ class Denial:
 
     A store under so much load that not even the limits could be read denies without statuses, and says after how many
     milliseconds to ask again: ``unread_wait_ms``. ``by_load``: it was load that denied, whatever the statuses say.
+    ``observed``: a switch says that this is counted and let through.
     """
 
-    __slots__ = ("_lacking", "_statuses", "by_load", "unread_wait_ms")
+    __slots__ = ("_lacking", "_statuses", "by_load", "observed", "unread_wait_ms")
 
     def __init__(
         self, statuses: tuple[LimitStatus, ...], lacking: Leg, unread_wait_ms: int = 0, *, by_load: bool = False
@@ -270,6 +299,7 @@ class Denial:
         self._lacking = lacking
         self.unread_wait_ms = unread_wait_ms
         self.by_load = by_load
+        self.observed = False
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
@@ -533,6 +563,24 @@ class Space(Protocol):
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         """The stored policy as last seen: must answer while the store does not."""
+
+    # Access
+
+    def set_access(self, scope: Scope, access: Access | None, principal: str | None, now: int) -> Plan[None]:
+        """Turn the switch of one level; ``None``: it says nothing from now on."""
+
+    def get_access(self, scope: Scope) -> Plan[Access | None]:
+        """What the switch of one level says, whether its time is over or not."""
+
+    def switches(self, limit: int, cursor: str | None) -> Plan[Page[Access]]:
+        """Every switch that says something, the system's first, then those of resources, then those of entities."""
+
+    def access_of(self, entity_id: str, resource: str | None, now: int) -> Plan[tuple[Access, ...]]:
+        """The live switches that concern an entity on a resource (``None``: its own and its ancestors' on all of
+        them, and the system's), the one that decides first."""
+
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        """The switch that decides as last seen: must answer while the store does not."""
 
     def resources_with_defaults(self, limit: int, cursor: str | None) -> Plan[Page[str]]:
         """Resources that have limits of their own."""

@@ -175,6 +175,7 @@ _NEVER_FAILING = frozenset(
         "invalidate_config_cache",
         "perform",
         "perform_async",
+        "remembered_access",
         "remembered_on_unavailable",
         "slot_pauses_ms",
     }

@@ -11,16 +11,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from zae_limiter.config_cache import ConfigCache
+from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
 from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.running.plan import Plan, WakeUp
+from zae_limiter.stores.dynamodb.access_watch import AccessWatch
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
 from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
-from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
+from zae_limiter.stores.dynamodb.schema import Key, access_key, bucket_key, config_key, meta_key, namespace_id_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import check_names, knows, no_limits
@@ -38,6 +40,7 @@ class ResolvedConfig(NamedTuple):
     without limits between its bucket and the next one above (see ``config_versions``); ``passed_by`` is what it is
     itself to such a way. ``read_at`` is the moment at which the reading began, ``bucket`` the key of its first shard.
     ``total`` is how the entity stands over all resources together, if it has a total.
+    ``switches`` are the access switches of the entity that concern the resource, and of the ancestors on its way.
     """
 
     entity_id: str
@@ -54,6 +57,9 @@ class ResolvedConfig(NamedTuple):
     way: str = ""
     total: ResolvedConfig | None = None
     total_version: int = 0
+    switches: tuple[Access, ...] = ()
+    read_ms: int = 0
+    """When it was read, by the machine's timer."""
 
     def is_of(self, deadline: Deadline) -> bool:
         """Whether it was read since then, by any caller: what was configured before is in it."""
@@ -95,14 +101,21 @@ class ResolvedConfig(NamedTuple):
             return self
         way = "".join(resolved.passed_by for resolved in above if resolved.leg is None)
         read_at = min(self.read_at, *(resolved.read_at for resolved in above))
-        return self._replace(cv=self.cv + way, way=way, read_at=read_at)
+        passed = [switch for resolved in above if resolved.leg is None for switch in resolved.switches]
+        return self._replace(cv=self.cv + way, way=way, read_at=read_at, switches=(*self.switches, *passed))
 
 
 class Route(NamedTuple):
-    """What every bucket of a draw is to obey; ``fresh``: as it is, not as it was remembered."""
+    """What every bucket of a draw is to obey, and the access switches of the entities it draws from.
+
+    ``fresh``: as it is, not as it was remembered.
+    """
 
     terms: list[Terms]
     fresh: bool
+    switches: tuple[Access, ...] = ()
+    read_ms: int = 0
+    """When the oldest part of it was read, by the machine's timer."""
 
     def knows(self, wanted: Mapping[str, int]) -> bool:
         """Whether every name is known to a level that was consulted."""
@@ -148,6 +161,7 @@ class ConfigResolver:
 
     def __init__(self, namespace: Namespace, config_ttl_ms: int) -> None:
         self.namespace = namespace
+        self.watch = AccessWatch(namespace)
         self.client = namespace.client
         self.cache = namespace.cache
         self.configs: ConfigCache[tuple[str, str], ResolvedConfig] = ConfigCache(config_ttl_ms)
@@ -166,6 +180,18 @@ class ConfigResolver:
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._on_unavailable
+
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        """The switch that decides as last seen, however long ago."""
+        switches: list[Access] = []
+        current: str | None = entity_id
+        for _ in range(HIGHEST_TREE):
+            resolved = None if current is None else self.configs.last((current, resource))
+            if resolved is None:
+                break
+            switches += resolved.switches
+            current = resolved.parent_id if resolved.cascade else None
+        return strictest((*switches, *self.watch.concerning(resource)), now)
 
     def invalidate_config_cache(self) -> None:
         self.configs.clear()
@@ -188,7 +214,9 @@ class ConfigResolver:
         for resolved in chain[1:]:
             above = resolved.terms()
             terms += [*([] if above is None else [above]), *resolved.others()]
-        route = Route(terms_in_order(terms), all(resolved.is_of(deadline) for resolved in chain))
+        switches = tuple(switch for resolved in chain for switch in resolved.switches)
+        fresh_all = all(resolved.is_of(deadline) for resolved in chain)
+        route = Route(terms_in_order(terms), fresh_all, switches, min(resolved.read_ms for resolved in chain))
         if len(terms) > 1 or own.leg.limits:
             if route.knows(draw.wanted):
                 return route
@@ -205,11 +233,15 @@ class ConfigResolver:
         """A lease takes more where it took first, but by the limits that hold now."""
         terms = []
         fresh_all = True
+        switches: list[Access] = []
+        read_ms = deadline.started
         for leg in legs:
             resolved = yield from self.resolved_with_way(leg.entity_id, leg.resource, deadline, fresh=fresh)
             terms.append(resolved.terms_again(leg))
             fresh_all = fresh_all and resolved.is_of(deadline)
-        route = Route(terms_in_order(terms), fresh_all)
+            switches += resolved.switches
+            read_ms = min(read_ms, resolved.read_ms)
+        route = Route(terms_in_order(terms), fresh_all, tuple(switches), read_ms)
         if not route.knows(wanted):
             if not fresh_all:
                 return (yield from self._terms_again(legs, wanted, deadline, True))
@@ -310,12 +342,15 @@ class ConfigResolver:
             meta, registered = meta_key(ns, entity_id), namespace_id_key(ns)
             bucket = bucket_key(ns, entity_id, resource)
             unseen = [] if prefetched is None or self.cache.get(bucket) is not None else [bucket]
-            keys = dict.fromkeys([registered, *configs, in_all, meta])  # a total is read by itself, too
+            watched = [access_key(ns)] if self.watch.is_due(deadline.started) else []
+            keys = dict.fromkeys([registered, *configs, in_all, meta, *watched])  # a total is read by itself, too
             items = yield from self.client.get_all([*keys], deadline, spare=unseen)
             if registered in items:
                 self.namespace.live_ns(items[registered])
                 break
             ns = yield from self.namespace.checked_ns(deadline)  # purged; the name may have been given again
+        if watched:
+            self.watch.see(items.get(watched[0]), deadline.started)
         if prefetched is not None:
             prefetched.update((key, items.get(key)) for key in unseen)
         found = [config_of(items.get(key)) for key in configs]
@@ -346,6 +381,7 @@ class ConfigResolver:
             read_at,
             bucket_key(ns, entity_id, TOTAL_RESOURCE),
             total_version=versions.total,
+            read_ms=deadline.started,
         )
         if total.leg is not None or resource == TOTAL_RESOURCE:
             self.configs.put((entity_id, TOTAL_RESOURCE), total, deadline.started)
@@ -365,6 +401,8 @@ class ConfigResolver:
             bucket,
             total=None if total.leg is None else total,
             total_version=versions.total,
+            switches=tuple(config.access for config in found if config.access is not None),
+            read_ms=deadline.started,
         )
         self._on_unavailable = resolved.on_unavailable
         self.configs.put((entity_id, resource), resolved, deadline.started)

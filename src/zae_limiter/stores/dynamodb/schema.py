@@ -35,6 +35,7 @@ SK_META = "#META"
 SK_STATE = "#STATE"
 SK_CONFIG = "#CONFIG"
 SK_VERSION = "#VERSION"
+SK_ACCESS = "#ACCESS"
 
 
 class Key(NamedTuple):
@@ -131,6 +132,11 @@ def config_key(ns: str, entity_id: str | None, resource: str | None) -> Key:
     return Key(pk_system(ns) if resource is None else pk_resource(ns, resource), SK_CONFIG)
 
 
+def access_key(ns: str) -> Key:
+    """Where the access switches of the system and of resources are, all in one item."""
+    return Key(pk_system(ns), SK_ACCESS)
+
+
 def namespace_key(name: str) -> Key:
     """Where a namespace is registered by name."""
     return Key(pk_system(REGISTRY), sk_namespace(name))
@@ -152,6 +158,11 @@ def version_key() -> Key:
 def gsi1(ns: str, parent_id: str, entity_id: str) -> dict[str, str]:
     """Children by parent."""
     return {"GSI1PK": f"{ns}/PARENT#{parent_id}", "GSI1SK": f"CHILD#{entity_id}"}
+
+
+def gsi1_access(ns: str, entity_id: str, resource: str) -> dict[str, str]:
+    """Access switches of entities."""
+    return {"GSI1PK": f"{ns}/ACCESS#", "GSI1SK": f"SWITCH#{entity_id}#{resource}"}
 
 
 def gsi2_bucket(ns: str, entity_id: str, resource: str, shard: int) -> dict[str, str]:
@@ -211,6 +222,8 @@ def is_filed_rightly(index: str, filed: Key, key: Key) -> bool:
     ns, _, place = filed.pk.partition("/")
     owner, _, name = place.partition("#")
     kind, *parts = filed.sk.split("#")
+    if index == GSI1 and owner == "ACCESS":
+        return kind == "SWITCH" and len(parts) == 2 and key == config_key(ns, *parts)
     if index == GSI1:
         return kind == "CHILD" and len(parts) == 1 and key == meta_key(ns, parts[0])
     if index == GSI2 and kind == "BUCKET":
@@ -250,8 +263,8 @@ def _is_in_namespace(ns: str, kind: str, parts: list[str], key: Key) -> bool:
         return len(names) == 1 and config_filed_as(names[0], resource) == f"CONFIG#{parts[0]}"
     if kind == "RESOURCE":
         return len(parts) == 1 and key == config_key(ns, None, parts[0])
-    if kind == "SYSTEM":
-        return not parts and key == config_key(ns, None, None)
+    if kind in ("SYSTEM", "ACCESS"):
+        return not parts and key == (config_key(ns, None, None) if kind == "SYSTEM" else access_key(ns))
     if kind == "USAGE":
         return not parts and what == "ENTITY" and key.sk.startswith("#USAGE#")
     return kind == "TOMB" and what in ("ENTITY", "RESOURCE", "SYSTEM")

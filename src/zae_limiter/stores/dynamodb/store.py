@@ -8,6 +8,7 @@ from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.operations.access import AccessSwitches
 from zae_limiter.stores.dynamodb.operations.acquire import AcquireParts
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
@@ -68,6 +69,7 @@ class DynamoSpace:
         denials = DenialCounts(self.namespace, settling)
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
+        switches = AccessSwitches(self.namespace, self.resolver.watch, self.propagation)
 
         self.draw = acquiring.draw
         self.settle = settlements.settle
@@ -91,6 +93,11 @@ class DynamoSpace:
         self.delete_config = configs.delete_config
         self.resolve = self.resolver.resolve
         self.remembered_on_unavailable = self.resolver.remembered_on_unavailable
+        self.set_access = switches.set_access
+        self.get_access = switches.get_access
+        self.switches = switches.switches
+        self.access_of = switches.access_of
+        self.remembered_access = self.resolver.remembered_access
         self.resources_with_defaults = configs.resources_with_defaults
         self.entities_with_custom_limits = configs.entities_with_custom_limits
         self.invalidate_config_cache = self.resolver.invalidate_config_cache

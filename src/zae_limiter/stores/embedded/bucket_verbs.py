@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from zae_limiter.bucket import MILLI, Bucket, lower
-from zae_limiter.exceptions import ValidationError
+from zae_limiter.exceptions import AccessBlocked, ValidationError
 from zae_limiter.mixed_limits import lacks
+from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import BucketStatus, EntityStatus
@@ -48,6 +49,9 @@ class BucketVerbs(Transacting):
 
         ``proven``: see :func:`correct_time`.
         """
+        access = tables.routes.access(tables, draw.entity_id, draw.resource, now)
+        if access is not None and access.mode is AccessMode.BLOCK:
+            raise AccessBlocked(draw.entity_id, draw.resource, access)
         legs = legs_of(tables, draw)
         check_names(legs, draw.wanted)
         buckets = []
@@ -68,6 +72,7 @@ class BucketVerbs(Transacting):
             held = [bucket.balances for bucket in buckets]
             statuses = statuses_of(legs, held, draw.wanted, draw.reserved, now)
             denied = denial(legs, with_corrected_waits(tables, buckets, statuses, now))
+            denied.observed = access is not None
             count_denial(tables, buckets, denied if draw.is_final else None, before, now)
             return denied, buckets
         grant, changed, names, values = drawn
@@ -299,6 +304,13 @@ def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:
         leg if leg.source == "call" else tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
         for leg in draw.legs
     )
+
+
+def may_repeat(tables: Tables, draw: Draw, now: int) -> bool:
+    """Whether the route of a draw may become a fast path, which asks for no switch and resolves nothing."""
+    if draw.limits is not None or draw.legs is not None:
+        return False
+    return tables.routes.access(tables, draw.entity_id, draw.resource, now) is None
 
 
 def with_cascaded(bucket: Bucket, names: Iterable[str], amounts: Mapping[str, int], times: int = 1) -> dict[str, int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import TOTAL_RESOURCE
@@ -24,10 +25,11 @@ LevelLimits: TypeAlias = tuple[tuple[Scope, tuple[Limit, ...]], ...]
 
 class Route(NamedTuple):
     """The entity's own leg, which may have no limits, and those besides that have some: its total, and the legs and
-    totals of the ancestors it cascades to."""
+    totals of the ancestors it cascades to. And the access switches that concern it, the nearest first."""
 
     own: Leg
     others: tuple[Leg, ...]
+    switches: tuple[Access, ...] = ()
 
     @property
     def legs(self) -> tuple[Leg, ...]:
@@ -38,17 +40,30 @@ class Route(NamedTuple):
 class Routes:
     """Resolved routes of one namespace, good as long as its epoch stands still."""
 
-    __slots__ = ("_defaults", "_epoch", "_known", "on_unavailable")
+    __slots__ = ("_defaults", "_epoch", "_known", "has_switches", "on_unavailable")
 
     def __init__(self) -> None:
         self._epoch = -1
         self._known: BoundedDict[tuple[str, str], Route] = BoundedDict(MAX_ROUTES)
         self._defaults: BoundedDict[str, LevelLimits] = BoundedDict(MAX_DEFAULTS)
         self.on_unavailable: OnUnavailable | None = None
+        self.has_switches = False
+
+    def access(self, tables: Tables, entity_id: str, resource: str, now: int) -> Access | None:
+        """The access switch that decides an acquire. ``None``: the limits do."""
+        switches = self._route(tables, entity_id, resource).switches
+        return strictest(switches, now) if switches else None
+
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        """The same, as it was when the route was last resolved."""
+        try:
+            return strictest(self._known[entity_id, resource].switches, now)
+        except KeyError:
+            return None
 
     def legs(self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None) -> tuple[Leg, ...]:
         """Every leg of an acquire, the entity's own first. ``limits`` stand in for the entity's own."""
-        own, others = self._route(tables, entity_id, resource)
+        own, others, _ = self._route(tables, entity_id, resource)
         if limits is not None:
             own = Leg(entity_id, resource, limits, "call", known=own.known)
         elif not own.limits and not others:
@@ -69,8 +84,13 @@ class Routes:
         self, tables: Tables, entity_id: str, resource: str, found: LevelLimits, parent_id: str | None
     ) -> tuple[Leg, ...] | None:
         """Every leg of an acquire by an entity of which is known which limits were ``found`` of its own, and which
-        parent it cascades to, if it does. ``None``: none has limits. It is not remembered."""
+        parent it cascades to, if it does. It is not remembered.
+
+        ``None``: none has limits, or there are access switches, which may concern it.
+        """
         self._look_at_epoch(tables)
+        if self.has_switches:
+            return None
         own, *total = self._legs_of(tables, entity_id, resource, found)
         ancestors = () if parent_id is None else self._route(tables, parent_id, resource).legs
         return in_order((own, *total, *ancestors)) if own.limits or total or ancestors else None
@@ -81,11 +101,12 @@ class Routes:
             return self._known[entity_id, resource]
         except KeyError:
             own, *others = self._configured_legs(tables, entity_id, resource)
-            if resource != TOTAL_RESOURCE:
-                for ancestor in _cascade(tables, entity_id):
-                    others += [leg for leg in self._configured_legs(tables, ancestor, resource) if leg.limits]
+            above = [] if resource == TOTAL_RESOURCE else cascade(tables, entity_id)
+            for ancestor in above:
+                others += [leg for leg in self._configured_legs(tables, ancestor, resource) if leg.limits]
             own, *others = in_order((own, *others))
-            route = self._known[entity_id, resource] = Route(own, tuple(others))
+            switches = switches_on(tables, [entity_id, *above], resource) if self.has_switches else ()
+            route = self._known[entity_id, resource] = Route(own, tuple(others), switches)
             return route
 
     def _look_at_epoch(self, tables: Tables) -> None:
@@ -96,6 +117,7 @@ class Routes:
             self._epoch = epoch
             system = tables.config(Scope())
             self.on_unavailable = system.on_unavailable if system else None
+            self.has_switches = bool(tables.switches(None, 1))
 
     def _configured_legs(self, tables: Tables, entity_id: str, resource: str) -> tuple[Leg, ...]:
         """The leg of an entity on a resource, and its total if it has one. The total is a leg by itself, on ``*``."""
@@ -131,7 +153,22 @@ def leg_of(entity_id: str, resource: str, levels: Sequence[tuple[Scope, tuple[Li
     return Leg(entity_id, resource, limits, nearest.level, known=known)
 
 
-def _cascade(tables: Tables, entity_id: str) -> list[str]:
+def switches_on(tables: Tables, entity_ids: Iterable[str], resource: str | None) -> tuple[Access, ...]:
+    """The access switches that concern an acquire by the first of these entities, which cascades to the others.
+
+    Without a ``resource``: those of the entities on any resource, and the system's.
+    """
+    scopes: dict[Scope, None] = {}
+    for entity_id in entity_ids:
+        scopes |= dict.fromkeys(
+            tables.scopes_of(entity_id) if resource is None else scopes_for(entity_id, resource)[:2]
+        )
+    wide = (Scope(),) if resource is None else (Scope(None, resource), Scope())
+    configs = [tables.config(scope) for scope in (*scopes, *wide)]
+    return tuple(config.access for config in configs if config is not None and config.access is not None)
+
+
+def cascade(tables: Tables, entity_id: str) -> list[str]:
     """The ancestors an acquire also takes from: upwards while each entity cascades."""
     ancestors: list[str] = []
     entity = tables.entity(entity_id)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from zae_limiter.bucket import Bucket
+from zae_limiter.models.access import Access
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.running.plan import Plan
@@ -75,7 +76,12 @@ class Tables(Protocol):
 
     def put_config(self, scope: Scope, config: Config) -> None: ...
     def drop_config(self, scope: Scope) -> None: ...
-    def scopes_of(self, entity_id: str) -> list[Scope]: ...
+    def scopes_of(self, entity_id: str) -> list[Scope]:
+        """The levels of an entity that say anything: limits, or access."""
+
+    def switches(self, after: tuple[str, str] | None, count: int) -> list[Access]:
+        """The access switches, those without an entity first, by entity and resource."""
+
     def resources_with_limits(self, after: str | None, count: int) -> list[str]: ...
     def entities_with_limits(self, resource: str, after: str | None, count: int) -> list[str]: ...
 

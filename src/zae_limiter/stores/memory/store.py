@@ -14,13 +14,15 @@ from weakref import WeakSet
 
 from zae_limiter.bucket import MILLI, untake
 from zae_limiter.exceptions import NamespaceNotFoundError
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import NamespaceInfo, Page
 from zae_limiter.naming import DEFAULT_NAMESPACE, NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, with_cascaded
+from zae_limiter.stores.embedded.access_verbs import AccessVerbs
+from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, may_repeat, with_cascaded
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
@@ -41,7 +43,7 @@ _STORES: WeakSet[MemoryStore] = WeakSet()
 _HELD_FOR_FORK: list[MemoryStore] = []
 
 
-class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
+class MemorySpace(BucketVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
     """One namespace in memory."""
 
     def __init__(self, store: MemoryStore, namespace: str) -> None:
@@ -53,6 +55,9 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._tables.routes.on_unavailable
+
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        return self._tables.routes.remembered_access(entity_id, resource, now)
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         return retried_by_the_clock(partial(self._draw_once, draw), now)
@@ -67,7 +72,7 @@ class MemorySpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             if isinstance(outcome, Grant):
                 left = [balance.left(now) for balance in outcome.balances]
                 outcome = outcome._replace(left=left)
-                if draw.limits is None and draw.legs is None:
+                if may_repeat(tables, draw, now):
                     fast = fast_path(self._lock, outcome.legs, buckets)
                     if fast is not None:
                         self.fast_paths[draw.entity_id, draw.resource] = fast

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from zae_limiter.bucket import Bucket
+from zae_limiter.models.access import Access
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import AuditEvent
@@ -124,6 +125,7 @@ class MemoryTables:
         self._limited_resources: OrderedNames[str] = OrderedNames()
         self._limited_entities = Index()
         self._limited_scopes = Index()
+        self._switches: OrderedNames[tuple[str, str]] = OrderedNames()
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._bucket_keys: OrderedNames[tuple[str, str]] = OrderedNames()
         self._resources_by_entity: dict[str, tuple[str, ...]] = {}  # in order; few each
@@ -185,19 +187,36 @@ class MemoryTables:
 
     def put_config(self, scope: Scope, config: Config) -> None:
         self._configs[scope] = config
-        if scope.resource is not None and scope.entity_id is None:
+        place = (scope.entity_id or "", scope.resource or "")
+        (self._switches.add if config.access else self._switches.discard)(place)
+        if not config.limits:
+            self._unlist_limits(scope)
+        elif scope.resource is not None and scope.entity_id is None:
             self._limited_resources.add(scope.resource)
         elif scope.resource is not None and scope.entity_id is not None:
             self._limited_entities.add(scope.resource, scope.entity_id)
+        if scope.resource is not None and scope.entity_id is not None:
             self._limited_scopes.add(scope.entity_id, scope.resource)
 
     def drop_config(self, scope: Scope) -> None:
         del self._configs[scope]
+        self._switches.discard((scope.entity_id or "", scope.resource or ""))
+        self._unlist_limits(scope)
+        if scope.resource is not None and scope.entity_id is not None:
+            self._limited_scopes.discard(scope.entity_id, scope.resource)
+
+    def _unlist_limits(self, scope: Scope) -> None:
         if scope.resource is not None and scope.entity_id is None:
             self._limited_resources.discard(scope.resource)
         elif scope.resource is not None and scope.entity_id is not None:
             self._limited_entities.discard(scope.resource, scope.entity_id)
-            self._limited_scopes.discard(scope.entity_id, scope.resource)
+
+    def switches(self, after: tuple[str, str] | None, count: int) -> list[Access]:
+        configs = [
+            self._configs[Scope(entity_id or None, resource or None)]
+            for entity_id, resource in self._switches.after(after, count)
+        ]
+        return [config.access for config in configs if config.access is not None]
 
     def scopes_of(self, entity_id: str) -> list[Scope]:
         return [Scope(entity_id, resource) for resource in self._limited_scopes.after(entity_id, None)]

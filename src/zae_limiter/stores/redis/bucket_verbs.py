@@ -10,14 +10,25 @@ from time import monotonic_ns
 from typing import Any, Final
 
 from zae_limiter.bucket import MILLI
-from zae_limiter.exceptions import RateLimiterUnavailable
+from zae_limiter.exceptions import AccessBlocked, RateLimiterUnavailable
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.limit_statuses import check_own_names, denial, no_limits, statuses_of
-from zae_limiter.stores.protocol import Draw, Grant, Leg, Look, Outcome, Posting, Settlement
+from zae_limiter.stores.protocol import (
+    Draw,
+    Grant,
+    Leg,
+    Look,
+    Outcome,
+    Posting,
+    Scope,
+    Settlement,
+    access_from_text,
+)
 from zae_limiter.stores.redis.home import Home
 from zae_limiter.stores.redis.requests import MarkedScript, packed
 from zae_limiter.stores.redis.routes import Balances, Left, Route, route_in, time_in, unknown_route
@@ -27,8 +38,9 @@ from zae_limiter.stores.redis.wire import bulk
 from zae_limiter.stores.redis.write_marks import ONLY_LOOK, Mark
 
 GRANTED: Final = struct.pack(">d", 1.0)
+OBSERVED: Final = struct.pack(">d", -1.0)
 NOTHING: Final = bulk("")
-BOOKED, UNKNOWN_NAME, NO_LIMITS, SAY_THE_TERMS = 1, -1, -2, -8
+BOOKED, UNKNOWN_NAME, NO_LIMITS, SAY_THE_TERMS, BLOCKED = 1, -1, -2, -8, -9
 LOOK: Final = Mark("", packed("{look}"), ONLY_LOOK, False)
 GRACE_MS = 20
 """How much longer than the caller's deadline the server may take a draw for wanted."""
@@ -45,6 +57,7 @@ class BucketScripts:
         self._patience_ms = round(deadline * MILLI) + GRACE_MS
         self._routes: BoundedDict[tuple[str, str], Route] = BoundedDict(MAX_ROUTES)
         self._server_ahead_ms: int | None = None
+        self._blocks: dict[tuple[str, str], Access] = {}
         self.policy: OnUnavailable | None = None
         self.unresolved = 0
 
@@ -59,29 +72,44 @@ class BucketScripts:
             route = self._route(draw.entity_id, draw.resource)
             mark = home.mark()
             request = self._request(route, draw, now, mark)
+            replies = None
             try:
-                (reply,) = yield request
-                outcome = self._outcome(reply, draw, route, mark)
-            except Interrupted as stop:
-                yield from self._undo(request, draw, route, stop, now)
+                replies = yield request
+                outcome = self._outcome(replies[0], draw, route, mark)
+            except (Exception, GeneratorExit):
+                raise
+            except BaseException as interrupt:
+                yield from self._undo(request, draw, route, interrupt, replies, now)
                 raise
             if outcome is not None:
                 return outcome
 
-    def _undo(self, request: MarkedScript, draw: Draw, route: Route, stop: Interrupted, now: int) -> Plan[None]:
-        """Give back what an interrupted draw took, if it did."""
-        if isinstance(stop.error, Exception) and not getattr(stop.error, "ambiguous", False):
-            return
-        reply = stop.reply
+    def _undo(
+        self,
+        request: MarkedScript,
+        draw: Draw,
+        route: Route,
+        interrupt: BaseException,
+        replies: list[Any] | None,
+        now: int,
+    ) -> Plan[None]:
+        """Give back what an interrupted draw took, if it did. ``replies``: if they had come by then."""
+        if isinstance(interrupt, Interrupted):
+            if isinstance(interrupt.error, Exception) and not getattr(interrupt.error, "ambiguous", False):
+                return
+            replies = interrupt.reply if isinstance(interrupt.reply, list) else None
         try:
-            if not isinstance(reply, list) or not reply:
+            if replies is None:
                 request.repeated = True
-                reply = yield request  # the same mark: it takes now, or says what it took
-            outcome = self._outcome(reply[0], draw, route, request.mark)
+                replies = yield request  # the same mark: it takes now, or says what it took
+            outcome = self._outcome(replies[0], draw, route, request.mark)
             if isinstance(outcome, Grant):
                 yield from self.settle(outcome.give_back(), now)
         except RateLimiterUnavailable:
             self.unresolved += 1
+        except BaseException:
+            self.unresolved += 1
+            raise
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
@@ -114,7 +142,7 @@ class BucketScripts:
                 given_up = b"$13\r\n%d\r\n" % (monotonic_ns() // 1_000_000 + self._server_ahead_ms + self._patience_ms)
         else:
             time = bulk(now)
-        plain = draw.limits is None and not draw.reserved and draw.legs is None
+        plain = draw.limits is None and not draw.reserved and draw.legs is None and draw.is_final
         after = [route.signed, NOTHING if plain else bulk(json.dumps(_options(draw))), given_up]
         for name, amount in draw.wanted.items():
             after += (packed_name(name), bulk(amount))
@@ -130,10 +158,14 @@ class BucketScripts:
         if levels.startswith(GRANTED):
             if mark.moves_expiry:
                 self._home.marks.written(mark, monotonic_ns() // 1_000_000)
+            if self._blocks:
+                self._blocks.pop((draw.entity_id, draw.resource), None)
             balances = Balances(legs, levels)
             return Grant(legs, draw.wanted, balances, Left(balances), time_in(levels))
         statuses = statuses_of(legs, Balances(legs, levels).by_leg(), draw.wanted, draw.reserved, time_in(levels))
-        return denial(legs, statuses)
+        refused = denial(legs, statuses)
+        refused.observed = levels.startswith(OBSERVED)
+        return refused
 
     def _understood(self, reply: Any, draw: Draw, route: Route) -> tuple[tuple[Leg, ...], bytes] | None:
         """Legs and levels. A route that is new is remembered."""
@@ -150,9 +182,21 @@ class BucketScripts:
             check_own_names(legs[0], draw.wanted)
         if reply[0] == NO_LIMITS:
             raise no_limits(draw.entity_id, draw.resource)
+        if reply[0] == BLOCKED:
+            raise self._block(draw, *map(bytes.decode, reply[2:5]))
         self._home.refused(reply)
         self._routes.clear()
         return None
+
+    def _block(self, draw: Draw, switch: str, entity_id: str, resource: str) -> AccessBlocked:
+        access = access_from_text(Scope(entity_id or None, resource or None), switch)
+        self._blocks[draw.entity_id, draw.resource] = access
+        return AccessBlocked(draw.entity_id, draw.resource, access)
+
+    def remembered_block(self, entity_id: str, resource: str, now: int) -> Access | None:
+        """The switch by which the last draw was blocked, if it still holds."""
+        access = self._blocks.get((entity_id, resource))
+        return access if access is not None and access.holds_at(now) else None
 
     def _learnt(self, draw: Draw, signature: bytes, told: bytes) -> Route:
         route = route_in(self._home.prefix, draw.entity_id, draw.resource, signature, told)
@@ -166,6 +210,10 @@ class BucketScripts:
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact. What cannot be known to be booked is doubtful."""
         noted = settlement or Settlement(postings)
+        postings = [posting for posting in postings if posting.deltas_milli]
+        if not postings:
+            noted.postings = ()
+            return
         with_terms = False
         while True:
             yield from self._home.find()
@@ -219,7 +267,9 @@ class BucketScripts:
         told = []
         for leg, deltas, *_ in postings:
             keys.append(f"{home.prefix}b#{leg.entity_id}#{leg.resource}")
-            one: list[Any] = [leg.entity_id, leg.resource, {name: _tokens(milli) for name, milli in deltas.items()}]
+            amounts = {name: _tokens(milli) for name, milli in deltas.items()}
+            parts = [name for name in amounts if leg.cascaded and name in leg.cascaded]
+            one: list[Any] = [leg.entity_id, leg.resource, amounts, parts]
             told.append([*one, call_version(leg.limits), terms_of(leg.limits)] if with_terms else one)
         return MarkedScript(
             home.tag,
@@ -234,7 +284,7 @@ class BucketScripts:
 
 def _options(draw: Draw) -> dict[str, Any]:
     """What few draws have, as the script is told it."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {} if draw.is_final else {"waits": True}
     if draw.limits is not None:
         options["given"] = {"v": call_version(draw.limits), "terms": terms_of(draw.limits)}
     if draw.reserved:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
@@ -15,6 +16,7 @@ from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.naming import NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
@@ -37,7 +39,7 @@ Result = TypeVar("Result")
 NO_FAST_PATHS: Final[Mapping[tuple[str, str], FastPath]] = {}
 
 
-class RedisSpace(ConfigVerbs, ReportVerbs):
+class RedisSpace(ConfigVerbs, AccessVerbs, ReportVerbs):
     """One namespace of the servers."""
 
     fast_paths = NO_FAST_PATHS
@@ -56,6 +58,9 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._buckets.policy
 
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        return self._buckets.remembered_block(entity_id, resource, now)
+
     # Buckets: by scripts
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
@@ -70,12 +75,14 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
         yield  # makes this a plan
 
     def count_denial(self, denial: Denial, now: int) -> Plan[None]:
-        """This store does not count denials yet."""
-        yield from ()
+        binding = denial.binding
+        if binding is not None:
+            yield from self._home.find()
+            deny = ("@deny", binding.entity_id, binding.resource, binding.limit_name)
+            yield from self._replay.commit([deny], now)
 
     def write_denials(self) -> Plan[None]:
-        """It keeps none."""
-        yield from ()
+        yield from ()  # each was written when it was counted
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
@@ -121,8 +128,9 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
             )
 
     def _propagate(self, scope: Scope, now: int) -> Plan[None]:
-        """An entity's own limits were adopted with the change itself; wider ones are, a page of buckets at a time."""
+        """Let the live buckets that a change concerns follow it from the moment it was made, a page at a time."""
         if scope.entity_id is not None:
+            yield from self._replay.commit([["@adopt", scope.entity_id]], now)
             return
         tag, prefix = self._home.tag, self._home.prefix
         (found,) = yield from Commands(tag, ("ZRANGE", prefix + "res", 0, -1))
@@ -182,6 +190,11 @@ class RedisStore:
 
     def ping(self) -> Plan[None]:
         yield from Commands(REGISTRY, ("PING",))
+
+    def info(self) -> Plan[str]:
+        """What the server says about itself."""
+        (text,) = yield from Commands(REGISTRY, ("INFO",))
+        return str(text, "utf-8", "replace")
 
     def create(self, now: int) -> Plan[None]:
         yield from self._registry.find("default")

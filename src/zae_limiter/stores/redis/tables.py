@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from zae_limiter.bucket import Bucket
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.moments import at, milliseconds_at
@@ -19,7 +21,7 @@ from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.routes import LevelLimits, Routes
 from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, UsageRow
-from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.protocol import Config, Scope, access_from_text, access_to_text
 from zae_limiter.stores.redis.keys import audit_key, entity_key, namespace_key
 from zae_limiter.stores.redis.scripts import SHOW, USAGE
 from zae_limiter.stores.redis.terms import LETTERS, buckets_in, limit_of, terms_of, values_of
@@ -137,7 +139,11 @@ class RedisTables:
 
     def config(self, scope: Scope) -> Config | None:
         key, suffix = self._place(scope)
-        return _config(self._one("HGET", key, "l" + suffix))
+        said, switch = self._all([("HGET", key, "l" + suffix), ("HGET", key, "a" + suffix)])
+        config = _config(said)
+        if config is None or switch is None:
+            return config
+        return replace(config, access=access_from_text(scope, switch.decode()))
 
     def limits_in(self, scopes: Sequence[Scope]) -> LevelLimits:
         texts = self._all([("HGET", key, "l" + suffix) for key, suffix in map(self._place, scopes)])
@@ -151,27 +157,44 @@ class RedisTables:
         self._write("HSET", key, "l" + suffix, _config_text(config))
         if config.limits:
             self._write("HSET", key, "v" + suffix, f"{LETTERS[scope.level]}{self.epoch() + 1}")
+        else:
+            self._write("HDEL", key, "v" + suffix)
+        self._put_access(scope, config.access)
         if scope == Scope() and config.on_unavailable is not None:
             self._write("HSET", key, "policy", config.on_unavailable)
-        self._list_scope(scope, "ZADD", "0")
-        self._adopt(scope)
+        if config.limits:
+            self._list_scope(scope, "ZADD", "0")
+        else:
+            self._list_scope(scope, "ZREM")
+
+    def _put_access(self, scope: Scope, access: Access | None) -> None:
+        """The switch of a level stands beside its limits, where a draw reads it, and in a list of all."""
+        key, suffix = self._place(scope)
+        listed = f"{scope.entity_id or ''} {scope.resource or ''}"
+        if access is None:
+            self._write("HDEL", key, "a" + suffix)
+            self._write("ZREM", self.prefix + "access", listed)
+        else:
+            self._write("HSET", key, "a" + suffix, access_to_text(access))
+            self._write("ZADD", self.prefix + "access", "0", listed)
+
+    def switches(self, after: tuple[str, str] | None, count: int) -> list[Access]:
+        names = self._page("access", None if after is None else " ".join(after), count)
+        scopes = [Scope(*(part or None for part in name.split(" "))) for name in names]
+        configs = [self.config(scope) for scope in scopes]
+        return [config.access for config in configs if config is not None and config.access is not None]
 
     def drop_config(self, scope: Scope) -> None:
         key, suffix = self._place(scope)
+        self._put_access(scope, None)
         self._write("HDEL", key, "l" + suffix, "v" + suffix, *(["policy"] if scope == Scope() else []))
         self._list_scope(scope, "ZREM")
-        self._adopt(scope)
 
     def _list_scope(self, scope: Scope, verb: str, *score: str) -> None:
         if scope.entity_id is not None:
             self._write(verb, f"{self.prefix}own#{scope.resource}", *score, scope.entity_id)
         elif scope.resource is not None:
             self._write(verb, self.prefix + "rdef", *score, scope.resource)
-
-    def _adopt(self, scope: Scope) -> None:
-        """What is an entity's own holds for its buckets in the same moment."""
-        if scope.entity_id is not None:
-            self._write("@adopt", scope.entity_id)
 
     def scopes_of(self, entity_id: str) -> list[Scope]:
         fields = self._one("HKEYS", entity_key(self.prefix, entity_id))

@@ -109,7 +109,7 @@ class SqliteFastPath:
                 receipt._grant = outcome
         if outcome.__class__ is Grant:
             return True
-        return outcome if isinstance(outcome, Denial) else False
+        return outcome if isinstance(outcome, Denial) and not outcome.observed else False
 
     def find(self, tables: SqliteTables) -> bool:
         """Find the route of a bucket that is there, and note it. ``False``: it was not found."""

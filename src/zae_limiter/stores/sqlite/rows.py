@@ -24,6 +24,7 @@ from zae_limiter.bucket import (
 )
 from zae_limiter.calendars import calendar_from
 from zae_limiter.exceptions import ValidationError, VersionError
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
@@ -31,7 +32,7 @@ from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.naming import check_limit_name
 from zae_limiter.stores.embedded.tables import UsageRow
-from zae_limiter.stores.protocol import Config
+from zae_limiter.stores.protocol import Config, Scope, access_from_text
 from zae_limiter.stores.windows import Counters
 
 Stored = TypeVar("Stored")
@@ -156,9 +157,16 @@ def moment(stored: object) -> datetime:
 
 @decoder("a level's limits")
 def config_from_row(row: Sequence[Any]) -> Config:
-    limits, on_unavailable, version = row
+    scope, limits, on_unavailable, version, access = row
     policy = None if on_unavailable is None else OnUnavailable(on_unavailable)
-    return Config(limits_from_text(text(limits)), policy, whole(version, 0))
+    switch = None if access is None else access_from_row((scope, access))
+    return Config(limits_from_text(text(limits)), policy, whole(version, 0), switch)
+
+
+@decoder("an access switch")
+def access_from_row(row: tuple[Scope, str]) -> Access:
+    scope, said = row
+    return access_from_text(scope, text(said))
 
 
 @decoder("the epoch of a namespace")

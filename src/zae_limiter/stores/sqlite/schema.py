@@ -92,6 +92,10 @@ UPGRADES = (
     """
     ALTER TABLE buckets ADD COLUMN born INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    ALTER TABLE configs ADD COLUMN access TEXT;
+    CREATE INDEX configs_with_access ON configs (ns, entity_id, resource) WHERE access IS NOT NULL;
+    """,
 )
 VERSION = len(UPGRADES)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zae_limiter.bucket import Bucket
+from zae_limiter.models.access import Access
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE
@@ -14,9 +15,10 @@ from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import LevelLimits, Routes
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow, begin_hour
-from zae_limiter.stores.protocol import Config, Leg, Scope
+from zae_limiter.stores.protocol import Config, Leg, Scope, access_to_text
 from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS, NEVER_MS, CachedRow
 from zae_limiter.stores.sqlite.rows import (
+    access_from_row,
     audit_from_row,
     bucket_from_row,
     config_from_row,
@@ -127,10 +129,11 @@ class SqliteTables:
 
     def config(self, scope: Scope) -> Config | None:
         row = self._one(
-            "SELECT limits, on_unavailable, version FROM configs WHERE ns = ? AND entity_id = ? AND resource = ?",
+            "SELECT limits, on_unavailable, version, access FROM configs"
+            " WHERE ns = ? AND entity_id = ? AND resource = ?",
             *(self.ns, *_place(scope)),
         )
-        return None if row is None else config_from_row(row)
+        return None if row is None else config_from_row((scope, *row))
 
     def limits_in(self, scopes: Sequence[Scope]) -> LevelLimits:
         places = [_place(scope) for scope in scopes]
@@ -150,11 +153,12 @@ class SqliteTables:
 
     def put_config(self, scope: Scope, config: Config) -> None:
         self.connection.execute(
-            "INSERT OR REPLACE INTO configs (ns, entity_id, resource, limits, on_unavailable, version)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO configs (ns, entity_id, resource, limits, on_unavailable, version, access)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 *(self.ns, *_place(scope)),
                 *(limits_to_text(config.limits), config.on_unavailable, config.version),
+                None if config.access is None else access_to_text(config.access),
             ),
         )
 
@@ -165,10 +169,20 @@ class SqliteTables:
 
     def scopes_of(self, entity_id: str) -> list[Scope]:
         rows = self._all(
-            "SELECT resource FROM configs WHERE ns = ? AND entity_id = ? AND limits <> '[]' ORDER BY resource",
+            "SELECT resource FROM configs WHERE ns = ? AND entity_id = ?"
+            " AND (limits <> '[]' OR access IS NOT NULL) ORDER BY resource",
             *(self.ns, entity_id),
         )
         return [Scope(entity_id, resource) for (resource,) in rows]
+
+    def switches(self, after: tuple[str, str] | None, count: int) -> list[Access]:
+        where, values = ("", ()) if after is None else (" AND (entity_id, resource) > (?, ?)", after)
+        rows = self._all(
+            "SELECT entity_id, resource, access FROM configs WHERE ns = ? AND access IS NOT NULL"
+            f"{where} ORDER BY entity_id, resource LIMIT ?",
+            *(self.ns, *values, count),
+        )
+        return [access_from_row((Scope(entity or None, resource or None), text)) for entity, resource, text in rows]
 
     def resources_with_limits(self, after: str | None, count: int) -> list[str]:
         rows = self._all(

@@ -145,6 +145,13 @@ class World:
         if self.mode == "async":
             await asyncio.sleep(0)
 
+    async def pause(self, seconds: float) -> None:
+        """Let time pass, of the machine."""
+        if self.mode == "async":
+            await asyncio.sleep(seconds)
+        else:
+            time.sleep(seconds)
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Let the others run until it is so."""
         give_up = time.monotonic() + PATIENCE_SECONDS

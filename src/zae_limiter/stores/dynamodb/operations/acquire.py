@@ -18,8 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance
+from zae_limiter.exceptions import AccessBlocked
+from zae_limiter.models.access import Access, strictest
+from zae_limiter.models.choices import AccessMode
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.batching import BatchingWriter
+from zae_limiter.stores.dynamodb.access_watch import LOOK_EVERY_MS, OLDEST_MS
+from zae_limiter.stores.dynamodb.batching import BatchingWriter, Beside
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, newest
 from zae_limiter.stores.dynamodb.bucket_writer import (
     TRIES_AT_ONCE,
@@ -113,6 +117,9 @@ class Acquire:
         """So often others were faster."""
         self.seen_before: dict[Key, str] = {}
         self.backs: list[BucketWrite] = []
+        self.switches: tuple[Access, ...] = ()
+        self.observing = False
+        """A switch says that what is refused is let through."""
 
     def run(self) -> Plan[Outcome]:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
@@ -126,18 +133,15 @@ class Acquire:
             elif parts.namespace.known_ns is not None:  # the clock was set
                 self.now, self.whole = yield from parts.namespace.checked_time(self.now, self.deadline)
                 self.deadline = self.whole
+            if parts.resolver.watch.switches:
+                yield from self._check_access()
             legs = self.warm_legs()
-            if legs:
-                self.legs = legs
-                for leg in legs:
-                    leg.write_id = parts.write_ids.write_id(self.now)
-                if len(legs) > 1:
-                    self._keep_time_to_give_back()
-                yield from parts.batching.post(legs, self.params_of, self.now, self.deadline)
-                granted = self._warm_grant(legs)
-                if granted is not None:
-                    return granted
+            granted = (yield from self._write_warm(legs)) if legs else None
+            if granted is not None:
+                return granted
             outcome = yield from self._outcome(begun=bool(legs))
+            if self.observing and isinstance(outcome, Denial):
+                outcome.observed = True
             keep_denial(self, outcome)
             return outcome
         except (Refused, NoAnswer) as failure:
@@ -159,6 +163,25 @@ class Acquire:
             self.parts.writer.unresolved += 1
         raise stop
 
+    def _look_beside(self) -> Beside | None:
+        """The look at the wide switches that goes out with a write, if it is time for one."""
+        found = self.parts.resolver.watch.look_beside(self.deadline)
+        return None if found is None else Beside(*found)
+
+    def _check_access(self, switches: tuple[Access, ...] = ()) -> Plan[None]:
+        """Raise ``AccessBlocked`` if a switch says so, by these of its entities or by a wide one.
+
+        What blocks is looked at again when that is due: a blocked client writes nothing, and would learn nothing else.
+        """
+        watch, resource, timer = self.parts.resolver.watch, self.draw.resource, self.deadline.started
+        access = strictest((*switches, *watch.concerning(resource)), self.now)
+        if watch.age_ms(timer) >= OLDEST_MS or (_blocks(access) and watch.is_due(timer)):
+            yield from watch.look(self.deadline)
+            access = strictest((*switches, *watch.concerning(resource)), self.now)
+        if access is not None and _blocks(access):
+            raise AccessBlocked(self.draw.entity_id, resource, access)
+        self.observing = access is not None
+
     def warm_legs(self) -> Sequence[AcquireLeg]:
         """The legs of a draw, if all of them can be written at once as they are.
 
@@ -172,7 +195,7 @@ class Acquire:
         counted: frozenset[str] | None = None
         while True:
             resolved = configs.peek((entity_id, draw.resource), self.deadline.started)
-            if resolved is None:
+            if resolved is None or resolved.switches:
                 return ()
             for part in (resolved,) if resolved.total is None else (resolved, resolved.total):
                 leg = self._warm_leg(part, counted)
@@ -213,6 +236,19 @@ class Acquire:
                 return None
         leg.snapshot = cached.snapshot
         return leg
+
+    def _write_warm(self, legs: Sequence[AcquireLeg]) -> Plan[Grant | None]:
+        """Write the legs of a warm draw at once. The grant, if that was all there is to do."""
+        parts, self.legs = self.parts, legs
+        for leg in legs:
+            leg.write_id = parts.write_ids.write_id(self.now)
+        if len(legs) > 1:
+            self._keep_time_to_give_back()
+        beside = self._look_beside()
+        yield from parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
+        if beside is not None:
+            yield from self._check_access()
+        return self._warm_grant(legs)
 
     def _keep_time_to_give_back(self) -> None:
         """There are several legs: a part of the time is for giving back what some of them take."""
@@ -287,9 +323,13 @@ class Acquire:
         prefetched: Prefetched = {}
         route = yield from parts.resolver.terms_for(self.draw, self.deadline, fresh=fresh, prefetched=prefetched)
         ns = yield from parts.namespace.ns(self.deadline)
+        if route.switches and not route.fresh and self.deadline.started - route.read_ms >= LOOK_EVERY_MS:
+            return None  # what blocks must be recent: a blocked client writes nothing, and would learn nothing else
         if not self.deadline.checked:  # the first draw of its process: what it has just read tells the time
             self.now, self.whole = yield from parts.namespace.checked_time(self.now, self.deadline)
             self.deadline = self.whole
+        self.switches = route.switches
+        yield from self._check_access(route.switches)
         self.legs = [
             AcquireLeg(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
             for terms in route.terms
@@ -371,8 +411,11 @@ class Acquire:
     def _write(self, pending: Sequence[AcquireLeg]) -> Plan[None]:
         """Write all of them at once if they look healthy, else the first alone."""
         legs = pending if self._look_healthy(pending) else pending[:1]
-        yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline)
+        beside = self._look_beside()
+        yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
         self._hear_all(legs)
+        if beside is not None and self.parts.resolver.watch.switches:
+            yield from self._check_access(self.switches)
 
     def params_of(self, leg: AcquireLeg) -> UpdateParams:
         """The write of a leg whose bucket is there."""
@@ -524,3 +567,7 @@ class Acquire:
         """The bucket's own key takes no more writes for now."""
         yield from self.undo(self.whole)
         return denial_under_load(self.draw, self.legs, self.parts.cache, self.now)
+
+
+def _blocks(access: Access | None) -> bool:
+    return access is not None and access.mode is AccessMode.BLOCK
