@@ -221,6 +221,8 @@ class DrawRequest(Write[Outcome | None]):
         draw = self.draw
         if draw.limits is not None or draw.legs is not None or draw.reserved or self.proven is not None:
             return None
+        if draw.record is not None:
+            return None
         path: Any = self.path or self.space.fast_paths[draw.entity_id, draw.resource]
         # It is noted before anything is taken: nothing may come between that and the reply.
         known = (path.legs or path.find(tables)) and path.is_plain

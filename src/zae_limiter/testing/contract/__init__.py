@@ -25,6 +25,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     grants,
     hierarchy,
     invalid_arguments,
+    lease_records,
     level_changes,
     limit_names,
     lowered_levels,
