@@ -5,7 +5,10 @@
 --       time at which the caller has given up, or '', then name, amount, name, amount, …
 -- Reply: doubles in a string (1 granted or 0 denied, now, then T and m of every limit of every leg); with the route if the
 -- client knows another: {doubles, signature, route}. Or {code, now, …}: -1 a name that no level knows, -2 no limits, -3 no such
--- namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits.
+-- namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits, -9 blocked, with the switch
+-- and its level. A denial that a switch only observes begins with -1 instead of 0.
+-- A draw that is recorded (options.record): {2, now, record} if one is there that is not the one expected, and
+-- {-10, now, signature, route} if the client knows another route, for its record has the legs of that one.
 --
 -- The order is a rule, for while a slot migrates a script may be stopped before any access to a key: first all reads, then
 -- what harms no caller if it is done in vain, then the mark, and then only keys that were read before.
@@ -13,15 +16,19 @@ local prefix, resource, mark, flags = ARGV[1], ARGV[3], ARGV[5], ARGV[6]
 local now = clock(ARGV[4])
 if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { -6, now } end
 local vr = 'v/' .. resource
-local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy')
+local ar = 'a/' .. resource
+local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy', ar, 'a')
 if wide[1] ~= 'live' then return refusal(wide[1], now) end
 local wanted, asked = {}, 0
 for i = 10, #ARGV, 2 do wanted[ARGV[i]] = tonumber(ARGV[i + 1]); asked = asked + 1 end
-local life, given, legs, reserved, waits
+local life, given, legs, reserved, waits, record
 if ARGV[8] ~= '' then
   local options = cjson.decode(ARGV[8])
   given, legs, reserved = options.given, options.legs, options.reserved   -- legs: a lease takes more where it took first
   waits = options.waits                                -- a denial is not the last word, and is not counted
+  record = options.record
+  local there = record and call('GET', record.key)
+  if there and cjson.decode(there).ver ~= record.expected then return { 2, now, there } end
 end
 
 -- The route: the entity, and upwards while each cascades; each bucket as it is now, under the limits that hold. The entity
@@ -29,11 +36,20 @@ end
 local all, ids, keys, bs, ts, fresh, depths, found = {}, {}, {}, {}, {}, {}, {}, {}
 local signature = (wide[4] or '-') .. '#' .. (wide[2] or '') .. '#' .. (wide[3] or '')   -- it begins with what an outage means
 local at, depth, count, known, enough, overflow = ARGV[2], 0, 0, 0, true, false
+local blocked, observed                                 -- by access switches: of the entities on the way, then the wide ones
+local function obey(switch, id, on)
+  if not switch then return end
+  local mode, ends = string.match(switch, '^(%a+) ?(%d*)$')
+  if ends ~= '' and now >= tonumber(ends) then return end
+  if mode == 'block' then blocked = blocked or { -9, now, switch, id, on } else observed = true end
+end
 local longest, binding, bound = -1, nil, nil           -- which limit of which leg lacks for longest
 repeat
   depth = depth + 1
   all[depth] = at
-  local e = call('HMGET', prefix .. 'e#' .. at, 'p', vr, 'v/_default_')
+  local e = call('HMGET', prefix .. 'e#' .. at, 'p', vr, 'v/_default_', ar, 'a/_default_')
+  obey(e[4], at, resource)
+  obey(e[5], at, '_default_')
   local v, terms = e[2] or e[3] or wide[2] or wide[3], nil
   if given and depth == 1 then v, terms = given.v, given.terms end
   if legs and (legs[depth].call or not v) and #legs[depth].terms > 0 then v, terms = legs[depth].v, legs[depth].terms end
@@ -81,6 +97,8 @@ repeat
   if terms then signature = signature .. '#' .. v end
   if legs then at = legs[depth + 1] and legs[depth + 1].id else at = e[1] end
 until not at
+obey(wide[5], '', resource)
+obey(wide[6], '', '')
 if count == 0 then return { -2, now } end
 
 local route = false
@@ -108,6 +126,7 @@ if signature ~= ARGV[7] then                           -- the client knows anoth
   route = '[' .. table.concat(told, ',') .. ']'
 end
 if known ~= asked then return { -1, now, signature, route } end
+if record and route then return { -10, now, signature, route } end
 
 local function begin(n, mine)                          -- what harms no caller if it is done in vain
   if now - bs[n][5] >= 3600000 then
@@ -161,11 +180,13 @@ local function take()
   end
 end
 
-local code = enough and 1 or 0
+local code = enough and 1 or observed and -1 or 0
 if mark ~= '' then
   local marks = KEYS[#KEYS]
   if (flags == '1' or flags == '3') and call('GETBIT', marks, mark) == 1 then
     code = 1
+  elseif blocked then
+    return blocked
   elseif not enough then
     deny(marks)
   elseif overflow then
@@ -174,8 +195,10 @@ if mark ~= '' then
     local mine = {}
     for n = 1, count do mine[ids[n]] = true end
     for n = 1, count do begin(n, mine) end
+    if record then list_record(prefix, record) end
     if call('SETBIT', marks, mark, 1) == 0 then        -- else its repeat was faster
       if flags == '2' or flags == '3' then call('PEXPIRE', marks, 600000) end
+      if record then call('SET', record.key, record.text, 'PX', record.px) end
       take()
     end
   end
