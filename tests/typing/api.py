@@ -207,6 +207,7 @@ async def use_rate_limiter() -> None:
         async with acquired as lease:
             assert_type(lease, Lease)
             consumed: dict[str, int] = lease.consumed
+            remaining: dict[str, int] = lease.remaining
             degraded: bool = lease.degraded
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
             statuses: tuple[LimitStatus, ...] = lease.statuses
@@ -346,6 +347,7 @@ def use_sync_rate_limiter() -> None:
         with acquired as lease:
             assert_type(lease, SyncLease)
             consumed: dict[str, int] = lease.consumed
+            remaining: dict[str, int] = lease.remaining
             degraded: bool = lease.degraded
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
             statuses: tuple[LimitStatus, ...] = lease.statuses

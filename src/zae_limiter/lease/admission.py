@@ -141,7 +141,7 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
         is_final=not asked.timeout_ms,
         record=asked.record,
     )
-    plan = core.space.draw(draw, now)
+    plan = core.draw(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))
     outcome = yield from plan

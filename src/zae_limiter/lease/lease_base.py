@@ -164,14 +164,27 @@ class LeaseBase:
         return () if denial is None else denial.statuses
 
     @property
+    def remaining(self) -> dict[str, int]:
+        """What is left in the entity's own bucket, per limit, in whole tokens, negative in debt.
+
+        That is what the grant left, less what this lease has settled, adjusted, taken and given back since: what to
+        show a caller, without asking the store again. Refill and other callers are not in it. Empty when degraded.
+        """
+        grant = self._granted
+        if grant is None:
+            return {}
+        consumed, own = self.consumed, grant.legs[0]
+        return {
+            status.limit_name: status.available
+            + grant.wanted.get(status.limit_name, 0)
+            - consumed.get(status.limit_name, 0)
+            for status in grant.statuses[: len(own.limits)]
+        }
+
+    @property
     def holds(self) -> tuple[Hold, ...]:
         """The slots that this lease holds of limits of calls in flight."""
         return () if (grant := self._granted) is None else tuple(hold for hold in grant.holds if hold.amount)
-
-    @property
-    def _has_holds(self) -> bool:
-        grant = self._grant
-        return isinstance(grant, Grant) and bool(grant.holds)
 
     # What a caller does
 

@@ -13,7 +13,7 @@ from zae_limiter.lease.lease_ids import new_record_id, new_writer
 from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, MAX_LIFETIME_S
 from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.running.sync_async import sync_method
-from zae_limiter.stores.protocol import Denial
+from zae_limiter.stores.protocol import Denial, Grant
 
 
 class SyncLease(LeaseBase):
@@ -94,7 +94,8 @@ class SyncLease(LeaseBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._ledger is None and not self._has_holds:
+            grant = self._grant
+            if kind is None and self._ledger is None and not (isinstance(grant, Grant) and grant.holds):
                 self._open = False
             elif not self._end_at_once(kind is not None):
                 self._driver.run(self._end(failed=kind is not None), to_the_end=True)

@@ -125,7 +125,7 @@ class LimiterVerbs(Generic[SomeLease]):
         override = None if limits is None else check_limits(limits)
         core = self._core
         now = yield from READ_CLOCK
-        look = yield from core.call("look", core.space.look(entity_id, resource, {}, override, now))
+        look = yield from core.call("look", core.look(entity_id, resource, {}, override, now))
         own = len(look.legs[0].limits)
         return {status.limit_name: status.available for status in look.statuses[:own]}
 
@@ -147,7 +147,7 @@ class LimiterVerbs(Generic[SomeLease]):
         override = None if limits is None else check_limits(limits)
         core = self._core
         now = yield from READ_CLOCK
-        look = yield from core.call("look", core.space.look(entity_id, resource, wanted, override, now))
+        look = yield from core.call("look", core.look(entity_id, resource, wanted, override, now))
         return max((_seconds(status.retry_after_seconds) for status in look.statuses if status.refuses), default=0.0)
 
     def _check(
@@ -164,7 +164,7 @@ class LimiterVerbs(Generic[SomeLease]):
         override = None if limits is None else check_limits(limits)
         core = self._core
         now = yield from READ_CLOCK
-        look = yield from core.call("look", core.space.look(*checked, override, now))
+        look = yield from core.call("look", core.look(*checked, override, now))
         lacking = [status for status in look.statuses if status.refuses]
         binding = max(lacking, key=lambda status: _seconds(status.retry_after_seconds), default=None)
         wait = 0.0 if binding is None else binding.retry_after_seconds

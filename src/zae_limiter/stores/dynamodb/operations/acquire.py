@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
 from zae_limiter.exceptions import AccessBlocked
 from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import AccessMode
@@ -44,6 +44,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     denial_of,
     denial_under_load,
     versions_seen,
+    warm_grant,
 )
 from zae_limiter.stores.dynamodb.operations.acquire_recorded import DrawRecord
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
@@ -75,7 +76,7 @@ from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, erro
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, leg_after
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, leg_after
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -215,7 +216,7 @@ class Acquire:
                 or key in cache.sharded
             ):
                 return ()
-            own = leg_after(own, counted)
+            own = own if counted is own.cascaded is None else leg_after(own, counted)
             counted = own.names if counted is None else counted | own.names
             leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
             for limit in own.limits:
@@ -244,32 +245,12 @@ class Acquire:
         yield from parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
         if beside is not None:
             yield from self._check_access()
-        return self._warm_grant(legs)
+        return warm_grant(self.draw, legs, self.now)
 
     def _keep_time_to_give_back(self) -> None:
         """There are several legs: a part of the time is for giving back what some of them take."""
         time = int(self.parts.client.deadline_ms * SHARE_FOR_TAKING)
         self.deadline = self.whole._replace(give_up_at=self.whole.started + time)
-
-    def _warm_grant(self, legs: Sequence[AcquireLeg]) -> Grant | None:
-        """The grant, if every leg of a draw was written and there is nothing else to do."""
-        now, balances, tokens, granted = self.now, list[Balance](), list[int](), list[Leg]()
-        for leg in legs:
-            snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
-            if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
-                return None
-            if snapshot.load_level < 0 and is_overloaded(snapshot, max(self.now, newest(snapshot))):
-                return None
-            held = snapshot.balances
-            if not held.keys() >= leg.leg.names:
-                return None
-            for limit in leg.leg.limits:
-                balance = held[limit.name]
-                balances.append(balance)
-                tokens.append(balance.tk)
-            now = max(now, leg.now)
-            granted.append(leg.leg)
-        return Grant(tuple(granted), self.draw.wanted, balances, tokens, now)
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
         """The outcome; ``begun``: there is a leg, and its first write has a result."""
