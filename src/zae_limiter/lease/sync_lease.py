@@ -64,7 +64,7 @@ class SyncLease(LeaseBase):
                         else self._drawn_observed(core, fast_path)
                     )
             if drawn is True:
-                self._open = True
+                self._open = not fast_path.lends or self._keep_holds(self._grant)
                 return self
             if drawn is False:
                 self._limiter._driver.run(self._begin())
@@ -80,7 +80,7 @@ class SyncLease(LeaseBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._ledger is None and not self._has_holds:
+            if kind is None and self._ledger is None and not self._must_give_back():
                 self._open = False
             elif not self._end_at_once(kind is not None):
                 self._driver.run(self._end(failed=kind is not None), to_the_end=True)
