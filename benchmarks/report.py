@@ -37,6 +37,7 @@ PACKAGES = (
     "sqlite-utils",
     "botocore",
     "urllib3",
+    "redis",
 )
 
 

@@ -83,11 +83,13 @@ def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
         lambda: _embedded(figures.get("embedded")),
         lambda: _growth(figures.get("growth")),
         lambda: _dynamodb(figures.get("dynamodb")),
+        lambda: _redis_store(figures.get("redis_store")),
         lambda: _costs(figures.get("costs")),
         lambda: _hot_entity(figures.get("hot_entity")),
         lambda: _memory(figures.get("memory")),
         lambda: _imports(figures.get("embedded"), found),
         lambda: _startup(figures.get("startup")),
+        lambda: _integrations(figures.get("integrations")),
         lambda: [_zip(found)],
         lambda: _paths(found),
     ):
@@ -149,6 +151,13 @@ def _dynamodb(figures: Mapping[str, Any] | None) -> Iterator[Held]:
         yield row._replace(what=f"DynamoDB client CPU: {row.what}")
 
 
+def _redis_store(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("Redis, client's and server's CPU", str(Goal(0.33, 0.45, at_most=True)))
+        return
+    yield from _with_goals(figures["rows"])
+
+
 def _costs(figures: Mapping[str, Any] | None) -> Iterator[Held]:
     if figures is None:
         yield _missing("DynamoDB round trips and WCU per acquire", f"≤ {OVERLAPPING_NONE}")
@@ -206,6 +215,13 @@ def _startup(figures: Mapping[str, Any] | None) -> Iterator[Held]:
         return
     for row in _with_goals(figures["rows"]):
         yield row._replace(what="`zae-limiter --version`")
+
+
+def _integrations(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    if figures is None:
+        yield _missing("OpenAI's client, limited", str(Goal(1.15, at_most=True)))
+        return
+    yield from _with_goals(figures["rows"])
 
 
 def _paths(found: Mapping[str, Any]) -> Iterator[Held]:

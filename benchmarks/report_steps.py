@@ -23,12 +23,14 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from engines.redis_servers import RedisServer
 from engines.servers import dynoxide_engine
 
 HERE = Path(__file__).parent
 LONGEST_S = 600
 END_GENTLY_S = 10
 AT_ONCE = 2
+REDIS_KIND = "valkey-9.1"
 
 Outcome = dict[str, Any]
 Tell = Callable[[str, Outcome], None]
@@ -40,6 +42,7 @@ class Step(NamedTuple):
     name: str
     options: tuple[str, ...] = ()
     on_dynoxide: bool = False
+    on_redis: bool = False
     timed: bool = True
 
 
@@ -47,6 +50,8 @@ STEPS = (
     Step("startup"),
     Step("embedded"),
     Step("dynamodb", on_dynoxide=True),
+    Step("redis_store", on_redis=True),
+    Step("integrations"),
     Step("growth"),
     Step("aggregator", ("--quick",), on_dynoxide=True),
     Step("memory", timed=False),
@@ -109,6 +114,7 @@ def run(step: Step, stop: threading.Event) -> Outcome:
     """How it went."""
     outcome: Outcome = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "options": list(step.options)}
     missing = dynoxide_engine().why_not_here() if step.on_dynoxide else None
+    missing = RedisServer(REDIS_KIND).why_not_here() if step.on_redis else missing
     if missing is not None:
         return {**outcome, "failed": missing}
     began = time.monotonic()

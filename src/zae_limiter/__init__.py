@@ -18,11 +18,13 @@ from zae_limiter.version import __version__
 TYPE_CHECKING = False  # what typing's is at run time, without the price of importing typing
 if TYPE_CHECKING:
     from zae_limiter.calendars import Calendar as Calendar
+    from zae_limiter.exceptions import AccessBlocked as AccessBlocked
     from zae_limiter.exceptions import ConfigurationError as ConfigurationError
     from zae_limiter.exceptions import EntityChangedError as EntityChangedError
     from zae_limiter.exceptions import EntityExistsError as EntityExistsError
     from zae_limiter.exceptions import EntityNotFoundError as EntityNotFoundError
     from zae_limiter.exceptions import LeaseExpiredError as LeaseExpiredError
+    from zae_limiter.exceptions import LeaseNotFoundError as LeaseNotFoundError
     from zae_limiter.exceptions import MissingExtra as MissingExtra
     from zae_limiter.exceptions import NamespaceNotFoundError as NamespaceNotFoundError
     from zae_limiter.exceptions import RateLimiterUnavailable as RateLimiterUnavailable
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from zae_limiter.lease.sync_lease import SyncLease as SyncLease
     from zae_limiter.limiter.limiter import RateLimiter as RateLimiter
     from zae_limiter.limiter.sync_limiter import SyncRateLimiter as SyncRateLimiter
+    from zae_limiter.models.access import Access as Access
+    from zae_limiter.models.choices import AccessMode as AccessMode
     from zae_limiter.models.choices import OnError as OnError
     from zae_limiter.models.choices import OnUnavailable as OnUnavailable
     from zae_limiter.models.choices import WindowType as WindowType
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from zae_limiter.models.events import Settled as Settled
     from zae_limiter.models.events import StoreCalled as StoreCalled
     from zae_limiter.models.holds import Hold as Hold
+    from zae_limiter.models.leases import LeaseInfo as LeaseInfo
     from zae_limiter.models.limit import Limit as Limit
     from zae_limiter.models.proofs import UsageChain as UsageChain
     from zae_limiter.models.proofs import UsageGap as UsageGap
@@ -74,11 +79,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "calendars": ("Calendar",),
     "exceptions": (
+        "AccessBlocked",
         "ConfigurationError",
         "EntityChangedError",
         "EntityExistsError",
         "EntityNotFoundError",
         "LeaseExpiredError",
+        "LeaseNotFoundError",
         "MissingExtra",
         "NamespaceNotFoundError",
         "RateLimitExceeded",
@@ -93,7 +100,8 @@ _HOMES = {
     "lease.sync_lease": ("SyncLease",),
     "limiter.limiter": ("RateLimiter",),
     "limiter.sync_limiter": ("SyncRateLimiter",),
-    "models.choices": ("OnError", "OnUnavailable", "WindowType"),
+    "models.access": ("Access",),
+    "models.choices": ("AccessMode", "OnError", "OnUnavailable", "WindowType"),
     "models.entity": ("Entity",),
     "models.events": (
         "Decided",
@@ -106,6 +114,7 @@ _HOMES = {
         "StoreCalled",
     ),
     "models.holds": ("Hold",),
+    "models.leases": ("LeaseInfo",),
     "models.limit": ("Limit",),
     "models.proofs": ("UsageChain", "UsageGap", "UsageProof"),
     "models.reports": (

@@ -43,6 +43,11 @@ class ConfigCache(Generic[Key, Value]):
         entry = self._entries.get(key)
         return entry[0] if entry is not None and timer_ms < entry[1] else None
 
+    def last(self, key: Key) -> Value | None:
+        """The entry, good or not: for what must be known while nothing can be read."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry[0]
+
     def put(self, key: Key, value: Value, timer_ms: int) -> None:
         """Remember an entry from now on. The oldest half goes when there are too many."""
         if self._ttl_ms == 0:

@@ -2,9 +2,9 @@
 
 Everything this library raises on purpose derives from :class:`ZAELimiterError`. The branches answer the
 question a handler asks first: is the caller over a limit (:class:`RateLimitExceeded`), did the caller ask
-for something impossible (:class:`ValidationError` and the other ``ValueError``/``LookupError`` kin), or is
-the store not answering (:class:`RateLimiterUnavailable`), or can it never, as it is set up
-(:class:`ConfigurationError`)?
+for something impossible (:class:`ValidationError` and the other ``ValueError``/``LookupError`` kin), has an operator
+shut the caller out (:class:`AccessBlocked`), is the store not answering (:class:`RateLimiterUnavailable`), or can it
+never, as it is set up (:class:`ConfigurationError`)?
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from zae_limiter.models.access import Access
     from zae_limiter.models.status import LimitStatus
 
 _SHOWN_VALUE_LENGTH = 80
@@ -102,6 +103,17 @@ class LeaseExpiredError(ZAELimiterError):
     """The lease is over: its ``with`` block has ended, or has not begun."""
 
 
+class LeaseNotFoundError(ZAELimiterError, LookupError):
+    """No lease with this token is recorded in the namespace: it never was, or it has expired, and stays charged."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        super().__init__(token)
+
+    def __str__(self) -> str:
+        return f"no lease {self.token!r} in this namespace; it may have expired, and then stays charged"
+
+
 class VersionError(ZAELimiterError):
     """The stored data has a layout that this version of the library cannot use."""
 
@@ -157,6 +169,39 @@ class RateLimiterUnavailable(ZAELimiterError):
     def __str__(self) -> str:
         message = str(self.args[0])
         return f"{message}; {self.hint}" if self.hint else message
+
+
+class AccessBlocked(ZAELimiterError):
+    """An access switch blocks the call. Nothing was taken, and trying again does not help: only an operator does.
+
+    ``access`` is the switch that blocks, and says whose it is and when it ends. No policy for an unavailable store
+    overrules it.
+    """
+
+    statuses: tuple[LimitStatus, ...] = ()
+    """No limit was looked at."""
+
+    def __init__(self, entity_id: str, resource: str, access: Access) -> None:
+        self.entity_id = entity_id
+        self.resource = resource
+        self.access = access
+        super().__init__(entity_id, resource, access)
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready description, for the body of a 403 answer: it does not say whose switch it is."""
+        until = self.access.until
+        return {
+            "error": "access_blocked",
+            "message": f"access of {self.entity_id} to {self.resource} is blocked",
+            "until": None if until is None else until.isoformat(),
+        }
+
+    def __str__(self) -> str:
+        until = "" if self.access.until is None else f" until {self.access.until.isoformat()}"
+        return (
+            f"{self.entity_id} is blocked on {self.resource}{until} by the switch of {self.access.label}; "
+            "set_access('enforce') or zae-limiter unblock lifts it"
+        )
 
 
 def _urgency(status: LimitStatus) -> tuple[bool, bool, float]:

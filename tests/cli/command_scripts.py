@@ -102,6 +102,35 @@ STORIES = {
         resource list                                                   => resource_list
         explain key-1 gpt-4                                             => explanation
     """,
+    "access": """
+        system set-defaults -l rpm:60                                   => system_limits
+        entity create acme                                              => entity
+        entity create key-1 --parent acme --cascade                     => entity
+        acquire key-1 gpt-4 rpm=1                                       => acquired
+        block --list                                                    => access_list
+        block key-1 --principal ann                                     => access
+        ? acquire key-1 gpt-4 rpm=1
+        status key-1                                                    => status
+        explain key-1 gpt-4                                             => explanation
+        block acme --resource gpt-4 --until 2h                          => access
+        block --list                                                    => access_list
+        unblock key-1                                                   => unblocked
+        ? acquire key-1 gpt-4 rpm=1
+        unblock acme --resource gpt-4                                   => unblocked
+        acquire key-1 gpt-4 rpm=1                                       => acquired
+        block key-1 --observe                                           => access
+        acquire key-1 gpt-4 rpm=61                                      => acquired
+        unblock key-1                                                   => unblocked
+        ? block
+        ? block --all
+        ? block key-1 --all
+        ? block key-1 --until yesterday
+        ? block key-1 --until 2001-01-01
+        block --all --until 1d --yes                                    => access
+        ? acquire key-1 gpt-4 rpm=1
+        unblock --all                                                   => unblocked
+        audit list --subject key-1                                      => event_list
+    """,
     "buckets": """
         system set-defaults -l rpm:60 -l tpm:6_000/min:9_000            => system_limits
         status key-1                                                    => status
@@ -151,7 +180,26 @@ STORIES = {
         reset key-2 --resource gpt-4 --yes                              => reset
         status key-2 gpt-4                                              => status
         reset key-2 --yes --principal bea                               => reset
+        reset key-2 --limit tpm --key night --yes                       => reset
         reset nobody --yes                                              => reset
+        acquire key-1 gpt-4 tpm=100 --request-id req-1 --detach         => acquired
+        acquire key-1 gpt-4 tpm=100 --request-id req-1 --detach         => acquired
+        ? acquire key-1 gpt-4 tpm=101 --request-id req-1
+        ? acquire key-1 gpt-4 tpm=1 --detach -- true
+        acquire key-1 gpt-4 tpm=50 --request-id req-2                   => acquired
+        lease list                                                      => lease_list
+        lease list --entity key-1 --limit 1                             => lease_list
+        lease list --entity nobody                                      => lease_list
+        lease show zl1.req-1                                            => lease
+        ? lease show zl1.nothing
+        ? lease show nothing
+        lease settle zl1.req-1 tpm=40                                   => lease
+        lease settle zl1.req-1 tpm=90                                   => lease
+        lease release zl1.req-2                                         => lease
+        grant key-1 gpt-4 tpm=10 --key invoice-1                        => credited
+        grant key-1 gpt-4 tpm=10 --key invoice-1                        => credited
+        ? grant key-1 gpt-4 tpm=11 --key invoice-1
+        ? grant key-1 gpt-4 tpm=10
     """,
     "reports": """
         ? usage list

@@ -22,7 +22,7 @@ from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.redis.store import RedisStore
 from zae_limiter.stores.redis.urls import servers_of
 from zae_limiter.stores.sqlite.store import SqliteStore
-from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, World, call_counts, play
+from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, World, play
 
 TABLES = count()
 PATIENCE_S = 20.0
@@ -92,16 +92,7 @@ KEEPS_EVERY_KIND = {
 }
 """Whether a store keeps limits by the calendar, of calls in flight, and that only watch; the others refuse them."""
 
-COUNTING = ("memory", "sqlite", "dynamodb-on-dynoxide", "dynamodb-on-ministack")
-"""The stores that count each call once, and denials. Redis does not yet."""
-
-PLAYED = [
-    (case, store)
-    for case in CASES
-    for store in STORES
-    if (case.play.__module__ != call_counts.__name__ or store in COUNTING)
-    and (not case.every_kind or KEEPS_EVERY_KIND[store])
-]
+PLAYED = [(case, store) for case in CASES for store in STORES if not case.every_kind or KEEPS_EVERY_KIND[store]]
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

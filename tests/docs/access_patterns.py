@@ -204,6 +204,16 @@ def _(table: Table, client: Client) -> None:
     client.limiter.set_resource_defaults("gpt-4", per_minute("rpm", rate=90), propagate=False)
 
 
+@pattern("`set_access` of an entity on one resource that has a bucket")
+def _(table: Table, client: Client) -> None:
+    client.limiter.set_access("observe", entity_id="alone", resource="gpt-4")
+
+
+@pattern("`set_access` of a resource or of the system")
+def _(table: Table, client: Client) -> None:
+    client.limiter.set_access("observe", resource="other")
+
+
 @pattern("`list_entities_with_custom_limits`, three of them")
 def _(table: Table, client: Client) -> None:
     client.limiter.list_entities_with_custom_limits("gpt-4")
@@ -217,7 +227,7 @@ def _(table: Table, client: Client) -> None:
     client.limiter.get_audit_events("org")
 
 
-@pattern("`get_audit_events` of all, thirteen")
+@pattern("`get_audit_events` of all, fifteen")
 def _(table: Table, client: Client) -> None:
     client.limiter.get_audit_events()
 

@@ -127,6 +127,10 @@ def write_everything(table: Table) -> None:
     limiter.set_limits("key", per_minute("rpm", "tpm", rate=90), resource="gpt-4")  # and has ended
     with limiter.acquire("key", "gpt-4", {"rpm": 1}):
         pass
+    with limiter.acquire("key", "gpt-4", {"rpm": 1}) as lease:
+        lease.detach()
+    limiter.set_access("block", entity_id="key", resource="other", until=clock() + 60_000)
+    limiter.set_access("observe", resource="other", until=clock() + 60_000)
     _deny_and_go_on(table)
     limiter.delete_limits("key", resource="gpt-4")
     _split(table)
@@ -200,7 +204,9 @@ KINDS = {
     "bucket": r"[^_][^/]*/BUCKET#.+ #STATE",
     "entity": r"[^_][^/]*/ENTITY#\S+ #META",
     "config": r"[^_][^/]*/(?:SYSTEM#|RESOURCE#\S+) #CONFIG|[^_][^/]*/ENTITY#\S+ #CONFIG#.+",
+    "access switches": r"[^_][^/]*/SYSTEM# #ACCESS",
     "usage": r"[^_][^/]*/ENTITY#\S+ #USAGE#.+",
+    "lease": r"[^_][^/]*/LEASE#\S+ #LEASE",
     "audit event": r"[^_][^/]*/AUDIT#\S+ #AUDIT#.+",
     "version": r"_/SYSTEM# #VERSION",
     "namespace": r"_/SYSTEM# (?:#NAMESPACE#|#NSID#).+",

@@ -72,7 +72,9 @@ KINDS = (
     "bucket",
     "entity",
     "config",
+    "access switches",
     "usage",
+    "lease",
     "audit event",
     "version",
     "namespace",
@@ -124,7 +126,9 @@ def test_the_keys_of_records_are_those_of_the_schema() -> None:
         schema.config_key(NS, None, None),
         schema.config_key(NS, None, RESOURCE),
         schema.config_key(NS, ENTITY, RESOURCE),
+        schema.access_key(NS),
         (schema.pk_entity(NS, ENTITY), schema.sk_usage(RESOURCE, "hourly", HOUR, SHARD, "{inc}")),  # type: ignore[arg-type]
+        schema.lease_key(NS, "{id}"),
         (schema.pk_audit(NS, "{subject}"), schema.sk_audit("{ulid}")),
         schema.version_key(),
         schema.namespace_key("{name}"),
@@ -139,6 +143,7 @@ def test_the_indexes_are_those_of_the_schema() -> None:
     on_page = [tuple(code_in(cell)[0] for cell in row[:3]) for row in rows("Indexes")]
     expected = [
         ("GSI1", schema.gsi1(NS, "{parent}", ENTITY)),
+        ("GSI1", schema.gsi1_access(NS, ENTITY, RESOURCE)),
         ("GSI2", schema.gsi2_bucket(NS, ENTITY, RESOURCE, SHARD)),  # type: ignore[arg-type]
         ("GSI2", schema.gsi2_usage(NS, RESOURCE, "hourly", HOUR, ENTITY, SHARD)),  # type: ignore[arg-type]
         ("GSI3", schema.gsi3_bucket(NS, ENTITY, RESOURCE, SHARD)),  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from support.provider_books import eventually, still_async_limiter, taken
 from support.web_servers import asgi_server
-from zae_limiter import Lease, Limit, RateLimiter
+from zae_limiter import Lease, Limit, RateLimiter, ValidationError
 from zae_limiter.integrations.asgi import LimitMiddleware, Rule, client_address, current_lease, header_key
 from zae_limiter.integrations.fastapi import Limited
 from zae_limiter.testing import FailingStore, FakeClock, MemoryStore, memory_limiter
@@ -213,3 +213,10 @@ def test_a_limiter_whose_clock_moves_lets_requests_in_again() -> None:
         wait = int(httpx2.get(url, headers=headers).headers["retry-after"])
         clock.advance(wait)
         assert httpx2.get(url, headers=headers).status_code == 200
+
+
+def test_what_is_no_rule_or_choice_is_refused(limiter: RateLimiter) -> None:
+    with pytest.raises(ValidationError, match="path"):
+        Rule("chat")
+    with pytest.raises(ValidationError, match="on_error"):
+        LimitMiddleware(application(limiter), limiter, key=client_address(), on_error="ignore")

@@ -175,7 +175,7 @@ def test_a_dry_run_writes_nothing(table: OldTable) -> None:
 
 def test_the_table_is_refused_until_it_is_migrated_and_used_afterwards(table: OldTable) -> None:
     table.put({"PK": "SYSTEM#", "SK": "#VERSION", "schema_version": "0.8.0"}, composite("key", "gpt-4", COMPOSITE))
-    with table.limiter() as limiter, pytest.raises(VersionError, match="not set up"):
+    with table.limiter() as limiter, pytest.raises(VersionError, match="older layout"):
         limiter.available("key", "gpt-4")
     run(table)
     record = table.items()["_/SYSTEM#", "#VERSION"]

@@ -12,6 +12,9 @@ from datetime import datetime
 from typing import Any, assert_type
 
 from zae_limiter import (
+    Access,
+    AccessBlocked,
+    AccessMode,
     AuditEvent,
     BucketStatus,
     CacheStats,
@@ -32,6 +35,7 @@ from zae_limiter import (
     HoldsRenewed,
     Lease,
     LeaseExpiredError,
+    LeaseInfo,
     Limit,
     LimitLevel,
     LimitStatus,
@@ -138,6 +142,9 @@ def errors(error: ZAELimiterError) -> None:
         retry_after: float | None = error.retry_after_seconds
         header: str = error.retry_after_header
         body: dict[str, Any] = error.as_dict()
+    elif isinstance(error, AccessBlocked):
+        blocking: Access = error.access
+        blocked_body: dict[str, Any] = error.as_dict()
     elif isinstance(error, ValidationError):
         field: str = error.field
         value: object = error.value
@@ -195,13 +202,15 @@ async def use_rate_limiter() -> None:
             timeout=1.5,
             on_unavailable=OnUnavailable.ALLOW,
             on_error="keep",
+            request_id="req-1",
         )
         async with acquired as lease:
             assert_type(lease, Lease)
             consumed: dict[str, int] = lease.consumed
+            remaining: dict[str, int] = lease.remaining
             degraded: bool = lease.degraded
-            statuses: tuple[LimitStatus, ...] = lease.statuses
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
+            statuses: tuple[LimitStatus, ...] = lease.statuses
             holds: tuple[Hold, ...] = lease.holds
             assert_type(await lease.adjust(tpm=20), None)
             assert_type(await lease.settle(tpm=520), None)
@@ -211,12 +220,19 @@ async def use_rate_limiter() -> None:
             assert_type(await lease.flush(), None)
             assert_type(await lease.commit(), None)
             assert_type(await lease.renew(), None)
+            lease_id: str | None = lease.id
+            already: bool = lease.already_settled
+            token: str = await lease.detach(ttl=3_600)
+        resumed: Lease = limiter.resume(token)
+        info: LeaseInfo = await limiter.get_lease(token)
+        assert_type(await limiter.list_leases("key-1", limit=10, cursor=None), Page[LeaseInfo])
+        granted: bool = await limiter.grant("key-1", "gpt-4", {"tpm": 5}, key="inv-1", principal="alice")
         async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="block", on_error=OnError.REFUND):
             pass
         whole: dict[str, int] = await limiter.available("key-1", "gpt-4", limits=limits())
         seconds: float = await limiter.time_until_available("key-1", "gpt-4", {"rpm": 5}, limits=None)
         status: EntityStatus = await limiter.get_status("key-1", "gpt-4")
-        filled: int = await limiter.reset("key-1", "gpt-4", principal="alice")
+        filled: int = await limiter.reset("key-1", "gpt-4", limits=["tpm"], key="night", principal="alice")
         assert_type(await limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = await limiter.is_available()
         assert_type(await limiter.check(), None)
@@ -274,6 +290,11 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     capacity: ResourceCapacity = await limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
     tightest: list[BucketStatus] = await limiter.get_tightest_buckets("gpt-4", limit=10)
     active: list[str] = await limiter.list_active_entities()
+    assert_type(await limiter.set_access("block", entity_id="key-1", principal="ann", until=None), None)
+    switch: Access = await limiter.get_access(entity_id="key-1", resource="gpt-4")
+    mode: AccessMode = switch.mode
+    switches: Page[Access] = await limiter.list_access(limit=5, cursor=None)
+    deciding: list[Access] = await limiter.resolve_access("key-1", "gpt-4")
     parts: Page[EntityCapacity] = capacity.entities
 
 
@@ -321,13 +342,15 @@ def use_sync_rate_limiter() -> None:
             timeout=1.5,
             on_unavailable=OnUnavailable.ALLOW,
             on_error="keep",
+            request_id="req-1",
         )
         with acquired as lease:
             assert_type(lease, SyncLease)
             consumed: dict[str, int] = lease.consumed
+            remaining: dict[str, int] = lease.remaining
             degraded: bool = lease.degraded
-            statuses: tuple[LimitStatus, ...] = lease.statuses
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
+            statuses: tuple[LimitStatus, ...] = lease.statuses
             holds: tuple[Hold, ...] = lease.holds
             assert_type(lease.adjust(tpm=20), None)
             assert_type(lease.settle(tpm=520), None)
@@ -336,12 +359,19 @@ def use_sync_rate_limiter() -> None:
             assert_type(lease.flush(), None)
             assert_type(lease.commit(), None)
             assert_type(lease.renew(), None)
+            lease_id: str | None = lease.id
+            already: bool = lease.already_settled
+            token: str = lease.detach(ttl=3_600)
+        resumed: SyncLease = limiter.resume(token)
+        info: LeaseInfo = limiter.get_lease(token)
+        assert_type(limiter.list_leases("key-1", limit=10, cursor=None), Page[LeaseInfo])
+        granted: bool = limiter.grant("key-1", "gpt-4", {"tpm": 5}, key="inv-1", principal="alice")
         with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="block", on_error=OnError.REFUND):
             pass
         whole: dict[str, int] = limiter.available("key-1", "gpt-4", limits=limits())
         seconds: float = limiter.time_until_available("key-1", "gpt-4", {"rpm": 5}, limits=None)
         status: EntityStatus = limiter.get_status("key-1", "gpt-4")
-        filled: int = limiter.reset("key-1", "gpt-4", principal="alice")
+        filled: int = limiter.reset("key-1", "gpt-4", limits=["tpm"], key="night", principal="alice")
         assert_type(limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = limiter.is_available()
         assert_type(limiter.check(), None)
@@ -395,6 +425,11 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     capacity: ResourceCapacity = limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
     tightest: list[BucketStatus] = limiter.get_tightest_buckets("gpt-4", limit=10)
     active: list[str] = limiter.list_active_entities()
+    assert_type(limiter.set_access("block", entity_id="key-1", principal="ann", until=None), None)
+    switch: Access = limiter.get_access(entity_id="key-1", resource="gpt-4")
+    mode: AccessMode = switch.mode
+    switches: Page[Access] = limiter.list_access(limit=5, cursor=None)
+    deciding: list[Access] = limiter.resolve_access("key-1", "gpt-4")
     parts: Page[EntityCapacity] = capacity.entities
 
 

@@ -83,6 +83,18 @@ def parse_moment(text: str, now_ms: int, field: str) -> datetime:
         raise ValidationError(field, text, reason) from None
 
 
+def parse_end(text: str, now_ms: int, field: str) -> datetime:
+    """A moment that is to come: a date, a time in UTC, or how long from now. Raises ``ValidationError``."""
+    ahead = _AGO.fullmatch(text)
+    if ahead is not None and not text.endswith("ago"):
+        return at(now_ms + int(ahead[1]) * _SECONDS[ahead[2] or ahead[3][0]] * 1_000)
+    try:
+        return parse_moment(text, now_ms, field)
+    except ValidationError:
+        reason = "must be a date (2026-01-31), a time in UTC (2026-01-31T12:00), or how long from now (90m, 24h, 7d)"
+        raise ValidationError(field, text, reason) from None
+
+
 _EVENT_ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{9,25}")
 """The beginning of a ULID in capitals: its moment is the first ten characters."""
 

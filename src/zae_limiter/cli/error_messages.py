@@ -1,7 +1,7 @@
 """What a failed command tells the shell: one line on stderr, and an exit code that scripts can act on.
 
-The codes are those of ``sysexits.h`` where it has one: trying again can help after 69 and 75, and never after 65 and
-78. The library's errors advise in terms of its methods; here the advice is a command.
+The codes are those of ``sysexits.h`` where it has one: trying again can help after 69 and 75, and never after 65,
+77 and 78. The library's errors advise in terms of its methods; here the advice is a command.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from zae_limiter import (
+    AccessBlocked,
     ConfigurationError,
     EntityExistsError,
     EntityNotFoundError,
@@ -25,6 +26,7 @@ EXIT_USAGE = 2  # click's own
 EXIT_NEVER_FITS = 65
 EXIT_UNAVAILABLE = 69
 EXIT_DENIED = 75
+EXIT_BLOCKED = 77
 EXIT_MISCONFIGURED = 78
 EXIT_INTERRUPTED = 130
 
@@ -35,6 +37,7 @@ MEANINGS = {
     EXIT_NEVER_FITS: "more than a limit can ever hold: trying again cannot help",
     EXIT_UNAVAILABLE: "the store is unavailable: trying again may help",
     EXIT_DENIED: "denied by a limit: try again later",
+    EXIT_BLOCKED: "blocked by an access switch: trying again cannot help",
     EXIT_MISCONFIGURED: "the store cannot be used as it is set up: the line on stderr says what to change",
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
 }
@@ -45,6 +48,7 @@ EXIT_CODES: tuple[tuple[type[ZAELimiterError], int], ...] = (
     (ConfigurationError, EXIT_MISCONFIGURED),
     (RequestExceedsBurst, EXIT_NEVER_FITS),
     (RateLimitExceeded, EXIT_DENIED),
+    (AccessBlocked, EXIT_BLOCKED),
     (ZAELimiterError, EXIT_ERROR),
 )
 """The first kind that fits gives the code."""
@@ -57,6 +61,7 @@ ARGUMENT_NAMES = {"entity_id": "entity", "parent_id": "parent", "consume": "amou
 CLI_ADVICE = {
     "deploy it, or open it once with create=True": "make it with: zae-limiter deploy --name STACK",
     "; trying again in the background": "",
+    "set_access('enforce') or zae-limiter unblock lifts it": "zae-limiter unblock lifts it",
 }
 """Advice of the library's errors for programs, and the same for a person at a terminal."""
 

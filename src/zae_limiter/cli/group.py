@@ -15,8 +15,9 @@ from zae_limiter.version import __version__
 
 SECTIONS = {
     "Getting started": ("demo", "completion", "version"),
-    "Acquiring and inspecting": ("acquire", "available", "status", "top", "watch", "explain", "lower", "reset"),
-    "Limits and entities": ("entity", "resource", "system", "limits", "namespace"),
+    "Acquiring and inspecting": ("acquire", "lease", "available", "status", "top", "watch", "explain"),
+    "Changing balances": ("grant", "lower", "reset"),
+    "Limits and entities": ("entity", "resource", "system", "limits", "block", "unblock", "namespace"),
     "Reports": ("usage", "aggregate", "audit"),
     "Deployments on DynamoDB": (
         "deploy",
@@ -114,6 +115,7 @@ Exit codes:
   65   more than a limit can ever hold: trying again cannot help
   69   the store is unavailable: trying again may help
   75   denied by a limit: try again later
+  77   blocked by an access switch: trying again cannot help
   78   the store cannot be used as it is set up: the line on stderr says what to change
   130  interrupted by Ctrl-C
 """,

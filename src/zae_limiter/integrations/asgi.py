@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from zae_limiter import Lease, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from zae_limiter.http_fields import Answer, Fields, not_a_caller, rate_limit_fields, refused, unavailable
-from zae_limiter.integrations.web_rules import Rule, Rules, address_id, forwarded
+from zae_limiter.integrations.web_rules import Rule, Rules, acquire_options, address_id, forwarded, keeps_failures
 
 __all__ = ["LimitMiddleware", "Rule", "client_address", "current_lease", "header_key"]
 
@@ -77,7 +77,7 @@ class LimitMiddleware:
         self._key = key
         self._rules = Rules(rules)
         self._on_unavailable = on_unavailable
-        self._on_error = on_error
+        self._keeps_failures = keeps_failures(on_error)
         self._compatible = compatible_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +98,8 @@ class LimitMiddleware:
         limiter = self._limiter if isinstance(self._limiter, RateLimiter) else self._limiter()
         consume = await _awaited(rule.consume(scope)) if callable(rule.consume) else rule.consume
         resource = rule.resource(scope) if callable(rule.resource) else rule.resource
-        return limiter.acquire(entity, resource, consume, **rule.options(self._on_unavailable, self._on_error))
+        options = acquire_options(rule.limits, rule.timeout, self._on_unavailable)
+        return limiter.acquire(entity, resource, consume, **options)
 
     def _refusal(self, error: Exception, entity: str) -> Answer:
         if isinstance(error, RateLimitExceeded):
@@ -123,7 +124,7 @@ class LimitMiddleware:
             state = {**scope.get("state", {}), "lease": lease}
             await self._app({**scope, "state": state}, receive, send_with_fields)
         except BaseException as error:
-            failure = error
+            failure = None if self._keeps_failures else error
             raise
         finally:
             _LEASE.reset(token)

@@ -29,6 +29,7 @@ from zae_limiter import (
 )
 from zae_limiter.http_fields import Answer, not_a_caller, rate_limit_fields, refused, unavailable
 from zae_limiter.integrations.asgi import Key, client_address, header_key
+from zae_limiter.integrations.web_rules import acquire_options, keeps_failures
 
 __all__ = ["Limited", "client_address", "header_key"]
 
@@ -56,12 +57,8 @@ class Limited:
         self._resource = resource
         self._key = key
         self._consume = {"requests": 1} if consume is None else consume
-        self._options: dict[str, Any] = {
-            "limits": limits,
-            "timeout": timeout,
-            "on_unavailable": on_unavailable,
-            "on_error": on_error,
-        }
+        self._options = acquire_options(limits, timeout, on_unavailable)
+        self._keeps_failures = keeps_failures(on_error)
         self._compatible = compatible_headers
 
     async def __call__(self, request: Request, response: Response) -> AsyncIterator[Lease]:
@@ -92,7 +89,7 @@ class Limited:
         try:
             yield lease
         except BaseException as error:
-            failure = error
+            failure = None if self._keeps_failures else error
             raise
         finally:
             await lease.__aexit__(None if failure is None else type(failure), failure, None)

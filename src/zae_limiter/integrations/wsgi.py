@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from zae_limiter import RateLimiterUnavailable, RateLimitExceeded, SyncLease, SyncRateLimiter, ValidationError
 from zae_limiter.http_fields import Answer, Fields, not_a_caller, rate_limit_fields, refused, unavailable
-from zae_limiter.integrations.web_rules import Rule, Rules, address_id, forwarded
+from zae_limiter.integrations.web_rules import Rule, Rules, acquire_options, address_id, forwarded, keeps_failures
 
 __all__ = ["LEASE", "LimitMiddleware", "Rule", "client_address", "header_key"]
 
@@ -63,7 +63,7 @@ class LimitMiddleware:
         self._key = key
         self._rules = Rules(rules)
         self._on_unavailable = on_unavailable
-        self._on_error = on_error
+        self._keeps_failures = keeps_failures(on_error)
         self._compatible = compatible_headers
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -75,7 +75,8 @@ class LimitMiddleware:
         limiter = self._limiter if isinstance(self._limiter, SyncRateLimiter) else self._limiter()
         consume = rule.consume(environ) if callable(rule.consume) else rule.consume
         resource = rule.resource(environ) if callable(rule.resource) else rule.resource
-        lease = limiter.acquire(entity, resource, consume, **rule.options(self._on_unavailable, self._on_error))
+        options = acquire_options(rule.limits, rule.timeout, self._on_unavailable)
+        lease = limiter.acquire(entity, resource, consume, **options)
         try:
             lease.__enter__()
         except (RateLimitExceeded, RateLimiterUnavailable, ValidationError) as error:
@@ -102,16 +103,18 @@ class LimitMiddleware:
         try:
             body = self._app(environ, start_with_fields)
         except BaseException as error:
-            lease.__exit__(type(error), error, None)
+            failure = None if self._keeps_failures else error
+            lease.__exit__(None if failure is None else type(failure), failure, None)
             raise
-        return LeasedBody(body, lease)
+        return LeasedBody(body, lease, keeps_failures=self._keeps_failures)
 
 
 class LeasedBody:
     """The body of an answer. Closing it ends the lease, as a failure if it failed."""
 
-    def __init__(self, body: Iterable[bytes], lease: SyncLease) -> None:
+    def __init__(self, body: Iterable[bytes], lease: SyncLease, *, keeps_failures: bool) -> None:
         self._body = body
+        self._keeps_failures = keeps_failures
         self._lease: SyncLease | None = lease
         self._failure: BaseException | None = None
 
@@ -136,7 +139,7 @@ class LeasedBody:
             raise
         finally:
             if lease is not None:
-                failure = self._failure
+                failure = None if self._keeps_failures else self._failure
                 lease.__exit__(None if failure is None else type(failure), failure, None)
 
 

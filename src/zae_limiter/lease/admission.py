@@ -8,17 +8,19 @@ from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import (
+    AccessBlocked,
     ConfigurationError,
     RateLimiterUnavailable,
     RateLimitExceeded,
     RequestExceedsBurst,
 )
-from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
 from zae_limiter.repository.core import NO_FAST_PATHS, Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
+from zae_limiter.stores.lease_records import RecordRequest
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
 
 logger = logging.getLogger("zae_limiter")
@@ -34,52 +36,76 @@ class AcquireArguments(NamedTuple):
     timeout_ms: int = 0
     on_unavailable: OnUnavailable | None = None
     legs: tuple[Leg, ...] | None = None
+    record: RecordRequest | None = None
 
 
-def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant | None]:
-    """The grant; ``None`` when the store is unavailable and the policy is to allow.
+def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant | Denial | None]:
+    """The grant; ``None`` when the store is unavailable and the policy is to allow; a denial that is only observed.
 
-    Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait). The grant is
-    noted on the receipt before anything else happens, so that no interrupt loses track of it.
+    Raises ``RateLimitExceeded`` when something lacks (after waiting, if the caller may wait), and ``AccessBlocked``.
+    The grant is noted on the receipt before anything else happens, so that no interrupt loses track of it.
     """
     waited = 0.0
+    now: int = yield READ_CLOCK
     try:
-        now: int = yield READ_CLOCK
         outcome = yield from _attempt(core, asked, None, now, receipt)
         if asked.timeout_ms and isinstance(outcome, Denial):
-            if outcome.wait_ms is not None:
-                started = yield from READ_TIMER
-                outcome = yield from _wait_in_queue(core, asked, outcome, now, started + asked.timeout_ms, receipt)
-                if core.observer is not None:
-                    waited = ((yield from READ_TIMER) - started) / MILLI
-            if isinstance(outcome, Denial):
-                yield from _count_denial(core, outcome)
+            outcome, waited = yield from _after_waiting(core, asked, outcome, now, receipt)
+    except AccessBlocked as blocked:
+        about = (asked.entity_id, asked.resource, asked.wanted, False, blocked, waited, *core.when())
+        core.tell(Decided(*about, blocked=True))
+        raise
     except (RateLimiterUnavailable, ConfigurationError) as error:
-        _let_through_or_raise(core, asked, error)
+        _let_through_or_raise(core, asked, error, now)
         return None
     if core.fast_paths is NO_FAST_PATHS:
         core.note_answer()
-    granted = isinstance(outcome, Grant)
+    let_through = isinstance(outcome, Grant) or outcome.observed
     if core.observer is not None:
-        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, granted, outcome, waited, *core.when()))
-    if isinstance(outcome, Grant):
+        core.tell(Decided(asked.entity_id, asked.resource, asked.wanted, let_through, outcome, waited, *core.when()))
+    if let_through:
         return outcome
+    assert isinstance(outcome, Denial)
     raise refusal(outcome)
 
 
+def _after_waiting(
+    core: Core, asked: AcquireArguments, denial: Denial, now: int, receipt: Receipt
+) -> Plan[tuple[Outcome, float]]:
+    """What became of a denial whose caller may wait, and how many seconds it waited."""
+    outcome: Outcome = denial
+    waited = 0.0
+    if _may_wait(denial):
+        started = yield from READ_TIMER
+        outcome = yield from _wait_in_queue(core, asked, denial, now, started + asked.timeout_ms, receipt)
+        if core.observer is not None:
+            waited = ((yield from READ_TIMER) - started) / MILLI
+    if isinstance(outcome, Denial):
+        yield from _count_denial(core, outcome)
+    return outcome, waited
+
+
 def _let_through_or_raise(
-    core: Core, asked: AcquireArguments, error: RateLimiterUnavailable | ConfigurationError
+    core: Core, asked: AcquireArguments, error: RateLimiterUnavailable | ConfigurationError, now: int
 ) -> None:
-    """Let the caller through although the store failed, or raise: as ``on_unavailable`` says."""
+    """Let the caller through although the store failed, or raise: as ``on_unavailable`` says. A known block holds."""
     outage = core.as_outage(error) if isinstance(error, ConfigurationError) else error
     core.unresolved += outage.ambiguous
     about = f"{asked.entity_id} on {asked.resource}"
+    access = core.space.remembered_access(asked.entity_id, asked.resource, now)
+    if access is not None and access.mode is AccessMode.BLOCK:
+        raise AccessBlocked(asked.entity_id, asked.resource, access) from outage
     policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
     if policy is OnUnavailable.BLOCK:
         core.note_failure(outage, "callers refused", about)
         raise outage
     core.note_failure(outage, "callers let through uncounted", about)
     core.tell(Degraded(asked.entity_id, asked.resource, asked.wanted, outage, *core.when()))
+
+
+def _may_wait(denial: Denial) -> bool:
+    """Whether waiting may turn it into a grant. What is only observed is let through at once."""
+    return not denial.observed and denial.wait_ms is not None
 
 
 def _count_denial(core: Core, denial: Denial) -> Plan[None]:
@@ -106,9 +132,16 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
         core.wait_queue.drop_abandoned(core.timer, (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
     draw = Draw(
-        asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs, is_final=not asked.timeout_ms
+        asked.entity_id,
+        asked.resource,
+        asked.wanted,
+        asked.limits,
+        ahead,
+        asked.legs,
+        is_final=not asked.timeout_ms,
+        record=asked.record,
     )
-    plan = core.space.draw(draw, now)
+    plan = core.draw(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))
     outcome = yield from plan
@@ -167,7 +200,7 @@ def _wait_in_queue(
                 yield from AwaitWakeUp(waiter.wake_up, min(due, remaining))
             denied_at = yield from READ_CLOCK
             outcome = yield from _attempt(core, asked, waiter, denied_at, receipt)
-            if isinstance(outcome, Grant) or outcome.wait_ms is None:
+            if isinstance(outcome, Grant) or not _may_wait(outcome):
                 return outcome
             denial = outcome
             if (denial.lacking.entity_id, asked.resource) != waiter.key:

@@ -21,7 +21,8 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.lease.lease_holds import slots_told
 from zae_limiter.naming import MAX_AMOUNT, check_amount, check_delta, check_limit_name
 from zae_limiter.running.plan import assign
-from zae_limiter.stores.protocol import DeferredGrant, Grant, Leg, NotedGrant, Posting, Settlement
+from zae_limiter.stores.lease_records import RecordChange
+from zae_limiter.stores.protocol import DeferredGrant, Denial, Grant, Leg, NotedGrant, Posting, Settlement
 
 Amounts = Mapping[str, int]
 
@@ -40,13 +41,19 @@ class PendingSettlement(Settlement):
     ``slots`` has what they change in the calls in flight.
     """
 
-    __slots__ = ("all_postings", "is_done", "is_told", "owed", "slots")
+    __slots__ = ("_change", "all_postings", "is_done", "is_told", "owed", "slots")
 
-    def __init__(self, owed: Amounts, postings: Sequence[Posting]) -> None:
+    def __init__(self, owed: Amounts, postings: Sequence[Posting], change: RecordChange | None = None) -> None:
         self.owed = owed
+        self._change = change
         self.slots = slots_told(postings)
         self.postings = self.all_postings = postings
         self.doubtful = self.is_done = self.is_told = False
+
+    @property
+    def change(self) -> RecordChange | None:
+        """What changes in the record of the lease, if it has one."""
+        return self._change
 
 
 class UnresolvedCounter(Protocol):
@@ -59,7 +66,8 @@ class Ledger(Settlement):
     """The books of one lease. They are also the settlement of its end by a fast path, which notes there what it books.
 
     ``names`` are the limits of the lease, or ``None`` if it was let through: then nothing is booked, and any may be
-    named. ``is_as_granted``: the store has booked what was granted, and was not asked for anything since.
+    named. ``observed`` is the denial that a switch let through. ``is_as_granted``: the store has booked what was
+    granted, and was not asked for anything since.
 
     Until the next step notes what became of it, ``taking`` is what :meth:`Lease.consume` takes, ``flushing`` what a
     flush books, and ``closing`` what is booked at the end.
@@ -75,6 +83,7 @@ class Ledger(Settlement):
         "is_as_granted",
         "keep",
         "names",
+        "observed",
         "paid_by_leg",
         "pending_since",
         "settled",
@@ -104,6 +113,7 @@ class Ledger(Settlement):
         self.arrears: Sequence[Posting] = ()
         self.pending_since: int | None = None
         self.closing = self.flushing = self.taking = self.postings = None
+        self.observed: Denial | None = None
         self.keep = self.doubtful = False
         self.is_as_granted = True
 

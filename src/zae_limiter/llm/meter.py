@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zae_limiter.llm.calls import Call
@@ -20,9 +20,9 @@ MOST_KEPT = 4 * 2**20
 """Bytes of a stream that are kept before they are read. Of a whole answer so many are kept in all."""
 
 _END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
-_USAGE = re.compile(rb'(?<!\\)"usage(?:Metadata)?"\s*:\s*(?=\{)')
+_USAGE = re.compile(rb'"usage(?:Metadata)?"\s*:\s*(?=\{)')
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
-_FINISHED = re.compile(rb'\[DONE\]|"type"\s*:\s*"(?:message_stop|response\.(?:completed|incomplete|failed))"')
+_FINISHED = re.compile(rb'"type"\s*:\s*"(?:message_stop|response\.(?:completed|incomplete|failed))"')
 _FINISHED_GEMINI = re.compile(rb'"finishReason"\s*:\s*"')
 
 _DECODER = json.JSONDecoder()
@@ -34,7 +34,18 @@ class Meter:
     ``hides_usage``: the caller did not ask for the event that states the usage of a stream, and does not get it.
     """
 
-    __slots__ = ("_call", "_characters", "_encoded", "_finished", "_hides_usage", "_kept", "_size", "_sse", "_stated")
+    __slots__ = (
+        "_call",
+        "_characters",
+        "_encoded",
+        "_finished",
+        "_held",
+        "_hides_usage",
+        "_kept",
+        "_size",
+        "_sse",
+        "_stated",
+    )
 
     def __init__(
         self, call: Call, *, content_type: str = "", content_encoding: str = "", hides_usage: bool = False
@@ -44,6 +55,7 @@ class Meter:
         self._encoded = content_encoding.strip().lower() not in ("", "identity")
         self._hides_usage = hides_usage and self._sse and not self._encoded
         self._kept: list[bytes] = []
+        self._held = b""
         self._size = 0
         self._stated: Usage | None = None
         self._characters = 0
@@ -54,25 +66,26 @@ class Meter:
         if not self._hides_usage:
             self._keep(raw)
             return raw
+        if not self._held and raw.endswith(b"\n\n") and b"[]" not in raw:
+            self._keep(raw)  # whole events, as most come, and none that could be the hidden one
+            return raw
         # The last event may be incomplete: it is held until its end has come, before which no reader can use it.
-        held = self._kept.pop() if self._kept and not _END_OF_EVENT.search(self._kept[-1]) else b""
-        events, passed = held + raw, []
+        events, passed = self._held + raw, []
         begin = 0
         for end in _END_OF_EVENT.finditer(events):
             event = events[begin : end.end()]
             begin = end.end()
-            if not (_USAGE.search(event) and _NO_CHOICES.search(event)):
+            if not (_NO_CHOICES.search(event) and _USAGE.search(event)):
                 passed.append(event)
             self._keep(event)
-        if begin < len(events):
-            self._kept.append(events[begin:])
+        self._held = events[begin:]
         return b"".join(passed)
 
     def rest(self) -> bytes:
         """What was held and has no end: the answer is over, and the reader may have it."""
-        if self._hides_usage and self._kept and not _END_OF_EVENT.search(self._kept[-1]):
-            return self._kept[-1]
-        return b""
+        held, self._held = self._held, b""
+        self._kept.append(held)
+        return held
 
     def _keep(self, raw: bytes) -> None:
         self._size += len(raw)
@@ -86,7 +99,7 @@ class Meter:
 
     def used(self) -> Usage:
         """What was used as far as the answer was read: as stated, else as counted, else as estimated."""
-        content = _plain(b"".join(self._kept), self._encoded)
+        content = _plain(b"".join((*self._kept, self._held)), self._encoded)
         self._kept.clear()
         if not self._sse:
             return self._stated or stated_in(content) or self._call.estimate
@@ -104,20 +117,47 @@ class Meter:
 
     def _read_events(self, content: bytes) -> None:
         """Read the events of a stream: those that state usage, and all of them if it did not end, or states none."""
-        ended = _FINISHED_GEMINI if self._call.dialect == "gemini" else _FINISHED
-        self._finished = self._finished or bool(ended.search(content))
-        is_stated = self._finished and (self._stated is not None or bool(_USAGE.search(content)))
+        self._finished = self._finished or _is_finished(self._call.dialect, content)
+        stated = [place.start() for place in _places_of_usage(content)]
+        if self._finished and (stated or self._stated is not None):
+            for document in _documents_at(content, stated):
+                self._state(document)
+            return
         for event in _END_OF_EVENT.split(content):
-            if is_stated and not _USAGE.search(event):
-                continue
-            document = _document_in(event)
-            if document is None:
-                continue
-            said = usage_in(document)
-            if said is not None:
-                self._stated = _merged(self._stated, said)
-            if not is_stated:
-                self._characters += characters_in(document)
+            found = _document_in(event)
+            if found is not None:
+                self._state(found)
+                self._characters += characters_in(found)
+
+    def _state(self, document: dict[str, Any]) -> None:
+        said = usage_in(document)
+        if said is not None:
+            self._stated = _merged(self._stated, said)
+
+
+def _is_finished(dialect: str, content: bytes) -> bool:
+    """Whether a stream says that it has come to its end."""
+    if dialect == "gemini":
+        return _FINISHED_GEMINI.search(content) is not None
+    return b"[DONE]" in content or _FINISHED.search(content) is not None
+
+
+def _places_of_usage(content: bytes) -> list[re.Match[bytes]]:
+    """Where an object of usage begins: not inside of a text, where quotes are escaped."""
+    return [place for place in _USAGE.finditer(content) if content[place.start() - 1 : place.start()] != b"\\"]
+
+
+def _documents_at(content: bytes, places: list[int]) -> Iterator[dict[str, Any]]:
+    """The JSON of the events in which these places are."""
+    end = 0
+    for place in places:
+        if place >= end:
+            begin = max(content.rfind(b"\n\n", 0, place), content.rfind(b"\r\n\r\n", 0, place))
+            found = _END_OF_EVENT.search(content, place)
+            end = len(content) if found is None else found.end()
+            document = _document_in(content[max(begin, 0) : end])
+            if document is not None:
+                yield document
 
 
 def _merged(before: Usage | None, said: Usage) -> Usage:
@@ -143,7 +183,7 @@ def _plain(content: bytes, encoded: bool) -> bytes:
 
 def stated_in(content: bytes) -> Usage | None:
     """The usage that a whole answer states. If there is one place that looks like it, the rest is not parsed."""
-    places = list(_USAGE.finditer(content))
+    places = _places_of_usage(content)
     if not places:
         return None
     if len(places) == 1:

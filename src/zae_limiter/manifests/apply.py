@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from zae_limiter.exceptions import ZAELimiterError
 from zae_limiter.manifests.change_plan import Action, Change, ChangePlan, Conflict
 from zae_limiter.manifests.inventory import OnProgress, find, ignore_progress
-from zae_limiter.manifests.model import Kind, Level, Profile, Thing
+from zae_limiter.manifests.model import Kind, Level, Profile, Switch, Thing
 from zae_limiter.manifests.record_format import Record
 from zae_limiter.manifests.record_store import TRIES, AppliedConcurrently, load, save
+from zae_limiter.models.choices import AccessMode
 from zae_limiter.naming import check_principal
 from zae_limiter.repository.sync_repository import SyncRepository
 
@@ -130,10 +131,16 @@ def _release_from_others(repository: SyncRepository, change_plan: ChangePlan, by
 def _apply_change(repository: SyncRepository, change: Change, by: str) -> None:
     if change.action is Action.DELETE:
         _DELETE[change.thing.kind](repository, change.thing, by)
+    elif isinstance(change.after, Switch):
+        _turn(repository, change.thing, change.after.mode, by)
     elif isinstance(change.after, Level):
         _SET[change.thing.kind](repository, change.thing, change.after, by)
     elif isinstance(change.after, Profile):
         _put_entity(repository, change, change.after, by)
+
+
+def _turn(repository: SyncRepository, thing: Thing, mode: AccessMode, by: str) -> None:
+    repository.set_access(mode, entity_id=thing.entity_id or None, resource=thing.resource or None, principal=by)
 
 
 def _put_entity(repository: SyncRepository, change: Change, profile: Profile, by: str) -> None:
@@ -177,4 +184,5 @@ _DELETE: Mapping[Kind, Callable[[SyncRepository, Thing, str], None]] = {
         thing.entity_id, resource=thing.resource, principal=by
     ),
     Kind.ENTITY: lambda repository, thing, by: repository.delete_entity(thing.entity_id, principal=by),
+    Kind.ACCESS: lambda repository, thing, by: _turn(repository, thing, AccessMode.ENFORCE, by),
 }

@@ -12,8 +12,9 @@ applied at all:
 - a parent that does not exist, or that would close a cycle.
 
 **Order.** Entities come first, those above before those below, in the hierarchy as it will be: then each step finds
-its parent in place and no step closes a cycle on the way. Limits follow, wide levels before narrow ones. What is
-deleted comes last, narrow before wide and children before parents, so that no entity is without limits in between.
+its parent in place and no step closes a cycle on the way. Limits follow, wide levels before narrow ones, then access
+switches. What is deleted comes last, narrow before wide and children before parents, so that no entity is without
+limits in between.
 """
 
 from __future__ import annotations
@@ -304,8 +305,8 @@ class _Planner:
         return Conflict(thing, message, self._manifest.places.get(thing))
 
 
-_STEP = {Kind.ENTITY: 0, Kind.SYSTEM: 1, Kind.RESOURCE: 2, Kind.LIMITS: 3}
-_LAST_STEP = {Kind.LIMITS: 0, Kind.RESOURCE: 1, Kind.SYSTEM: 2, Kind.ENTITY: 3}
+_STEP = {Kind.ENTITY: 0, Kind.SYSTEM: 1, Kind.RESOURCE: 2, Kind.LIMITS: 3, Kind.ACCESS: 4}
+_LAST_STEP = {Kind.ACCESS: 0, Kind.LIMITS: 1, Kind.RESOURCE: 2, Kind.SYSTEM: 3, Kind.ENTITY: 4}
 
 
 def _some(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from zae_limiter.manifests.apply import Outcome
 from zae_limiter.manifests.change_plan import Action, Change, ChangePlan, Conflict
 from zae_limiter.manifests.limit_syntax import format_limit
-from zae_limiter.manifests.model import Level, Manifest, Profile, Settings, Thing
+from zae_limiter.manifests.model import Level, Manifest, Profile, Settings, Switch, Thing
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 
@@ -139,6 +139,9 @@ def note_on(change: Change) -> str | None:
 def _properties(settings: Settings | None) -> dict[str, tuple[str, str]]:
     """Each property that says something, as label and value, under a key that is the same before and after."""
     found: dict[str, tuple[str, str]] = {}
+    if isinstance(settings, Switch):
+        until = "" if settings.until is None else f" until {settings.until}"
+        return {"mode": ("", f"{settings.mode}{until}")}
     if isinstance(settings, Level):
         found |= {f"limit {limit.name}": ("", described_limit(limit)) for limit in settings.limits}
         if settings.on_unavailable is OnUnavailable.ALLOW:

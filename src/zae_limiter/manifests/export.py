@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zae_limiter.manifests.limit_syntax import format_limit
-from zae_limiter.manifests.model import SYSTEM, Kind, Level, Profile, Settings, State, entity_thing
+from zae_limiter.manifests.model import SYSTEM, Kind, Level, Profile, Settings, State, Switch, entity_thing
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_RESOURCE
 
@@ -39,7 +39,9 @@ def as_document(name: str, state: State) -> dict[str, Any]:
         for thing, settings in sorted(state.items(), key=lambda item: item[0])
         if thing.kind is Kind.RESOURCE and isinstance(settings, Level)
     }
-    return document | _without_none({"resources": resources or None, "entities": _entities(state) or None})
+    return document | _without_none(
+        {"resources": resources or None, "entities": _entities(state) or None, "access": _access(state) or None}
+    )
 
 
 def write_manifest(name: str, state: State, *, comment: str | None = None) -> str:
@@ -48,13 +50,37 @@ def write_manifest(name: str, state: State, *, comment: str | None = None) -> st
     return "\n".join([*head, *_block(as_document(name, state), "")]) + "\n"
 
 
+def _access(state: State) -> dict[str, Any]:
+    """Every access switch."""
+    found: dict[str, Any] = {}
+    entities: dict[str, dict[str, str]] = {}
+    resources: dict[str, str] = {}
+    for thing, settings in sorted(state.items(), key=lambda item: item[0]):
+        if thing.kind is not Kind.ACCESS or not isinstance(settings, Switch):
+            continue
+        if thing.entity_id:
+            entities.setdefault(thing.entity_id, {})[thing.resource] = str(settings.mode)
+        elif thing.resource:
+            resources[thing.resource] = str(settings.mode)
+        else:
+            found["system"] = str(settings.mode)
+    if resources:
+        found["resources"] = resources
+    if entities:
+        found["entities"] = {
+            name: said[DEFAULT_RESOURCE] if set(said) == {DEFAULT_RESOURCE} else said
+            for name, said in entities.items()
+        }
+    return found
+
+
 def _entities(state: State) -> dict[str, dict[str, Any]]:
     """Every entity that has anything, by id."""
     limits: dict[str, dict[str, Any]] = {}
     for thing, settings in sorted(state.items(), key=lambda item: item[0]):
         if thing.kind is Kind.LIMITS and isinstance(settings, Level):
             limits.setdefault(thing.entity_id, {})[thing.resource] = [_limit(limit) for limit in settings.limits]
-    ids = sorted({thing.entity_id for thing in state if thing.entity_id})
+    ids = sorted({thing.entity_id for thing in state if thing.entity_id and thing.kind is not Kind.ACCESS})
     return {entity_id: _entity(state.get(entity_thing(entity_id)), limits.get(entity_id)) for entity_id in ids}
 
 

@@ -13,13 +13,17 @@ from zae_limiter.manifests.model import (
     Manifest,
     Profile,
     Settings,
+    Switch,
     Thing,
+    access_thing,
     entity_thing,
     limits_of,
     resource_defaults,
 )
 from zae_limiter.manifests.record_format import Record
 from zae_limiter.manifests.record_store import PAGE, all_of, children_of, load, load_others
+from zae_limiter.models.access import Access
+from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.naming import DEFAULT_RESOURCE, is_reserved
@@ -66,6 +70,9 @@ def find(repository: SyncRepository, thing: Thing) -> Existing | None:
         except EntityNotFoundError:
             return None
         return Existing(Profile.of(entity), entity.version)
+    if thing.kind is Kind.ACCESS:
+        access = repository.get_access(entity_id=thing.entity_id or None, resource=thing.resource or None)
+        return None if access.mode is AccessMode.ENFORCE else Existing(_switch(access))
     level = _level(repository, thing)
     return Existing(level) if level.limits or level.on_unavailable else None
 
@@ -93,7 +100,15 @@ def take_inventory(repository: SyncRepository, more_resources: Iterable[str] = (
             level = _level(repository, thing)
             if level.limits and not is_reserved(entity_id):
                 found[thing] = level
+    for access in all_of(repository.list_access):
+        if access.until is None:  # what ends by itself is no state to keep
+            resource = access.resource or (DEFAULT_RESOURCE if access.entity_id else "")
+            found[access_thing(access.entity_id or "", resource)] = _switch(access)
     return found
+
+
+def _switch(access: Access) -> Switch:
+    return Switch(access.mode, None if access.until is None else access.until.isoformat())
 
 
 def last_event(repository: SyncRepository, thing: Thing) -> AuditEvent | None:
@@ -105,6 +120,8 @@ def last_event(repository: SyncRepository, thing: Thing) -> AuditEvent | None:
 def _concerns(event: AuditEvent, thing: Thing) -> bool:
     if thing.kind is Kind.ENTITY:
         return event.action.startswith("entity_")
+    if event.action == "access_set" or thing.kind is Kind.ACCESS:
+        return event.action == "access_set" and thing.kind is Kind.ACCESS and (event.resource or "") == thing.resource
     if event.action in ("limits_set", "limits_deleted"):
         return (event.resource or "") == thing.resource
     return event.action == "entity_deleted"

@@ -1,8 +1,8 @@
 """What a manifest can speak of, and what it says.
 
-A *thing* is what is managed as a whole: the system's limits, a resource's, an entity, or an entity's limits for one
-resource. What a thing is like are its *settings*. What is wanted and what exists are both mappings of things to
-settings, which is why they can be compared.
+A *thing* is what is managed as a whole: the system's limits, a resource's, an entity, an entity's limits for one
+resource, or an access switch. What a thing is like are its *settings*. What is wanted and what exists are both
+mappings of things to settings, which is why they can be compared.
 
 The hierarchy of a manifest may have cycles until it is checked, so the functions that walk it stop at them.
 """
@@ -15,7 +15,8 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.access import Access
+from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_RESOURCE, check_config_resource, check_entity_id, check_resource
@@ -29,6 +30,7 @@ class Kind(StrEnum):
     RESOURCE = "resource"
     ENTITY = "entity"
     LIMITS = "limits"
+    ACCESS = "access"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,6 +47,8 @@ class Thing:
     @property
     def label(self) -> str:
         """How messages name it."""
+        if self.kind is Kind.ACCESS:
+            return f"access of {Access(AccessMode.ENFORCE, self.entity_id or None, self.resource or None).label}"
         if self.kind is not Kind.LIMITS:
             return str(self)
         every = self.resource == DEFAULT_RESOURCE
@@ -67,7 +71,14 @@ class Thing:
                 return entity_thing(check_entity_id(entity_id))
             case ["limits", entity_id, resource]:
                 return limits_of(check_entity_id(entity_id), check_config_resource(resource))
-        raise ValidationError("thing", line, "must be system, resource NAME, entity ID or limits ID RESOURCE")
+            case ["access"]:
+                return access_thing()
+            case ["access", resource]:
+                return access_thing(resource=check_resource(resource))
+            case ["access", entity_id, resource]:
+                return access_thing(check_entity_id(entity_id), check_config_resource(resource))
+        words = "must be system, resource NAME, entity ID, limits ID RESOURCE or access [ID] [RESOURCE]"
+        raise ValidationError("thing", line, words)
 
 
 SYSTEM = Thing(Kind.SYSTEM)
@@ -86,6 +97,27 @@ def entity_thing(entity_id: str) -> Thing:
 def limits_of(entity_id: str, resource: str) -> Thing:
     """An entity's own limits for one resource, or for all (``_default_``)."""
     return Thing(Kind.LIMITS, entity_id, resource)
+
+
+def access_thing(entity_id: str = "", resource: str = "") -> Thing:
+    """The access switch of the system, of a resource, or of an entity on one resource or on all (``_default_``)."""
+    return Thing(Kind.ACCESS, entity_id, resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """What an access switch says. A manifest says no end: what ends by itself is an operator's."""
+
+    mode: AccessMode
+    until: str | None = None
+
+    def agrees_with(self, other: Settings) -> bool:
+        """Whether both mean the same."""
+        return self == other
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready description."""
+        return {"mode": str(self.mode)} | ({} if self.until is None else {"until": self.until})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +170,7 @@ class Profile:
         }
 
 
-Settings: TypeAlias = Level | Profile
+Settings: TypeAlias = Level | Profile | Switch
 State: TypeAlias = Mapping[Thing, Settings]
 
 

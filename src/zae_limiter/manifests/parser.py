@@ -18,7 +18,9 @@ from zae_limiter.manifests.model import (
     Place,
     Profile,
     Settings,
+    Switch,
     Thing,
+    access_thing,
     cycles,
     entity_thing,
     limits_of,
@@ -27,7 +29,7 @@ from zae_limiter.manifests.model import (
 from zae_limiter.manifests.problems import ManifestError, Problem, shown
 from zae_limiter.manifests.value_parser import ValueParser
 from zae_limiter.manifests.yaml_nodes import MappingNode, Node, SequenceNode, parse
-from zae_limiter.models.choices import OnUnavailable
+from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.naming import (
     DEFAULT_RESOURCE,
     check_config_resource,
@@ -40,7 +42,8 @@ from zae_limiter.repository.arguments import check_display_name, check_metadata
 
 FORMAT_VERSION = 1
 
-TOP_KEYS = ("manifest", "version", "namespace", "system", "resources", "entities")
+TOP_KEYS = ("manifest", "version", "namespace", "system", "resources", "entities", "access")
+ACCESS_KEYS = ("system", "resources", "entities")
 SYSTEM_KEYS = ("limits", "on_unavailable")
 ENTITY_KEYS = ("name", "parent", "cascade", "metadata", "create", "limits")
 PROFILE_KEYS = ("name", "parent", "cascade", "metadata")
@@ -92,6 +95,7 @@ class _ManifestParser(ValueParser):
             self._resource(place, resource, node)
         for place, entity_id, node in self._section(top, "entities"):
             self._entity(place, entity_id, node)
+        self._access(top)
         self._refuse_cycles()
         return name, namespace
 
@@ -155,6 +159,35 @@ class _ManifestParser(ValueParser):
             self._found(entity_thing(entity_id), place, self._profile(entity_id, table))
         for resource, (where, level) in levels.items():
             self._found(limits_of(entity_id, resource), where, level)
+
+    def _access(self, top: MappingNode) -> None:
+        """The access switches."""
+        if "access" not in top.entries or self.is_empty(top.entries["access"][1]):
+            return
+        table = self.table(top.entries["access"][1], "access", ACCESS_KEYS)
+        if table is None:
+            return
+        if "system" in table.entries:
+            self._switch(access_thing(), *table.entries["system"])
+        for place, resource, node in self._section(table, "resources"):
+            if self.valid(place, resource, check_resource):
+                self._switch(access_thing(resource=resource), place, node)
+        for place, entity_id, node in self._section(table, "entities"):
+            if not self.valid(place, entity_id, check_entity_id):
+                continue
+            by_resource = node.entries if isinstance(node, MappingNode) else {DEFAULT_RESOURCE: (place, node)}
+            for resource, (where, said) in by_resource.items():
+                if self.valid(where, resource, check_config_resource):
+                    self._switch(access_thing(entity_id, resource), where, said)
+
+    def _switch(self, thing: Thing, place: Place, node: Node) -> None:
+        text = self.text(node, thing.label)
+        if text is None:
+            return
+        if text not in (AccessMode.BLOCK, AccessMode.OBSERVE):
+            self.problem(node.place, f"{thing.label} must be block or observe, not {shown(text)}")
+            return
+        self._found(thing, place, Switch(AccessMode(text)))
 
     def _entity_limits(self, entity_id: str, table: MappingNode) -> dict[str, tuple[Place, Level]]:
         if "limits" not in table.entries:

@@ -22,6 +22,14 @@ class OnError(StrEnum):
     KEEP = "keep"
 
 
+class AccessMode(StrEnum):
+    """What an access switch does: refuse every call, count refusals without refusing, or nothing."""
+
+    BLOCK = "block"
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
 class WindowType(StrEnum):
     """The length of a usage window, in UTC."""
 

@@ -23,7 +23,10 @@ class Decision(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An acquire (or ``lease.consume``) was granted or denied. ``waited_seconds`` is its time in the wait queue."""
+    """An acquire (or ``lease.consume``) was granted or denied. ``waited_seconds`` is its time in the wait queue.
+
+    ``blocked``: an access switch denied it, and no limit was looked at.
+    """
 
     entity_id: str
     resource: str
@@ -33,6 +36,7 @@ class Decided:
     waited_seconds: float
     namespace: str = DEFAULT_NAMESPACE
     timestamp: float = 0.0
+    blocked: bool = False
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
@@ -41,8 +45,9 @@ class Decided:
 
     @property
     def would_refuse(self) -> tuple[str, ...]:
-        """The limits that only watch and would have refused, by name."""
-        return tuple(status.limit_name for status in self.statuses if status.exceeded and not status.enforced)
+        """The limits that lacked and refused nothing, by name: they only watch, by themselves or by a switch."""
+        lacking = (status for status in self.statuses if status.exceeded and (self.granted or not status.enforced))
+        return tuple(dict.fromkeys(status.limit_name for status in lacking))
 
 
 @dataclass(frozen=True, slots=True)

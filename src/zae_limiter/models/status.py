@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import Limit
 
@@ -113,7 +114,8 @@ class BucketStatus:
 
 @dataclass(frozen=True, slots=True)
 class EntityStatus:
-    """Every live bucket of an entity."""
+    """Every live bucket of an entity, and the access switches that hold for it, the one that decides first."""
 
     entity_id: str
     buckets: tuple[BucketStatus, ...]
+    access: tuple[Access, ...] = ()

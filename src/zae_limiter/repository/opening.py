@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar
 
 from zae_limiter.models.events import Observer
+from zae_limiter.models.limit import Limit
 from zae_limiter.running.clocks import Clock
 
 
@@ -26,6 +27,7 @@ class OpenOptions(StoreOptions, total=False):
     observer: Observer | None
     deadline: float
     config_cache_ttl: float
+    limits: Iterable[Limit] | None
     keep_holds: bool
 
 

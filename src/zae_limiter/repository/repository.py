@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
 from zae_limiter.models.events import Observer
+from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_NAMESPACE
+from zae_limiter.repository.access_verbs import AccessVerbs
 from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
 from zae_limiter.repository.data_verbs import DataVerbs
 from zae_limiter.repository.opening import Opening, StoreOptions
@@ -19,7 +22,7 @@ from zae_limiter.stores.open_store import DEFAULT_CONFIG_CACHE_TTL
 from zae_limiter.stores.protocol import Store
 
 
-class AsyncData(DataVerbs):
+class AsyncData(DataVerbs, AccessVerbs):
     """The data methods, awaited."""
 
     __slots__ = ()
@@ -49,6 +52,10 @@ class AsyncData(DataVerbs):
     get_top_usage = async_method(DataVerbs._get_top_usage)
     get_tightest_buckets = async_method(DataVerbs._get_tightest_buckets)
     list_active_entities = async_method(DataVerbs._list_active_entities)
+    set_access = async_method(AccessVerbs._set_access)
+    get_access = async_method(AccessVerbs._get_access)
+    list_access = async_method(AccessVerbs._list_access)
+    resolve_access = async_method(AccessVerbs._resolve_access)
 
 
 class Repository(RepositoryVerbs, AsyncData):
@@ -81,6 +88,7 @@ class Repository(RepositoryVerbs, AsyncData):
         observer: Observer | None = None,
         deadline: float = DEFAULT_DEADLINE,
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
+        limits: Iterable[Limit] | None = None,
         keep_holds: bool = True,
         **options: Unpack[StoreOptions],
     ) -> Opening[Self]:
@@ -92,6 +100,7 @@ class Repository(RepositoryVerbs, AsyncData):
         settlement, store call and degradation; ``deadline`` is how many seconds one call may spend on the
         store; ``config_cache_ttl`` how many seconds resolved limits may be remembered. With ``keep_holds=False``
         calls in flight that last long are not renewed by themselves: for a process that does not run in between.
+        ``limits`` hold for an entity and resource for which no level has any, in this process; they are not stored.
 
         Await it, or enter it: ``async with Repository.open(url) as repository``.
         """
@@ -102,6 +111,7 @@ class Repository(RepositoryVerbs, AsyncData):
             observer=observer,
             deadline=deadline,
             config_cache_ttl=config_cache_ttl,
+            limits=limits,
             keep_holds=keep_holds,
             options=options,
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from zae_limiter.models.access import Access
+from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.entity import Entity
 from zae_limiter.stores.protocol import Config
 
@@ -37,6 +39,13 @@ def change_told(before: Mapping[str, Any] | None, after: Mapping[str, Any] | Non
     return {"from": before, "to": after}
 
 
+def access_told(access: Access | None) -> Mapping[str, Any]:
+    """What a switch says; ``enforce`` if nothing."""
+    if access is None:
+        return {"mode": str(AccessMode.ENFORCE), "until": None}
+    return {"mode": str(access.mode), "until": None if access.until is None else access.until.isoformat()}
+
+
 def fields_told(before: Entity, fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """A change of some fields of an entity."""
     was = description(before)
@@ -44,9 +53,14 @@ def fields_told(before: Entity, fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def deletion_told(entity: Entity | None, levels: Mapping[str, Config], buckets: int) -> Mapping[str, Any]:
-    """What a deletion took away: the entity, unless it was never created, its limits by resource, its buckets."""
-    limits = {name: [limit.as_dict() for limit in config.limits] for name, config in sorted(levels.items())}
+    """What a deletion took away: the entity, unless it was never created, its limits by resource, its buckets, and
+    its access switches, if it had any."""
+    said = sorted(levels.items())
+    limits = {name: [limit.as_dict() for limit in config.limits] for name, config in said if config.limits}
+    switches = {name: access_told(config.access) for name, config in said if config.access}
     was = {} if entity is None else dict(description(entity))
+    if switches:
+        was["access"] = switches
     return change_told({**was, "limits": limits, "buckets": buckets}, None)
 
 

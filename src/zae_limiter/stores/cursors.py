@@ -47,6 +47,12 @@ def name_after(cursor: str | None) -> str | None:
     return None if key is None else str(key[0])
 
 
+def place_after(cursor: str | None) -> tuple[str, str] | None:
+    """The pair of names a cursor continues after."""
+    key = decode_cursor(cursor, str, str)
+    return None if key is None else (str(key[0]), str(key[1]))
+
+
 def page_of(rows: Sequence[Item], limit: int, key: Callable[[Item], Key]) -> Page[Item]:
     """The first ``limit`` of ``rows`` (of which one more was asked for), and how to go on if there are more."""
     more = len(rows) > limit

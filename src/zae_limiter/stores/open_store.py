@@ -185,6 +185,9 @@ def default_url() -> str:
     return f"sqlite:///{quote(str(user_data_path('zae-limiter', appauthor=False) / 'limits.db'))}"
 
 
+_ALWAYS_ON = {"speculative_writes": "is no option: acquires are written at once always, on every store; leave it out"}
+
+
 def _refuse(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
-        raise ValidationError(name, value, "is not an option of this store")
+        raise ValidationError(name, value, _ALWAYS_ON.get(name, "is not an option of this store"))

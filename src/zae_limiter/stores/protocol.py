@@ -14,14 +14,15 @@ import math
 from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from zae_limiter.bucket import MILLI, Balance, are_plain
-from zae_limiter.models.choices import ConfigSource, OnUnavailable, WindowType
+from zae_limiter.models.access import Access
+from zae_limiter.models.choices import AccessMode, ConfigSource, OnUnavailable, WindowType
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
-from zae_limiter.models.moments import at
+from zae_limiter.models.moments import LAST_MOMENT_MS, at
 from zae_limiter.models.proofs import UsageProof
 from zae_limiter.models.reports import (
     AuditEvent,
@@ -34,6 +35,10 @@ from zae_limiter.models.reports import (
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
 from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT
 from zae_limiter.running.plan import Plan, Request
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordRequest
+    from zae_limiter.stores.operator_changes import Credit, Reset
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,32 @@ class Scope:
         return SYSTEM_SUBJECT if self.resource is None else RESOURCE_SUBJECT + self.resource
 
 
+def access_scope(entity_id: str | None, resource: str | None) -> Scope:
+    """The level an access switch stands on: an entity alone stands for all resources."""
+    return Scope(entity_id, DEFAULT_RESOURCE if entity_id is not None and resource is None else resource)
+
+
+def access_on(scope: Scope, mode: AccessMode, until_ms: int | None) -> Access:
+    """The access switch of a level, as callers see it."""
+    resource = None if scope.resource == DEFAULT_RESOURCE else scope.resource
+    return Access(mode, scope.entity_id, resource, None if until_ms is None else at(until_ms))
+
+
+def access_to_text(access: Access) -> str:
+    """A switch as stores keep it: its mode, and the moment it ends, if it does. Its level is where it stands."""
+    until = access.until_ms
+    return str(access.mode) if until is None else f"{access.mode} {until}"
+
+
+def access_from_text(scope: Scope, text: str) -> Access:
+    """The inverse of :func:`access_to_text`. Raises ``ValueError``."""
+    mode, _, until = text.partition(" ")
+    until_ms = int(until) if until else None
+    if until_ms is not None and not 0 <= until_ms <= LAST_MOMENT_MS:
+        raise ValueError("out of bounds")
+    return access_on(scope, AccessMode(mode), until_ms)
+
+
 def scopes_for(entity_id: str, resource: str) -> tuple[Scope, ...]:
     """The four levels in the order they are asked: the first that has limits gives all of them."""
     return (
@@ -75,6 +106,7 @@ class Config:
     limits: tuple[Limit, ...] = ()
     on_unavailable: OnUnavailable | None = None
     version: int = 0
+    access: Access | None = None
 
 
 class Resolution(NamedTuple):
@@ -147,7 +179,8 @@ class Draw(NamedTuple):
     ``reserved`` is what others wait for in the queue of each of these buckets (entity id → limit → tokens): a
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
     instead of resolving it (a lease takes more where it took first). ``is_final``: a denial is what the caller is
-    told, and is counted; else the caller waits.
+    told, and is counted; else the caller waits. With a ``record`` the grant is recorded in the step that
+    takes, or is the one that was recorded before (``lease_records.py``).
     """
 
     entity_id: str
@@ -157,13 +190,15 @@ class Draw(NamedTuple):
     reserved: Mapping[str, Mapping[str, int]] = NOTHING_RESERVED
     legs: tuple[Leg, ...] | None = None
     is_final: bool = True
+    record: RecordRequest | None = None
 
 
 class Grant(NamedTuple):
     """Everything wanted was taken, from every leg.
 
-    ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each. ``path`` is the
-    fast path that took it, if one did. ``holds`` are what the legs lent of calls in flight.
+    ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each; neither, if it
+    was read from a record. ``path`` is the fast path that took it, if one did, ``record`` what the store keeps of it.
+    ``holds`` are what the legs lent of calls in flight.
     """
 
     legs: tuple[Leg, ...]
@@ -173,10 +208,18 @@ class Grant(NamedTuple):
     now: int
     path: FastPath | None = None
     holds: tuple[Hold, ...] = ()
+    record: LeaseRecord | None = None
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it was granted before, and read from its record: nothing was taken now."""
+        return self.record is not None and not self.balances
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
-        """Every limit of every leg with what the grant left in it."""
+        """Every limit of every leg with what the grant left in it; none, if it was read from a record."""
+        if not self.balances:
+            return ()
         places = [(leg, limit) for leg in self.legs for limit in leg.limits]
         return tuple(
             self._status(leg, limit, balance, tk)
@@ -243,9 +286,10 @@ class Denial:
 
     A store under so much load that not even the limits could be read denies without statuses, and says after how many
     milliseconds to ask again: ``unread_wait_ms``. ``by_load``: it was load that denied, whatever the statuses say.
+    ``observed``: a switch says that this is counted and let through.
     """
 
-    __slots__ = ("_lacking", "_statuses", "by_load", "unread_wait_ms")
+    __slots__ = ("_lacking", "_statuses", "by_load", "observed", "unread_wait_ms")
 
     def __init__(
         self, statuses: tuple[LimitStatus, ...], lacking: Leg, unread_wait_ms: int = 0, *, by_load: bool = False
@@ -254,6 +298,7 @@ class Denial:
         self._lacking = lacking
         self.unread_wait_ms = unread_wait_ms
         self.by_load = by_load
+        self.observed = False
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
@@ -387,7 +432,8 @@ class Settlement:
 
     A store notes here what it books, in the step that books: a caller that was interrupted asks again for what is
     left, and all of it is booked once. A store that cannot know what became of a step says that what is left is
-    ``doubtful``.
+    ``doubtful``. With a ``change`` of the lease's record all of it is booked in the step that makes the change, or
+    nothing is, and ``RecordMoved`` is raised.
     """
 
     __slots__ = ("doubtful", "postings")
@@ -398,6 +444,11 @@ class Settlement:
     def __init__(self, postings: Sequence[Posting]) -> None:
         self.postings = postings
         self.doubtful = False
+
+    @property
+    def change(self) -> RecordChange | None:
+        """What changes in the record of the lease; most leases have none."""
+        return None
 
 
 class Look(NamedTuple):
@@ -458,6 +509,14 @@ class Space(Protocol):
         What of it was booked is noted in the ``settlement``, also when the caller is interrupted and hears nothing.
         """
 
+    def lease_record(self, record_id: str, now: int) -> Plan[LeaseRecord | None]:
+        """The record of a lease, if there is one that has not expired."""
+
+    def lease_records(
+        self, entity_id: str | None, limit: int, cursor: str | None, now: int
+    ) -> Plan[Page[LeaseRecord]]:
+        """The records of leases, by id; of one entity, or of all."""
+
     def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
         """Let holds be due later, as if they were taken now. Those that were returned already are taken again, without
         asking: the calls are running. Answers which ones these were."""
@@ -475,8 +534,11 @@ class Space(Protocol):
     def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
         """The live buckets of an entity."""
 
-    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
-        """Fill the live buckets of an entity; the number of them."""
+    def reset(self, reset: Reset, now: int) -> Plan[int]:
+        """Fill live buckets of an entity; the number of them."""
+
+    def credit(self, credit: Credit, now: int) -> Plan[bool]:
+        """Give tokens. ``False``: that was done before, under the same key."""
 
     def lower(
         self, entity_id: str, resource: str, levels: Mapping[str, int], principal: str | None, now: int
@@ -527,6 +589,24 @@ class Space(Protocol):
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         """The stored policy as last seen: must answer while the store does not."""
+
+    # Access
+
+    def set_access(self, scope: Scope, access: Access | None, principal: str | None, now: int) -> Plan[None]:
+        """Turn the switch of one level; ``None``: it says nothing from now on."""
+
+    def get_access(self, scope: Scope) -> Plan[Access | None]:
+        """What the switch of one level says, whether its time is over or not."""
+
+    def switches(self, limit: int, cursor: str | None) -> Plan[Page[Access]]:
+        """Every switch that says something, the system's first, then those of resources, then those of entities."""
+
+    def access_of(self, entity_id: str, resource: str | None, now: int) -> Plan[tuple[Access, ...]]:
+        """The live switches that concern an entity on a resource (``None``: its own and its ancestors' on all of
+        them, and the system's), the one that decides first."""
+
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        """The switch that decides as last seen: must answer while the store does not."""
 
     def resources_with_defaults(self, limit: int, cursor: str | None) -> Plan[Page[str]]:
         """Resources that have limits of their own."""

@@ -15,8 +15,8 @@ from zae_limiter import ConfigurationError, RateLimiterUnavailable, RateLimitExc
 from zae_limiter.bucket import MILLI, calculate_due
 from zae_limiter.running.clocks import machine_clock, machine_timer
 from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.circuit_breaker import FAILURES_TO_OPEN
 from zae_limiter.stores.dynamodb.bucket_cache import LONGEST_DENIAL_MS, SHORTEST_DENIAL_MS
-from zae_limiter.stores.dynamodb.performer import FAILURES_TO_OPEN
 from zae_limiter.stores.dynamodb.requests import (
     READ_MACHINE_TIME,
     TRANSACTION_CANCELED,

@@ -21,7 +21,7 @@ from zae_limiter import (
     RateLimitExceeded,
     SyncRateLimiter,
 )
-from zae_limiter.stores.dynamodb.performer import (
+from zae_limiter.stores.circuit_breaker import (
     FAILING_TO_OPEN_MS,
     FAILURES_TO_OPEN,
     PROBE_INTERVAL_MS,

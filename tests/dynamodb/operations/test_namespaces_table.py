@@ -69,13 +69,16 @@ def test_a_lost_reply_while_creating_does_no_harm(world: World, operation: str) 
     assert len(world.items()) == 3
 
 
-def test_a_table_that_is_none_of_ours_is_refused_untouched(world: World) -> None:
+@pytest.mark.parametrize(("indexes", "words"), [(0, "not made by zae-limiter"), (3, "lacks the index GSI4")])
+def test_a_table_that_is_none_of_ours_is_refused_untouched(world: World, indexes: int, words: str) -> None:
     foreign = table_params(world.table)
-    foreign["GlobalSecondaryIndexes"] = foreign["GlobalSecondaryIndexes"][:3]
-    foreign["AttributeDefinitions"] = foreign["AttributeDefinitions"][:-2]
+    foreign["GlobalSecondaryIndexes"] = foreign["GlobalSecondaryIndexes"][:indexes]
+    foreign["AttributeDefinitions"] = foreign["AttributeDefinitions"][: 2 + 2 * indexes]
+    if not indexes:
+        del foreign["GlobalSecondaryIndexes"]
     world.ask("CreateTable", foreign)
     for plan in (world.store.create(5), world.store.destroy()):
-        with pytest.raises(VersionError, match="not made by zae-limiter"):
+        with pytest.raises(VersionError, match=words):
             world.run(plan)
     assert world.items() == []
     world.ask("DeleteTable", {"TableName": world.table})
@@ -195,6 +198,7 @@ def slow_creation(**answers: list[Any]) -> Slow:
         "DescribeTimeToLive": [{"TimeToLiveDescription": {"TimeToLiveStatus": "ENABLED"}}],
         "BatchGetItem": [{}],
         "GetItem": [{}],
+        "Scan": [{"Items": []}],
         "TransactWriteItems": [{}],
     }
     return Slow(**(usual | answers))

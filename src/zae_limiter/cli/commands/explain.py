@@ -33,7 +33,7 @@ def command(session: Session, entity_id: str, resource: str) -> None:
     """Say which limits an entity has on a resource, and why.
 
     All four levels with what each says and which one wins, then every entity that an acquire takes from by cascade,
-    with the limits that hold there.
+    with the limits that hold there. If an access switch decides before any limit, that comes first.
     """
     from zae_limiter.cli.views.explanation import explanation_document, explanation_picture
 
@@ -63,7 +63,7 @@ def explain(limiter: SyncRateLimiter, entity_id: str, resource: str) -> Explanat
         elif not entity.cascade:
             end = f"The cascade ends here: {current} does not cascade to its parent {entity.parent_id}."
         current = entity.parent_id if entity.cascade else None
-    return Explanation(resource, legs, end, on_unavailable)
+    return Explanation(resource, legs, end, on_unavailable, limiter.resolve_access(entity_id, resource))
 
 
 def _leg(limiter: SyncRateLimiter, entity_id: str, resource: str, system: list[Limit]) -> Leg:

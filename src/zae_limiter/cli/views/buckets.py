@@ -11,6 +11,7 @@ from rich.text import Text
 
 from zae_limiter import BucketStatus, EntityStatus, LimitLevel
 from zae_limiter.cli.output.bars import level_bar, level_number
+from zae_limiter.cli.views.access import access_document, access_words
 from zae_limiter.cli.views.formats import NOTHING, duration
 
 NO_BUCKETS = "no live buckets: one lives from its first acquire until it is full again"
@@ -40,6 +41,7 @@ def status_document(status: EntityStatus) -> dict[str, Any]:
     return {
         "entity_id": status.entity_id,
         "buckets": [bucket_document(bucket) for bucket in status.buckets],
+        "access": [access_document(access) for access in status.access],
     }
 
 
@@ -80,6 +82,7 @@ def status_picture(statuses: Sequence[EntityStatus], width: int, before: Before 
     pictures: list[RenderableType] = []
     for status in statuses:
         pictures += [Text(), Text(status.entity_id, style="bold")]
+        pictures += [Text(access_words(access), style="red") for access in status.access]
         if status.buckets:
             pictures.append(_levels(status.buckets, columns, before))
         else:

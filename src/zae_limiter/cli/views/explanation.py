@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zae_limiter import Limit, OnUnavailable
+from zae_limiter import Access, Limit, OnUnavailable
 from zae_limiter.cli.output.console import Output
 from zae_limiter.cli.output.text_tables import Column, table
+from zae_limiter.cli.views.access import access_document, access_words
 from zae_limiter.cli.views.formats import NOTHING, limits_in_words
 from zae_limiter.cli.views.limits import limits_document
 
@@ -40,12 +41,13 @@ class Leg(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """What decides an acquire. ``end`` says why the cascade goes no further."""
+    """What decides an acquire. ``end`` says why the cascade goes no further, ``access`` which switches hold."""
 
     resource: str
     legs: Sequence[Leg]
     end: str
     on_unavailable: OnUnavailable | None
+    access: Sequence[Access] = ()
 
 
 def explanation_document(explanation: Explanation) -> dict[str, Any]:
@@ -73,6 +75,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
             for leg in explanation.legs
         ],
         "cascade_ends": explanation.end,
+        "access": [access_document(access) for access in explanation.access],
     }
 
 
@@ -82,6 +85,7 @@ def explanation_picture(output: Output, explanation: Explanation) -> RenderableT
     resource = explanation.resource
     pictures: list[RenderableType] = [
         Text.assemble((first.entity_id, "bold"), " on ", (resource, "bold")),
+        *(Text(access_words(access), style="red") for access in explanation.access),
         Text(),
         _levels(output, first, resource),
         Text(),

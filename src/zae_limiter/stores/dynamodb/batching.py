@@ -168,6 +168,13 @@ LONGEST_WRITE_ROUNDS = 3
 AnyWrite = TypeVar("AnyWrite", bound=BucketWrite)
 
 
+class Beside(NamedTuple):
+    """A read that goes out with writes, and who hears the answer."""
+
+    call: Call
+    hear: Callable[[Answer], None]
+
+
 class LeaderLost(NoAnswer):
     """The leader that wrote for this caller did not come back in time. It may have been done."""
 
@@ -186,11 +193,17 @@ class BatchingWriter:
         self.queues = WriteQueues()
 
     def post(
-        self, writes: Sequence[AnyWrite], params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
+        self,
+        writes: Sequence[AnyWrite],
+        params_of: Callable[[AnyWrite], UpdateParams],
+        now: int,
+        deadline: Deadline,
+        beside: Beside | None = None,
     ) -> Plan[None]:
         """Write all of them, each to a bucket that exists. Each has its result then.
 
-        ``params_of`` makes the request of a write that goes out alone.
+        ``params_of`` makes the request of a write that goes out alone. What is to be read ``beside`` goes out with
+        those that need not wait; if all have to, it is left to the next caller.
         """
         leading, waiting = writes, list[AnyWrite]()
         if self.denials.unwritten:
@@ -203,7 +216,7 @@ class BatchingWriter:
                         is_free = self.queues.lead_if_free(write, deadline.started, deadline.give_up_at)
                         (leading if is_free else waiting).append(write)
                 if leading:
-                    yield from self._send(leading, params_of, now, deadline)
+                    yield from self._send(leading, params_of, now, deadline, beside)
             finally:
                 for write in writes:
                     if write.queue is not None:
@@ -301,7 +314,12 @@ class BatchingWriter:
     # Writing
 
     def _send(
-        self, writes: Sequence[AnyWrite], params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline
+        self,
+        writes: Sequence[AnyWrite],
+        params_of: Callable[[AnyWrite], UpdateParams],
+        now: int,
+        deadline: Deadline,
+        beside: Beside | None = None,
     ) -> Plan[None]:
         """Send these writes, each alone and all at the same time; it is their turn."""
         calls = []
@@ -309,22 +327,30 @@ class BatchingWriter:
             params = params_of(write)
             params.returns_new = True
             calls.append(Call("UpdateItem", params, deadline.give_up_at))
+        if beside is not None:
+            calls.append(beside.call)
         answers: Sequence[Answer]
         try:
             try:
                 answers = (yield Together(calls)) if len(calls) > 1 else ((yield calls[0]),)
             except (Refused, NoAnswer, CutShort) as failure:
                 answers = [NoAnswer(str(failure)) if isinstance(failure, CutShort) else failure] * len(calls)
-            for write, answer in zip(writes, answers, strict=True):
+            for write, answer in zip(writes, answers, strict=False):
                 if isinstance(answer, (Refused, NoAnswer)):
                     write.note(answer)
                 else:
                     write.done, write.doubtful = True, False  # ANSWERED, as nearly all are
         except BaseException as stop:
-            for write, heard in zip(writes, answers_of(stop, len(writes)), strict=True):
+            for write, heard in zip(writes, answers_of(stop, len(calls)), strict=False):
                 write.note(heard)
             raise
-        for write, answer in zip(writes, answers, strict=True):
+        yield from self._see_answers(writes, answers, now)
+        if beside is not None:
+            beside.hear(answers[-1])
+
+    def _see_answers(self, writes: Sequence[BucketWrite], answers: Sequence[Answer], now: int) -> Plan[None]:
+        """Let every write have its result."""
+        for write, answer in zip(writes, answers, strict=False):
             write.now = now
             if isinstance(answer, (Refused, NoAnswer)):
                 write.result = yield from self.writer.result(write.key, answer, now)

@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from zae_limiter.config_cache import ConfigCache
+from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
 from zae_limiter.running.plan import Plan, WakeUp
+from zae_limiter.stores.dynamodb.access_watch import AccessWatch
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
 from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
-from zae_limiter.stores.dynamodb.schema import Key, bucket_key, config_key, meta_key, namespace_id_key
+from zae_limiter.stores.dynamodb.schema import Key, access_key, bucket_key, config_key, meta_key, namespace_id_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import check_names, no_limits
@@ -36,6 +38,7 @@ class ResolvedConfig(NamedTuple):
     ``cv`` is the version its bucket is to carry. The end of it, the ``way``, has the versions of the ancestors
     without limits between its bucket and the next one above (see ``config_versions``); ``passed_by`` is what it is
     itself to such a way. ``read_at`` is the moment at which the reading began, ``bucket`` the key of its first shard.
+    ``switches`` are the access switches of the entity that concern the resource, and of the ancestors on its way.
     """
 
     entity_id: str
@@ -50,6 +53,9 @@ class ResolvedConfig(NamedTuple):
     read_at: int
     bucket: Key
     way: str = ""
+    switches: tuple[Access, ...] = ()
+    read_ms: int = 0
+    """When it was read, by the machine's timer."""
 
     def is_of(self, deadline: Deadline) -> bool:
         """Whether it was read since then, by any caller: what was configured before is in it."""
@@ -74,14 +80,21 @@ class ResolvedConfig(NamedTuple):
             return self
         way = "".join(resolved.passed_by for resolved in above if resolved.leg is None)
         read_at = min(self.read_at, *(resolved.read_at for resolved in above))
-        return self._replace(cv=self.cv + way, way=way, read_at=read_at)
+        passed = [switch for resolved in above if resolved.leg is None for switch in resolved.switches]
+        return self._replace(cv=self.cv + way, way=way, read_at=read_at, switches=(*self.switches, *passed))
 
 
 class Route(NamedTuple):
-    """What every bucket of a draw is to obey; ``fresh``: as it is, not as it was remembered."""
+    """What every bucket of a draw is to obey, and the access switches of the entities it draws from.
+
+    ``fresh``: as it is, not as it was remembered.
+    """
 
     terms: list[Terms]
     fresh: bool
+    switches: tuple[Access, ...] = ()
+    read_ms: int = 0
+    """When the oldest part of it was read, by the machine's timer."""
 
 
 def terms_in_order(terms: Sequence[Terms]) -> list[Terms]:
@@ -123,6 +136,7 @@ class ConfigResolver:
 
     def __init__(self, namespace: Namespace, config_ttl_ms: int) -> None:
         self.namespace = namespace
+        self.watch = AccessWatch(namespace)
         self.client = namespace.client
         self.cache = namespace.cache
         self.configs: ConfigCache[tuple[str, str], ResolvedConfig] = ConfigCache(config_ttl_ms)
@@ -141,6 +155,18 @@ class ConfigResolver:
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._on_unavailable
+
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        """The switch that decides as last seen, however long ago."""
+        switches: list[Access] = []
+        current: str | None = entity_id
+        for _ in range(HIGHEST_TREE):
+            resolved = None if current is None else self.configs.last((current, resource))
+            if resolved is None:
+                break
+            switches += resolved.switches
+            current = resolved.parent_id if resolved.cascade else None
+        return strictest((*switches, *self.watch.concerning(resource)), now)
 
     def invalidate_config_cache(self) -> None:
         self.configs.clear()
@@ -166,7 +192,9 @@ class ConfigResolver:
                 raise no_limits(draw.entity_id, draw.resource)
             check_names(own.leg, draw.wanted)
         terms = [own, *(terms for resolved in chain[1:] if (terms := resolved.terms()) is not None)]
-        return Route(terms_in_order(terms), all(resolved.is_of(deadline) for resolved in chain))
+        switches = tuple(switch for resolved in chain for switch in resolved.switches)
+        fresh_all = all(resolved.is_of(deadline) for resolved in chain)
+        return Route(terms_in_order(terms), fresh_all, switches, min(resolved.read_ms for resolved in chain))
 
     def _terms_again(
         self, legs: tuple[Leg, ...], wanted: Mapping[str, int], deadline: Deadline, fresh: bool
@@ -174,16 +202,20 @@ class ConfigResolver:
         """A lease takes more where it took first, but by the limits that hold now."""
         terms = []
         fresh_all = True
+        switches: list[Access] = []
+        read_ms = deadline.started
         for leg in legs:
             resolved = yield from self.resolved_with_way(leg.entity_id, leg.resource, deadline, fresh=fresh)
             given = resolved.terms_given(leg.limits)
             terms.append(given if leg.source == "call" else resolved.terms() or given)
             fresh_all = fresh_all and resolved.is_of(deadline)
+            switches += resolved.switches
+            read_ms = min(read_ms, resolved.read_ms)
         if not terms[0].leg.names.issuperset(wanted):
             if not fresh_all:
                 return (yield from self._terms_again(legs, wanted, deadline, True))
             check_names(terms[0].leg, wanted)
-        return Route(terms_in_order(terms), fresh_all)
+        return Route(terms_in_order(terms), fresh_all, tuple(switches), read_ms)
 
     def _chain(
         self, entity_id: str, resource: str, deadline: Deadline, fresh: bool, prefetched: Prefetched | None
@@ -278,11 +310,15 @@ class ConfigResolver:
             meta, registered = meta_key(ns, entity_id), namespace_id_key(ns)
             bucket = bucket_key(ns, entity_id, resource)
             unseen = [] if prefetched is None or self.cache.get(bucket) is not None else [bucket]
-            items = yield from self.client.get_all([registered, *configs, meta], deadline, spare=unseen)
+            watched = [access_key(ns)] if self.watch.is_due(deadline.started) else []
+            keys = [registered, *configs, meta, *watched]
+            items = yield from self.client.get_all(keys, deadline, spare=unseen)
             if registered in items:
                 self.namespace.live_ns(items[registered])
                 break
             ns = yield from self.namespace.checked_ns(deadline)  # purged; the name may have been given again
+        if watched:
+            self.watch.see(items.get(watched[0]), deadline.started)
         if prefetched is not None:
             prefetched.update((key, items.get(key)) for key in unseen)
         found = [config_of(items.get(key)) for key in configs]
@@ -310,6 +346,8 @@ class ConfigResolver:
             found[-1].on_unavailable,
             read_at,
             bucket,
+            switches=tuple(config.access for config in found if config.access is not None),
+            read_ms=deadline.started,
         )
         self._on_unavailable = resolved.on_unavailable
         self.configs.put((entity_id, resource), resolved, deadline.started)

@@ -8,6 +8,7 @@ from functools import lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.bucket import MILLI, MOST_STORED, Balance
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import MAX_ENDED, Limit, even_rate
 from zae_limiter.models.moments import LAST_MOMENT_MS
@@ -15,7 +16,7 @@ from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, number_in
 from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED
-from zae_limiter.stores.protocol import Config
+from zae_limiter.stores.protocol import Config, Scope, access_from_text, access_to_text
 
 logger = logging.getLogger("zae_limiter")
 
@@ -363,7 +364,7 @@ def _limit_fields(item: Item) -> tuple[dict[str, dict[str, int]], dict[str, int]
                 raise ValueError(f"a newer version wrote {attribute!r}")
         elif attribute[:2] == "e_":
             ended[attribute[2:]] = number_in(value)
-        elif attribute[:2] in ("c_", "x_"):
+        elif attribute[:2] in ("h_", "x_"):  # limits of calls in flight, and what they lend
             raise ValueError(f"a newer version wrote {attribute!r}")
     return fields, ended
 
@@ -432,7 +433,18 @@ def _config_of(item: Item) -> Config:
         limit_of(name, *(number_in(item[f"l_{name}_{field}"]) for field in ("cp", "bx", "ra", "rp"))) for name in names
     )
     policy = item["on_unavailable"]["S"] if "on_unavailable" in item else None
-    return Config(limits, OnUnavailable(policy) if policy else None, version_in(item, "config_version"))
+    access = _access_in(item) if "access" in item else None
+    return Config(limits, OnUnavailable(policy) if policy else None, version_in(item, "config_version"), access)
+
+
+def _access_in(item: Item) -> Access:
+    """The access switch of an entity, which stands in its config."""
+    return access_from_text(Scope(item["entity_id"]["S"], item["resource"]["S"]), item["access"]["S"])
+
+
+def access_attributes(access: Access | None) -> dict[str, Any]:
+    """The access switch of a level, as attributes of its item."""
+    return {} if access is None else {"access": access_to_text(access)}
 
 
 def version_in(item: Item, attribute: str) -> int:

@@ -26,9 +26,9 @@ from typing import Any
 from zae_limiter.exceptions import NamespaceNotFoundError, VersionError
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
-from zae_limiter.stores.dynamodb.items import ns_in
-from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Item
-from zae_limiter.stores.dynamodb.schema import SK_VERSION, Key, namespace_key, number_in, version_key
+from zae_limiter.stores.dynamodb.items import key_of, ns_in
+from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Item, Refused
+from zae_limiter.stores.dynamodb.schema import REGISTRY, SK_VERSION, Key, is_of, namespace_key, number_in, version_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 from zae_limiter.stores.dynamodb.tallies import DenialTally
 from zae_limiter.version import __version__
@@ -40,6 +40,9 @@ MINOR = 0
 """Additions to this layout that older clients may ignore."""
 
 OLDEST_LAYOUT = 1
+
+LOOKED_AT = 25
+"""So many items of a table without a version record are looked at."""
 
 OLD_VERSION_KEY = Key("SYSTEM#", SK_VERSION)
 """Where the version was before there were namespaces."""
@@ -101,6 +104,29 @@ def check_layout(table: str, record: Item | None) -> None:
     raise VersionError(f"{about}. Bring it here with: zae-limiter migrate --url dynamodb://{table}")
 
 
+def check_age(client: TableClient, record: Item | None, deadline: Deadline) -> Plan[None]:
+    """Like :func:`check_layout`; a table without a record that has data is told from one that was never set up."""
+    if record is None and (yield from has_old_data(client, deadline)):
+        raise VersionError(
+            f"table {client.table!r} has data of an older layout, before there was a version record; zae-limiter "
+            f"{__version__} uses layout {LAYOUT}. Bring it here with: zae-limiter migrate --url dynamodb://{client.table}"
+        )
+    check_layout(client.table, record)
+
+
+def has_old_data(client: TableClient, deadline: Deadline) -> Plan[bool]:
+    """Whether a table without a version record has items all the same. A client that may not look finds none."""
+    params = {"TableName": client.table, "Limit": LOOKED_AT, "ConsistentRead": True, "ProjectionExpression": "PK, SK"}
+    try:
+        reply = yield from client.ask("Scan", params, deadline, repeatable=True)
+    except Refused as refusal:
+        if refusal.by_load:
+            raise
+        return False
+    items = [key_of(item) for item in reply.get("Items", ())]
+    return any(not is_of(REGISTRY, key) or key == OLD_VERSION_KEY for key in items)
+
+
 class Namespace:
     """A namespace as one client knows it: its id, and what is remembered of its buckets."""
 
@@ -135,7 +161,7 @@ class Namespace:
         if self._layout_fits:
             return self.live_ns((yield from self.client.get(registered, deadline)))
         items = yield from self.client.get_all([registered, version_key()], deadline)
-        check_layout(self.client.table, items.get(version_key()))
+        yield from check_age(self.client, items.get(version_key()), deadline)
         self._layout_fits = True
         return self.live_ns(items.get(registered))
 

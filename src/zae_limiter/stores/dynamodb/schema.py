@@ -11,6 +11,7 @@ read: DynamoDB's may have 126 digits, and a loop or a sum over one of those woul
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -35,6 +36,8 @@ SK_META = "#META"
 SK_STATE = "#STATE"
 SK_CONFIG = "#CONFIG"
 SK_VERSION = "#VERSION"
+SK_LEASE = "#LEASE"
+SK_ACCESS = "#ACCESS"
 
 
 class Key(NamedTuple):
@@ -119,6 +122,11 @@ def shard_of(key: Key) -> int:
     return int(key.pk.rpartition("#")[2])
 
 
+def lease_key(ns: str, record_id: str) -> Key:
+    """Where the record of a lease is."""
+    return Key(f"{ns}/LEASE#{record_id}", SK_LEASE)
+
+
 def meta_key(ns: str, entity_id: str) -> Key:
     """Where an entity is described."""
     return Key(pk_entity(ns, entity_id), SK_META)
@@ -129,6 +137,11 @@ def config_key(ns: str, entity_id: str | None, resource: str | None) -> Key:
     if entity_id is not None:
         return Key(pk_entity(ns, entity_id), sk_config(resource))
     return Key(pk_system(ns) if resource is None else pk_resource(ns, resource), SK_CONFIG)
+
+
+def access_key(ns: str) -> Key:
+    """Where the access switches of the system and of resources are, all in one item."""
+    return Key(pk_system(ns), SK_ACCESS)
 
 
 def namespace_key(name: str) -> Key:
@@ -152,6 +165,11 @@ def version_key() -> Key:
 def gsi1(ns: str, parent_id: str, entity_id: str) -> dict[str, str]:
     """Children by parent."""
     return {"GSI1PK": f"{ns}/PARENT#{parent_id}", "GSI1SK": f"CHILD#{entity_id}"}
+
+
+def gsi1_access(ns: str, entity_id: str, resource: str) -> dict[str, str]:
+    """Access switches of entities."""
+    return {"GSI1PK": f"{ns}/ACCESS#", "GSI1SK": f"SWITCH#{entity_id}#{resource}"}
 
 
 def gsi2_bucket(ns: str, entity_id: str, resource: str, shard: int) -> dict[str, str]:
@@ -180,8 +198,6 @@ def config_filed_as(entity_id: str, resource: str) -> str:
     whole = f"CONFIG#{entity_id}#{resource}"
     if len(whole.encode()) <= LONGEST_SORT_KEY:
         return whole
-    from hashlib import sha256
-
     return f"CONFIG#{sha256(whole.encode()).hexdigest()}"
 
 
@@ -198,6 +214,12 @@ def gsi4(ns: str, pk: str, what: str) -> dict[str, str]:
 _SHARDS = frozenset(map(str, range(MOST_SHARDS)))
 
 
+def lease_filed_as(entity_id: str, record_id: str) -> str:
+    """How the id of a lease stands in the index of a namespace, where a key has at most 1,024 bytes."""
+    room = 1_000 - len(entity_id.encode())
+    return record_id if len(record_id.encode()) <= room else sha256(record_id.encode()).hexdigest()
+
+
 def is_of(ns: str, key: Key) -> bool:
     """Whether an item is in a namespace."""
     return key.pk.startswith(f"{ns}/")
@@ -211,6 +233,8 @@ def is_filed_rightly(index: str, filed: Key, key: Key) -> bool:
     ns, _, place = filed.pk.partition("/")
     owner, _, name = place.partition("#")
     kind, *parts = filed.sk.split("#")
+    if index == GSI1 and owner == "ACCESS":
+        return kind == "SWITCH" and len(parts) == 2 and key == config_key(ns, *parts)
     if index == GSI1:
         return kind == "CHILD" and len(parts) == 1 and key == meta_key(ns, parts[0])
     if index == GSI2 and kind == "BUCKET":
@@ -243,18 +267,29 @@ def _is_in_namespace(ns: str, kind: str, parts: list[str], key: Key) -> bool:
         return len(parts) == 1 and key == meta_key(ns, parts[0])
     if kind == "AUDIT":
         return len(parts) == 1 and what == kind and key.sk == sk_audit(parts[0])
+    if kind == "LEASE":
+        return _is_lease(ns, parts, key)
     if kind == "CONFIG":
-        if len(parts) == 2:
-            return key == config_key(ns, *parts)
-        resource = key.sk.removeprefix(sk_config(""))
-        return len(names) == 1 and config_filed_as(names[0], resource) == f"CONFIG#{parts[0]}"
+        return _is_config(ns, parts, names, key)
     if kind == "RESOURCE":
         return len(parts) == 1 and key == config_key(ns, None, parts[0])
-    if kind == "SYSTEM":
-        return not parts and key == config_key(ns, None, None)
+    if kind in ("SYSTEM", "ACCESS"):
+        return not parts and key == (config_key(ns, None, None) if kind == "SYSTEM" else access_key(ns))
     if kind == "USAGE":
         return not parts and what == "ENTITY" and key.sk.startswith("#USAGE#")
     return kind == "TOMB" and what in ("ENTITY", "RESOURCE", "SYSTEM")
+
+
+def _is_config(ns: str, parts: list[str], names: list[str], key: Key) -> bool:
+    if len(parts) == 2:
+        return key == config_key(ns, *parts)
+    resource = key.sk.removeprefix(sk_config(""))
+    return len(names) == 1 and config_filed_as(names[0], resource) == f"CONFIG#{parts[0]}"
+
+
+def _is_lease(ns: str, parts: list[str], key: Key) -> bool:
+    record_id = key.pk.partition("/LEASE#")[2]
+    return len(parts) == 2 and key == lease_key(ns, record_id) and parts[1] == lease_filed_as(parts[0], record_id)
 
 
 # Attribute values

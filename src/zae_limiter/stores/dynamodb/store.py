@@ -8,13 +8,16 @@ from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.operations.access import AccessSwitches
 from zae_limiter.stores.dynamodb.operations.acquire import AcquireParts
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
 from zae_limiter.stores.dynamodb.operations.denials import DenialCounts
 from zae_limiter.stores.dynamodb.operations.entities import Entities
+from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.lower import Lowering
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
+from zae_limiter.stores.dynamodb.operations.operator_changes import OperatorChanges
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import Settlements, SettlementWriter
 from zae_limiter.stores.dynamodb.operations.status import StatusReader
@@ -52,6 +55,7 @@ class DynamoSpace:
         self.batching = BatchingWriter(self.writer, coalesce=coalesce)
         self.propagation = Propagation(self.namespace, self.resolver, self.writer)
         settling = SettlementWriter(self.namespace, self.resolver, self.writer, self.batching, self.propagation)
+        leases = LeaseRecords(self.namespace, self.writer, settling)
         acquiring = AcquireParts(
             self.namespace,
             client,
@@ -62,21 +66,27 @@ class DynamoSpace:
             self.batching,
             self.propagation,
             settling,
+            leases,
         )
         looks = StatusReader(self.namespace, self.resolver, self.writer)
-        settlements = Settlements(self.namespace, settling, looks, self.propagation)
+        settlements = Settlements(self.namespace, settling, leases)
+        operators = OperatorChanges(self.namespace, leases, looks, self.propagation)
         denials = DenialCounts(self.namespace, settling)
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
+        switches = AccessSwitches(self.namespace, self.resolver.watch, self.propagation)
 
         self.draw = acquiring.draw
         self.settle = settlements.settle
+        self.lease_record = leases.lease_record
+        self.lease_records = leases.lease_records
         self.renew = settlements.renew
         self.count_denial = denials.count_denial
         self.write_denials = denials.write_denials
         self.look = looks.look
         self.status = looks.status
-        self.reset = settlements.reset
+        self.reset = operators.reset
+        self.credit = operators.credit
         self.lower = Lowering(self.namespace, settling, self.resolver, self.propagation).lower
 
         self.create_entity = entities.create_entity
@@ -91,6 +101,11 @@ class DynamoSpace:
         self.delete_config = configs.delete_config
         self.resolve = self.resolver.resolve
         self.remembered_on_unavailable = self.resolver.remembered_on_unavailable
+        self.set_access = switches.set_access
+        self.get_access = switches.get_access
+        self.switches = switches.switches
+        self.access_of = switches.access_of
+        self.remembered_access = self.resolver.remembered_access
         self.resources_with_defaults = configs.resources_with_defaults
         self.entities_with_custom_limits = configs.entities_with_custom_limits
         self.invalidate_config_cache = self.resolver.invalidate_config_cache

@@ -79,7 +79,8 @@ class Intent(NamedTuple):
     ``deltas``: positive ones are taken, negative ones come back. ``needed`` makes it a draw: every limit named
     there must hold that much, and no other may be in debt. ``terms``: rebase the bucket to these first;
     ``rebase``: to those it has, so that nothing computed for the old baseline can be done any more.
-    ``fill``: fill every limit. ``grants`` is added to the count of grants.
+    ``fill``: fill every limit, or ``only`` these. ``uncounted``: what moves is no usage. ``grants`` is added to the
+    count of grants.
 
     ``held``: what is taken must be there, and nothing comes back to a limit in debt, though it is no draw.
     ``exactly``: these limits must hold what they were seen to hold.
@@ -99,8 +100,14 @@ class Intent(NamedTuple):
     exactly: frozenset[str] = frozenset()
     not_written: str | None = None
     owed: tuple[Limit, ...] = ()
+    only: tuple[str, ...] | None = None
+    uncounted: bool = False
     tallies: Mapping[str, int] = NO_TALLIES
     most: Mapping[str, int] = NOTHING
+
+    def fills(self, name: str) -> bool:
+        """Whether this limit is filled, if any is."""
+        return self.only is None or name in self.only
 
 
 def update(
@@ -232,7 +239,7 @@ def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, gue
     burst = share(limit.burst * MILLI, balance.shard, balance.shards)
     ceiling = min(balance.bx, burst) - a
     shift = a if rebased else 0
-    if intent.fill:
+    if intent.fill and intent.fills(balance.name):
         write.set(tk, ceiling + shift)
         return 0
     delta = intent.deltas.get(balance.name, 0)
@@ -242,7 +249,7 @@ def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, gue
         write.demand(tk, "=", balance.tk)
         if delta or shift:
             write.set(tk, level - a + shift)
-        write.add(f"b_{balance.name}_tc", delta)
+        write.add(f"b_{balance.name}_tc", 0 if intent.uncounted else delta)
         return _time_to_fill(limit, burst - level, balance.shards)
     needed = _needed_of(balance.name, intent, active=active)
     floor = None if needed is None else needed - a
@@ -262,7 +269,7 @@ def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, gue
             write.demand(tk, "<=", ceiling - up)
             write.add(tk, shift + up - down)
         least = (ceiling if floor is None else floor) + a - down
-    write.add(f"b_{balance.name}_tc", delta)
+    write.add(f"b_{balance.name}_tc", 0 if intent.uncounted else delta)
     return _time_to_fill(limit, burst - least, balance.shards)
 
 

@@ -70,9 +70,9 @@ class ConfigVerbs(Transacting):
             tables.close_usage(bucket, counted(bucket))
             tables.drop_bucket(bucket)
         said = {str(scope.resource): tables.config(scope) for scope in scopes}
-        levels = {resource: config for resource, config in said.items() if config and config.limits}
+        levels = {resource: config for resource, config in said.items() if config}
         for scope in scopes:
-            forget_config(tables, scope)
+            tables.drop_config(scope)
         tables.drop_entity(entity_id)
         tables.advance_epoch()
         tables.add_audit(
@@ -114,7 +114,7 @@ class ConfigVerbs(Transacting):
     ) -> None:
         before = tables.config(scope) or Config()
         policy = on_unavailable or before.on_unavailable
-        after = Config(limits, policy, before.version + 1)
+        after = Config(limits, policy, before.version + 1, before.access)
         tables.put_config(scope, after)
         tables.advance_epoch()
         told = change_told(level_told(before), level_told(after))
@@ -132,8 +132,12 @@ class ConfigVerbs(Transacting):
     @writes
     def _forget_config(self, tables: Tables, scope: Scope, principal: str | None, now: int) -> bool:
         before = tables.config(scope) or Config()
-        if not forget_config(tables, scope):
+        if not (before.limits or before.on_unavailable):
             return False
+        if before.access is None:
+            tables.drop_config(scope)
+        else:
+            tables.put_config(scope, Config(version=before.version + 1, access=before.access))
         tables.advance_epoch()
         told = change_told(level_told(before), None)
         tables.add_audit(scope.audited_as, "limits_deleted", scope.resource, principal, told, now)
@@ -215,12 +219,3 @@ def check_parent(tables: Tables, entity_id: str, parent_id: str | None) -> None:
         if ancestor_id == entity_id:
             raise own_ancestor(entity_id, parent_id)
         ancestor_id = existing(tables, ancestor_id).parent_id
-
-
-def forget_config(tables: Tables, scope: Scope) -> bool:
-    """Delete what a level says; whether it said anything. The epoch tells clients, so nothing need stay behind."""
-    config = tables.config(scope)
-    if config is None:
-        return False
-    tables.drop_config(scope)
-    return bool(config.limits or config.on_unavailable)  # older files have rows where something was deleted

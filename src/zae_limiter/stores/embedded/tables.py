@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from zae_limiter.bucket import Bucket
+from zae_limiter.models.access import Access
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.lease_records import LeaseRecord
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.windows import DAY_MS, DAYS_KEPT, Counters
 
@@ -43,6 +45,15 @@ def begin_hour(bucket: Bucket, start: Counters) -> Counters:
         bucket.cascaded.pop(name, None)
         bucket.denials.pop(name, None)
     return start.without(ended)
+
+
+class LeaseSlot:
+    """Where the record of one lease stands, if there is one."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: LeaseRecord | None = None) -> None:
+        self.record = record
 
 
 class Tables(Protocol):
@@ -76,7 +87,12 @@ class Tables(Protocol):
 
     def put_config(self, scope: Scope, config: Config) -> None: ...
     def drop_config(self, scope: Scope) -> None: ...
-    def scopes_of(self, entity_id: str) -> list[Scope]: ...
+    def scopes_of(self, entity_id: str) -> list[Scope]:
+        """The levels of an entity that say anything: limits, or access."""
+
+    def switches(self, after: tuple[str, str] | None, count: int) -> list[Access]:
+        """The access switches, those without an entity first, by entity and resource."""
+
     def resources_with_limits(self, after: str | None, count: int) -> list[str]: ...
     def entities_with_limits(self, resource: str, after: str | None, count: int) -> list[str]: ...
 
@@ -96,6 +112,13 @@ class Tables(Protocol):
     def usage_pairs(
         self, entity_id: str | None, resource: str | None, after: tuple[str, str] | None, count: int
     ) -> list[tuple[str, str]]: ...
+
+    def lease_slot(self, record_id: str) -> LeaseSlot: ...
+    def put_lease(self, slot: LeaseSlot, record: LeaseRecord) -> None:
+        """Keep the record of this slot."""
+
+    def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
+        """Those that have not expired, by id; of one entity, or of all."""
 
     def add_audit(
         self,

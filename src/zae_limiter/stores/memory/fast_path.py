@@ -53,6 +53,7 @@ class DeferredDenial(Denial):
     __slots__ = ("_now", "_numbers", "_path", "_wait_ms", "_wanted")
 
     unread_wait_ms = 0
+    observed = False
     by_load = False
 
     def __init__(

@@ -158,6 +158,9 @@ class LoopConnections:
         except (RedisError, OSError) as error:
             await link.disconnect(nowait=True)
             raise failure(error, sent=False) from error
+        except BaseException:
+            await link.disconnect(nowait=True)
+            raise
         writer, link._writer, link._reader = link._writer, None, None
         found = self._open[key] = PipelinedConnection(key[0], writer)
         return found
@@ -165,8 +168,10 @@ class LoopConnections:
     async def aclose(self) -> None:
         """Let go of the connections of the running loop."""
         loop = asyncio.get_running_loop()
-        for key in [key for key in self._opening if key[0] is loop]:
-            self._opening.pop(key).cancel()
+        opening = [self._opening.pop(key) for key in list(self._opening) if key[0] is loop]
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
         for key in [key for key in self._open if key[0] is loop]:
             self._open.pop(key).close()
         await asyncio.sleep(0)

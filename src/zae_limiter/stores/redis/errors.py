@@ -56,3 +56,10 @@ def unanswered(where: str, deadline: float, why: object, ambiguous: bool) -> Rat
         hint="is the server running, and is the URL right?",
         ambiguous=ambiguous,
     )
+
+
+def circuit_open(where: str) -> RateLimiterUnavailable:
+    """The error that the servers have not answered for a while, so that they were not asked."""
+    return RateLimiterUnavailable(
+        f"Redis at {where} has not answered for a while, and was not asked", hint="it is tried about once a second"
+    )

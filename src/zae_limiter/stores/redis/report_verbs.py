@@ -16,16 +16,16 @@ from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.chains import Whose, chains_of
-from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.cursors import name_after
 from zae_limiter.stores.embedded.bucket_verbs import bucket_status
 from zae_limiter.stores.embedded.report_verbs import joints_of
-from zae_limiter.stores.limit_statuses import percent_used, tightness
+from zae_limiter.stores.limit_statuses import capacity_of, percent_used, tightness
 from zae_limiter.stores.redis.home import Home
 from zae_limiter.stores.redis.replay import Replay
 from zae_limiter.stores.redis.requests import Commands
 from zae_limiter.stores.redis.scripts import SHOW, USAGE
 from zae_limiter.stores.redis.tables import PREFETCHED
-from zae_limiter.stores.redis.terms import buckets_in
+from zae_limiter.stores.redis.terms import buckets_in, placed_buckets_in
 from zae_limiter.stores.redis.usage_rows import CountedUsage, usage_in
 
 BUCKETS_PER_PAGE = 200
@@ -49,13 +49,13 @@ class Reports:
                 return list(reply)
             home.refused(reply)
 
-    def each_bucket(self, resource: str, now: int, see: Callable[[Bucket, int], None]) -> Plan[None]:
-        """Show every bucket on a resource, and the time, in the order of entities."""
+    def each_bucket(self, resource: str, now: int, see: Callable[[Bucket, Sequence[str], int], None]) -> Plan[None]:
+        """Show every bucket on a resource, the ancestors that its acquires also take from, and the time."""
         after = ""
         while True:
             reply = yield from self._show(now, resource, "", after, BUCKETS_PER_PAGE)
-            for bucket in buckets_in(reply):
-                see(bucket, reply[1])
+            for bucket, above in placed_buckets_in(reply):
+                see(bucket, above, reply[1])
             after = reply[2].decode()
             if not after:
                 return
@@ -80,28 +80,22 @@ class Reports:
         self, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
     ) -> Plan[ResourceCapacity]:
         """One limit of a resource over all live buckets."""
-        after = name_after(cursor)
-        rows: list[EntityCapacity] = []
-        capacity = available = 0
+        held: list[tuple[EntityCapacity, Sequence[str]]] = []
 
-        def see(bucket: Bucket, time: int) -> None:
-            nonlocal capacity, available
+        def see(bucket: Bucket, above: Sequence[str], time: int) -> None:
             for balance in bucket.balances:
                 if balance.name == limit_name:
                     whole, left = balance.limit.burst, calculate_available(balance, time)
-                    capacity, available = capacity + whole, available + left
-                    if len(rows) <= limit and (after is None or bucket.entity_id > after):
-                        rows.append(EntityCapacity(bucket.entity_id, whole, left, percent_used(whole, left)))
+                    held.append((EntityCapacity(bucket.entity_id, whole, left, percent_used(whole, left)), above))
 
         yield from self.each_bucket(resource, now, see)
-        page = page_of(rows, limit, lambda row: (row.entity_id,))
-        return ResourceCapacity(resource, limit_name, capacity, available, percent_used(capacity, available), page)
+        return capacity_of(resource, limit_name, held, limit, name_after(cursor))
 
     def tightest(self, resource: str | None, limit: int, now: int) -> Plan[tuple[BucketStatus, ...]]:
         """The live buckets with the least left."""
         found: list[BucketStatus] = []
 
-        def see(bucket: Bucket, time: int) -> None:
+        def see(bucket: Bucket, above: Sequence[str], time: int) -> None:
             found.append(bucket_status(bucket, time))
 
         for name in (yield from self._resources()) if resource is None else [resource]:

@@ -12,7 +12,7 @@ from typing import overload
 
 from zae_limiter.bucket import MILLI, Balance
 from zae_limiter.models.choices import OnUnavailable
-from zae_limiter.stores.protocol import Leg
+from zae_limiter.stores.protocol import Leg, in_order
 from zae_limiter.stores.redis.keys import bucket_key, entity_key, namespace_key
 from zae_limiter.stores.redis.requests import packed
 from zae_limiter.stores.redis.terms import LEVELS, limit_of
@@ -52,9 +52,9 @@ def unknown_route(prefix: str, entity_id: str, resource: str) -> Route:
 
 def route_in(prefix: str, entity_id: str, resource: str, signature: bytes, legs: bytes) -> Route:
     """The route that a script told."""
-    told = tuple(
+    told = in_order(
         Leg(name, on, tuple(limit_of(values) for values in limits), LEVELS[version[0]])
-        for name, on, version, limits in json.loads(legs)
+        for name, on, version, limits, _ in json.loads(legs)
     )
     return Route(prefix, entity_id, resource, told, signature.decode())
 

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
+from contextlib import suppress
 from typing import Any, Final
 
+from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.async_driver import InFlight
+from zae_limiter.running.clocks import machine_timer
 from zae_limiter.running.plan import NOT_YET
+from zae_limiter.stores.circuit_breaker import CircuitBreaker, Permission
 from zae_limiter.stores.redis.async_connections import LoopConnections, PipelinedConnection
 from zae_limiter.stores.redis.connections import ThreadConnections
-from zae_limiter.stores.redis.errors import NoReply, is_passing, refused, unanswered
+from zae_limiter.stores.redis.errors import NoReply, circuit_open, is_passing, refused, unanswered
+from zae_limiter.stores.redis.keys import REGISTRY, namespace_key, prefix_of
 from zae_limiter.stores.redis.requests import Commands, MarkedScript, Sent
 from zae_limiter.stores.redis.urls import Address, Servers
 from zae_limiter.stores.redis.wire import ServerError
@@ -83,6 +89,7 @@ class Call:
         """Where to send what, and how many seconds are left; raises when none are."""
         left = self._give_up_at - now
         if left <= 0:
+            self._calls.note_unanswered(self.request.tag)
             raise unanswered(self._calls.where, self._calls.deadline, self._why, self._ambiguous)
         self._calls.sent += 1
         self._sent_to = self._calls.topology.address(self.request.tag)
@@ -99,6 +106,8 @@ class Call:
             if reply.__class__ is ServerError:
                 self._go_on_after(reply)
                 return None
+        if self._calls.failing:
+            self._calls.failing.pop(self.request.tag, None)
         return replies[loads:] if loads else replies
 
     def _go_on_after(self, error: ServerError) -> None:
@@ -145,11 +154,37 @@ class ScriptCalls:
         self.deadline = deadline
         self.topology = Topology(servers)
         self.sent = self.repeats = 0
+        self.failing: dict[str, CircuitBreaker] = {}  # by namespace: in a cluster, one server may fail
         self._threads = ThreadConnections(servers, deadline)
         self._loops = LoopConnections(servers, deadline)
 
+    def note_unanswered(self, tag: str) -> None:
+        """A call was not answered by its deadline."""
+        self.failing.setdefault(tag, CircuitBreaker()).unanswered(machine_timer())
+
+    def _check_circuit(self, tag: str) -> None:
+        """Fail at once while the server does not answer; about once a second it is probed on the side."""
+        breaker = self.failing.get(tag)
+        if breaker is None:
+            return
+        permission = breaker.permission(machine_timer())
+        if permission is Permission.FAIL_AND_PROBE:
+            threading.Thread(target=self._probe, args=(tag,), name="zae-limiter-probe", daemon=True).start()
+        if permission is not Permission.GO:
+            raise circuit_open(self.where)
+
+    def _probe(self, tag: str) -> None:
+        key = tag if tag == REGISTRY else namespace_key(prefix_of(tag))
+        with suppress(RateLimiterUnavailable):
+            self._carry_out(Commands(tag, ("EXISTS", key)))
+
     def perform(self, request: StoreRequest) -> list[Any]:
         """Do it, in this thread."""
+        if self.failing:
+            self._check_circuit(request.tag)
+        return self._carry_out(request)
+
+    def _carry_out(self, request: StoreRequest) -> list[Any]:
         call = Call(self, request, time.monotonic() + self.deadline)
         while True:
             address, sent, left = call.next_try(time.monotonic())
@@ -165,6 +200,8 @@ class ScriptCalls:
 
     def attempt(self, request: StoreRequest) -> Any:
         """Begin it in the running loop, if a connection is open: an :class:`InFlight` reply, else ``NOT_YET``."""
+        if self.failing:
+            self._check_circuit(request.tag)
         link = self._loops.at_hand(self.topology.address(request.tag))
         if link is None:
             return NOT_YET
@@ -174,6 +211,7 @@ class ScriptCalls:
 
         def tell(replies: list[Any] | Exception) -> None:
             if replies.__class__ is list and replies[0].__class__ is not ServerError and len(replies) == 1:
+                self.failing.pop(request.tag, None)
                 reply.set_result(replies)
             else:
                 task = loop.create_task(self._go_on(call, replies, 0))
@@ -185,6 +223,8 @@ class ScriptCalls:
 
     async def perform_async(self, request: StoreRequest) -> list[Any]:
         """Do it, in the running loop."""
+        if self.failing:
+            self._check_circuit(request.tag)
         loop = asyncio.get_running_loop()
         return await self._go_on(Call(self, request, loop.time() + self.deadline), None, 0)
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
@@ -15,10 +16,14 @@ from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.naming import NAMESPACE_SUBJECT
 from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
+from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
+from zae_limiter.stores.embedded.operator_verbs import note_under_key, result_under_key
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.limit_statuses import check_names
+from zae_limiter.stores.limit_statuses import check_names, no_limits
+from zae_limiter.stores.operator_changes import Credit, Reset
 from zae_limiter.stores.protocol import Denial, Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
 from zae_limiter.stores.redis.bucket_verbs import BucketScripts
 from zae_limiter.stores.redis.home import Home
@@ -37,7 +42,7 @@ Result = TypeVar("Result")
 NO_FAST_PATHS: Final[Mapping[tuple[str, str], FastPath]] = {}
 
 
-class RedisSpace(ConfigVerbs, ReportVerbs):
+class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
     """One namespace of the servers."""
 
     fast_paths = NO_FAST_PATHS
@@ -56,6 +61,9 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return self._buckets.policy
 
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        return self._buckets.remembered_block(entity_id, resource, now)
+
     # Buckets: by scripts
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
@@ -70,12 +78,14 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
         yield  # makes this a plan
 
     def count_denial(self, denial: Denial, now: int) -> Plan[None]:
-        """This store does not count denials yet."""
-        yield from ()
+        binding = denial.binding
+        if binding is not None:
+            yield from self._home.find()
+            deny = ("@deny", binding.entity_id, binding.resource, binding.limit_name)
+            yield from self._replay.commit([deny], now)
 
     def write_denials(self) -> Plan[None]:
-        """It keeps none."""
-        yield from ()
+        yield from ()  # each was written when it was counted
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
@@ -99,12 +109,31 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
     def verify_usage(self, entity_id: str, resource: str | None, now: int) -> Plan[UsageProof]:
         return self._reports.verify(entity_id, resource, now)
 
-    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
+    def reset(self, reset: Reset, now: int) -> Plan[int]:
         def work(tables: RedisTables) -> int:
-            buckets = [bucket for bucket in tables.buckets_of(entity_id) if resource in (None, bucket.resource)]
-            tables.reset_buckets(entity_id, resource)
-            tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
+            if (earlier := result_under_key(tables, reset, now)) is not None:
+                return earlier
+            buckets = [b for b in tables.buckets_of(reset.entity_id) if reset.resource in (None, b.resource)]
+            tables.reset_buckets(reset.entity_id, reset.resource, reset.limits)
+            note_under_key(tables, reset, len(buckets), now)
+            details = reset.audited(len(buckets))
+            tables.add_audit(reset.entity_id, "buckets_reset", reset.resource, reset.principal, details, now)
             return len(buckets)
+
+        return self._replay.transact(work, now)
+
+    def credit(self, credit: Credit, now: int) -> Plan[bool]:
+        def work(tables: RedisTables) -> bool:
+            if result_under_key(tables, credit, now) is not None:
+                return False
+            leg = tables.routes.leg(tables, credit.entity_id, credit.resource)
+            if leg is None:
+                raise no_limits(credit.entity_id, credit.resource)
+            check_names(leg, credit.amounts)
+            tables.credit_bucket(credit.entity_id, credit.resource, credit.amounts)
+            note_under_key(tables, credit, 1, now)
+            tables.add_audit(credit.entity_id, "granted", credit.resource, credit.principal, credit.audited, now)
+            return True
 
         return self._replay.transact(work, now)
 
@@ -121,8 +150,9 @@ class RedisSpace(ConfigVerbs, ReportVerbs):
             )
 
     def _propagate(self, scope: Scope, now: int) -> Plan[None]:
-        """An entity's own limits were adopted with the change itself; wider ones are, a page of buckets at a time."""
+        """Let the live buckets that a change concerns follow it from the moment it was made, a page at a time."""
         if scope.entity_id is not None:
+            yield from self._replay.commit([["@adopt", scope.entity_id]], now)
             return
         tag, prefix = self._home.tag, self._home.prefix
         (found,) = yield from Commands(tag, ("ZRANGE", prefix + "res", 0, -1))
@@ -182,6 +212,11 @@ class RedisStore:
 
     def ping(self) -> Plan[None]:
         yield from Commands(REGISTRY, ("PING",))
+
+    def info(self) -> Plan[str]:
+        """What the server says about itself."""
+        (text,) = yield from Commands(REGISTRY, ("INFO",))
+        return str(text, "utf-8", "replace")
 
     def create(self, now: int) -> Plan[None]:
         yield from self._registry.find("default")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from zae_limiter.bucket import Bucket
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
@@ -18,9 +20,11 @@ from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.routes import Routes
-from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, UsageRow
-from zae_limiter.stores.protocol import Config, Scope
-from zae_limiter.stores.redis.keys import audit_key, entity_key, namespace_key
+from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, LeaseSlot, UsageRow
+from zae_limiter.stores.lease_records import LeaseRecord
+from zae_limiter.stores.protocol import Config, Scope, access_from_text, access_to_text
+from zae_limiter.stores.redis.keys import audit_key, entity_key, lease_key, namespace_key
+from zae_limiter.stores.redis.lease_texts import record_in, text_of
 from zae_limiter.stores.redis.scripts import SHOW, USAGE
 from zae_limiter.stores.redis.terms import LETTERS, buckets_in, limit_of, terms_of, values_of
 from zae_limiter.stores.redis.usage_rows import usage_in
@@ -28,6 +32,9 @@ from zae_limiter.stores.redis.wire import Part
 from zae_limiter.stores.windows import DAY_MS, Counters
 
 Command = tuple[Part, ...]
+
+SPARE_RECORDS = 16
+"""How many more records are read than asked for: some may be gone since they were listed."""
 
 PREFETCHED = 32
 """How many buckets' usage is read at once."""
@@ -54,7 +61,7 @@ class RedisTables:
         self.prefix = prefix
         self.routes = Routes()
         self.corrected_at: dict[tuple[str, str], int] = {}
-        self.writes: list[list[str]] = []
+        self.writes: list[list[Any]] = []
         self.changed_at = 0
         self._now = now
         self._seen = seen
@@ -137,7 +144,11 @@ class RedisTables:
 
     def config(self, scope: Scope) -> Config | None:
         key, suffix = self._place(scope)
-        return _config(self._one("HGET", key, "l" + suffix))
+        said, switch = self._all([("HGET", key, "l" + suffix), ("HGET", key, "a" + suffix)])
+        config = _config(said)
+        if config is None or switch is None:
+            return config
+        return replace(config, access=access_from_text(scope, switch.decode()))
 
     def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
         texts = self._all([("HGET", key, "l" + suffix) for key, suffix in map(self._place, scopes)])
@@ -152,27 +163,44 @@ class RedisTables:
         self._write("HSET", key, "l" + suffix, _config_text(config))
         if config.limits:
             self._write("HSET", key, "v" + suffix, f"{LETTERS[scope.level]}{self.epoch() + 1}")
+        else:
+            self._write("HDEL", key, "v" + suffix)
+        self._put_access(scope, config.access)
         if scope == Scope() and config.on_unavailable is not None:
             self._write("HSET", key, "policy", config.on_unavailable)
-        self._list_scope(scope, "ZADD", "0")
-        self._adopt(scope)
+        if config.limits:
+            self._list_scope(scope, "ZADD", "0")
+        else:
+            self._list_scope(scope, "ZREM")
+
+    def _put_access(self, scope: Scope, access: Access | None) -> None:
+        """The switch of a level stands beside its limits, where a draw reads it, and in a list of all."""
+        key, suffix = self._place(scope)
+        listed = f"{scope.entity_id or ''} {scope.resource or ''}"
+        if access is None:
+            self._write("HDEL", key, "a" + suffix)
+            self._write("ZREM", self.prefix + "access", listed)
+        else:
+            self._write("HSET", key, "a" + suffix, access_to_text(access))
+            self._write("ZADD", self.prefix + "access", "0", listed)
+
+    def switches(self, after: tuple[str, str] | None, count: int) -> list[Access]:
+        names = self._page("access", None if after is None else " ".join(after), count)
+        scopes = [Scope(*(part or None for part in name.split(" "))) for name in names]
+        configs = [self.config(scope) for scope in scopes]
+        return [config.access for config in configs if config is not None and config.access is not None]
 
     def drop_config(self, scope: Scope) -> None:
         key, suffix = self._place(scope)
+        self._put_access(scope, None)
         self._write("HDEL", key, "l" + suffix, "v" + suffix, *(["policy"] if scope == Scope() else []))
         self._list_scope(scope, "ZREM")
-        self._adopt(scope)
 
     def _list_scope(self, scope: Scope, verb: str, *score: str) -> None:
         if scope.entity_id is not None:
             self._write(verb, f"{self.prefix}own#{scope.resource}", *score, scope.entity_id)
         elif scope.resource is not None:
             self._write(verb, self.prefix + "rdef", *score, scope.resource)
-
-    def _adopt(self, scope: Scope) -> None:
-        """What is an entity's own holds for its buckets in the same moment."""
-        if scope.entity_id is not None:
-            self._write("@adopt", scope.entity_id)
 
     def scopes_of(self, entity_id: str) -> list[Scope]:
         fields = self._one("HKEYS", entity_key(self.prefix, entity_id))
@@ -198,9 +226,15 @@ class RedisTables:
     def put_bucket(self, bucket: Bucket) -> None:
         raise NotImplementedError("buckets are changed by scripts")
 
-    def reset_buckets(self, entity_id: str, resource: str | None) -> None:
-        """Fill them."""
-        self._write("@reset", entity_id, resource or "")
+    def reset_buckets(self, entity_id: str, resource: str | None, limits: Sequence[str] | None = None) -> None:
+        """Fill them; only these limits, if they are named."""
+        self.writes.append(
+            ["@reset", entity_id, resource or "", *([] if limits is None else [dict.fromkeys(limits, 1)])]
+        )
+
+    def credit_bucket(self, entity_id: str, resource: str, amounts: Mapping[str, int]) -> None:
+        """Give whole tokens, up to the ceiling."""
+        self.writes.append(["@credit", entity_id, resource, dict(amounts)])
 
     def drop_bucket(self, bucket: Bucket) -> None:
         self._write("@drop", bucket.entity_id, bucket.resource)
@@ -260,6 +294,28 @@ class RedisTables:
     def resources_in_use(self) -> list[str]:
         """Those that have or had buckets."""
         return [name.decode() for name in self._one("ZRANGE", self.prefix + "res", 0, -1)]
+
+    # Records of leases
+
+    def lease_slot(self, record_id: str) -> LeaseSlot:
+        text = self._one("GET", lease_key(self.prefix, record_id))
+        return LeaseSlot(None if text is None else record_in(record_id, text))
+
+    def put_lease(self, slot: LeaseSlot, record: LeaseRecord) -> None:
+        lifetime = str(max(record.expires_at - record.granted_at, 1))
+        self._write("SET", lease_key(self.prefix, record.id), text_of(record), "PX", lifetime)
+
+    def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
+        listed = self._one("ZRANGEBYSCORE", self.prefix + "leases", f"({now}", "+inf")
+        found = sorted(
+            (record_id, owner)
+            for owner, _, record_id in (member.decode().partition("#") for member in listed)
+            if entity_id in (None, owner) and (after is None or record_id > after)
+        )
+        ids = [record_id for record_id, _ in found[: count + SPARE_RECORDS]]
+        texts = self._all([("GET", lease_key(self.prefix, record_id)) for record_id in ids])
+        records = [record_in(record_id, text) for record_id, text in zip(ids, texts, strict=True) if text is not None]
+        return [record for record in records if record.expires_at > now][:count]
 
     # Audit
 

@@ -14,11 +14,14 @@ from zae_limiter.models.limit import Limit, even_rate
 from zae_limiter.stores.refusals import check_plain
 
 LETTERS: Final[dict[ConfigSource, str]] = {"entity": "e", "entity_default": "d", "resource": "r", "system": "s"}
-LEVELS: Final[dict[str, ConfigSource]] = {letter: level for level, letter in LETTERS.items()} | {"x": "call"}
-"""The first letter of a version says whose limits they are; ``x``: they were given with the call."""
+LEVELS: Final[dict[str, ConfigSource]] = {letter: level for level, letter in LETTERS.items()} | {
+    "x": "call",
+    "-": "system",
+}
+"""The first letter of a version says whose limits they are. ``x``: they were given with the call; ``-``: none."""
 
-VALUES_PER_LIMIT = 8
-VALUES_PER_BUCKET = 7
+VALUES_PER_LIMIT = 10
+VALUES_PER_BUCKET = 8
 
 
 @lru_cache(4096)
@@ -54,24 +57,41 @@ def values_of(limit: Limit) -> list[str | int]:
 
 def buckets_in(reply: Sequence[Any]) -> list[Bucket]:
     """The buckets that ``show.lua`` tells, as of its time, by entity and resource."""
+    return [bucket for bucket, _ in placed_buckets_in(reply)]
+
+
+def placed_buckets_in(reply: Sequence[Any]) -> list[tuple[Bucket, tuple[str, ...]]]:
+    """The same, each with the ancestors that its acquires also take from, if it was asked for a whole resource."""
     now, values = reply[1], reply[3:]
     buckets, place = [], 0
     while place < len(values):
-        entity_id, resource, _, events, hour, in_force, count = values[place : place + VALUES_PER_BUCKET]
+        entity_id, resource, above, events, cascaded, hour, in_force, count = values[place : place + VALUES_PER_BUCKET]
         place += VALUES_PER_BUCKET
         bucket = Bucket(entity_id.decode(), resource.decode(), now)
-        bucket.events, bucket.hour = events, hour
+        bucket.events, bucket.cascaded_events, bucket.hour = events, cascaded, hour
         balances = []
         for _ in range(count):
-            name, capacity, amount, period, burst, tokens, milli, consumed = values[place : place + VALUES_PER_LIMIT]
+            balance = _balance(bucket, values[place : place + VALUES_PER_LIMIT], now)
             place += VALUES_PER_LIMIT
-            if burst == 0:  # it has ended, and only its counter is left
-                bucket.carried[name.decode()] = consumed * MILLI
-                continue
-            limit = Limit(name.decode(), capacity, amount, period, burst)
-            balances.append(Balance(limit, now, tk=tokens * MILLI + milli, tc=consumed * MILLI))
+            if balance is not None:
+                balances.append(balance)
         bucket.balances = tuple(balances[:in_force])
         bucket.limits = tuple(balance.limit for balance in bucket.balances)
         bucket.retired = {balance.name: balance for balance in balances[in_force:]}
-        buckets.append(bucket)
-    return sorted(buckets, key=lambda bucket: (bucket.entity_id, bucket.resource))
+        buckets.append((bucket, tuple(above.decode().split("#")) if above else ()))
+    return sorted(buckets, key=lambda one: (one[0].entity_id, one[0].resource))
+
+
+def _balance(bucket: Bucket, values: Sequence[Any], now: int) -> Balance | None:
+    """One limit of a bucket, whose counters are noted there; ``None`` if it has ended, and only they are left."""
+    named, capacity, amount, period, burst, tokens, milli, consumed, cascaded, denials = values
+    name = named.decode()
+    if cascaded:
+        bucket.cascaded[name] = cascaded * MILLI
+    if denials:
+        bucket.denials[name] = denials
+    if burst == 0:
+        bucket.carried[name] = consumed * MILLI
+        return None
+    limit = Limit(name, capacity, amount, period, burst)
+    return Balance(limit, now, tk=tokens * MILLI + milli, tc=consumed * MILLI)

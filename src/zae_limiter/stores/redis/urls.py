@@ -82,7 +82,10 @@ def servers_of(url: SplitResult, credentials: object = None) -> Servers:
         raise ValidationError("credentials", "…", "are given in the URL already; leave them out of one of the two")
     if way == "unix":
         return _on_socket(url, servers, hosts)
-    addresses = tuple(_address(url, host, SENTINEL_PORT if way == "sentinel" else PORT) for host in hosts.split(","))
+    named = hosts.split(",")
+    if len(named) > 1 and "" in named:
+        raise _malformed(url)
+    addresses = tuple(_address(url, host, SENTINEL_PORT if way == "sentinel" else PORT) for host in named)
     if way == "" and len(addresses) > 1:
         raise ValidationError("url", _shown(url), "several hosts are a cluster: redis+cluster://host,host")
     parts = [unquote(part) for part in url.path.split("/") if part]

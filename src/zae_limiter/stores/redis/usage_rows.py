@@ -9,7 +9,7 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.stores.embedded.tables import UsageRow
@@ -50,16 +50,28 @@ def usage_in(entity_id: str, resource: str, reply: Sequence[Any]) -> CountedUsag
 
 
 def row_of(text: bytes) -> Row:
-    """A text like ``5 rpm=5 ~tpm=900``."""
-    events, *pairs = text.decode().removeprefix("*").split()
-    began: dict[str, int] = {}
-    ended: dict[str, int] = {}
+    """A text like ``5/2 rpm=5/2 ~tpm=900//3``: taken, what of it an earlier leg counted too, denials."""
+    head, *pairs = text.decode().removeprefix("*").split()
+    events, cascaded_events, _ = _figures(head)
+    began = Counters(events, {}, cascaded_events, {}, {})
+    ended = Counters(events, {}, cascaded_events, {}, {})
     for pair in pairs:
-        name, _, count = pair.partition("=")
+        name, _, figures = pair.partition("=")
         if name == "@":
             continue
-        milli = int(count) * MILLI
-        ended[name.removeprefix("~")] = milli
+        _note(ended, name.removeprefix("~"), *_figures(figures))
         if not name.startswith("~"):
-            began[name] = milli
-    return Row(Counters(int(events), began), Counters(int(events), ended), text.startswith(b"*"))
+            _note(began, name, *_figures(figures))
+    return Row(began, ended, text.startswith(b"*"))
+
+
+def _figures(text: str) -> tuple[int, int, int]:
+    taken, cascaded, denials, *_ = (*text.split("/"), "", "")
+    return int(taken), int(cascaded or 0), int(denials or 0)
+
+
+def _note(counters: Counters, name: str, taken: int, cascaded: int, denials: int) -> None:
+    figures = (counters.milli, taken * MILLI), (counters.cascaded, cascaded * MILLI), (counters.denials, denials)
+    for amounts, amount in figures:
+        if amount or amounts is counters.milli:
+            cast(dict[str, int], amounts)[name] = amount

@@ -108,7 +108,7 @@ class SqliteFastPath:
                 receipt._grant = outcome
         if outcome.__class__ is Grant:
             return True
-        return outcome if isinstance(outcome, Denial) else False
+        return outcome if isinstance(outcome, Denial) and not outcome.observed else False
 
     def find(self, tables: SqliteTables) -> bool:
         """Find the route of a bucket that is there, and note it. ``False``: it was not found."""
@@ -221,6 +221,8 @@ class DrawRequest(Write[Outcome | None]):
         """The route of a draw that came without one. ``None``: it is not one that repeats."""
         draw = self.draw
         if draw.limits is not None or draw.legs is not None or draw.reserved or self.proven is not None:
+            return None
+        if draw.record is not None:
             return None
         path: Any = self.path or self.space.fast_paths[draw.entity_id, draw.resource]
         # It is noted before anything is taken: nothing may come between that and the reply.

@@ -18,16 +18,21 @@ from functools import partial
 from typing import Any, TypeVar
 
 from zae_limiter.exceptions import NamespaceNotFoundError
+from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.holds import Hold
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.plan import NOT_YET, Interrupted, Plan, Request, assign
-from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs
+from zae_limiter.stores.embedded.access_verbs import AccessVerbs
+from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, may_repeat
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
+from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.lease_records import RecordChange, RecordedSettlement
 from zae_limiter.stores.protocol import Draw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import error_of, is_busy, too_busy
@@ -61,7 +66,7 @@ class RenewRequest(Write[Any]):
         return lost
 
 
-class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
+class SqliteSpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
     """One namespace of the file."""
 
     slot_pauses_ms = (50, 250)
@@ -84,14 +89,15 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
             return outcome._replace(path=None) if isinstance(outcome, Grant) else outcome
         except BaseException:
             done = request.result
-            if isinstance(done, Grant):  # an interrupt on the way back
-                yield from SettleRequest(self, done.give_back(), now, UNCORRECTED)
+            if isinstance(done, Grant) and not done.is_repeated:  # an interrupt on the way back
+                undoing = RecordedSettlement(done.give_back(), void_change(done.record))
+                yield from SettleRequest(self, done.give_back(), now, UNCORRECTED, undoing)
             raise
 
     def draw_in_transaction(self, connection: Connection, draw: Draw, now: int, proven: int | None) -> Outcome:
         tables = self._begin(connection)
         outcome, _ = self._draw(tables, draw, now, proven=proven)
-        if isinstance(outcome, Grant) and draw.limits is None and draw.legs is None:
+        if isinstance(outcome, Grant) and may_repeat(tables, draw, now):
             entity_id, resource = draw.entity_id, draw.resource
             path = SqliteFastPath(self, entity_id, resource, outcome.legs, tables.ns, tables.epoch())
             self.fast_paths[entity_id, resource] = path
@@ -105,9 +111,14 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
         yield from retried_by_the_clock(work, now)
 
     def settle_in_transaction(
-        self, connection: Connection, postings: Sequence[Posting], now: int, proven: int | None
+        self,
+        connection: Connection,
+        postings: Sequence[Posting],
+        now: int,
+        proven: int | None,
+        change: RecordChange | None,
     ) -> bool:
-        self._settle(self._begin(connection), postings, now, proven=proven)
+        self._settle(self._begin(connection), postings, now, proven=proven, change=change)
         return True
 
     def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
@@ -118,6 +129,10 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, ReportVerbs):
 
     def remembered_on_unavailable(self) -> OnUnavailable | None:
         return None if self._used_last is None else self._used_last.routes.on_unavailable
+
+    def remembered_access(self, entity_id: str, resource: str, now: int) -> Access | None:
+        used = self._used_last
+        return None if used is None else used.routes.remembered_access(entity_id, resource, now)
 
     def _write(self, work: Callable[[Tables], Result]) -> Plan[Result]:
         return iter(Write(lambda connection: work(self._begin(connection))))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zae_limiter.bucket import Bucket
+from zae_limiter.models.access import Access
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
@@ -14,16 +15,19 @@ from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import Routes
-from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow, begin_hour
-from zae_limiter.stores.protocol import Config, Leg, Scope
+from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, LeaseSlot, UsageRow, begin_hour
+from zae_limiter.stores.lease_records import LeaseRecord, RecordState, record_to_text
+from zae_limiter.stores.protocol import Config, Leg, Scope, access_to_text
 from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS, NEVER_MS, CachedRow
 from zae_limiter.stores.sqlite.rows import (
+    access_from_row,
     audit_from_row,
     bucket_from_row,
     config_from_row,
     counters_to_text,
     entity_from_row,
     entity_to_row,
+    lease_from_row,
     limits_from_text,
     limits_to_text,
     next_epoch,
@@ -41,6 +45,7 @@ _ENTITY = "id, name, parent_id, cascade, metadata, version, created_ms"
 _BUCKET = "entity_id, resource, rf, events, hour, terms, tokens, carried, born"
 _ROW = "rf, events, hour, terms, tokens, carried, born, expires_ms"
 _USAGE = "entity_id, resource, hour, start, end"
+_LEASE = "id, state, version, expires_ms, body"
 _AUDIT = "event_id, at_ms, action, subject, resource, principal, details"
 
 _READ_ROW = f"SELECT {_ROW} FROM buckets WHERE ns = ? AND entity_id = ? AND resource = ?"
@@ -127,10 +132,11 @@ class SqliteTables:
 
     def config(self, scope: Scope) -> Config | None:
         row = self._one(
-            "SELECT limits, on_unavailable, version FROM configs WHERE ns = ? AND entity_id = ? AND resource = ?",
+            "SELECT limits, on_unavailable, version, access FROM configs"
+            " WHERE ns = ? AND entity_id = ? AND resource = ?",
             *(self.ns, *_place(scope)),
         )
-        return None if row is None else config_from_row(row)
+        return None if row is None else config_from_row((scope, *row))
 
     def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
         places = [_place(scope) for scope in scopes]
@@ -149,11 +155,12 @@ class SqliteTables:
 
     def put_config(self, scope: Scope, config: Config) -> None:
         self.connection.execute(
-            "INSERT OR REPLACE INTO configs (ns, entity_id, resource, limits, on_unavailable, version)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO configs (ns, entity_id, resource, limits, on_unavailable, version, access)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 *(self.ns, *_place(scope)),
                 *(limits_to_text(config.limits), config.on_unavailable, config.version),
+                None if config.access is None else access_to_text(config.access),
             ),
         )
 
@@ -164,10 +171,20 @@ class SqliteTables:
 
     def scopes_of(self, entity_id: str) -> list[Scope]:
         rows = self._all(
-            "SELECT resource FROM configs WHERE ns = ? AND entity_id = ? AND limits <> '[]' ORDER BY resource",
+            "SELECT resource FROM configs WHERE ns = ? AND entity_id = ?"
+            " AND (limits <> '[]' OR access IS NOT NULL) ORDER BY resource",
             *(self.ns, entity_id),
         )
         return [Scope(entity_id, resource) for (resource,) in rows]
+
+    def switches(self, after: tuple[str, str] | None, count: int) -> list[Access]:
+        where, values = ("", ()) if after is None else (" AND (entity_id, resource) > (?, ?)", after)
+        rows = self._all(
+            "SELECT entity_id, resource, access FROM configs WHERE ns = ? AND access IS NOT NULL"
+            f"{where} ORDER BY entity_id, resource LIMIT ?",
+            *(self.ns, *values, count),
+        )
+        return [access_from_row((Scope(entity or None, resource or None), text)) for entity, resource, text in rows]
 
     def resources_with_limits(self, after: str | None, count: int) -> list[str]:
         rows = self._all(
@@ -336,6 +353,30 @@ class SqliteTables:
             " ORDER BY entity_id, resource LIMIT ?",
             *(self.ns, *values, count),
         )
+
+    # Records of leases
+
+    def lease_slot(self, record_id: str) -> LeaseSlot:
+        row = self._one(f"SELECT {_LEASE} FROM leases WHERE ns = ? AND id = ?", self.ns, record_id)
+        return LeaseSlot(None if row is None else lease_from_row(row))
+
+    def put_lease(self, slot: LeaseSlot, record: LeaseRecord) -> None:
+        self.connection.execute(
+            f"INSERT OR REPLACE INTO leases (ns, entity_id, {_LEASE}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(self.ns, record.entity_id, record.id, record.state, record.version, record.expires_at),
+                record_to_text(record),
+            ),
+        )
+
+    def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
+        whose = "" if entity_id is None else " AND entity_id = ?"
+        rows = self._all(
+            f"SELECT {_LEASE} FROM leases WHERE ns = ?{whose} AND id > ? AND expires_ms > ? AND state <> ?"
+            " ORDER BY id LIMIT ?",
+            *(self.ns, *(() if entity_id is None else (entity_id,)), after or "", now, RecordState.DONE, count),
+        )
+        return [lease_from_row(row) for row in rows]
 
     # Audit
 

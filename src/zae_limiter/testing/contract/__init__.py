@@ -16,6 +16,7 @@ The last argument opens one more client on the same data each time it is called.
 from __future__ import annotations
 
 from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter registers its cases)
+    access,
     calendar_limits,
     call_counts,
     calls_in_flight,
@@ -24,6 +25,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     grants,
     hierarchy,
     invalid_arguments,
+    lease_records,
     lowered_levels,
     misconfiguration,
     namespaces,

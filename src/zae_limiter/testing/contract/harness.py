@@ -145,6 +145,13 @@ class World:
         if self.mode == "async":
             await asyncio.sleep(0)
 
+    async def pause(self, seconds: float) -> None:
+        """Let time pass, of the machine."""
+        if self.mode == "async":
+            await asyncio.sleep(seconds)
+        else:
+            time.sleep(seconds)
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Let the others run until it is so."""
         give_up = time.monotonic() + PATIENCE_SECONDS
@@ -216,6 +223,9 @@ class Dressed:
 
     def acquire(self, *args: Any, **kwargs: Any) -> Dressed:
         return Dressed(self._plain.acquire(*args, **kwargs))
+
+    def resume(self, token: str) -> Dressed:
+        return Dressed(self._plain.resume(token))
 
     def in_namespace(self, namespace: str) -> Dressed:
         return Dressed(self._plain.in_namespace(namespace))

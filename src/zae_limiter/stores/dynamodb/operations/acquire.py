@@ -17,9 +17,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
+from zae_limiter.exceptions import AccessBlocked
+from zae_limiter.models.access import Access, strictest
+from zae_limiter.models.choices import AccessMode
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.batching import BatchingWriter
+from zae_limiter.stores.dynamodb.access_watch import LOOK_EVERY_MS, OLDEST_MS
+from zae_limiter.stores.dynamodb.batching import BatchingWriter, Beside
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, newest
 from zae_limiter.stores.dynamodb.bucket_writer import (
     TRIES_AT_ONCE,
@@ -40,7 +44,9 @@ from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     denial_of,
     denial_under_load,
     versions_seen,
+    warm_grant,
 )
+from zae_limiter.stores.dynamodb.operations.acquire_recorded import DrawRecord
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     THROTTLES_BORNE,
     adopt_all,
@@ -53,6 +59,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     meets_newer_terms,
 )
 from zae_limiter.stores.dynamodb.operations.denials import keep_denial, write_due_denials
+from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
 from zae_limiter.stores.dynamodb.plain_writes import plain_draw
@@ -69,7 +76,7 @@ from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, erro
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, leg_after
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, leg_after
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -88,6 +95,7 @@ class AcquireParts:
     batching: BatchingWriter
     propagation: Propagation
     settling: SettlementWriter
+    leases: LeaseRecords
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """The verb of every acquire: a grant or a denial."""
@@ -112,6 +120,10 @@ class Acquire:
         """So often others were faster."""
         self.seen_before: dict[Key, str] = {}
         self.backs: list[BucketWrite] = []
+        self.record = None if draw.record is None else DrawRecord(self, draw.record)
+        self.switches: tuple[Access, ...] = ()
+        self.observing = False
+        """A switch says that what is refused is let through."""
 
     def run(self) -> Plan[Outcome]:
         """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
@@ -125,18 +137,15 @@ class Acquire:
             elif parts.namespace.known_ns is not None:  # the clock was set
                 self.now, self.whole = yield from parts.namespace.checked_time(self.now, self.deadline)
                 self.deadline = self.whole
+            if parts.resolver.watch.switches:
+                yield from self._check_access()
             legs = self.warm_legs()
-            if legs:
-                self.legs = legs
-                for leg in legs:
-                    leg.write_id = parts.write_ids.write_id(self.now)
-                if len(legs) > 1:
-                    self._keep_time_to_give_back()
-                yield from parts.batching.post(legs, self.params_of, self.now, self.deadline)
-                granted = self._warm_grant(legs)
-                if granted is not None:
-                    return granted
+            granted = (yield from self._write_warm(legs)) if legs else None
+            if granted is not None:
+                return granted
             outcome = yield from self._outcome(begun=bool(legs))
+            if self.observing and isinstance(outcome, Denial):
+                outcome.observed = True
             keep_denial(self, outcome)
             return outcome
         except (Refused, NoAnswer) as failure:
@@ -153,10 +162,32 @@ class Acquire:
         """Give back what was taken, and raise again what stopped the draw."""
         self._hear_interrupt(stop)
         try:
+            if self.record is not None:
+                yield from self.record.undo((yield from self.parts.client.new_deadline()))
+                raise stop
             yield from self.undo((yield from self.parts.client.new_deadline()))
         except (Refused, NoAnswer):
             self.parts.writer.unresolved += 1
         raise stop
+
+    def _look_beside(self) -> Beside | None:
+        """The look at the wide switches that goes out with a write, if it is time for one."""
+        found = self.parts.resolver.watch.look_beside(self.deadline)
+        return None if found is None else Beside(*found)
+
+    def _check_access(self, switches: tuple[Access, ...] = ()) -> Plan[None]:
+        """Raise ``AccessBlocked`` if a switch says so, by these of its entities or by a wide one.
+
+        What blocks is looked at again when that is due: a blocked client writes nothing, and would learn nothing else.
+        """
+        watch, resource, timer = self.parts.resolver.watch, self.draw.resource, self.deadline.started
+        access = strictest((*switches, *watch.concerning(resource)), self.now)
+        if watch.age_ms(timer) >= OLDEST_MS or (_blocks(access) and watch.is_due(timer)):
+            yield from watch.look(self.deadline)
+            access = strictest((*switches, *watch.concerning(resource)), self.now)
+        if access is not None and _blocks(access):
+            raise AccessBlocked(self.draw.entity_id, resource, access)
+        self.observing = access is not None
 
     def warm_legs(self) -> Sequence[AcquireLeg]:
         """The legs of a draw, if all of them can be written at once as they are.
@@ -165,13 +196,13 @@ class Acquire:
         there of late, no clock that is wrong has written to one, and of several none looks drained.
         """
         parts, draw, legs = self.parts, self.draw, list[AcquireLeg]()
-        if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None:
+        if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None or draw.record:
             return ()
         configs, cache, entity_id = parts.resolver.configs, parts.cache, draw.entity_id
         counted: frozenset[str] | None = None
         while True:
             resolved = configs.peek((entity_id, draw.resource), self.deadline.started)
-            if resolved is None or resolved.leg is None:
+            if resolved is None or resolved.leg is None or resolved.switches:
                 return ()
             key, own = resolved.bucket, resolved.leg
             cached = cache.buckets.get(key)
@@ -185,7 +216,7 @@ class Acquire:
                 or key in cache.sharded
             ):
                 return ()
-            own = leg_after(own, counted)
+            own = own if counted is own.cascaded is None else leg_after(own, counted)
             counted = own.names if counted is None else counted | own.names
             leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
             for limit in own.limits:
@@ -203,30 +234,23 @@ class Acquire:
         configs.hits += len(legs)
         return legs
 
+    def _write_warm(self, legs: Sequence[AcquireLeg]) -> Plan[Grant | None]:
+        """Write the legs of a warm draw at once. The grant, if that was all there is to do."""
+        parts, self.legs = self.parts, legs
+        for leg in legs:
+            leg.write_id = parts.write_ids.write_id(self.now)
+        if len(legs) > 1:
+            self._keep_time_to_give_back()
+        beside = self._look_beside()
+        yield from parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
+        if beside is not None:
+            yield from self._check_access()
+        return warm_grant(self.draw, legs, self.now)
+
     def _keep_time_to_give_back(self) -> None:
         """There are several legs: a part of the time is for giving back what some of them take."""
         time = int(self.parts.client.deadline_ms * SHARE_FOR_TAKING)
         self.deadline = self.whole._replace(give_up_at=self.whole.started + time)
-
-    def _warm_grant(self, legs: Sequence[AcquireLeg]) -> Grant | None:
-        """The grant, if every leg of a draw was written and there is nothing else to do."""
-        now, balances, tokens, granted = self.now, list[Balance](), list[int](), list[Leg]()
-        for leg in legs:
-            snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
-            if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
-                return None
-            if snapshot.load_level < 0 and is_overloaded(snapshot, max(self.now, newest(snapshot))):
-                return None
-            held = snapshot.balances
-            if not held.keys() >= leg.leg.names:
-                return None
-            for limit in leg.leg.limits:
-                balance = held[limit.name]
-                balances.append(balance)
-                tokens.append(balance.tk)
-            now = max(now, leg.now)
-            granted.append(leg.leg)
-        return Grant(tuple(granted), self.draw.wanted, balances, tokens, now)
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
         """The outcome; ``begun``: there is a leg, and its first write has a result."""
@@ -240,13 +264,15 @@ class Acquire:
                 else:
                     outcome = yield from self._attempt(fresh)
                 if outcome is not None:
-                    return outcome
+                    return (yield from self._surely(outcome))
                 yield from self.undo(self.whole)
                 self.seen_before = versions_seen(self.legs, self.parts.cache)
                 fresh = True
         except (Refused, NoAnswer) as failure:
             undone = True
             try:
+                if self.record is not None and (granted := (yield from self.record.fence(self.whole))) is not None:
+                    return granted
                 yield from self.undo(self.whole)
             except (Refused, NoAnswer):
                 undone = False
@@ -258,6 +284,12 @@ class Acquire:
             if isinstance(failure, NoAnswer):
                 raise NoAnswer(str(failure), sent=False, misconfigured=failure.misconfigured) from failure
             raise
+
+    def _surely(self, outcome: Outcome) -> Plan[Outcome]:
+        """A denial, once it is sure that no try whose answer was lost is done after it."""
+        if self.record is None or isinstance(outcome, Grant):
+            return outcome
+        return (yield from self.record.fence(self.whole)) or outcome
 
     def _is_load(self, failure: Refused | NoAnswer) -> bool:
         """Whether a draw failed because of others, who write to the same bucket or use up what the table can take.
@@ -276,14 +308,18 @@ class Acquire:
         prefetched: Prefetched = {}
         route = yield from parts.resolver.terms_for(self.draw, self.deadline, fresh=fresh, prefetched=prefetched)
         ns = yield from parts.namespace.ns(self.deadline)
+        if route.switches and not route.fresh and self.deadline.started - route.read_ms >= LOOK_EVERY_MS:
+            return None  # what blocks must be recent: a blocked client writes nothing, and would learn nothing else
         if not self.deadline.checked:  # the first draw of its process: what it has just read tells the time
             self.now, self.whole = yield from parts.namespace.checked_time(self.now, self.deadline)
             self.deadline = self.whole
+        self.switches = route.switches
+        yield from self._check_access(route.switches)
         self.legs = [
             AcquireLeg(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
             for terms in route.terms
         ]
-        if len(self.legs) > 1:
+        if len(self.legs) > 1 or self.record is not None:
             self._keep_time_to_give_back()
         for leg in self.legs:
             leg.write_id = parts.write_ids.write_id(self.now)
@@ -313,12 +349,12 @@ class Acquire:
                 return denied
             if denied is None:
                 continue
-            if any(leg.snapshot is None for leg in pending):
-                if not terms_are_fresh:
-                    return None  # a new bucket obeys what holds now, not what was remembered
-                yield from create(self)
-            else:
-                yield from self._write(pending)
+            is_new = any(leg.snapshot is None for leg in pending)
+            if is_new and not terms_are_fresh:
+                return None  # a new bucket obeys what holds now, not what was remembered
+            repeated = yield from self._write(pending, is_new)
+            if repeated is not None:
+                return repeated
             tries += 1
             if any(not leg.done for leg in self.legs):
                 yield from self.parts.writer.pause(tries, self.deadline, self.failure or Contended())
@@ -336,7 +372,7 @@ class Acquire:
             return (yield from self._deny_under_load())
         if self.parts.namespace.denials.unwritten and (yield from write_due_denials(self, pending)):
             return None
-        drained = next((leg for leg in pending if leg.fresh and leg.lacks(self.now)), None)
+        drained = next((leg for leg in pending if leg.fresh and not leg.payers and leg.lacks(self.now)), None)
         if drained is not None:
             return None if (yield from look_elsewhere(self, drained)) else (yield from self._deny())
         changed = yield from change_shards(self, pending)  # where it is now may obey other terms, or lack
@@ -357,11 +393,23 @@ class Acquire:
         """Whether none of several legs looks drained."""
         return not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
 
-    def _write(self, pending: Sequence[AcquireLeg]) -> Plan[None]:
-        """Write all of them at once if they look healthy, else the first alone."""
+    def _write(self, pending: Sequence[AcquireLeg], is_new: bool) -> Plan[Grant | None]:
+        """Write all of them at once if they look healthy, else the first alone; in one transaction if some are new.
+
+        A draw that is recorded is one transaction, or finds that the same request was granted before.
+        """
+        if self.record is not None:
+            return (yield from self.record.write())
+        if is_new:
+            yield from create(self)
+            return None
         legs = pending if self._look_healthy(pending) else pending[:1]
-        yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline)
+        beside = self._look_beside()
+        yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
         self._hear_all(legs)
+        if beside is not None and self.parts.resolver.watch.switches:
+            yield from self._check_access(self.switches)
+        return None
 
     def params_of(self, leg: AcquireLeg) -> UpdateParams:
         """The write of a leg whose bucket is there."""
@@ -482,7 +530,8 @@ class Acquire:
         now = max(self.now, *[leg.granted_at for leg in self.legs])
         balances = [balance for leg in self.legs for balance in leg.whole(self.parts.cache, now)]
         legs = tuple(leg.paid_leg() for leg in self.legs)
-        return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now)
+        record = None if self.record is None else self.record.written
+        return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now, record=record)
 
     def _deny(self) -> Plan[Denial | None]:
         """Give back, look at every leg, and say what lacks. ``None``: by now nothing does, or other terms hold."""
@@ -511,3 +560,7 @@ class Acquire:
         """The bucket's own key takes no more writes for now."""
         yield from self.undo(self.whole)
         return denial_under_load(self.draw, self.legs, self.parts.cache, self.now)
+
+
+def _blocks(access: Access | None) -> bool:
+    return access is not None and access.mode is AccessMode.BLOCK

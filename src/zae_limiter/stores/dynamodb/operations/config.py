@@ -16,7 +16,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import change_told, level_told
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.dynamodb.expressions import NEW, Expected, Write, put
-from zae_limiter.stores.dynamodb.items import config_attributes, config_of, decoder
+from zae_limiter.stores.dynamodb.items import access_attributes, config_attributes, config_of, decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.paging import (
@@ -28,7 +28,15 @@ from zae_limiter.stores.dynamodb.operations.paging import (
 )
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.requests import Item
-from zae_limiter.stores.dynamodb.schema import GSI3, Key, config_filed_as, config_key, gsi3_config, gsi4
+from zae_limiter.stores.dynamodb.schema import (
+    GSI3,
+    Key,
+    config_filed_as,
+    config_key,
+    gsi1_access,
+    gsi3_config,
+    gsi4,
+)
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, persist, verb
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.refusals import check_plain
@@ -66,7 +74,7 @@ class Configs:
             nonlocal had_limits
             before = yield from self._config(ns, scope, deadline)
             had_limits = had_limits and bool(before.limits)  # a second try may find what the first has set
-            config = Config(limits, on_unavailable or before.on_unavailable, before.version + 1)
+            config = Config(limits, on_unavailable or before.on_unavailable, before.version + 1, before.access)
             told = change_told(level_told(before), level_told(config))
             entry = AuditEntry(scope.audited_as, "limits_set", scope.resource, principal, told)
             writes = [
@@ -97,9 +105,9 @@ class Configs:
 
         def attempt(deadline: Deadline) -> Plan[bool]:
             before = yield from self._config(ns, scope, deadline)
-            if not says_something(before):
+            if not (before.limits or before.on_unavailable):
                 return False
-            grave = Config((), None, before.version + 1)
+            grave = Config((), None, before.version + 1, before.access)
             told = change_told(level_told(before), None)
             entry = AuditEntry(scope.audited_as, "limits_deleted", scope.resource, principal, told)
             writes = [
@@ -141,8 +149,8 @@ def place_of(ns: str, scope: Scope) -> Key:
 
 
 def says_something(config: Config) -> bool:
-    """Whether a level has limits or a policy."""
-    return bool(config.limits or config.on_unavailable)
+    """Whether a level has limits, a policy or an access switch."""
+    return bool(config.limits or config.on_unavailable or config.access)
 
 
 def config_write(table: str, ns: str, scope: Scope, config: Config) -> Write:
@@ -160,10 +168,13 @@ def _attributes(ns: str, scope: Scope, config: Config) -> Mapping[str, Any]:
         "on_unavailable": None if policy is None else str(policy),
         "config_version": config.version,
         **config_attributes(config.limits),
+        **access_attributes(config.access),
         **gsi4(ns, place_of(ns, scope).pk, _filed_as(scope, config)),
     }
     if scope.entity_id is not None and scope.resource is not None and config.limits:
         attributes |= gsi3_config(ns, scope.resource, scope.entity_id)
+    if scope.entity_id is not None and scope.resource is not None and config.access is not None:
+        attributes |= gsi1_access(ns, scope.entity_id, scope.resource)
     return attributes
 
 

@@ -235,7 +235,7 @@ class Entities:
         entity = None if item is None else live_entity(item)
         if entity is None and not configs and not buckets:
             raise EntityNotFoundError(entity_id)
-        levels = {str(scope.resource): config for scope, config in configs.items() if config.limits}
+        levels = {str(scope.resource): config for scope, config in configs.items()}
         told = deletion_told(entity, levels, buckets)
         entry = AuditEntry(entity_id, "entity_deleted", None, principal, told)
         writes = [audited(self.client, ns, entry, now, deadline)]

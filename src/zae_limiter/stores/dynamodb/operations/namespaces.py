@@ -40,7 +40,9 @@ from zae_limiter.stores.dynamodb.namespace import (
     LAYOUT,
     MINOR,
     VERSION_KEYS,
+    check_age,
     check_layout,
+    has_old_data,
     lags_behind,
     record_among,
     version_attributes,
@@ -332,10 +334,18 @@ def expiry_params(table: str) -> dict[str, Any]:
 
 
 def check_table(table: str, description: Mapping[str, Any]) -> None:
-    """Refuse a table that is not made for us."""
+    """Refuse a table that is not made for us; of one that only lacks indexes, name them."""
     indexes = {index["IndexName"]: index["KeySchema"] for index in description.get("GlobalSecondaryIndexes", ())}
     wanted = {index: key_schema(f"{index}PK", f"{index}SK") for index in INDEXES}
-    if description["KeySchema"] != key_schema("PK", "SK") or not wanted.items() <= indexes.items():
+    missing = [index for index in wanted if index not in indexes]
+    if description["KeySchema"] != key_schema("PK", "SK") or any(
+        indexes[index] != keys for index, keys in wanted.items() if index in indexes
+    ):
+        raise VersionError(f"table {table!r} exists but was not made by zae-limiter; choose another name")
+    if missing and len(missing) < len(wanted):
+        named = " and ".join(f"{index} (keys {index}PK and {index}SK, strings, KEYS_ONLY)" for index in missing)
+        raise VersionError(f"table {table!r} lacks the index {named}; add it, and try again")
+    if missing:
         raise VersionError(f"table {table!r} exists but was not made by zae-limiter; choose another name")
     if description.get("Replicas"):
         raise VersionError(
@@ -379,7 +389,7 @@ class Table:
     def ping(self) -> Plan[None]:
         """Answer, or raise why not."""
         deadline = yield from self.client.new_deadline()
-        check_layout(self.client.table, (yield from self.client.get(version_key(), deadline)))
+        yield from check_age(self.client, (yield from self.client.get(version_key(), deadline)), deadline)
 
     def _patience(self) -> Plan[Deadline]:
         deadline = yield from self.client.new_deadline()
@@ -439,6 +449,7 @@ class Table:
         table, key = self.client.table, version_key()
         record = record_among((yield from self.client.get_all(VERSION_KEYS, deadline)).values())
         if record is None:
+            yield from self._refuse_old_data(deadline)
             return (yield from commit(self.client, [put(table, key, version_attributes(now), NEW)], deadline))
         check_layout(table, record)
         if lags_behind(record):
@@ -446,6 +457,17 @@ class Table:
             as_it_was = {"layout_version": LAYOUT}
             yield from commit(self.client, [update(table, key, as_it_was, sets=told)], deadline)
         return None
+
+    def _refuse_old_data(self, deadline: Deadline) -> Plan[None]:
+        """A table with data of an older layout must not be taken for a new one: nothing would read that data again.
+
+        What another client has set up in this moment is no such data.
+        """
+        if not (yield from has_old_data(self.client, deadline)):
+            return
+        record = yield from self.client.get(version_key(), deadline)
+        if record is None:
+            yield from check_age(self.client, None, deadline)
 
 
 def is_active(description: Mapping[str, Any]) -> bool:

@@ -23,9 +23,10 @@ local function low(t, s, rp)
   return (k * 16384 + l) * 16384 + floor(x / rp)
 end
 
--- A bucket b is {packed terms, rf, events, hour, then T, m, C, x of each limit}; C counts what was ever taken. Its terms t
--- are {version, n, slow, then name, capacity, amount, period, B, qT, qm, s, rp, kind of each limit}. The first n limits are
--- in force, the others retired; one with B = 0 has ended, and only its counter is left. Kind and x are '' for a limit that
+-- A bucket b is {packed terms, rf, events, events that an earlier leg counted too, hour, then T, m, C, K, D, x of each limit}:
+-- C counts what was ever taken, K what of it an earlier leg of the same acquires counted too, D denials. Its terms t are
+-- {version, n, slow, then name, capacity, amount, period, B, qT, qm, s, rp, kind of each limit}. The first n limits are in
+-- force, the others retired; one with B = 0 has ended, and only its counters are left. Kind and x are '' for a limit that
 -- refills evenly and is enforced, the only kind there is.
 local function advance(b, t, now)            -- make now the baseline, if it is later; no level changes
   local rf = b[2]
@@ -34,7 +35,7 @@ local function advance(b, t, now)            -- make now the baseline, if it is 
     return
   end
   local dt, j = now - rf, 3
-  for i = 4, #b - 4, 4 do
+  for i = 5, #b - 6, 6 do
     local top, tokens = t[j + 5], b[i + 1]
     local a = dt * t[j + 6]
     if a >= top - tokens then

@@ -10,6 +10,12 @@ end
 
 local function refusal(state, now) return { state == 'deleted' and -4 or -3, now } end
 
+-- Lists the record of a lease until it expires. That harms no caller if it is done in vain: the record is looked up by its id.
+local function list_record(prefix, record)
+  call('ZREMRANGEBYSCORE', prefix .. 'leases', '-inf', '(' .. record.now)
+  call('ZADD', prefix .. 'leases', record.expires, record.member)
+end
+
 local function life_of_buckets(prefix, now)
   local HOUR_MS, DAY_MS = 3600000, 86400000
   local KEPT_MS = 111 * DAY_MS                         -- a bucket outlives the usage that it began
@@ -37,10 +43,28 @@ local function life_of_buckets(prefix, now)
     return cjson.decode(text).terms
   end
 
+  -- The names of limits that any level consulted for an entity has.
+  function life.known(entity, resource, into)
+    local texts = call('HMGET', prefix .. 'e#' .. entity, 'l/' .. resource, 'l/_default_')
+    local wide = call('HMGET', prefix .. 'c', 'l/' .. resource, 'l')
+    for _, text in ipairs({ texts[1] or '', texts[2] or '', wide[1] or '', wide[2] or '' }) do
+      if text ~= '' then
+        for _, limit in ipairs(cjson.decode(text).limits) do into[limit[1]] = true end
+      end
+    end
+  end
+
+  local function figures(taken, cascaded, denials)     -- as taken/cascaded/denials, without noughts at the end
+    local text = life.decimal(taken)
+    if cascaded ~= 0 or denials ~= 0 then text = text .. '/' .. life.decimal(cascaded) end
+    if denials ~= 0 then text = text .. '/' .. life.decimal(denials) end
+    return text
+  end
+
   function life.counters(b, t)                         -- as a row of usage has them; those that have ended with a ~
-    local text, j = { life.decimal(b[3]) }, 3
-    for i = 4, #b - 4, 4 do
-      text[#text + 1] = (t[j + 5] == 0 and '~' or '') .. t[j + 1] .. '=' .. life.decimal(b[i + 3])
+    local text, j = { figures(b[3], b[4], 0) }, 3
+    for i = 5, #b - 6, 6 do
+      text[#text + 1] = (t[j + 5] == 0 and '~' or '') .. t[j + 1] .. '=' .. figures(b[i + 3], b[i + 4], b[i + 5])
       j = j + 10
     end
     return table.concat(text, ' ')
@@ -59,22 +83,23 @@ local function life_of_buckets(prefix, now)
   -- Where the limits go that are not in force any more: full ones end, with their counters, others are retired.
   local function retire(b, t, nb, nt, kept)
     local retired, before, ended = 0, 0, 0
-    for i = 4, #b - 4, 4 do
-      local j = 3 + (i - 4) / 4 * 10
-      if t[j + 5] == 0 then ended = ended + 1 elseif (i - 4) / 4 >= t[2] then before = before + 1 end
+    for i = 5, #b - 6, 6 do
+      local j = 3 + (i - 5) / 6 * 10
+      if t[j + 5] == 0 then ended = ended + 1 elseif (i - 5) / 6 >= t[2] then before = before + 1 end
     end
-    for i = 4, #b - 4, 4 do
-      local j = 3 + (i - 4) / 4 * 10
+    for i = 5, #b - 6, 6 do
+      local j = 3 + (i - 5) / 6 * 10
       if not kept[t[j + 1]] then
         local is_full = t[j + 5] > 0 and b[i + 1] == t[j + 5] and b[i + 2] == 0
-        if is_full and b[i + 3] ~= 0 and ended < MAX_ENDED then
+        local counts = b[i + 3] ~= 0 or b[i + 5] ~= 0
+        if is_full and counts and ended < MAX_ENDED then
           ended = ended + 1
           copy({ t[j + 1], 0, 0, 0, 0, 0, 0, 0, 1, '' }, 0, 10, nt)
-          copy({ 0, 0, b[i + 3], '' }, 0, 4, nb)
-        elseif not is_full or b[i + 3] ~= 0 then
+          copy({ 0, 0, b[i + 3], b[i + 4], b[i + 5], '' }, 0, 6, nb)
+        elseif not is_full or counts then
           if t[j + 5] > 0 then retired = retired + 1 end
           copy(t, j, 10, nt)
-          copy(b, i, 4, nb)
+          copy(b, i, 6, nb)
         end
       end
     end
@@ -99,19 +124,19 @@ local function life_of_buckets(prefix, now)
       return b, t
     end
     local at, kept = {}, {}
-    for i = 4, #b - 4, 4 do at[t[3 + (i - 4) / 4 * 10 + 1]] = i end
-    local nt, nb = { v, #terms / 10, 0 }, { '', b[2], b[3], b[4] }
+    for i = 5, #b - 6, 6 do at[t[3 + (i - 5) / 6 * 10 + 1]] = i end
+    local nt, nb = { v, #terms / 10, 0 }, { '', b[2], b[3], b[4], b[5] }
     for j = 0, #terms - 10, 10 do
       local name, top = terms[j + 1], terms[j + 5]
       local i = at[name]
       copy(terms, j, 10, nt)
       kept[name] = true
-      if i and t[3 + (i - 4) / 4 * 10 + 5] > 0 and b[i + 1] < top then
-        copy(b, i, 3, nb)
+      if i and t[3 + (i - 5) / 6 * 10 + 5] > 0 and b[i + 1] < top then
+        copy(b, i, 2, nb)
       else
-        copy({ top, 0, i and b[i + 3] or 0 }, 0, 3, nb)
+        copy({ top, 0 }, 0, 2, nb)
       end
-      nb[#nb + 1] = ''
+      copy(i and { b[i + 3], b[i + 4], b[i + 5], '' } or { 0, 0, 0, '' }, 0, 4, nb)
     end
     local retired, most = retire(b, t, nb, nt, kept)
     if retired > most and not unbounded then return nil, retired end
@@ -121,16 +146,18 @@ local function life_of_buckets(prefix, now)
   end
 
   local function counted_before(entity, resource)      -- a new bucket goes on counting where an earlier life ended
-    local b, t = { '', now, 0, 0 }, { '', 0, 0 }
+    local b, t = { '', now, 0, 0, 0 }, { '', 0, 0 }
     local kept = call('GET', life.key('k', entity, resource))
     if kept then
-      b[3] = tonumber(string.match(kept, '^%S+'))
-      for name, count in string.gmatch(kept, '~?([^%s=]+)=(%S+)') do
+      local events, cascaded = string.match(kept, '^(%d+)/?(%d*)')
+      b[3], b[4] = tonumber(events), tonumber(cascaded) or 0
+      for name, figure in string.gmatch(kept, '~?([^%s=]+)=(%S+)') do
+        local taken, part, denials = string.match(figure, '^(%-?%d+)/?(%-?%d*)/?(%d*)$')
         if name == '@' then
-          b[4] = tonumber(count)                       -- the hour it was last written in goes on, if that is not over
+          b[5] = tonumber(taken)                       -- the hour it was last written in goes on, if that is not over
         else
           copy({ name, 0, 0, 0, 0, 0, 0, 0, 1, '' }, 0, 10, t)
-          copy({ 0, 0, tonumber(count), '' }, 0, 4, b)
+          copy({ 0, 0, tonumber(taken), tonumber(part) or 0, tonumber(denials) or 0, '' }, 0, 6, b)
         end
       end
     end
@@ -151,10 +178,10 @@ local function life_of_buckets(prefix, now)
   end
 
   local function without_ended(b, t)                   -- they were counted to the end of their hour
-    local nb, nt = { '', b[2], b[3], b[4] }, { t[1], t[2], t[3] }
-    for i = 4, #b - 4, 4 do
-      local j = 3 + (i - 4) / 4 * 10
-      if t[j + 5] > 0 then copy(t, j, 10, nt); copy(b, i, 4, nb) end
+    local nb, nt = { '', b[2], b[3], b[4], b[5] }, { t[1], t[2], t[3] }
+    for i = 5, #b - 6, 6 do
+      local j = 3 + (i - 5) / 6 * 10
+      if t[j + 5] > 0 then copy(t, j, 10, nt); copy(b, i, 6, nb) end
     end
     nb[1] = cmsgpack.pack(unpack(nt))
     return nb, nt
@@ -166,13 +193,13 @@ local function life_of_buckets(prefix, now)
     local chunk, field = floor(hour / CHUNK_MS), life.decimal(hour / HOUR_MS)
     local tail = '#' .. entity .. '#' .. resource
     local key, text = prefix .. 'u#' .. life.decimal(chunk) .. tail, life.counters(b, t)
-    if b[3] == 0 and b[4] == 0 and call('EXISTS', key, prefix .. 'u#' .. life.decimal(chunk - 1) .. tail) > 0 then
+    if b[3] == 0 and b[5] == 0 and call('EXISTS', key, prefix .. 'u#' .. life.decimal(chunk - 1) .. tail) > 0 then
       text = '*' .. text                               -- it counts from nothing, yet there was something: verify shall say so
       call('HSET', key, field, text)
     end
     local is_new = call('HSETNX', key, field, text) == 1 or call('HGET', key, field) == text
     call('PEXPIRE', key, life.decimal((chunk + 1) * CHUNK_MS - now + 90 * DAY_MS))
-    b[4] = hour
+    b[5] = hour
     if is_new and string.find(text, '~', 1, true) then return without_ended(b, t) end
     return b, t
   end
@@ -192,7 +219,7 @@ local function life_of_buckets(prefix, now)
 
   function life.save(key, b, t)                        -- until it is full again, at least; and at most three centuries
     local kept, j = KEPT_MS, 3
-    for i = 4, #b - 4, 4 do
+    for i = 5, #b - 6, 6 do
       if t[j + 5] > 0 then
         local rate = t[j + 6] * 1000 + t[j + 7] + t[j + 8] / t[j + 9]
         local full = (t[j + 5] - b[i + 1]) * 1000 / rate * 1.000001 + 60000
@@ -204,7 +231,7 @@ local function life_of_buckets(prefix, now)
   end
 
   function life.drop(entity, resource, key, b, t)      -- its counters stay: the next life goes on from them
-    call('SET', life.key('k', entity, resource), life.counters(b, t) .. ' @=' .. life.decimal(b[4]), 'PX', life.decimal(KEPT_MS))
+    call('SET', life.key('k', entity, resource), life.counters(b, t) .. ' @=' .. life.decimal(b[5]), 'PX', life.decimal(KEPT_MS))
     call('DEL', key)
   end
 

@@ -4,8 +4,11 @@
 --       2 the marks need an expiry, 7 signature of the route that the client knows, 8 options as JSON or '', 9 the server's
 --       time at which the caller has given up, or '', then name, amount, name, amount, …
 -- Reply: doubles in a string (1 granted or 0 denied, now, then T and m of every limit of every leg); with the route if the
--- client knows another: {doubles, signature, route}. Or {code, now, …}: -1 unknown limit name, -2 no limits, -3 no such
--- namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits.
+-- client knows another: {doubles, signature, route}. Or {code, now, …}: -1 a name that no level knows, -2 no limits, -3 no such
+-- namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits, -9 blocked, with the switch
+-- and its level. A denial that a switch only observes begins with -1 instead of 0.
+-- A draw that is recorded (options.record): {2, now, record} if one is there that is not the one expected, and
+-- {-10, now, signature, route} if the client knows another route, for its record has the legs of that one.
 --
 -- The order is a rule, for while a slot migrates a script may be stopped before any access to a key: first all reads, then
 -- what harms no caller if it is done in vain, then the mark, and then only keys that were read before.
@@ -13,26 +16,43 @@ local prefix, resource, mark, flags = ARGV[1], ARGV[3], ARGV[5], ARGV[6]
 local now = clock(ARGV[4])
 if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { -6, now } end
 local vr = 'v/' .. resource
-local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy')
+local ar = 'a/' .. resource
+local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy', ar, 'a')
 if wide[1] ~= 'live' then return refusal(wide[1], now) end
 local wanted, asked = {}, 0
 for i = 10, #ARGV, 2 do wanted[ARGV[i]] = tonumber(ARGV[i + 1]); asked = asked + 1 end
-local life, given, legs, reserved
+local life, given, legs, reserved, waits, record
 if ARGV[8] ~= '' then
   local options = cjson.decode(ARGV[8])
   given, legs, reserved = options.given, options.legs, options.reserved   -- legs: a lease takes more where it took first
+  waits = options.waits                                -- a denial is not the last word, and is not counted
+  record = options.record
+  local there = record and call('GET', record.key)
+  if there and cjson.decode(there).ver ~= record.expected then return { 2, now, there } end
 end
 
--- The route: the entity, and upwards while each cascades; each bucket as it is now, under the limits that hold.
-local ids, keys, bs, ts, fresh = {}, {}, {}, {}, {}
-local signature = wide[4] or '-'                       -- what an outage means: the client must know that before one comes
+-- The route: the entity, and upwards while each cascades; each bucket as it is now, under the limits that hold. The entity
+-- itself may have no limits, if an ancestor has some.
+local all, ids, keys, bs, ts, fresh, depths, found = {}, {}, {}, {}, {}, {}, {}, {}
+local signature = (wide[4] or '-') .. '#' .. (wide[2] or '') .. '#' .. (wide[3] or '')   -- it begins with what an outage means
 local at, depth, count, known, enough, overflow = ARGV[2], 0, 0, 0, true, false
+local blocked, observed                                 -- by access switches: of the entities on the way, then the wide ones
+local function obey(switch, id, on)
+  if not switch then return end
+  local mode, ends = string.match(switch, '^(%a+) ?(%d*)$')
+  if ends ~= '' and now >= tonumber(ends) then return end
+  if mode == 'block' then blocked = blocked or { -9, now, switch, id, on } else observed = true end
+end
+local longest, binding, bound = -1, nil, nil           -- which limit of which leg lacks for longest
 repeat
   depth = depth + 1
-  local e = call('HMGET', prefix .. 'e#' .. at, 'p', vr, 'v/_default_')
+  all[depth] = at
+  local e = call('HMGET', prefix .. 'e#' .. at, 'p', vr, 'v/_default_', ar, 'a/_default_')
+  obey(e[4], at, resource)
+  obey(e[5], at, '_default_')
   local v, terms = e[2] or e[3] or wide[2] or wide[3], nil
   if given and depth == 1 then v, terms = given.v, given.terms end
-  if legs and (legs[depth].call or not v) then v, terms = legs[depth].v, legs[depth].terms end
+  if legs and (legs[depth].call or not v) and #legs[depth].terms > 0 then v, terms = legs[depth].v, legs[depth].terms end
   if v then
     local key = prefix .. 'b#' .. at .. '#' .. resource
     local stored = call('GET', key)
@@ -48,88 +68,145 @@ repeat
       new = stored and 'adopted' or 'born'
     end
     advance(b, t, now)
+    count = count + 1
     local held = reserved and reserved[at]
     local j = 4
-    for i = 5, 1 + 4 * t[2], 4 do
-      local amount = wanted[t[j]]
+    for i = 6, 6 * t[2], 6 do
+      local name = t[j]
+      local amount = wanted[name]
+      local needed = amount or 0
       if amount then
-        if count == 0 then known = known + 1 end
+        if depth == 1 then known = known + 1 end
         if b[i + 2] + amount > 9e15 then overflow = true end
-        if held and amount > 0 then amount = amount + (held[t[j]] or 0) end
+        if held and amount > 0 then needed = amount + (held[name] or 0) end
       end
-      if b[i] < (amount or 0) then enough = false end
+      if b[i] < needed then
+        enough = false
+        local rate = t[j + 5] * 1000 + t[j + 6] + t[j + 7] / t[j + 8]
+        local wait = math.ceil(((needed - b[i]) * 1000 - b[i + 1]) / rate - 1e-6)
+        if (amount or 0) > t[j + 4] then wait = math.huge end
+        if wait > longest then longest, binding, bound = wait, count, i end
+      end
       j = j + 10
     end
-    count = count + 1
-    ids[count], keys[count], bs[count], ts[count], fresh[count] = at, key, b, t, new
-    signature = signature .. '#' .. at .. '#' .. v
+    ids[count], keys[count], bs[count], ts[count], fresh[count], depths[count] = at, key, b, t, new, depth
   elseif depth == 1 then
     return { -2, now }
   end
+  signature = signature .. '#' .. at .. '#' .. (e[2] or '') .. '#' .. (e[3] or '')
+  if terms then signature = signature .. '#' .. v end
   if legs then at = legs[depth + 1] and legs[depth + 1].id else at = e[1] end
 until not at
+obey(wide[5], '', resource)
+obey(wide[6], '', '')
+if count == 0 then return { -2, now } end
 
 local route = false
 if signature ~= ARGV[7] then                           -- the client knows another
   life = life or life_of_buckets(prefix, now)
-  local told, d = {}, life.decimal
-  for n = 1, count do
-    local t, limits = ts[n], {}
-    for j = 3, 3 + (t[2] - 1) * 10, 10 do
-      limits[#limits + 1] = '["' .. t[j + 1] .. '",' .. d(t[j + 2]) .. ',' .. d(t[j + 3]) .. ',' .. d(t[j + 4]) .. ',' .. d(t[j + 5]) .. ']'
+  local told, d, n = {}, life.decimal, 1
+  for place = 1, #all do
+    local limits, names, v, has = {}, {}, '-', ids[n] == all[place] and depths[n] == place
+    if has then
+      local t = ts[n]
+      v = t[1]
+      for j = 3, 3 + (t[2] - 1) * 10, 10 do
+        limits[#limits + 1] = '["' .. t[j + 1] .. '",' .. d(t[j + 2]) .. ',' .. d(t[j + 3]) .. ',' .. d(t[j + 4]) .. ',' .. d(t[j + 5]) .. ']'
+      end
+      n = n + 1
     end
-    told[n] = '[' .. cjson.encode(ids[n]) .. ',' .. cjson.encode(resource) .. ',"' .. t[1] .. '",[' .. table.concat(limits, ',') .. ']]'
+    if has or place == 1 then
+      local set = {}
+      life.known(all[place], resource, set)
+      for name in pairs(set) do names[#names + 1] = '"' .. name .. '"' end
+      told[#told + 1] = '[' .. cjson.encode(all[place]) .. ',' .. cjson.encode(resource) .. ',"' .. v .. '",[' .. table.concat(limits, ',') .. '],['
+        .. table.concat(names, ',') .. ']]'
+    end
   end
   route = '[' .. table.concat(told, ',') .. ']'
 end
 if known ~= asked then return { -1, now, signature, route } end
+if record and route then return { -10, now, signature, route } end
 
-local code = enough and 1 or 0
+local function begin(n, mine)                          -- what harms no caller if it is done in vain
+  if now - bs[n][5] >= 3600000 then
+    life = life or life_of_buckets(prefix, now)
+    bs[n], ts[n] = life.begin_hour(bs[n], ts[n], ids[n], resource)
+    fresh[n] = fresh[n] or 'hour'
+  end
+  if fresh[n] == 'born' then life.enlist(ids[n], resource, mine) end
+end
+
+local function save(n)
+  if fresh[n] or ts[n][3] == 1 then                    -- its expiry is set anew
+    life = life or life_of_buckets(prefix, now)
+    life.save(keys[n], bs[n], ts[n])
+    if fresh[n] == 'born' then call('DEL', life.key('k', ids[n], resource)) end
+  else
+    call('SET', keys[n], cmsgpack.pack(unpack(bs[n])), 'KEEPTTL')
+  end
+end
+
+local function deny(marks)                             -- new terms are kept: a raised limit must not stay refused
+  local counts = not waits
+  if counts then begin(binding, { [ids[binding]] = true }) end
+  counts = counts and call('SETBIT', marks, 4096 + mark, 1) == 0
+  if counts then
+    if flags == '2' or flags == '3' then call('PEXPIRE', marks, 600000) end
+    bs[binding][bound + 4] = bs[binding][bound + 4] + 1
+  end
+  for n = 1, count do
+    if fresh[n] == 'adopted' or (counts and n == binding) then save(n) end
+  end
+end
+
+local function take()
+  local counted = {}
+  for n = 1, count do
+    local b, t, j, later = bs[n], ts[n], 4, depths[n] > 1
+    b[3] = b[3] + 1
+    if later then b[4] = b[4] + 1 end
+    for i = 6, 6 * t[2], 6 do
+      local name = t[j]
+      local amount = wanted[name]
+      if amount then
+        b[i], b[i + 2] = b[i] - amount, b[i + 2] + amount
+        if later and counted[name] then b[i + 3] = b[i + 3] + amount end
+        counted[name] = true
+      end
+      j = j + 10
+    end
+    save(n)
+  end
+end
+
+local code = enough and 1 or observed and -1 or 0
 if mark ~= '' then
   local marks = KEYS[#KEYS]
   if (flags == '1' or flags == '3') and call('GETBIT', marks, mark) == 1 then
     code = 1
-  elseif not enough then                               -- new terms are kept: a raised limit must not stay refused
-    for n = 1, count do if fresh[n] == 'adopted' then life.save(keys[n], bs[n], ts[n]) end end
+  elseif blocked then
+    return blocked
+  elseif not enough then
+    deny(marks)
   elseif overflow then
     return { -5, now }
   else
-    local moved, mine = {}, {}                         -- moved: buckets whose expiry has to be set anew
+    local mine = {}
     for n = 1, count do mine[ids[n]] = true end
-    for n = 1, count do
-      moved[n] = fresh[n] or ts[n][3] == 1
-      if now - bs[n][4] >= 3600000 then
-        life = life or life_of_buckets(prefix, now)
-        bs[n], ts[n] = life.begin_hour(bs[n], ts[n], ids[n], resource)
-        moved[n] = true
-      end
-      if fresh[n] == 'born' then life.enlist(ids[n], resource, mine) end
-    end
+    for n = 1, count do begin(n, mine) end
+    if record then list_record(prefix, record) end
     if call('SETBIT', marks, mark, 1) == 0 then        -- else its repeat was faster
       if flags == '2' or flags == '3' then call('PEXPIRE', marks, 600000) end
-      for n = 1, count do
-        local b, t, j = bs[n], ts[n], 4
-        b[3] = b[3] + 1
-        for i = 5, 1 + 4 * t[2], 4 do
-          local amount = wanted[t[j]]
-          if amount then b[i], b[i + 2] = b[i] - amount, b[i + 2] + amount end
-          j = j + 10
-        end
-        if moved[n] then
-          life = life or life_of_buckets(prefix, now)
-          life.save(keys[n], b, t)
-          if fresh[n] == 'born' then call('DEL', life.key('k', ids[n], resource)) end
-        else
-          call('SET', keys[n], cmsgpack.pack(unpack(b)), 'KEEPTTL')
-        end
-      end
+      if record then call('SET', record.key, record.text, 'PX', record.px) end
+      take()
     end
   end
 end
 local numbers, r = { code, now }, 2                    -- doubles in a string: cheap to make, and decoded only if they are looked at
 for n = 1, count do
   local b = bs[n]
-  for i = 5, 1 + 4 * ts[n][2], 4 do
+  for i = 6, 6 * ts[n][2], 6 do
     numbers[r + 1], numbers[r + 2] = b[i], b[i + 1]
     r = r + 2
   end

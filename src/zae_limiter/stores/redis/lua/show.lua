@@ -1,8 +1,9 @@
 -- Buckets as the next draw will find them.
 -- KEYS: the namespace. ARGV: 1 prefix, 2 now or '', 3 resource or '' for all, 4 entity or '' for a page of those on the
 -- resource, 5 the entity to go on after, 6 how many.
--- Reply: 1, now, where to go on or '', then per bucket: entity, resource, version, events, hour, limits in force, all limits,
--- and for each limit: name, capacity, amount, period, B, T, m, C.
+-- Reply: 1, now, where to go on or '', then per bucket: entity, resource, the ancestors that its acquires also take from
+-- (only in a page of a resource; separated by #), events, events that an earlier leg counted too, hour, limits in force, all
+-- limits, and for each limit: name, capacity, amount, period, B, T, m, C, K, D.
 local prefix, resource, entity = ARGV[1], ARGV[3], ARGV[4]
 local now = clock(ARGV[2])
 local state = call('HGET', KEYS[1], 'state')
@@ -17,6 +18,15 @@ if entity == '' then
 end
 local reply, n = { 1, now, more }, 3
 local function tell(...) for _, x in ipairs({ ... }) do n = n + 1; reply[n] = x end end
+local function above(e, r, wide)
+  local found = {}
+  local at = entity == '' and call('HGET', prefix .. 'e#' .. e, 'p')
+  while at do
+    if life.version(at, r, wide) then found[#found + 1] = at end
+    at = call('HGET', prefix .. 'e#' .. at, 'p')
+  end
+  return table.concat(found, '#')
+end
 for _, r in ipairs(resources) do
   local wide = life.wide(r)
   for _, e in ipairs(entities) do
@@ -25,10 +35,10 @@ for _, r in ipairs(resources) do
       local v = life.version(e, r, wide) or cmsgpack.unpack((cmsgpack.unpack(stored)))
       local b, t = life.current(stored, e, r, v, nil, true)
       advance(b, t, now)
-      tell(e, r, v, b[3], b[4], t[2], (#b - 4) / 4)
+      tell(e, r, above(e, r, wide), b[3], b[4], b[5], t[2], (#b - 5) / 6)
       local j = 3
-      for i = 4, #b - 4, 4 do
-        tell(t[j + 1], t[j + 2], t[j + 3], t[j + 4], t[j + 5], b[i + 1], b[i + 2], b[i + 3])
+      for i = 5, #b - 6, 6 do
+        tell(t[j + 1], t[j + 2], t[j + 3], t[j + 4], t[j + 5], b[i + 1], b[i + 2], b[i + 3], b[i + 4], b[i + 5])
         j = j + 10
       end
     end

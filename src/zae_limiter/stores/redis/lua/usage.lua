@@ -12,8 +12,8 @@ local stored = call('GET', life.key('b', entity, resource))
 local newest = now
 if stored then
   local b = { cmsgpack.unpack(stored) }
-  reply[3], reply[4] = life.counters(b, { cmsgpack.unpack(b[1]) }), b[4]
-  newest = math.max(newest, b[4])
+  reply[3], reply[4] = life.counters(b, { cmsgpack.unpack(b[1]) }), b[5]
+  newest = math.max(newest, b[5])
 elseif reply[5] then
   newest = math.max(newest, tonumber(string.match(reply[5], '@=(%S+)')))
 end

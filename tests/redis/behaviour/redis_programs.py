@@ -1,0 +1,239 @@
+"""The same random programs on memory and on Redis: every answer must be the same.
+
+    python tests/redis/behaviour/redis_programs.py --seconds 600 --seed 1
+
+A program changes limits at every level, moves entities in a tree, acquires, settles, fails, looks, deletes and lets
+time pass. What memory and Redis answer is compared step by step. Memory is told to forget no bucket: Redis keeps one
+for months, and one that was full and is gone differs from one that is full when the next change raises its limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from engines.redis_servers import RedisServer, flush
+from zae_limiter import Limit, SyncRateLimiter
+from zae_limiter.exceptions import ZAELimiterError
+from zae_limiter.repository.sync_repository import SyncRepository
+from zae_limiter.stores.memory import tables as memory_tables
+from zae_limiter.stores.memory.store import MemoryStore
+from zae_limiter.stores.protocol import Store
+from zae_limiter.stores.redis.store import RedisStore
+from zae_limiter.stores.redis.urls import servers_of
+from zae_limiter.testing import FakeClock
+
+ENTITIES = ("org", "team", "key-1", "key-2")
+RESOURCES = ("gpt", "claude")
+NAMES = ("rpm", "tpm", "usd")
+PAUSES_MS = (0, 0, 1, 7, 999, 1_000, 60_001, 1_800_000, 3_600_000, 7_200_000, 90_000_000)
+STEPS = 120
+
+Step = Callable[[SyncRateLimiter], Any]
+
+
+def some_limits(rng: random.Random) -> list[Limit]:
+    names = rng.sample(NAMES, rng.randint(1, len(NAMES)))
+    return [
+        Limit(
+            name,
+            capacity := rng.choice((1, 3, 10, 1_000, 10**15)),
+            rng.choice((1, 2, 7, 10, 999, 10**6, 10**15)),
+            rng.choice((1, 3, 60, 3_600, 86_400, 366 * 86_400)),
+            rng.choice((capacity, 1, 5, 20, 10**15)),
+        )
+        for name in names
+    ]
+
+
+def amounts(rng: random.Random) -> dict[str, int]:
+    names = rng.sample(NAMES, rng.randint(1, 2))
+    return {name: rng.choice((0, 1, 1, 2, 5, 100, 10**15)) for name in names}
+
+
+def acquiring(rng: random.Random) -> Step:
+    entity, resource, wanted = rng.choice(ENTITIES), rng.choice(RESOURCES), amounts(rng)
+    limits = some_limits(rng) if rng.random() < 0.15 else None
+    more = [
+        (rng.choice(("adjust", "consume", "settle", "fail", "flush")), amounts(rng)) for _ in range(rng.randint(0, 2))
+    ]
+    signs = [rng.choice((1, 1, -1)) for _ in more]
+
+    def step(limiter: SyncRateLimiter) -> Any:
+        told: list[Any] = []
+        try:
+            with limiter.acquire(entity, resource, wanted, limits=limits) as lease:
+                told.append([_status(status) for status in lease.statuses])
+                for (what, given), sign in zip(more, signs, strict=True):
+                    told.append(_answer(lambda: _use(lease, what, given, sign)))  # noqa: B023 (called at once)
+                    if what == "fail":
+                        raise ZeroDivisionError
+                told.append(lease.consumed)
+        except ZeroDivisionError:
+            told.append("failed")
+        return told
+
+    return step
+
+
+def _use(lease: Any, what: str, given: Mapping[str, int], sign: int) -> Any:
+    if what == "adjust":
+        return lease.adjust({name: sign * amount for name, amount in given.items()})
+    if what == "flush":
+        return lease.flush()
+    if what in ("consume", "settle"):
+        return getattr(lease, what)(given)
+    return None
+
+
+def changing(rng: random.Random) -> Step:
+    entity, resource = rng.choice(ENTITIES), rng.choice((*RESOURCES, "_default_"))
+    limits, parent, cascade = some_limits(rng), rng.choice((None, *ENTITIES[:2])), rng.random() < 0.8
+    on = rng.choice(RESOURCES)
+    propagate = rng.random() < 0.8
+    changes: list[Step] = [
+        lambda limiter: limiter.set_limits(entity, limits, resource=resource, propagate=propagate),
+        lambda limiter: limiter.set_limits(entity, limits, resource=resource, propagate=propagate),
+        lambda limiter: limiter.delete_limits(entity, resource=resource),
+        lambda limiter: limiter.set_resource_defaults(on, limits, propagate=propagate),
+        lambda limiter: limiter.delete_resource_defaults(on),
+        lambda limiter: limiter.set_system_defaults(limits, propagate=propagate),
+        lambda limiter: limiter.create_entity(entity, parent_id=parent, cascade=cascade),
+        lambda limiter: limiter.update_entity(entity, parent_id=parent, cascade=cascade),
+        lambda limiter: limiter.delete_entity(entity),
+        lambda limiter: limiter.reset(entity, on),
+    ]
+    return rng.choice(changes)
+
+
+def reading(rng: random.Random) -> Step:
+    entity, resource = rng.choice(ENTITIES), rng.choice(RESOURCES)
+    name, wanted = rng.choice(NAMES), amounts(rng)
+    reads: list[Step] = [
+        lambda limiter: limiter.available(entity, resource),
+        lambda limiter: limiter.time_until_available(entity, resource, wanted),
+        lambda limiter: _buckets(limiter.get_status(entity)),
+        lambda limiter: _usage(limiter, entity),
+        lambda limiter: limiter.get_limits(entity, resource=resource),
+        lambda limiter: [_event(event) for event in limiter.get_audit_events(entity).items],
+        lambda limiter: limiter.list_entities().items,
+        lambda limiter: limiter.list_resources_with_defaults().items,
+        lambda limiter: limiter.list_entities_with_custom_limits(resource).items,
+        lambda limiter: _gaps(limiter, entity),
+        lambda limiter: limiter.get_resource_capacity(resource, name),
+    ]
+    return rng.choice(reads)
+
+
+def _event(event: Any) -> Any:
+    return event.timestamp, event.action, event.resource, event.details
+
+
+def _status(status: Any) -> Any:
+    return status.entity_id, status.limit_name, status.available, status.retry_after_seconds, status.source
+
+
+def _buckets(status: Any) -> Any:
+    return [
+        (
+            bucket.resource,
+            bucket.total_events,
+            [(level.limit_name, level.available, level.total_consumed) for level in bucket.limits],
+        )
+        for bucket in status.buckets
+    ]
+
+
+def _usage(limiter: SyncRateLimiter, entity: str) -> Any:
+    """Without what was not taken: one store may name a limit in an hour in which it came too late to be used."""
+    return [
+        (row.resource, row.window_type, row.window_start, _taken(row.counters), row.total_events)
+        for row in limiter.get_usage_snapshots(entity_id=entity, limit=1000).items
+    ]
+
+
+def _taken(counters: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in counters.items() if amount}
+
+
+def _gaps(limiter: SyncRateLimiter, entity: str) -> Any:
+    return [
+        (chain.resource, chain.limit_name) for chain in limiter.repository.verify_usage(entity).chains if chain.gaps
+    ]
+
+
+def _answer(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except ZAELimiterError as error:
+        return type(error).__name__, str(error)
+
+
+def limiter_on(store: Store, clock: FakeClock) -> SyncRateLimiter:
+    return SyncRateLimiter(SyncRepository(store, clock=clock))
+
+
+def play(seed: int, open_redis: Callable[[], Store], steps: int = STEPS) -> str | None:
+    """Play one program; what differed first, or nothing."""
+    memory_tables.LOOKED_AT_PER_NEW_BUCKET = 0
+    rng = random.Random(seed)
+    clocks = FakeClock(), FakeClock()
+    redis = open_redis(), open_redis()
+    memory = MemoryStore()
+    limiters = [(limiter_on(memory, clocks[0]), limiter_on(one, clocks[1])) for one in redis]
+    try:
+        for number in range(steps):
+            kind = rng.choices((acquiring, changing, reading), (6, 2, 3))[0]
+            step = kind(rng)
+            pause = rng.choice(PAUSES_MS)
+            for clock in clocks:
+                clock.advance(milliseconds=pause)
+            on_memory, on_redis = rng.choice(limiters)
+            expected, found = _answer(lambda: step(on_memory)), _answer(lambda: step(on_redis))  # noqa: B023
+            if expected != found:
+                return f"seed {seed}, step {number}, {kind.__name__}: memory {expected!r}, redis {found!r}"
+        for entity in ENTITIES:
+            if _gaps(limiters[0][1], entity):
+                return f"seed {seed}: usage of {entity} has gaps"
+        return None
+    finally:
+        for store in redis:
+            store.close()
+
+
+def play_on(server: RedisServer, seed: int, steps: int = STEPS) -> str | None:
+    """Play one program on an emptied server."""
+    flush([server])
+    servers = servers_of(urlsplit(server.url))
+    return play(seed, lambda: RedisStore(servers, deadline=20.0), steps)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", default="redis-6.2")
+    chosen = parser.parse_args()
+    played, differed = 0, []
+    with RedisServer(chosen.kind) as server:
+        give_up_at = time.monotonic() + chosen.seconds
+        while time.monotonic() < give_up_at and len(differed) < 10:
+            difference = play_on(server, chosen.seed + played)
+            played += 1
+            if difference:
+                differed.append(difference)
+                print(difference[:3000], flush=True)
+    print(f"{played} programs of {STEPS} steps, {len(differed)} of them with a difference")
+    return bool(differed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
