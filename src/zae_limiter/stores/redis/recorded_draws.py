@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from zae_limiter.exceptions import RateLimiterUnavailable
@@ -10,6 +11,7 @@ from zae_limiter.stores.lease_records import (
     LeaseRecord,
     RecordChange,
     RecordedSettlement,
+    RecordMoved,
     RecordRequest,
     RecordState,
     answer_from,
@@ -91,6 +93,7 @@ class RecordedDraw:
             if record.writer == self._request.writer and record.state is RecordState.OPEN:
                 change = RecordChange(record.version, record.moved(state=RecordState.VOID, written={}))
                 back = record.grant().give_back()
-                yield from scripts.settle(back, self._now, RecordedSettlement(back, change))
+                with suppress(RecordMoved):  # a repetition of the request was answered by it: the lease goes on there
+                    yield from scripts.settle(back, self._now, RecordedSettlement(back, change))
         except RateLimiterUnavailable:
             scripts.unresolved += 1

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.lease_records import RecordChange, RecordedSettlement
+from zae_limiter.stores.lease_records import RecordChange, RecordedSettlement, RecordMoved
 from zae_limiter.stores.protocol import Draw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import error_of, is_busy, too_busy
@@ -91,7 +92,8 @@ class SqliteSpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVer
             done = request.result
             if isinstance(done, Grant) and not done.is_repeated:  # an interrupt on the way back
                 undoing = RecordedSettlement(done.give_back(), void_change(done.record))
-                yield from SettleRequest(self, done.give_back(), now, UNCORRECTED, undoing)
+                with suppress(RecordMoved):  # a repetition of the request was answered by it: the lease goes on there
+                    yield from SettleRequest(self, done.give_back(), now, UNCORRECTED, undoing)
             raise
 
     def draw_in_transaction(self, connection: Connection, draw: Draw, now: int, proven: int | None) -> Outcome:

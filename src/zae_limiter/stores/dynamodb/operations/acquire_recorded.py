@@ -8,6 +8,7 @@ was denied, a void record is written in its place, and the transaction is refuse
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.lease_records import (
     LeaseRecord,
     RecordChange,
+    RecordMoved,
     RecordRequest,
     RecordState,
     answer_from,
@@ -208,7 +210,8 @@ class DrawRecord:
         owed = [(posting.leg, posting.deltas_milli) for posting in record.grant().give_back()]
         back = parts.settling.writes_of(ns, owed, grants=-1)
         change = RecordChange(record.version, record.moved(state=RecordState.VOID, written={}))
-        yield from parts.leases.book(ns, bookings_of(back), change, self.acquire.now, deadline)
+        with suppress(RecordMoved):  # a repetition of the request was answered by it: the lease goes on there
+            yield from parts.leases.book(ns, bookings_of(back), change, self.acquire.now, deadline)
         self.written = None
 
 
