@@ -343,7 +343,7 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
         if "cp" not in terms:
             retired.append(name)
         calendar = item[f"b_{name}_cl"]["S"] if f"b_{name}_cl" in item else None
-        capacity = terms.get("cp", terms["bx"])
+        capacity = terms.get("cp", terms["bx"] if calendar is None else terms["ra"])
         limit = limit_of(name, capacity, terms["bx"], terms["ra"], terms.get("rp"), calendar)
         balances[name] = _balance_of(limit, rf, terms, shard, shards)
     return BucketSnapshot(
