@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from zae_limiter.exceptions import EntityExistsError as EntityExistsError
     from zae_limiter.exceptions import EntityNotFoundError as EntityNotFoundError
     from zae_limiter.exceptions import LeaseExpiredError as LeaseExpiredError
+    from zae_limiter.exceptions import LeaseNotFoundError as LeaseNotFoundError
     from zae_limiter.exceptions import MissingExtra as MissingExtra
     from zae_limiter.exceptions import NamespaceNotFoundError as NamespaceNotFoundError
     from zae_limiter.exceptions import RateLimiterUnavailable as RateLimiterUnavailable
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from zae_limiter.models.events import Settled as Settled
     from zae_limiter.models.events import StoreCalled as StoreCalled
     from zae_limiter.models.holds import Hold as Hold
+    from zae_limiter.models.leases import LeaseInfo as LeaseInfo
     from zae_limiter.models.limit import Limit as Limit
     from zae_limiter.models.proofs import UsageChain as UsageChain
     from zae_limiter.models.proofs import UsageGap as UsageGap
@@ -83,6 +85,7 @@ _HOMES = {
         "EntityExistsError",
         "EntityNotFoundError",
         "LeaseExpiredError",
+        "LeaseNotFoundError",
         "MissingExtra",
         "NamespaceNotFoundError",
         "RateLimitExceeded",
@@ -111,6 +114,7 @@ _HOMES = {
         "StoreCalled",
     ),
     "models.holds": ("Hold",),
+    "models.leases": ("LeaseInfo",),
     "models.limit": ("Limit",),
     "models.proofs": ("UsageChain", "UsageGap", "UsageProof"),
     "models.reports": (

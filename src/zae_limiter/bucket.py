@@ -31,7 +31,7 @@ of the embedded stores, several limits over one ``rf``, and the only thing here 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from zae_limiter.balances import MILLI as MILLI
@@ -323,12 +323,20 @@ class Bucket:
                 return balance
         return None
 
-    def refill(self, now: int) -> None:
-        """Full again, the retired limits too, as of ``now``: also for a clock that steps back."""
+    def refill(self, now: int, concerns: Callable[[str], bool] = lambda name: True) -> None:
+        """Full again as of ``now``, the retired limits too, those of the names it ``concerns``."""
         self.advance(now)
         for balance in (*self.balances, *self.retired.values()):
-            balance.refill(now)
+            if concerns(balance.name):
+                balance.refill(now)
         self.balances = (*self.balances,)  # the baseline is now's, and the hour may not be: look at it again
+
+    def credit(self, amounts: Mapping[str, int], now: int) -> None:
+        """Give millitokens, up to the ceiling of each limit. What was taken stays counted."""
+        self.advance(now)
+        for balance in self.balances:
+            balance.tk = give_back(balance, amounts.get(balance.name, 0), now)
+        self.balances = (*self.balances,)  # as above
 
     def counters(self) -> dict[str, int]:
         """What was ever taken, net, per limit, in millitokens; and what limits that watch would have refused."""

@@ -103,6 +103,17 @@ class LeaseExpiredError(ZAELimiterError):
     """The lease is over: its ``with`` block has ended, or has not begun."""
 
 
+class LeaseNotFoundError(ZAELimiterError, LookupError):
+    """No lease with this token is recorded in the namespace: it never was, or it has expired, and stays charged."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        super().__init__(token)
+
+    def __str__(self) -> str:
+        return f"no lease {self.token!r} in this namespace; it may have expired, and then stays charged"
+
+
 class VersionError(ZAELimiterError):
     """The stored data has a layout that this version of the library cannot use."""
 

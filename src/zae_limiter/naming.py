@@ -121,6 +121,12 @@ check_entity_id = TextKind("entity_id", 256).check
 check_resource = TextKind("resource", 128).check
 """What is being limited (a model, an endpoint)."""
 
+check_request_id = TextKind("request_id", 256).check
+"""What a caller calls a request, so that a repeated one is recognised."""
+
+check_key = TextKind("key", 256).check
+"""Under what an operator does something once."""
+
 check_namespace = NameKind(
     "namespace",
     r"[A-Za-z0-9][A-Za-z0-9_.\-:@]*",

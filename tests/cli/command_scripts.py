@@ -180,7 +180,26 @@ STORIES = {
         reset key-2 --resource gpt-4 --yes                              => reset
         status key-2 gpt-4                                              => status
         reset key-2 --yes --principal bea                               => reset
+        reset key-2 --limit tpm --key night --yes                       => reset
         reset nobody --yes                                              => reset
+        acquire key-1 gpt-4 tpm=100 --request-id req-1 --detach         => acquired
+        acquire key-1 gpt-4 tpm=100 --request-id req-1 --detach         => acquired
+        ? acquire key-1 gpt-4 tpm=101 --request-id req-1
+        ? acquire key-1 gpt-4 tpm=1 --detach -- true
+        acquire key-1 gpt-4 tpm=50 --request-id req-2                   => acquired
+        lease list                                                      => lease_list
+        lease list --entity key-1 --limit 1                             => lease_list
+        lease list --entity nobody                                      => lease_list
+        lease show zl1.req-1                                            => lease
+        ? lease show zl1.nothing
+        ? lease show nothing
+        lease settle zl1.req-1 tpm=40                                   => lease
+        lease settle zl1.req-1 tpm=90                                   => lease
+        lease release zl1.req-2                                         => lease
+        grant key-1 gpt-4 tpm=10 --key invoice-1                        => credited
+        grant key-1 gpt-4 tpm=10 --key invoice-1                        => credited
+        ? grant key-1 gpt-4 tpm=11 --key invoice-1
+        ? grant key-1 gpt-4 tpm=10
     """,
     "reports": """
         ? usage list

@@ -130,6 +130,8 @@ def write_everything(table: Table) -> None:
     limiter.set_limits("payer", [Limit.per_month("budget", 500, tz="Europe/Berlin")], resource="gpt-4")
     with limiter.acquire("payer", "gpt-4", {"budget": 1}):
         pass
+    with limiter.acquire("key", "gpt-4", {"rpm": 1}) as lease:
+        lease.detach()
     limiter.set_access("block", entity_id="key", resource="other", until=clock() + 60_000)
     limiter.set_access("observe", resource="other", until=clock() + 60_000)
     _deny_and_go_on(table)
@@ -207,6 +209,7 @@ KINDS = {
     "config": r"[^_][^/]*/(?:SYSTEM#|RESOURCE#\S+) #CONFIG|[^_][^/]*/ENTITY#\S+ #CONFIG#.+",
     "access switches": r"[^_][^/]*/SYSTEM# #ACCESS",
     "usage": r"[^_][^/]*/ENTITY#\S+ #USAGE#.+",
+    "lease": r"[^_][^/]*/LEASE#\S+ #LEASE",
     "audit event": r"[^_][^/]*/AUDIT#\S+ #AUDIT#.+",
     "version": r"_/SYSTEM# #VERSION",
     "namespace": r"_/SYSTEM# (?:#NAMESPACE#|#NSID#).+",

@@ -74,6 +74,7 @@ KINDS = (
     "config",
     "access switches",
     "usage",
+    "lease",
     "audit event",
     "version",
     "namespace",
@@ -127,6 +128,7 @@ def test_the_keys_of_records_are_those_of_the_schema() -> None:
         schema.config_key(NS, ENTITY, RESOURCE),
         schema.access_key(NS),
         (schema.pk_entity(NS, ENTITY), schema.sk_usage(RESOURCE, "hourly", HOUR, SHARD, "{inc}")),  # type: ignore[arg-type]
+        schema.lease_key(NS, "{id}"),
         (schema.pk_audit(NS, "{subject}"), schema.sk_audit("{ulid}")),
         schema.version_key(),
         schema.namespace_key("{name}"),

@@ -102,6 +102,12 @@ def lease(limiter: SyncRateLimiter, world: World) -> None:
         held.settle(rpm=1, tpm=40)
     with suppress(Failed), limiter.acquire("key", "gpt", {"rpm": 1}):
         raise Failed
+    with limiter.acquire("key", "gpt", {"rpm": 1}, request_id="req-1"):
+        pass
+    with limiter.acquire("key", "gpt", {"rpm": 1}) as held:
+        token = held.detach()
+    with limiter.resume(token) as held:
+        held.settle(tpm=3)
     with limiter.acquire("key", "gpt", {"rpm": 1}) as held:
         world.remove_bucket("key")
         held.adjust(tpm=1)
@@ -123,6 +129,17 @@ def lost_answers(limiter: SyncRateLimiter, world: World) -> None:
         limiter.repository.invalidate_config_cache()
 
 
+def resume(limiter: SyncRateLimiter, world: World) -> None:
+    """A lease that another client has detached: settled, and given back."""
+    for failed in (False, True):
+        with world.ground.acquire("key", "gpt", {"rpm": 1}) as held:
+            token = held.detach()
+        with suppress(Failed), limiter.resume(token) as held:
+            held.settle(tpm=7)
+            if failed:
+                raise Failed
+
+
 def probe(limiter: SyncRateLimiter, world: World) -> None:
     """What a client asks from time to time when there was no answer for a while."""
     store = limiter.repository._core.store
@@ -142,6 +159,9 @@ ACQUIRING: Mapping[str, Performance] = {
     "is_available": lambda limiter, _: limiter.is_available(),
     "check": lambda limiter, _: [limiter.check(), limiter.check("key", "gpt", {"rpm": 1})],
     "resolve_limits": lambda limiter, _: limiter.repository.resolve_limits("key", "gpt"),
+    "resume": resume,
+    "get_lease": lambda limiter, _: limiter.get_lease("zl1.req-1"),
+    "lower": lambda limiter, _: limiter.lower("key", "gpt", {"tpm": 5}),
 }
 """What a program does that limits its own calls."""
 
@@ -170,6 +190,7 @@ READING: Mapping[str, Performance] = {
     "get_top_usage": lambda limiter, _: [limiter.get_top_usage(), limiter.get_top_usage(resource="gpt")],
     "verify_usage": lambda limiter, _: limiter.verify_usage("key"),
     "get_tightest_buckets": lambda limiter, _: [limiter.get_tightest_buckets(), limiter.get_tightest_buckets("gpt")],
+    "list_leases": lambda limiter, _: [limiter.list_leases(), limiter.list_leases("key")],
     "list_active_entities": lambda limiter, _: limiter.list_active_entities(),
     "get_namespace": lambda limiter, _: limiter.repository.get_namespace(NAMESPACE),
 }
@@ -193,7 +214,8 @@ MANAGING: Mapping[str, Performance] = {
         limiter.set_limits("key", LIMITS, resource="gpt"),
         limiter.set_limits("key", OTHERS),
     ],
-    "reset": lambda limiter, _: [limiter.reset("key", "gpt"), limiter.reset("key", principal="ann")],
+    "reset": lambda limiter, _: [limiter.reset("key", "gpt"), limiter.reset("key", principal="ann", key="night")],
+    "grant": lambda limiter, _: limiter.grant("key", "gpt", {"rpm": 1}, key="inv-1", principal="ann"),
     "delete_limits": lambda limiter, _: [limiter.delete_limits("key", resource="gpt"), limiter.delete_limits("key")],
     "delete_resource_defaults": lambda limiter, _: limiter.delete_resource_defaults("gpt"),
     "delete_system_defaults": lambda limiter, _: limiter.delete_system_defaults(),

@@ -190,12 +190,13 @@ def test_a_client_that_may_acquire_may_not_manage(scoped: bool, asked: Asked) ->
 
 
 @pytest.mark.parametrize("scoped", [False, True])
-def test_a_client_that_may_acquire_writes_buckets_and_nothing_else(scoped: bool, asked: Asked) -> None:
+def test_a_client_that_may_acquire_writes_buckets_and_leases_and_nothing_else(scoped: bool, asked: Asked) -> None:
     document = document_for("acquire", scoped, asked)
     written = {question for question in asked.of(EVERYTHING) if question.action in WRITES}
     allowed = {question for question in written if allows(document, question)}
     assert allowed
-    assert all("/BUCKET#" in key for question in allowed for key in question.keys)
+    kinds = {key.partition("/")[2].partition("#")[0] for question in allowed for key in question.keys}
+    assert kinds == {"BUCKET", "LEASE"}
     assert {question.action for question in allowed} == {"dynamodb:PutItem", "dynamodb:UpdateItem"}
 
 

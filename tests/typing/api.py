@@ -35,6 +35,7 @@ from zae_limiter import (
     HoldsRenewed,
     Lease,
     LeaseExpiredError,
+    LeaseInfo,
     Limit,
     LimitLevel,
     LimitStatus,
@@ -201,10 +202,12 @@ async def use_rate_limiter() -> None:
             timeout=1.5,
             on_unavailable=OnUnavailable.ALLOW,
             on_error="keep",
+            request_id="req-1",
         )
         async with acquired as lease:
             assert_type(lease, Lease)
             consumed: dict[str, int] = lease.consumed
+            remaining: dict[str, int] = lease.remaining
             degraded: bool = lease.degraded
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
             statuses: tuple[LimitStatus, ...] = lease.statuses
@@ -217,12 +220,19 @@ async def use_rate_limiter() -> None:
             assert_type(await lease.flush(), None)
             assert_type(await lease.commit(), None)
             assert_type(await lease.renew(), None)
+            lease_id: str | None = lease.id
+            already: bool = lease.already_settled
+            token: str = await lease.detach(ttl=3_600)
+        resumed: Lease = limiter.resume(token)
+        info: LeaseInfo = await limiter.get_lease(token)
+        assert_type(await limiter.list_leases("key-1", limit=10, cursor=None), Page[LeaseInfo])
+        granted: bool = await limiter.grant("key-1", "gpt-4", {"tpm": 5}, key="inv-1", principal="alice")
         async with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="block", on_error=OnError.REFUND):
             pass
         whole: dict[str, int] = await limiter.available("key-1", "gpt-4", limits=limits())
         seconds: float = await limiter.time_until_available("key-1", "gpt-4", {"rpm": 5}, limits=None)
         status: EntityStatus = await limiter.get_status("key-1", "gpt-4")
-        filled: int = await limiter.reset("key-1", "gpt-4", principal="alice")
+        filled: int = await limiter.reset("key-1", "gpt-4", limits=["tpm"], key="night", principal="alice")
         assert_type(await limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = await limiter.is_available()
         assert_type(await limiter.check(), None)
@@ -332,10 +342,12 @@ def use_sync_rate_limiter() -> None:
             timeout=1.5,
             on_unavailable=OnUnavailable.ALLOW,
             on_error="keep",
+            request_id="req-1",
         )
         with acquired as lease:
             assert_type(lease, SyncLease)
             consumed: dict[str, int] = lease.consumed
+            remaining: dict[str, int] = lease.remaining
             degraded: bool = lease.degraded
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
             statuses: tuple[LimitStatus, ...] = lease.statuses
@@ -347,12 +359,19 @@ def use_sync_rate_limiter() -> None:
             assert_type(lease.flush(), None)
             assert_type(lease.commit(), None)
             assert_type(lease.renew(), None)
+            lease_id: str | None = lease.id
+            already: bool = lease.already_settled
+            token: str = lease.detach(ttl=3_600)
+        resumed: SyncLease = limiter.resume(token)
+        info: LeaseInfo = limiter.get_lease(token)
+        assert_type(limiter.list_leases("key-1", limit=10, cursor=None), Page[LeaseInfo])
+        granted: bool = limiter.grant("key-1", "gpt-4", {"tpm": 5}, key="inv-1", principal="alice")
         with limiter.acquire("key-1", "gpt-4", {"rpm": 1}, on_unavailable="block", on_error=OnError.REFUND):
             pass
         whole: dict[str, int] = limiter.available("key-1", "gpt-4", limits=limits())
         seconds: float = limiter.time_until_available("key-1", "gpt-4", {"rpm": 5}, limits=None)
         status: EntityStatus = limiter.get_status("key-1", "gpt-4")
-        filled: int = limiter.reset("key-1", "gpt-4", principal="alice")
+        filled: int = limiter.reset("key-1", "gpt-4", limits=["tpm"], key="night", principal="alice")
         assert_type(limiter.lower("key-1", "gpt-4", {"tpm": 5_000}, principal="alice"), None)
         answers: bool = limiter.is_available()
         assert_type(limiter.check(), None)

@@ -15,7 +15,8 @@ from zae_limiter.version import __version__
 
 SECTIONS = {
     "Getting started": ("demo", "completion", "version"),
-    "Acquiring and inspecting": ("acquire", "available", "status", "top", "watch", "explain", "lower", "reset"),
+    "Acquiring and inspecting": ("acquire", "lease", "available", "status", "top", "watch", "explain"),
+    "Changing balances": ("grant", "lower", "reset"),
     "Limits and entities": ("entity", "resource", "system", "limits", "block", "unblock", "namespace"),
     "Reports": ("usage", "aggregate", "audit"),
     "Deployments on DynamoDB": (

@@ -77,11 +77,12 @@ def check_namespace_id(value: str) -> str:
 
 def _acquire(table_arn: str, ns: str | None) -> list[Statement]:
     scope = "*" if ns is None else ns
-    kinds = ("BUCKET#*", "ENTITY#*", "RESOURCE#*", "SYSTEM#")
+    kinds = ("BUCKET#*", "ENTITY#*", "LEASE#*", "RESOURCE#*", "SYSTEM#")
     registry = [] if ns is None else [pk_system(REGISTRY)]
+    written = [f"{scope}/BUCKET#*", f"{scope}/LEASE#*"]
     return [
         _allow("ReadLimits", READ_ITEMS, [table_arn], [*(f"{scope}/{kind}" for kind in kinds), *registry]),
-        _allow("WriteBuckets", WRITE_BUCKETS, [table_arn], [f"{scope}/BUCKET#*"], tagged=ns == TAGGED),
+        _allow("WriteBuckets", WRITE_BUCKETS, [table_arn], written, tagged=ns == TAGGED),
     ]
 
 

@@ -20,6 +20,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.repository.core import NO_FAST_PATHS, Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
+from zae_limiter.stores.lease_records import RecordRequest
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
 
 logger = logging.getLogger("zae_limiter")
@@ -35,6 +36,7 @@ class AcquireArguments(NamedTuple):
     timeout_ms: int = 0
     on_unavailable: OnUnavailable | None = None
     legs: tuple[Leg, ...] | None = None
+    record: RecordRequest | None = None
 
 
 def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant | Denial | None]:
@@ -130,9 +132,16 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
         core.wait_queue.drop_abandoned(core.timer, (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
     draw = Draw(
-        asked.entity_id, asked.resource, asked.wanted, asked.limits, ahead, asked.legs, is_final=not asked.timeout_ms
+        asked.entity_id,
+        asked.resource,
+        asked.wanted,
+        asked.limits,
+        ahead,
+        asked.legs,
+        is_final=not asked.timeout_ms,
+        record=asked.record,
     )
-    plan = core.space.draw(draw, now)
+    plan = core.draw(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))
     outcome = yield from plan

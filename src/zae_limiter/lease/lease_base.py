@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from zae_limiter.exceptions import ConfigurationError, LeaseExpiredError, RateLimiterUnavailable
+from zae_limiter.exceptions import ConfigurationError, LeaseExpiredError, LeaseNotFoundError, RateLimiterUnavailable
 from zae_limiter.lease.admission import AcquireArguments, admit
 from zae_limiter.lease.hold_renewal import renew_holds
 from zae_limiter.lease.lease_holds import postings_with_changed_holds, postings_with_end_of_holds
 from zae_limiter.lease.ledger import Ledger, PendingSettlement, debits_of, open_ledger, paid_by_both, postings
+from zae_limiter.lease.recorded_end import end_recorded, write_record
+from zae_limiter.lease.recorded_ledger import RecordedLedger, ledger_to_detach, unwritten_record
 from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.holds import Hold
@@ -19,6 +21,13 @@ from zae_limiter.naming import check_consume, check_entity_id, check_resource
 from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
+from zae_limiter.stores.lease_records import (
+    TOKEN_PREFIX,
+    LeaseRecord,
+    RecordRequest,
+    RecordState,
+    fingerprint_of,
+)
 from zae_limiter.stores.protocol import DeferredGrant, Denial, FastPath, Grant, NotedGrant, Posting
 
 SETTLE_PAUSES_MS = (20, 100)
@@ -31,9 +40,9 @@ SETTLE_RETRIES_MS = 1_000
 
 
 class LeaseOptions:
-    """The options of an acquire. Few callers give any."""
+    """The options of an acquire, or of resuming a lease. Few callers give any."""
 
-    __slots__ = ("limits", "on_error", "on_unavailable", "timeout_ms")
+    __slots__ = ("identity", "limits", "on_error", "on_unavailable", "timeout_ms")
 
     def __init__(
         self,
@@ -41,11 +50,25 @@ class LeaseOptions:
         timeout_ms: int,
         on_unavailable: OnUnavailable | None,
         on_error: OnError,
+        identity: LeaseIdentity | None = None,
     ) -> None:
         self.limits = limits
         self.timeout_ms = timeout_ms
         self.on_unavailable = on_unavailable
         self.on_error = on_error
+        self.identity = identity
+
+
+class LeaseIdentity(NamedTuple):
+    """The record under which a lease is to be granted once, or that it goes on with (``is_resumed``).
+
+    ``writer`` is what this lease signs its record with: no two have the same.
+    """
+
+    record_id: str
+    writer: str
+    lifetime_ms: int = 0
+    is_resumed: bool = False
 
 
 KEEP = OnError.KEEP  # looked up once: an enum is slow to ask
@@ -108,6 +131,18 @@ class LeaseBase:
         return {} if self._grant is None else self._ledger.consumed()
 
     @property
+    def id(self) -> str | None:
+        """The id of a lease that has a record: the request id it was acquired with, or one of its own."""
+        ledger = self._ledger
+        return ledger.record.id if isinstance(ledger, RecordedLedger) else None
+
+    @property
+    def already_settled(self) -> bool:
+        """Whether the lease was ended elsewhere, under the same request id or token: then nothing is booked here."""
+        ledger = self._ledger
+        return isinstance(ledger, RecordedLedger) and ledger.is_settled_elsewhere
+
+    @property
     def degraded(self) -> bool:
         """Whether the store was unavailable and the caller was let through uncounted."""
         return self._grant is None and self._ledger is not None and self._ledger.observed is None
@@ -129,14 +164,46 @@ class LeaseBase:
         return () if denial is None else denial.statuses
 
     @property
+    def remaining(self) -> dict[str, int]:
+        """What is left in the entity's own bucket, per limit, in whole tokens, negative in debt.
+
+        That is what the grant left, less what this lease has settled, adjusted, taken and given back since: what to
+        show a caller, without asking the store again. Refill and other callers are not in it. Empty when degraded.
+        """
+        grant = self._granted
+        if grant is None:
+            return {}
+        consumed, own = self.consumed, grant.legs[0]
+        return {
+            status.limit_name: status.available
+            + grant.wanted.get(status.limit_name, 0)
+            - consumed.get(status.limit_name, 0)
+            for status in grant.statuses[: len(own.limits)]
+        }
+
+    @property
     def holds(self) -> tuple[Hold, ...]:
         """The slots that this lease holds of limits of calls in flight."""
         return () if (grant := self._granted) is None else tuple(hold for hold in grant.holds if hold.amount)
 
-    @property
-    def _has_holds(self) -> bool:
-        grant = self._grant
-        return isinstance(grant, Grant) and bool(grant.holds)
+    def _keep_holds(self, grant: Any) -> bool:
+        """Let the slots of a deferred grant be renewed, if the call lasts long. The lease is open."""
+        keeper = self._limiter._core.keeper
+        if keeper is not None:
+            keeper.keep(grant[-1])
+        return True
+
+    def _must_give_back(self) -> bool:
+        """Whether a lease that owes nothing else has yet to give slots back. Those of a fast path come back here."""
+        grant: Any = self._grant
+        if grant.__class__ is not tuple:
+            return isinstance(grant, Grant) and bool(grant.holds)
+        core = self._limiter._core
+        if core.waiters or core.observer is not None or not grant[0].end(grant):
+            return True
+        if core.keeper is not None:
+            core.keeper.let_go(grant[-1])
+        return False
 
     # What a caller does
 
@@ -144,6 +211,8 @@ class LeaseBase:
         """Take more, now, from the same buckets: all of it, or ``RateLimitExceeded`` and nothing."""
         more = named if amounts is None else {**amounts, **named}
         ledger = self._open_ledger()
+        if self.already_settled:
+            raise LeaseExpiredError("this lease was settled elsewhere, and can take no more")
         for name, amount in more.items():
             ledger.check_name(name, amount)
         wanted = check_consume(more)
@@ -167,10 +236,16 @@ class LeaseBase:
                 ledger.observed = outcome
         finally:
             self._note_taken(ledger, taking)
+        if isinstance(ledger, RecordedLedger):
+            yield from write_record(self, ledger)
 
     def _flush(self) -> Plan[None]:
         """Write pending adjustments now. Raises ``RateLimiterUnavailable`` and keeps them if it cannot."""
         ledger = self._open_ledger()
+        if isinstance(ledger, RecordedLedger):
+            if ledger.owed() and not ledger.is_settled_elsewhere:
+                yield from write_record(self, ledger)
+            return
         owed = ledger.owed_if(ledger.totals)
         ledger.is_as_granted = False
         flushing = ledger.flushing = PendingSettlement(owed, self._postings_of_flush(ledger, owed))
@@ -199,11 +274,31 @@ class LeaseBase:
         self._open_ledger().keep = True
         yield from self._flush()
 
+    def _detach(self, record_id: str, writer: str, lifetime_ms: int) -> Plan[str]:
+        """Write what is pending, and end the block without ending the lease. Repeated, it does the same."""
+        ledger, grant = self._open_ledger(), self._granted
+        if grant is None:
+            raise RateLimiterUnavailable("this lease was let through uncounted: there is nothing to resume")
+        if not isinstance(ledger, RecordedLedger):
+            now = yield from READ_CLOCK
+            unwritten = unwritten_record(*(record_id, self._entity_id, self._resource), grant, ledger.written, now)
+            ledger = self._ledger = ledger_to_detach(ledger, grant, unwritten, writer)
+        if not ledger.is_settled_elsewhere:
+            yield from write_record(self, ledger, lifetime_ms)
+        # No signal comes between these: nothing is called.
+        ledger.is_detached, self._open = True, False
+        self._let_go()
+        return ledger.record.token
+
     # Beginning and end
 
     def _begin(self) -> Plan[None]:
-        """Take the tokens."""
+        """Take the tokens, or go on with the lease that took them."""
         options = self._options
+        identity = options.identity
+        if identity is not None and identity.is_resumed:
+            yield from self._resume(identity)
+            return
         asked = AcquireArguments(
             check_entity_id(self._entity_id),
             check_resource(self._resource),
@@ -211,6 +306,7 @@ class LeaseBase:
             options.limits,
             options.timeout_ms,
             options.on_unavailable,
+            record=None if identity is None else self._record_request(identity),
         )
         outcome = yield from admit(self._limiter._core, asked, self)
         grant = self._grant = outcome if isinstance(outcome, Grant) else None
@@ -218,9 +314,47 @@ class LeaseBase:
             ledger = Ledger(None, asked.wanted)
             ledger.observed = outcome if isinstance(outcome, Denial) else None
             self._ledger = ledger
-        elif grant.holds and self._core.keeper is not None:
-            self._core.keeper.keep(grant.holds)
+        else:
+            self._keep(grant)
+            if grant.record is not None and identity is not None:
+                self._ledger = RecordedLedger(grant, grant.record, identity.writer)
         self._open = True
+
+    def _keep(self, grant: Grant) -> None:
+        """Let the slots that it holds be renewed for as long as the lease is open."""
+        if grant.holds and self._core.keeper is not None:
+            self._core.keeper.keep(grant.holds)
+
+    def _let_go(self) -> None:
+        """Renew them no longer."""
+        grant, keeper = self._granted, self._core.keeper
+        if keeper is not None and grant is not None and grant.holds:
+            keeper.let_go(grant.holds)
+
+    def _record_request(self, identity: LeaseIdentity) -> RecordRequest:
+        digest = fingerprint_of(self._entity_id, self._resource, self._consume, self._options.limits)
+        return RecordRequest(identity.record_id, digest, identity.lifetime_ms, identity.writer)
+
+    def _resume(self, identity: LeaseIdentity) -> Plan[None]:
+        """Go on with a lease that was detached, or whose request id is known."""
+        core = self._core
+        now = yield from READ_CLOCK
+        record = yield from core.call("lease_record", core.space.lease_record(identity.record_id, now))
+        if record is None or record.state is RecordState.VOID:
+            raise LeaseNotFoundError(TOKEN_PREFIX + identity.record_id)
+        self._entity_id, self._resource = record.entity_id, record.resource
+        grant = record.grant()
+        ledger = RecordedLedger(grant, record, identity.writer)
+        ledger.is_repeated, ledger.must_close = False, True
+        self._ledger, self._grant, self._open = ledger, grant, True
+        if not ledger.is_settled_elsewhere:
+            self._keep(grant)
+
+    def _follow(self, record: LeaseRecord) -> None:
+        """Settle where the record says that was paid: another process may have taken more."""
+        grant = self._granted
+        if grant is not None:
+            self._grant = grant._replace(legs=record.legs, holds=grant.holds or record.grant().holds)
 
     def _drawn_observed(self, core: Core, path: FastPath) -> bool | Denial:
         """Draw by the fast path, and tell the observer. Where that cannot decide, the plan does, and tells."""
@@ -248,7 +382,7 @@ class LeaseBase:
             return False
         path = grant.path if isinstance(grant, Grant) else grant[0]
         ledger = self._ledger or self._open_ledger(at_end=True)
-        if path is None or not ledger.is_as_granted:
+        if path is None or path.lends or not ledger.is_as_granted:
             return False
         totals = ledger.totals
         if failed and not self._keeps(ledger):
@@ -274,6 +408,11 @@ class LeaseBase:
             self._open = False
             return
         ledger = self._ledger or self._open_ledger(at_end=True)
+        if isinstance(ledger, RecordedLedger):
+            yield from end_recorded(self, ledger, failed)
+            self._open = False
+            self._let_go()
+            return
         closing = ledger.closing or self._begin_to_close(ledger, failed)
         self._open = False
         if not closing.is_done:
@@ -470,6 +609,7 @@ def lease_options(
     timeout: float,
     on_unavailable: OnUnavailable | str | None,
     on_error: OnError | str,
+    identity: LeaseIdentity | None = None,
 ) -> LeaseOptions:
     """The checked options of an acquire."""
     policy = None
@@ -480,4 +620,5 @@ def lease_options(
         round(check_seconds(timeout, "timeout") * 1000),
         policy,
         check_choice(OnError, on_error, "on_error"),
+        identity,
     )

@@ -21,6 +21,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.lease.lease_holds import slots_told
 from zae_limiter.naming import MAX_AMOUNT, check_amount, check_delta, check_limit_name
 from zae_limiter.running.plan import assign
+from zae_limiter.stores.lease_records import RecordChange
 from zae_limiter.stores.protocol import DeferredGrant, Denial, Grant, Leg, NotedGrant, Posting, Settlement
 
 Amounts = Mapping[str, int]
@@ -40,13 +41,19 @@ class PendingSettlement(Settlement):
     ``slots`` has what they change in the calls in flight.
     """
 
-    __slots__ = ("all_postings", "is_done", "is_told", "owed", "slots")
+    __slots__ = ("_change", "all_postings", "is_done", "is_told", "owed", "slots")
 
-    def __init__(self, owed: Amounts, postings: Sequence[Posting]) -> None:
+    def __init__(self, owed: Amounts, postings: Sequence[Posting], change: RecordChange | None = None) -> None:
         self.owed = owed
+        self._change = change
         self.slots = slots_told(postings)
         self.postings = self.all_postings = postings
         self.doubtful = self.is_done = self.is_told = False
+
+    @property
+    def change(self) -> RecordChange | None:
+        """What changes in the record of the lease, if it has one."""
+        return self._change
 
 
 class UnresolvedCounter(Protocol):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.admission import refusal
 from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase
+from zae_limiter.lease.lease_ids import new_record_id, new_writer
+from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, MAX_LIFETIME_S
+from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.running.sync_async import sync_method
-from zae_limiter.stores.protocol import Denial
+from zae_limiter.stores.protocol import Denial, Grant
 
 
 class SyncLease(LeaseBase):
@@ -46,6 +49,17 @@ class SyncLease(LeaseBase):
         if ledger.release(named if amounts is None else {**amounts, **named}, self._limiter._core.timer()):
             self._driver.run(self._flush_old(), to_the_end=True)
 
+    def detach(self, *, ttl: float = DEFAULT_LIFETIME_S) -> str:
+        """End the block without ending the lease; the token that ``limiter.resume()`` goes on with, anywhere.
+
+        Pending adjustments are written. Whatever happens to the block, what was taken stays taken until the lease is
+        resumed. If that does not happen within ``ttl`` seconds the charge stays. The token carries no amounts; a
+        process that has it and may use the namespace can settle the lease, once.
+        """
+        lifetime_ms = round(check_seconds(ttl, "ttl", MAX_LIFETIME_S) * 1000)
+        token: str = self._driver.run(self._detach(new_record_id(), new_writer(), lifetime_ms), to_the_end=True)
+        return token
+
     def __enter__(self) -> Self:
         if self._grant is not None or self._ledger is not None:
             raise LeaseExpiredError("a lease can be entered once; call acquire() again")
@@ -64,7 +78,7 @@ class SyncLease(LeaseBase):
                         else self._drawn_observed(core, fast_path)
                     )
             if drawn is True:
-                self._open = True
+                self._open = not fast_path.lends or self._keep_holds(self._grant)
                 return self
             if drawn is False:
                 self._limiter._driver.run(self._begin())
@@ -80,7 +94,9 @@ class SyncLease(LeaseBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._ledger is None and not self._has_holds:
+            grant: Any = self._grant
+            lends = grant[0].lends if grant.__class__ is tuple else isinstance(grant, Grant) and grant.holds
+            if kind is None and self._ledger is None and not (lends and self._must_give_back()):
                 self._open = False
             elif not self._end_at_once(kind is not None):
                 self._driver.run(self._end(failed=kind is not None), to_the_end=True)

@@ -53,6 +53,9 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
     time_until_available = async_method(LimiterVerbs._time_until_available)
     get_status = async_method(LimiterVerbs._get_status)
     reset = async_method(LimiterVerbs._reset)
+    grant = async_method(LimiterVerbs._grant)
+    get_lease = async_method(LimiterVerbs._get_lease)
+    list_leases = async_method(LimiterVerbs._list_leases)
     lower = async_method(LimiterVerbs._lower)
 
     @overload

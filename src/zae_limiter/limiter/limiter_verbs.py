@@ -5,19 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
-from zae_limiter.exceptions import NamespaceNotFoundError
-from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, lease_options
+from zae_limiter.exceptions import LeaseNotFoundError, NamespaceNotFoundError, ValidationError
+from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, LeaseIdentity, LeaseOptions, lease_options
+from zae_limiter.lease.lease_ids import new_writer
+from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, record_id_of
 from zae_limiter.models.choices import OnError, OnUnavailable
+from zae_limiter.models.leases import LeaseInfo
 from zae_limiter.models.limit import Limit, check_limits
+from zae_limiter.models.moments import at
+from zae_limiter.models.reports import Page
 from zae_limiter.models.status import Check, EntityStatus
-from zae_limiter.naming import check_consume, check_entity_id, check_principal, check_resource
-from zae_limiter.repository.arguments import check_levels
+from zae_limiter.naming import (
+    check_consume,
+    check_entity_id,
+    check_key,
+    check_limit_name,
+    check_principal,
+    check_request_id,
+    check_resource,
+)
+from zae_limiter.repository.arguments import check_cursor, check_levels, check_page_size
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
+from zae_limiter.stores.lease_records import LeaseRecord
+from zae_limiter.stores.operator_changes import Credit, Reset
 
 SomeLease = TypeVar("SomeLease", bound=LeaseBase)
+
+LIFETIME_MS = DEFAULT_LIFETIME_S * 1000
 
 new_object = object.__new__
 REFUND = OnError.REFUND  # looked up once: an enum is slow to ask
@@ -40,6 +57,7 @@ class LimiterVerbs(Generic[SomeLease]):
         timeout: float = 0,
         on_unavailable: OnUnavailable | str | None = None,
         on_error: OnError | str = OnError.REFUND,
+        request_id: str | None = None,
     ) -> SomeLease:
         """Take ``consume`` from the entity and every ancestor it cascades to, all or nothing.
 
@@ -53,14 +71,24 @@ class LimiterVerbs(Generic[SomeLease]):
 
         ``limits`` override the stored limits of this entity. ``timeout`` is how many seconds to wait in the queue.
         ``on_unavailable`` is ``"block"`` or ``"allow"``. If the body raises, what was taken and not settled
-        is given back, unless ``on_error="keep"``.
+        is given back, unless ``on_error="keep"``. With a ``request_id`` a repeated request gets the same grant, and is
+        charged once, for a day; another request under the same id is a ``ValidationError``.
 
         Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit), ``AccessBlocked``,
         ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
         """
         options = DEFAULT_OPTIONS
-        if limits is not None or timeout != 0 or on_unavailable is not None or on_error is not REFUND:
-            options = lease_options(limits, timeout, on_unavailable, on_error)
+        if (
+            limits is not None
+            or timeout != 0
+            or on_unavailable is not None
+            or on_error is not REFUND
+            or request_id is not None
+        ):
+            identity = None
+            if request_id is not None:
+                identity = LeaseIdentity(check_request_id(request_id), new_writer(), LIFETIME_MS)
+            options = lease_options(limits, timeout, on_unavailable, on_error, identity)
         lease: SomeLease = new_object(self._lease_type)  # what a call of the type would do, in half the time
         lease._open = False
         lease._ledger = None
@@ -70,6 +98,19 @@ class LimiterVerbs(Generic[SomeLease]):
         lease._consume = consume
         lease._options = options
         lease._grant = None
+        return lease
+
+    def resume(self, token: str) -> SomeLease:
+        """Go on with a lease that ``detach()`` ended the block of, in this process or in another one.
+
+        Use it as a context manager: what is settled, adjusted or released in it is booked once, however many do so;
+        ``lease.already_settled`` says that another one was first. At the end of the block the lease is over.
+
+        Entering raises ``LeaseNotFoundError`` if there is no such lease in this namespace, or it has expired.
+        """
+        lease = self.acquire("", "", {})
+        identity = LeaseIdentity(record_id_of(token), new_writer(), is_resumed=True)
+        lease._options = LeaseOptions(None, 0, None, OnError.REFUND, identity)
         return lease
 
     def _available(
@@ -84,7 +125,7 @@ class LimiterVerbs(Generic[SomeLease]):
         override = None if limits is None else check_limits(limits)
         core = self._core
         now = yield from READ_CLOCK
-        look = yield from core.call("look", core.space.look(entity_id, resource, {}, override, now))
+        look = yield from core.call("look", core.look(entity_id, resource, {}, override, now))
         own = len(look.legs[0].limits)
         return {status.limit_name: status.available for status in look.statuses[:own]}
 
@@ -106,7 +147,7 @@ class LimiterVerbs(Generic[SomeLease]):
         override = None if limits is None else check_limits(limits)
         core = self._core
         now = yield from READ_CLOCK
-        look = yield from core.call("look", core.space.look(entity_id, resource, wanted, override, now))
+        look = yield from core.call("look", core.look(entity_id, resource, wanted, override, now))
         return max((_seconds(status.retry_after_seconds) for status in look.statuses if status.refuses), default=0.0)
 
     def _check(
@@ -123,7 +164,7 @@ class LimiterVerbs(Generic[SomeLease]):
         override = None if limits is None else check_limits(limits)
         core = self._core
         now = yield from READ_CLOCK
-        look = yield from core.call("look", core.space.look(*checked, override, now))
+        look = yield from core.call("look", core.look(*checked, override, now))
         lacking = [status for status in look.statuses if status.refuses]
         binding = max(lacking, key=lambda status: _seconds(status.retry_after_seconds), default=None)
         wait = 0.0 if binding is None else binding.retry_after_seconds
@@ -150,17 +191,82 @@ class LimiterVerbs(Generic[SomeLease]):
         switches = yield from core.call("access_of", core.space.access_of(entity_id, resource, now))
         return replace(status, access=switches) if switches else status
 
-    def _reset(self, entity_id: str, resource: str | None = None, *, principal: str | None = None) -> Plan[int]:
-        """Fill the entity's buckets again, for one resource or all; audited. Returns how many there were."""
+    def _reset(
+        self,
+        entity_id: str,
+        resource: str | None = None,
+        *,
+        limits: Iterable[str] | None = None,
+        key: str | None = None,
+        principal: str | None = None,
+    ) -> Plan[int]:
+        """Fill the entity's buckets again, for one resource or all; audited. Returns how many there were.
+
+        ``limits`` names those to fill, if not all. Under a ``key`` it is done once, however often it is repeated, and
+        doing something else under the same key is a ``ValidationError``.
+        """
         check_entity_id(entity_id)
         if resource is not None:
             check_resource(resource)
-        check_principal(principal)
+        names = None if limits is None else check_limit_names(limits)
+        if key is not None:
+            check_key(key)
+        reset = Reset(entity_id, resource, names, key, check_principal(principal))
         core = self._core
         now = yield from READ_CLOCK
-        count = yield from core.call("reset", core.space.reset(entity_id, resource, principal, now))
+        count = yield from core.call("reset", core.space.reset(reset, now))
         core.wait_queue.wake_all()
         return count
+
+    def _grant(
+        self,
+        entity_id: str,
+        resource: str,
+        amounts: Mapping[str, int],
+        *,
+        key: str,
+        principal: str | None = None,
+    ) -> Plan[bool]:
+        """Give the entity tokens on a resource, in its own bucket, up to the burst of each limit; audited.
+
+        It is done once per ``key``, for 90 days: whether it was done now. Giving something else under the same key is
+        a ``ValidationError``. It is no usage: what was taken stays counted.
+        """
+        credit = Credit(
+            check_entity_id(entity_id),
+            check_resource(resource),
+            check_credit(amounts),
+            check_key(key),
+            check_principal(principal),
+        )
+        core = self._core
+        now = yield from READ_CLOCK
+        done = yield from core.call("credit", core.space.credit(credit, now))
+        core.wait_queue.wake_all()
+        return done
+
+    def _get_lease(self, token: str) -> Plan[LeaseInfo]:
+        """What is recorded of a lease. Raises ``LeaseNotFoundError`` if there is nothing, or it has expired."""
+        record_id = record_id_of(token)
+        core = self._core
+        now = yield from READ_CLOCK
+        record = yield from core.call("lease_record", core.space.lease_record(record_id, now))
+        if record is None:
+            raise LeaseNotFoundError(token)
+        return lease_info(record)
+
+    def _list_leases(
+        self, entity_id: str | None = None, *, limit: int = 100, cursor: str | None = None
+    ) -> Plan[Page[LeaseInfo]]:
+        """The leases that have a record, by id; of one entity, or of all."""
+        if entity_id is not None:
+            check_entity_id(entity_id)
+        check_page_size(limit)
+        check_cursor(cursor)
+        core = self._core
+        now = yield from READ_CLOCK
+        page = yield from core.call("lease_records", core.space.lease_records(entity_id, limit, cursor, now))
+        return Page([lease_info(record) for record in page.items], page.next_cursor)
 
     def _lower(
         self, entity_id: str, resource: str, levels: Mapping[str, int], *, principal: str | None = None
@@ -178,6 +284,32 @@ class LimiterVerbs(Generic[SomeLease]):
         core = self._core
         now = yield from READ_CLOCK
         yield from core.call("lower", core.space.lower(entity_id, resource, checked, principal, now))
+
+
+def lease_info(record: LeaseRecord) -> LeaseInfo:
+    """What is recorded of a lease, for callers."""
+    state = cast(Literal["open", "closed", "void"], str(record.state))
+    moments = at(record.granted_at), at(record.expires_at)
+    whose = record.entity_id, record.resource
+    return LeaseInfo(record.id, record.token, *whose, state, dict(record.granted), dict(record.written), *moments)
+
+
+def check_limit_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of limits: at least one."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValidationError("limits", names, "must be a list of names of limits")
+    checked = tuple(check_limit_name(name, "limits") for name in names)
+    if not checked:
+        raise ValidationError("limits", names, "must name at least one limit; leave it out for all")
+    return checked
+
+
+def check_credit(amounts: Mapping[str, int]) -> dict[str, int]:
+    """What is given: at least one limit, each more than nothing."""
+    checked = check_consume(amounts)
+    if not checked or not all(checked.values()):
+        raise ValidationError("amounts", amounts, "must name at least one limit, and give more than 0 of each")
+    return dict(checked)
 
 
 def _seconds(wait: float | None) -> float:

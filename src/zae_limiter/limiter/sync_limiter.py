@@ -48,6 +48,9 @@ class SyncRateLimiter(LimiterVerbs[SyncLease], SyncData):
     time_until_available = sync_method(LimiterVerbs._time_until_available)
     get_status = sync_method(LimiterVerbs._get_status)
     reset = sync_method(LimiterVerbs._reset)
+    grant = sync_method(LimiterVerbs._grant)
+    get_lease = sync_method(LimiterVerbs._get_lease)
+    list_leases = sync_method(LimiterVerbs._list_leases)
     lower = sync_method(LimiterVerbs._lower)
 
     @overload

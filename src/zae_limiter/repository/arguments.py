@@ -37,10 +37,10 @@ def check_levels(levels: object) -> Mapping[str, int]:
     return {check_limit_name(name): check_delta(level, str(name)) for name, level in levels.items()}
 
 
-def check_seconds(value: object, field: str) -> float:
+def check_seconds(value: object, field: str, most: int = MAX_SECONDS) -> float:
     """A duration in seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
-        raise ValidationError(field, value, f"must be a number of seconds from 0 to {MAX_SECONDS}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise ValidationError(field, value, f"must be a number of seconds from 0 to {most}")
     return float(value)
 
 

@@ -9,14 +9,16 @@ from typing import Any, Protocol, TypeVar
 from zae_limiter.exceptions import ConfigurationError, RateLimiterUnavailable, ValidationError
 from zae_limiter.models.events import Event, Observer, StoreCalled
 from zae_limiter.models.holds import Hold
+from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.repository.outage_log import OutageLog
 from zae_limiter.repository.wait_queue import wait_queue_of
 from zae_limiter.running.clocks import Clock, Stopwatch, machine_clock, stopwatch_of, timer_of
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.limit_statuses import NoLimits
 from zae_limiter.stores.open_store import open_store
-from zae_limiter.stores.protocol import FastPath, Store
+from zae_limiter.stores.protocol import Draw, FastPath, Look, Outcome, Store
 
 Result = TypeVar("Result")
 
@@ -67,6 +69,7 @@ class Core:
         "health",
         "keep_holds",
         "keeper",
+        "limits",
         "namespace",
         "observer",
         "space",
@@ -87,8 +90,11 @@ class Core:
         observer: Observer | None = None,
         health: StoreHealth | None = None,
         keep_holds: bool = True,
+        limits: Iterable[Limit] | None = None,
     ) -> None:
         self.store = store
+        self.limits = None if limits is None else check_limits(limits)
+        """Those of an entity and resource for which no level has any: of this client alone, and stored nowhere."""
         self.health = health or StoreHealth()
         self.keep_holds = keep_holds
         self.keeper: Keeper | None = None
@@ -117,6 +123,7 @@ class Core:
         deadline: float,
         config_cache_ttl: float,
         keep_holds: bool,
+        limits: Iterable[Limit] | None,
         options: Mapping[str, Any],
     ) -> Core:
         """The core on the store that ``url`` names. Nothing is read or written yet."""
@@ -126,8 +133,9 @@ class Core:
         check_clock(clock)
         if type(keep_holds) is not bool:
             raise ValidationError("keep_holds", keep_holds, "must be True or False")
+        checked = None if limits is None else check_limits(limits)
         store = open_store(url, deadline=deadline, config_cache_ttl=config_cache_ttl, options=options)
-        return cls(store, namespace=namespace, clock=clock, observer=observer, keep_holds=keep_holds)
+        return cls(store, namespace=namespace, clock=clock, observer=observer, keep_holds=keep_holds, limits=checked)
 
     def in_namespace(self, namespace: str) -> Core:
         """Another namespace of the same store."""
@@ -138,7 +146,29 @@ class Core:
             observer=self.observer,
             health=self.health,
             keep_holds=self.keep_holds,
+            limits=self.limits,
         )
+
+    def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
+        """Draw by the limits that are stored, or else by this client's own."""
+        return self.space.draw(draw, now) if self.limits is None else self._draw_by_own(draw, now)
+
+    def _draw_by_own(self, draw: Draw, now: int) -> Plan[Outcome]:
+        try:
+            return (yield from self.space.draw(draw, now))
+        except NoLimits:
+            return (yield from self.space.draw(draw._replace(limits=self.limits), now))
+
+    def look(
+        self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
+    ) -> Plan[Look]:
+        """Look, likewise."""
+        try:
+            return (yield from self.space.look(entity_id, resource, wanted, limits, now))
+        except NoLimits:
+            if self.limits is None:
+                raise
+            return (yield from self.space.look(entity_id, resource, wanted, self.limits, now))
 
     def stop_keeping(self) -> None:
         """Renew no calls in flight any more: what they use is being closed."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar
 
 from zae_limiter.models.events import Observer
+from zae_limiter.models.limit import Limit
 from zae_limiter.running.clocks import Clock
 
 
 class StoreOptions(TypedDict, total=False):
-    """What only some stores know; the others refuse it. DynamoDB: all of these."""
+    """What only some stores know; the others refuse it. Redis: ``credentials``; DynamoDB: the others."""
 
     transport: Literal["own", "botocore"]
     coalesce: bool
     wcu: int
+    credentials: Callable[[], tuple[str, str] | tuple[str]]
 
 
 class OpenOptions(StoreOptions, total=False):
@@ -26,6 +28,7 @@ class OpenOptions(StoreOptions, total=False):
     observer: Observer | None
     deadline: float
     config_cache_ttl: float
+    limits: Iterable[Limit] | None
     keep_holds: bool
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
 from zae_limiter.models.events import Observer
+from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.access_verbs import AccessVerbs
 from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
@@ -86,6 +88,7 @@ class Repository(RepositoryVerbs, AsyncData):
         observer: Observer | None = None,
         deadline: float = DEFAULT_DEADLINE,
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
+        limits: Iterable[Limit] | None = None,
         keep_holds: bool = True,
         **options: Unpack[StoreOptions],
     ) -> Opening[Self]:
@@ -97,6 +100,7 @@ class Repository(RepositoryVerbs, AsyncData):
         settlement, store call and degradation; ``deadline`` is how many seconds one call may spend on the
         store; ``config_cache_ttl`` how many seconds resolved limits may be remembered. With ``keep_holds=False``
         calls in flight that last long are not renewed by themselves: for a process that does not run in between.
+        ``limits`` hold for an entity and resource for which no level has any, in this process; they are not stored.
 
         Await it, or enter it: ``async with Repository.open(url) as repository``.
         """
@@ -107,6 +111,7 @@ class Repository(RepositoryVerbs, AsyncData):
             observer=observer,
             deadline=deadline,
             config_cache_ttl=config_cache_ttl,
+            limits=limits,
             keep_holds=keep_holds,
             options=options,
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
 from zae_limiter.models.events import Observer
+from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.access_verbs import AccessVerbs
 from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
@@ -85,6 +87,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
         observer: Observer | None = None,
         deadline: float = DEFAULT_DEADLINE,
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
+        limits: Iterable[Limit] | None = None,
         keep_holds: bool = True,
         **options: Unpack[StoreOptions],
     ) -> Self:
@@ -96,6 +99,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
         settlement, store call and degradation; ``deadline`` is how many seconds one call may spend on the
         store; ``config_cache_ttl`` how many seconds resolved limits may be remembered. With ``keep_holds=False``
         calls in flight that last long are not renewed by themselves: for a process that does not run in between.
+        ``limits`` hold for an entity and resource for which no level has any, in this process; they are not stored.
         """
         core = Core.open(
             url,
@@ -104,6 +108,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
             observer=observer,
             deadline=deadline,
             config_cache_ttl=config_cache_ttl,
+            limits=limits,
             keep_holds=keep_holds,
             options=options,
         )

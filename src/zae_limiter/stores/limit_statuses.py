@@ -15,9 +15,13 @@ from zae_limiter.stores.protocol import Denial, Leg
 Reserved = Mapping[str, Mapping[str, int]]
 
 
-def no_limits(entity_id: str, resource: str) -> ValidationError:
+class NoLimits(ValidationError):
+    """Nothing is configured for an entity on a resource."""
+
+
+def no_limits(entity_id: str, resource: str) -> NoLimits:
     """The error that nothing is configured."""
-    return ValidationError(
+    return NoLimits(
         "limits",
         None,
         f"no limits are configured for {entity_id!r} on {resource!r}; set them for the entity, the "

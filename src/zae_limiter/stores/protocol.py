@@ -14,7 +14,7 @@ import math
 from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from zae_limiter.bucket import MILLI, Balance, are_plain
 from zae_limiter.models.access import Access
@@ -35,6 +35,10 @@ from zae_limiter.models.reports import (
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
 from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT
 from zae_limiter.running.plan import Plan, Request
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordRequest
+    from zae_limiter.stores.operator_changes import Credit, Reset
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,8 @@ class Draw(NamedTuple):
     ``reserved`` is what others wait for in the queue of each of these buckets (entity id → limit → tokens): a
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
     instead of resolving it (a lease takes more where it took first). ``is_final``: a denial is what the caller is
-    told, and is counted; else the caller waits.
+    told, and is counted; else the caller waits. With a ``record`` the grant is recorded in the step that
+    takes, or is the one that was recorded before (``lease_records.py``).
     """
 
     entity_id: str
@@ -185,13 +190,15 @@ class Draw(NamedTuple):
     reserved: Mapping[str, Mapping[str, int]] = NOTHING_RESERVED
     legs: tuple[Leg, ...] | None = None
     is_final: bool = True
+    record: RecordRequest | None = None
 
 
 class Grant(NamedTuple):
     """Everything wanted was taken, from every leg.
 
-    ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each. ``path`` is the
-    fast path that took it, if one did. ``holds`` are what the legs lent of calls in flight.
+    ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each; neither, if it
+    was read from a record. ``path`` is the fast path that took it, if one did, ``record`` what the store keeps of it.
+    ``holds`` are what the legs lent of calls in flight.
     """
 
     legs: tuple[Leg, ...]
@@ -201,10 +208,18 @@ class Grant(NamedTuple):
     now: int
     path: FastPath | None = None
     holds: tuple[Hold, ...] = ()
+    record: LeaseRecord | None = None
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it was granted before, and read from its record: nothing was taken now."""
+        return self.record is not None and not self.balances
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:
-        """Every limit of every leg with what the grant left in it."""
+        """Every limit of every leg with what the grant left in it; none, if it was read from a record."""
+        if not self.balances:
+            return ()
         places = [(leg, limit) for leg in self.legs for limit in leg.limits]
         return tuple(
             self._status(leg, limit, balance, tk)
@@ -359,6 +374,16 @@ class FastPath(Protocol):
 
     legs: tuple[Leg, ...]
 
+    @property
+    def lends(self) -> bool:
+        """Whether its grants hold slots of calls in flight: the last part of a deferred one."""
+
+    def end(self, grant: DeferredGrant) -> bool:
+        """Give back every slot of a deferred grant of this path, and nothing else.
+
+        ``False``: this path cannot, and nothing was changed; :meth:`Space.settle` can.
+        """
+
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
         """Take ``wanted``, as the caller gave it. ``True``: granted, and noted on the receipt.
 
@@ -407,7 +432,8 @@ class Settlement:
 
     A store notes here what it books, in the step that books: a caller that was interrupted asks again for what is
     left, and all of it is booked once. A store that cannot know what became of a step says that what is left is
-    ``doubtful``.
+    ``doubtful``. With a ``change`` of the lease's record all of it is booked in the step that makes the change, or
+    nothing is, and ``RecordMoved`` is raised.
     """
 
     __slots__ = ("doubtful", "postings")
@@ -418,6 +444,11 @@ class Settlement:
     def __init__(self, postings: Sequence[Posting]) -> None:
         self.postings = postings
         self.doubtful = False
+
+    @property
+    def change(self) -> RecordChange | None:
+        """What changes in the record of the lease; most leases have none."""
+        return None
 
 
 class Look(NamedTuple):
@@ -478,6 +509,14 @@ class Space(Protocol):
         What of it was booked is noted in the ``settlement``, also when the caller is interrupted and hears nothing.
         """
 
+    def lease_record(self, record_id: str, now: int) -> Plan[LeaseRecord | None]:
+        """The record of a lease, if there is one that has not expired."""
+
+    def lease_records(
+        self, entity_id: str | None, limit: int, cursor: str | None, now: int
+    ) -> Plan[Page[LeaseRecord]]:
+        """The records of leases, by id; of one entity, or of all."""
+
     def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
         """Let holds be due later, as if they were taken now. Those that were returned already are taken again, without
         asking: the calls are running. Answers which ones these were."""
@@ -495,8 +534,11 @@ class Space(Protocol):
     def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
         """The live buckets of an entity."""
 
-    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
-        """Fill the live buckets of an entity; the number of them."""
+    def reset(self, reset: Reset, now: int) -> Plan[int]:
+        """Fill live buckets of an entity; the number of them."""
+
+    def credit(self, credit: Credit, now: int) -> Plan[bool]:
+        """Give tokens. ``False``: that was done before, under the same key."""
 
     def lower(
         self, entity_id: str, resource: str, levels: Mapping[str, int], principal: str | None, now: int

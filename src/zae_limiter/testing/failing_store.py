@@ -8,6 +8,7 @@ from typing import Any
 
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Pause, Plan
+from zae_limiter.stores.lease_records import RecordedSettlement
 from zae_limiter.stores.protocol import Denial, Draw, FastPath, Grant, Leg, Posting, Settlement, Space, Store
 
 OVERLOADED_WAIT_MS = 100
@@ -153,7 +154,8 @@ class FailingSpace:
         """Only the reply tells the caller that it was booked, and a reply can be lost."""
         if settlement is not None:
             settlement.doubtful = True
-        yield from self._store._troubled(self._space, "settle")(postings, now)
+        recorded = None if settlement is None else RecordedSettlement(postings, settlement.change)
+        yield from self._store._troubled(self._space, "settle")(postings, now, recorded)
         if settlement is not None:
             settlement.postings, settlement.doubtful = (), False
 

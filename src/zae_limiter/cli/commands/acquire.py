@@ -73,12 +73,15 @@ Examples:
     show_default=True,
     help="What happens to the tokens if the command fails.",
 )
+@click.option("--request-id", metavar="ID", help="Repeated under the same id, it is granted and charged once.")
+@click.option("--detach", is_flag=True, help="Print a token, with which the lease is settled later: see lease.")
 @on_store
 def command(
     session: Session,
     entity_id: str,
     resource: str,
     amounts: tuple[str, ...],
+    detach: bool,
     **options: Any,
 ) -> None:
     """Take tokens, all or none; exits 75 if a limit lacks them.
@@ -99,10 +102,12 @@ def command(
     words: list[str] | None = click.get_current_context().meta.get(COMMAND)
     if words is not None and not words:
         raise click.UsageError("there is no command after --")
+    if words is not None and detach:
+        raise click.UsageError("--detach ends without a command: settle the lease when the work is done")
     lease = lease_for(session, entity_id, resource, wanted, **options)
     try:
         if words is None:
-            take(session, entity_id, resource, lease)
+            take(session, entity_id, resource, lease, detach)
         else:
             run_under(lease, words)
     except RateLimitExceeded as error:
@@ -124,6 +129,7 @@ def lease_for(
     limits: tuple[Limit, ...],
     on_unavailable: str | None,
     on_error: str,
+    request_id: str | None,
 ) -> SyncLease:
     """The lease, not yet entered."""
     return session.limiter.acquire(
@@ -134,21 +140,27 @@ def lease_for(
         timeout=timeout,
         on_unavailable=on_unavailable,
         on_error=on_error,
+        request_id=request_id,
     )
 
 
-def take(session: Session, entity_id: str, resource: str, lease: SyncLease) -> None:
-    """Take the tokens and show what is left."""
+def take(session: Session, entity_id: str, resource: str, lease: SyncLease, detach: bool) -> None:
+    """Take the tokens and show what is left, or the token of the lease."""
     from zae_limiter.cli.views.grants import granted_document, granted_picture
 
+    token = None
     with lease:
-        pass
+        if detach:
+            token = lease.detach()
     if lease.degraded:
         note("the store is unavailable: granted without being counted")
-    session.answer(
-        granted_document(entity_id, resource, lease),
-        lambda: granted_picture(session.output, lease.statuses),
-    )
+    if lease.already_settled:
+        note("this request was granted and settled before")
+    document = granted_document(entity_id, resource, lease)
+    if token is not None:
+        session.say({**document, "token": token}, token)
+        return
+    session.answer(document, lambda: granted_picture(session.output, lease.statuses))
 
 
 def run_under(lease: SyncLease, words: list[str]) -> None:

@@ -164,7 +164,8 @@ class BucketWrite:
 
     def tallies(self) -> Mapping[str, int]:
         """What it counts beside what it takes (see ``tallies``)."""
-        cascaded = cascaded_tallies(self.leg, self.deltas, self.grants)
+        leg = self.leg
+        cascaded = NO_TALLIES if leg.cascaded is None else cascaded_tallies(leg, self.deltas, self.grants)
         return {**cascaded, **denial_tallies(self.denials)} if self.denials else cascaded
 
     @property

@@ -52,6 +52,7 @@ class UnreadReply(Mapping[str, Any]):
 
 
 CONDITION_FAILED: Final = "ConditionalCheckFailedException"
+CHECK_FAILED: Final = "ConditionalCheckFailed"  # the same, of one write of a transaction
 TRANSACTION_CANCELED: Final = "TransactionCanceledException"
 TRANSACTION_CONFLICT: Final = "TransactionConflictException"
 TRANSACTION_IN_PROGRESS: Final = "TransactionInProgressException"

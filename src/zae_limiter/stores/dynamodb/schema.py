@@ -11,6 +11,7 @@ read: DynamoDB's may have 126 digits, and a loop or a sum over one of those woul
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -35,6 +36,7 @@ SK_META = "#META"
 SK_STATE = "#STATE"
 SK_CONFIG = "#CONFIG"
 SK_VERSION = "#VERSION"
+SK_LEASE = "#LEASE"
 SK_ACCESS = "#ACCESS"
 
 
@@ -120,6 +122,11 @@ def shard_of(key: Key) -> int:
     return int(key.pk.rpartition("#")[2])
 
 
+def lease_key(ns: str, record_id: str) -> Key:
+    """Where the record of a lease is."""
+    return Key(f"{ns}/LEASE#{record_id}", SK_LEASE)
+
+
 def meta_key(ns: str, entity_id: str) -> Key:
     """Where an entity is described."""
     return Key(pk_entity(ns, entity_id), SK_META)
@@ -191,8 +198,6 @@ def config_filed_as(entity_id: str, resource: str) -> str:
     whole = f"CONFIG#{entity_id}#{resource}"
     if len(whole.encode()) <= LONGEST_SORT_KEY:
         return whole
-    from hashlib import sha256
-
     return f"CONFIG#{sha256(whole.encode()).hexdigest()}"
 
 
@@ -207,6 +212,12 @@ def gsi4(ns: str, pk: str, what: str) -> dict[str, str]:
 
 
 _SHARDS = frozenset(map(str, range(MOST_SHARDS)))
+
+
+def lease_filed_as(entity_id: str, record_id: str) -> str:
+    """How the id of a lease stands in the index of a namespace, where a key has at most 1,024 bytes."""
+    room = 1_000 - len(entity_id.encode())
+    return record_id if len(record_id.encode()) <= room else sha256(record_id.encode()).hexdigest()
 
 
 def is_of(ns: str, key: Key) -> bool:
@@ -256,11 +267,10 @@ def _is_in_namespace(ns: str, kind: str, parts: list[str], key: Key) -> bool:
         return len(parts) == 1 and key == meta_key(ns, parts[0])
     if kind == "AUDIT":
         return len(parts) == 1 and what == kind and key.sk == sk_audit(parts[0])
+    if kind == "LEASE":
+        return _is_lease(ns, parts, key)
     if kind == "CONFIG":
-        if len(parts) == 2:
-            return key == config_key(ns, *parts)
-        resource = key.sk.removeprefix(sk_config(""))
-        return len(names) == 1 and config_filed_as(names[0], resource) == f"CONFIG#{parts[0]}"
+        return _is_config(ns, parts, names, key)
     if kind == "RESOURCE":
         return len(parts) == 1 and key == config_key(ns, None, parts[0])
     if kind in ("SYSTEM", "ACCESS"):
@@ -268,6 +278,18 @@ def _is_in_namespace(ns: str, kind: str, parts: list[str], key: Key) -> bool:
     if kind == "USAGE":
         return not parts and what == "ENTITY" and key.sk.startswith("#USAGE#")
     return kind == "TOMB" and what in ("ENTITY", "RESOURCE", "SYSTEM")
+
+
+def _is_config(ns: str, parts: list[str], names: list[str], key: Key) -> bool:
+    if len(parts) == 2:
+        return key == config_key(ns, *parts)
+    resource = key.sk.removeprefix(sk_config(""))
+    return len(names) == 1 and config_filed_as(names[0], resource) == f"CONFIG#{parts[0]}"
+
+
+def _is_lease(ns: str, parts: list[str], key: Key) -> bool:
+    record_id = key.pk.partition("/LEASE#")[2]
+    return len(parts) == 2 and key == lease_key(ns, record_id) and parts[1] == lease_filed_as(parts[0], record_id)
 
 
 # Attribute values

@@ -14,8 +14,10 @@ from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
 from zae_limiter.stores.dynamodb.operations.denials import DenialCounts
 from zae_limiter.stores.dynamodb.operations.entities import Entities
+from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.lower import Lowering
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
+from zae_limiter.stores.dynamodb.operations.operator_changes import OperatorChanges
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import Settlements, SettlementWriter
 from zae_limiter.stores.dynamodb.operations.status import StatusReader
@@ -53,6 +55,7 @@ class DynamoSpace:
         self.batching = BatchingWriter(self.writer, coalesce=coalesce)
         self.propagation = Propagation(self.namespace, self.resolver, self.writer)
         settling = SettlementWriter(self.namespace, self.resolver, self.writer, self.batching, self.propagation)
+        leases = LeaseRecords(self.namespace, self.writer, settling)
         acquiring = AcquireParts(
             self.namespace,
             client,
@@ -63,9 +66,11 @@ class DynamoSpace:
             self.batching,
             self.propagation,
             settling,
+            leases,
         )
         looks = StatusReader(self.namespace, self.resolver, self.writer)
-        settlements = Settlements(self.namespace, settling, looks, self.propagation)
+        settlements = Settlements(self.namespace, settling, leases)
+        operators = OperatorChanges(self.namespace, leases, looks, self.propagation)
         denials = DenialCounts(self.namespace, settling)
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
@@ -73,12 +78,15 @@ class DynamoSpace:
 
         self.draw = acquiring.draw
         self.settle = settlements.settle
+        self.lease_record = leases.lease_record
+        self.lease_records = leases.lease_records
         self.renew = settlements.renew
         self.count_denial = denials.count_denial
         self.write_denials = denials.write_denials
         self.look = looks.look
         self.status = looks.status
-        self.reset = settlements.reset
+        self.reset = operators.reset
+        self.credit = operators.credit
         self.lower = Lowering(self.namespace, settling, self.resolver, self.propagation).lower
 
         self.create_entity = entities.create_entity

@@ -19,6 +19,7 @@ from zae_limiter.running.plan import CutShort, Plan
 from zae_limiter.stores.dynamodb.expressions import Write
 from zae_limiter.stores.dynamodb.items import BrokenItem, address, key_of
 from zae_limiter.stores.dynamodb.requests import (
+    CHECK_FAILED,
     KEY_THROTTLED,
     READ_MACHINE_TIME,
     TABLE_NOT_FOUND,
@@ -423,7 +424,7 @@ class Overtaken(Refused):
 def commit(client: TableClient, writes: Sequence[Write], deadline: Deadline) -> Plan[None]:
     """Do all of the writes. Raises :class:`Overtaken` if an expectation was wrong: then none was done."""
     reasons = yield from client.transact(writes, deadline)
-    if any(reason.code == "ConditionalCheckFailed" for reason in reasons):
+    if any(reason.code == CHECK_FAILED for reason in reasons):
         raise Overtaken(reasons)
     if reasons:
         codes = ", ".join(sorted({reason.code for reason in reasons if reason.code}))

@@ -80,7 +80,8 @@ class Intent(NamedTuple):
     ``deltas``: positive ones are taken, negative ones come back. ``needed`` makes it a draw: every limit named
     there must hold that much, and no other may be in debt. ``terms``: rebase the bucket to these first;
     ``rebase``: to those it has, so that nothing computed for the old baseline can be done any more.
-    ``fill``: fill every limit. ``grants`` is added to the count of grants.
+    ``fill``: fill every limit, or ``only`` these. ``uncounted``: what moves is no usage. ``grants`` is added to the
+    count of grants.
 
     ``held``: what is taken must be there, and nothing comes back to a limit in debt, though it is no draw.
     ``exactly``: these limits must hold what they were seen to hold.
@@ -100,8 +101,14 @@ class Intent(NamedTuple):
     exactly: frozenset[str] = frozenset()
     not_written: str | None = None
     owed: tuple[Limit, ...] = ()
+    only: tuple[str, ...] | None = None
+    uncounted: bool = False
     tallies: Mapping[str, int] = NO_TALLIES
     most: Mapping[str, int] = NOTHING
+
+    def fills(self, name: str) -> bool:
+        """Whether this limit is filled, if any is."""
+        return self.only is None or name in self.only
 
 
 def update(
@@ -250,7 +257,7 @@ def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, gue
     shift = a + gain if rebased else 0
     if rebased:
         _write_period(write, balance, fresh, now, back_to)
-    if intent.fill:
+    if intent.fill and intent.fills(balance.name):
         write.set(tk, ceiling + shift)
         return 0
     delta = intent.deltas.get(balance.name, 0)
@@ -258,7 +265,7 @@ def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, gue
         return _begin_period(write, balance, fresh, change, gain, active=active)
     up, down = max(-delta, 0), max(delta, 0)
     if balance.name in intent.exactly:
-        level = _move_exactly(write, balance, delta, shift, now)
+        level = _move_exactly(write, balance, intent, shift, now)
         return _time_to_fill(limit, burst - level, balance.shards, now)
     needed = _needed_of(balance.name, intent, active=active)
     floor = None if needed is None else needed - a - gain
@@ -278,17 +285,18 @@ def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, gue
             write.demand(tk, "<=", ceiling - up)
             write.add(tk, shift + up - down)
         least = (ceiling if floor is None else floor) + a + gain - down
-    write.add(f"b_{balance.name}_tc", delta)
+    write.add(f"b_{balance.name}_tc", 0 if intent.uncounted else delta)
     return _time_to_fill(limit, burst - least, balance.shards, now)
 
 
-def _move_exactly(write: Update, balance: Balance, delta: int, shift: int, now: int) -> int:
+def _move_exactly(write: Update, balance: Balance, intent: Intent, shift: int, now: int) -> int:
     """Move a limit that must hold what it was seen to hold. Returns its level after that."""
+    delta = intent.deltas.get(balance.name, 0)
     tk, level = f"b_{balance.name}_tk", min(balance.level(now) - delta, balance.bx)
     write.demand(tk, "=", balance.tk)
     if delta or shift:
         write.set(tk, level - balance.since_rf(now) + shift)
-    write.add(f"b_{balance.name}_tc", delta)
+    write.add(f"b_{balance.name}_tc", 0 if intent.uncounted else delta)
     return level
 
 
@@ -331,7 +339,7 @@ def _begin_period(
     if needed is not None and needed > full:
         write.demand_absent(f"b_{balance.name}_tk")  # it never holds that: refused
     write.set(f"b_{balance.name}_tk", full - down)
-    write.add(f"b_{balance.name}_tc", delta)
+    write.add(f"b_{balance.name}_tc", 0 if change.intent.uncounted else delta)
     return _time_to_fill(fresh.limit, fresh.bx - full + down, balance.shards, change.now)
 
 

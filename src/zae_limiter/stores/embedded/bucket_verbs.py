@@ -20,7 +20,9 @@ from zae_limiter.stores.embedded.clock_correction import (
     with_corrected_waits,
 )
 from zae_limiter.stores.embedded.holds import Changes, change_holds, counted_by, drawn_mixed, drawn_plain, renew_in
-from zae_limiter.stores.embedded.tables import Tables, Transacting, reads
+from zae_limiter.stores.embedded.lease_verbs import recorded, recorded_grant, to_book
+from zae_limiter.stores.embedded.tables import LeaseSlot, Tables, Transacting, reads
+from zae_limiter.stores.lease_records import LeaseRecord, RecordChange
 from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, no_limits, statuses_of
 from zae_limiter.stores.protocol import (
     Denial,
@@ -52,18 +54,11 @@ class BucketVerbs(Transacting):
         access = tables.routes.access(tables, draw.entity_id, draw.resource, now)
         if access is not None and access.mode is AccessMode.BLOCK:
             raise AccessBlocked(draw.entity_id, draw.resource, access)
+        if (repeated := recorded_grant(tables, draw, now)) is not None:
+            return repeated, []
         legs = legs_of(tables, draw)
         check_names(legs[0], draw.wanted)
-        buckets = []
-        for leg in legs:
-            bucket = tables.bucket(leg.entity_id, leg.resource) or new_bucket(tables, leg, now)
-            # New terms and another time are kept even if the draw is denied: a raised limit must not stay refused.
-            corrected = correct_time(tables, bucket, now, proven)
-            if not leg.is_plain:
-                bucket.begin_periods(now)
-            if (bucket.adopt(leg.limits, now) or corrected) and bucket.hour:
-                tables.put_bucket(bucket)
-            buckets.append(bucket)
+        buckets = [bucket_to_draw_from(tables, leg, now, proven) for leg in legs]
         before = [counters_if_new_hour(bucket, now) for bucket in buckets]
         spoken_for = draw.reserved and not leaves_reserve(legs, buckets, draw, now)
         judge = drawn_plain if all(leg.is_plain for leg in legs) else drawn_mixed
@@ -75,7 +70,8 @@ class BucketVerbs(Transacting):
             denied.observed = access is not None
             count_denial(tables, buckets, denied if draw.is_final else None, before, now)
             return denied, buckets
-        grant, changed, names, values = drawn
+        taken, changed, names, values = drawn
+        grant = recorded(tables, draw, taken, now)
         for bucket, counters in zip(buckets, before):  # noqa: B905 (they have one length)
             bucket.written(now)
             if counters is not None:
@@ -91,7 +87,7 @@ class BucketVerbs(Transacting):
             changed.append(receipt)
             names.append("_grant")
             values.append(grant)
-        change_at_once(tables, buckets, changed, names, values)
+        change_at_once(tables, buckets, changed, names, values, grant.record)
         return grant, buckets
 
     def _settle(
@@ -101,8 +97,13 @@ class BucketVerbs(Transacting):
         now: int,
         settlement: Settlement | None = None,
         proven: int | None = None,
+        change: RecordChange | None = None,
     ) -> list[Bucket]:
-        """Book all of it at once, and note that in the settlement. ``proven``: see :func:`correct_time`."""
+        """Book all of it at once, with the ``change`` of the lease's record, and note that in the settlement.
+
+        ``proven``: see :func:`correct_time`.
+        """
+        postings, record = to_book(tables, postings, change, now)
         found = {}
         for leg, *_ in postings:
             bucket = found[leg.entity_id, leg.resource] = tables.bucket(leg.entity_id, leg.resource)
@@ -128,7 +129,7 @@ class BucketVerbs(Transacting):
             buckets.append(bucket)
         if settlement is not None:
             changes.set(settlement, postings=())
-        change_at_once(tables, buckets, changes.changed, changes.names, changes.values)
+        change_at_once(tables, buckets, changes.changed, changes.names, changes.values, record)
         return buckets
 
     def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
@@ -218,31 +219,6 @@ class BucketVerbs(Transacting):
             ),
         )
 
-    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
-        def work(now: int, proven: int | None) -> Plan[int]:
-            return self._write(lambda tables: self._reset(tables, entity_id, resource, principal, now, proven))
-
-        return retried_by_the_clock(work, now)
-
-    def _reset(
-        self,
-        tables: Tables,
-        entity_id: str,
-        resource: str | None,
-        principal: str | None,
-        now: int,
-        proven: int | None,
-    ) -> int:
-        buckets = [b for b in tables.buckets_of(entity_id) if resource is None or b.resource == resource]
-        for bucket in buckets:
-            correct_time(tables, bucket, now, proven)
-        for bucket in buckets:
-            bucket.refill(now)
-            bucket.written(now)
-            tables.put_bucket(bucket)
-        tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
-        return len(buckets)
-
     def lower(
         self, entity_id: str, resource: str, levels: Mapping[str, int], principal: str | None, now: int
     ) -> Plan[None]:
@@ -284,16 +260,35 @@ class BucketVerbs(Transacting):
 
 
 def change_at_once(
-    tables: Tables, buckets: Sequence[Bucket], changed: list[object], names: list[str], values: list[object]
+    tables: Tables,
+    buckets: Sequence[Bucket],
+    changed: list[object],
+    names: list[str],
+    values: list[object],
+    record: LeaseRecord | None = None,
 ) -> None:
-    """Set these attributes, or none if an interrupt comes; the buckets they are about are in the tables then."""
-    if tables.in_place:  # a new bucket is full, and the same as none
-        for bucket in buckets:
-            tables.put_bucket(bucket)
+    """Set these attributes, or none if an interrupt comes; the buckets they are about are in the tables then.
+
+    The ``record`` of the lease goes with them.
+    """
+    slot: LeaseSlot | None = None
+    if record is not None:
+        slot = tables.lease_slot(record.id)
+        changed.append(slot)
+        names.append("record")
+        values.append(record)
+    if tables.in_place:  # a new bucket is full, and the same as none; so is a slot without a record
+        put_at_once(tables, buckets, slot, record)
     assign(changed, names, values)
     if not tables.in_place:
-        for bucket in buckets:
-            tables.put_bucket(bucket)
+        put_at_once(tables, buckets, slot, record)
+
+
+def put_at_once(tables: Tables, buckets: Sequence[Bucket], slot: LeaseSlot | None, record: LeaseRecord | None) -> None:
+    for bucket in buckets:
+        tables.put_bucket(bucket)
+    if slot is not None and record is not None:
+        tables.put_lease(slot, record)
 
 
 def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:
@@ -308,7 +303,7 @@ def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:
 
 def may_repeat(tables: Tables, draw: Draw, now: int) -> bool:
     """Whether the route of a draw may become a fast path, which asks for no switch and resolves nothing."""
-    if draw.limits is not None or draw.legs is not None:
+    if draw.limits is not None or draw.legs is not None or draw.record is not None:
         return False
     return tables.routes.access(tables, draw.entity_id, draw.resource, now) is None
 
@@ -333,6 +328,18 @@ def count_denial(
             name = binding.limit_name
             bucket.denials = {**bucket.denials, name: bucket.denials.get(name, 0) + 1}
             tables.put_bucket(bucket)
+
+
+def bucket_to_draw_from(tables: Tables, leg: Leg, now: int, proven: int | None) -> Bucket:
+    """The bucket of a leg, as it is now, under the limits that hold."""
+    bucket = tables.bucket(leg.entity_id, leg.resource) or new_bucket(tables, leg, now)
+    # New terms and another time are kept even if the draw is denied: a raised limit must not stay refused.
+    corrected = correct_time(tables, bucket, now, proven)
+    if not leg.is_plain:
+        bucket.begin_periods(now)
+    if (bucket.adopt(leg.limits, now) or corrected) and bucket.hour:
+        tables.put_bucket(bucket)
+    return bucket
 
 
 def new_bucket(tables: Tables, leg: Leg, now: int) -> Bucket:

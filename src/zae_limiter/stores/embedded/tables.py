@@ -15,6 +15,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.lease_records import LeaseRecord
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.windows import DAY_MS, DAYS_KEPT, Counters
 
@@ -44,6 +45,15 @@ def begin_hour(bucket: Bucket, start: Counters) -> Counters:
         bucket.cascaded.pop(name, None)
         bucket.denials.pop(name, None)
     return start.without(ended)
+
+
+class LeaseSlot:
+    """Where the record of one lease stands, if there is one."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: LeaseRecord | None = None) -> None:
+        self.record = record
 
 
 class Tables(Protocol):
@@ -102,6 +112,13 @@ class Tables(Protocol):
     def usage_pairs(
         self, entity_id: str | None, resource: str | None, after: tuple[str, str] | None, count: int
     ) -> list[tuple[str, str]]: ...
+
+    def lease_slot(self, record_id: str) -> LeaseSlot: ...
+    def put_lease(self, slot: LeaseSlot, record: LeaseRecord) -> None:
+        """Keep the record of this slot."""
+
+    def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
+        """Those that have not expired, by id; of one entity, or of all."""
 
     def add_audit(
         self,

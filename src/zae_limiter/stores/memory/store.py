@@ -25,10 +25,13 @@ from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, may_repeat, with_cascaded
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
+from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.memory.fast_path import fast_path
-from zae_limiter.stores.memory.tables import MemoryTables, OrderedNames
+from zae_limiter.stores.memory.ordered_names import OrderedNames
+from zae_limiter.stores.memory.tables import MemoryTables
 from zae_limiter.stores.protocol import Draw, FastPath, Grant, NotedGrant, Outcome, Posting, Settlement
 from zae_limiter.stores.refusals import not_deleted_yet
 
@@ -43,7 +46,7 @@ _STORES: WeakSet[MemoryStore] = WeakSet()
 _HELD_FOR_FORK: list[MemoryStore] = []
 
 
-class MemorySpace(BucketVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
+class MemorySpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
     """One namespace in memory."""
 
     def __init__(self, store: MemoryStore, namespace: str) -> None:
@@ -67,7 +70,7 @@ class MemorySpace(BucketVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
 
         def work(tables: Tables) -> Outcome:
             outcome, buckets = self._draw(tables, draw, now, receipt, proven)
-            if isinstance(outcome, Grant):
+            if isinstance(outcome, Grant) and not outcome.is_repeated:
                 for bucket in buckets:
                     bucket.advance(now)
                 left = [balance.left(now) for balance in outcome.balances]
@@ -90,6 +93,8 @@ class MemorySpace(BucketVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
                         self._uncascade(grant)
                     else:
                         self._settle(self._tables, grant.give_back(), now, proven=UNCORRECTED)
+                    if (change := void_change(grant.record)) is not None:
+                        self._tables.lease_slot(change.record.id).record = change.record
             raise
 
     def _uncascade(self, grant: Grant) -> None:
@@ -104,7 +109,8 @@ class MemorySpace(BucketVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
             return self._write(lambda tables: settle(tables, now, proven))
 
         def settle(tables: Tables, now: int, proven: int | None) -> None:
-            for bucket in self._settle(tables, postings, now, settlement, proven):
+            change = None if settlement is None else settlement.change
+            for bucket in self._settle(tables, postings, now, settlement, proven, change):
                 bucket.advance(now)
 
         return retried_by_the_clock(work, now)

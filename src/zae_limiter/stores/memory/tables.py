@@ -8,10 +8,10 @@ of the usage rows only the newest are kept, so that ids that come once do not fi
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.access import Access
@@ -25,9 +25,13 @@ from zae_limiter.stores.embedded.tables import (
     AUDIT_RETENTION_MS,
     BUCKET_MARGIN_MS,
     USAGE_RETENTION_MS,
+    LeaseSlot,
     UsageRow,
     begin_hour,
 )
+from zae_limiter.stores.lease_records import LeaseRecord
+from zae_limiter.stores.memory.lease_table import LeaseTable
+from zae_limiter.stores.memory.ordered_names import SPARE, Index, OrderedNames
 from zae_limiter.stores.protocol import Config, FastPath, Scope
 from zae_limiter.stores.windows import Counters, counted
 
@@ -37,73 +41,6 @@ LOOKED_AT_PER_NEW_BUCKET = 4
 
 MAX_USAGE_ROWS = 100_000
 """So many hours of use are kept in a namespace, each of one entity on one resource: some 150 MB."""
-
-
-Name = TypeVar("Name", str, tuple[str, str])
-
-
-SPARE = 64
-
-
-class OrderedNames(Generic[Name]):
-    """A set of names that can be listed in order.
-
-    Adding and removing cost nothing; the order is restored when the names are listed, from an almost sorted list.
-    """
-
-    __slots__ = ("_listed", "_names", "_stale")
-
-    def __init__(self) -> None:
-        self._names: set[Name] = set()
-        self._listed: list[Name] = []
-        self._stale = False
-
-    def add(self, name: Name) -> None:
-        if name not in self._names:
-            self._names.add(name)
-            self._listed.append(name)
-            self._stale = True
-            if len(self._listed) > 2 * len(self._names) + SPARE:  # names that come and go, and are never listed
-                self._listed = list(self._names)
-
-    def discard(self, name: Name) -> None:
-        if name in self._names:
-            self._names.remove(name)
-            self._stale = True
-
-    def after(self, name: Name | None, count: int | None = None) -> list[Name]:
-        if self._stale:
-            kept = dict.fromkeys(listed for listed in self._listed if listed in self._names)
-            self._listed = sorted(kept)
-            self._stale = False
-        start = 0 if name is None else bisect_right(self._listed, name)
-        return self._listed[start : None if count is None else start + count]
-
-    def __bool__(self) -> bool:
-        return bool(self._names)
-
-
-class Index:
-    """Names in order, under a key."""
-
-    __slots__ = ("_names",)
-
-    def __init__(self) -> None:
-        self._names: dict[str, OrderedNames[str]] = {}
-
-    def add(self, key: str, name: str) -> None:
-        self._names.setdefault(key, OrderedNames()).add(name)
-
-    def discard(self, key: str, name: str) -> None:
-        names = self._names.get(key)
-        if names is not None:
-            names.discard(name)
-            if not names:
-                del self._names[key]
-
-    def after(self, key: str, name: str | None, count: int | None = None) -> list[str]:
-        names = self._names.get(key)
-        return [] if names is None else names.after(name, count)
 
 
 class MemoryTables:
@@ -137,13 +74,16 @@ class MemoryTables:
         self._usage_pairs: OrderedNames[tuple[str, str]] = OrderedNames()
         self._oldest_usage: deque[tuple[int, tuple[str, str]]] = deque()
         self.usage_dropped = 0
+        self._leases = LeaseTable()
         self._audit: list[AuditEvent] = []
         self._audit_serial = 0
 
     def __len__(self) -> int:
         """How many things there are."""
         rows = sum(len(rows) for rows in self._usage.values())
-        return len(self._entities) + len(self._configs) + len(self._buckets) + rows + len(self._audit)
+        return (
+            len(self._entities) + len(self._configs) + len(self._buckets) + rows + len(self._leases) + len(self._audit)
+        )
 
     def epoch(self) -> int:
         return self._epoch
@@ -344,6 +284,17 @@ class MemoryTables:
         if not rows:
             del self._usage[key]
             self._usage_pairs.discard(key)
+
+    # Records of leases
+
+    def lease_slot(self, record_id: str) -> LeaseSlot:
+        return self._leases.slot(record_id)
+
+    def put_lease(self, slot: LeaseSlot, record: LeaseRecord) -> None:
+        self._leases.put(slot, record)
+
+    def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
+        return self._leases.after(entity_id, after, count, now)
 
     # Audit
 

@@ -17,6 +17,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
+from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordMoved
 from zae_limiter.stores.limit_statuses import check_names, denial, no_limits, statuses_of
 from zae_limiter.stores.protocol import (
     Draw,
@@ -30,6 +31,8 @@ from zae_limiter.stores.protocol import (
     access_from_text,
 )
 from zae_limiter.stores.redis.home import Home
+from zae_limiter.stores.redis.lease_texts import record_in, told_record
+from zae_limiter.stores.redis.recorded_draws import RecordedDraw
 from zae_limiter.stores.redis.requests import MarkedScript, packed
 from zae_limiter.stores.redis.routes import Balances, Left, Route, route_in, time_in, unknown_route
 from zae_limiter.stores.redis.scripts import DRAW, SETTLE
@@ -40,7 +43,7 @@ from zae_limiter.stores.redis.write_marks import ONLY_LOOK, Mark
 GRANTED: Final = struct.pack(">d", 1.0)
 OBSERVED: Final = struct.pack(">d", -1.0)
 NOTHING: Final = bulk("")
-BOOKED, UNKNOWN_NAME, NO_LIMITS, SAY_THE_TERMS, BLOCKED = 1, -1, -2, -8, -9
+BOOKED, UNKNOWN_NAME, NO_LIMITS, SAY_THE_TERMS, BLOCKED, ANOTHER_RECORD = 1, -1, -2, -8, -9, -11
 LOOK: Final = Mark("", packed("{look}"), ONLY_LOOK, False)
 GRACE_MS = 20
 """How much longer than the caller's deadline the server may take a draw for wanted."""
@@ -52,7 +55,7 @@ class BucketScripts:
     """Draws and settlements of one namespace, as one client sees them."""
 
     def __init__(self, home: Home, corrected: bool, deadline: float) -> None:
-        self._home = home
+        self.home = home
         self._corrected = corrected
         self._patience_ms = round(deadline * MILLI) + GRACE_MS
         self._routes: BoundedDict[tuple[str, str], Route] = BoundedDict(MAX_ROUTES)
@@ -65,17 +68,19 @@ class BucketScripts:
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """Take all or nothing. One that is interrupted is resolved by its mark, and undone."""
-        home = self._home
+        if draw.record is not None:
+            return (yield from RecordedDraw(self, draw, draw.record, now).run())
+        home = self.home
         while True:
             if not home.found:
                 yield from home.find()
-            route = self._route(draw.entity_id, draw.resource)
+            route = self.route(draw.entity_id, draw.resource)
             mark = home.mark()
-            request = self._request(route, draw, now, mark)
+            request = self.request(route, draw, now, mark)
             replies = None
             try:
                 replies = yield request
-                outcome = self._outcome(replies[0], draw, route, mark)
+                outcome = self.outcome(replies[0], draw, route, mark)
             except (Exception, GeneratorExit):
                 raise
             except BaseException as interrupt:
@@ -102,7 +107,7 @@ class BucketScripts:
             if replies is None:
                 request.repeated = True
                 replies = yield request  # the same mark: it takes now, or says what it took
-            outcome = self._outcome(replies[0], draw, route, request.mark)
+            outcome = self.outcome(replies[0], draw, route, request.mark)
             if isinstance(outcome, Grant):
                 yield from self.settle(outcome.give_back(), now)
         except RateLimiterUnavailable:
@@ -117,10 +122,10 @@ class BucketScripts:
         """What a draw would meet."""
         draw = Draw(entity_id, resource, wanted, limits)
         while True:
-            yield from self._home.find()
-            route = self._route(entity_id, resource)
-            (reply,) = yield from self._request(
-                route, draw, now, LOOK._replace(packed_key=bulk(self._home.prefix + "w#"))
+            yield from self.home.find()
+            route = self.route(entity_id, resource)
+            (reply,) = yield from self.request(
+                route, draw, now, LOOK._replace(packed_key=bulk(self.home.prefix + "w#"))
             )
             found = self._understood(reply, draw, route)
             if found is not None:
@@ -128,13 +133,21 @@ class BucketScripts:
                 held = Balances(legs, levels).by_leg()
                 return Look(legs, statuses_of(legs, held, wanted, {}, time_in(levels)))
 
-    def _route(self, entity_id: str, resource: str) -> Route:
+    def route_of(self, record: LeaseRecord) -> Route:
+        """The route that a record was made by."""
+        return Route(self.home.prefix, record.entity_id, record.resource, record.legs, "")
+
+    def route(self, entity_id: str, resource: str) -> Route:
+        """The route as this client knows it."""
         try:
             return self._routes[entity_id, resource]
         except KeyError:
-            return unknown_route(self._home.prefix, entity_id, resource)
+            return unknown_route(self.home.prefix, entity_id, resource)
 
-    def _request(self, route: Route, draw: Draw, now: int, mark: Mark) -> MarkedScript:
+    def request(
+        self, route: Route, draw: Draw, now: int, mark: Mark, record: Mapping[str, Any] | None = None
+    ) -> MarkedScript:
+        """A draw as it is sent. ``record``: what is recorded with it."""
         given_up = NOTHING
         if self._corrected:
             time = NOTHING
@@ -142,14 +155,22 @@ class BucketScripts:
                 given_up = b"$13\r\n%d\r\n" % (monotonic_ns() // 1_000_000 + self._server_ahead_ms + self._patience_ms)
         else:
             time = bulk(now)
-        plain = draw.limits is None and not draw.reserved and draw.legs is None and draw.is_final
-        after = [route.signed, NOTHING if plain else bulk(json.dumps(_options(draw))), given_up]
+        options = NOTHING
+        if (
+            draw.limits is not None
+            or draw.reserved
+            or draw.legs is not None
+            or not draw.is_final
+            or record is not None
+        ):
+            options = bulk(json.dumps(_options(draw, record)))
+        after = [route.signed, options, given_up]
         for name, amount in draw.wanted.items():
             after += (packed_name(name), bulk(amount))
         parts = route.parts + 2 * len(draw.wanted)
-        return MarkedScript(self._home.tag, DRAW, parts, route.before, route.middle + time, b"".join(after), mark)
+        return MarkedScript(self.home.tag, DRAW, parts, route.before, route.middle + time, b"".join(after), mark)
 
-    def _outcome(self, reply: Any, draw: Draw, route: Route, mark: Mark) -> Outcome | None:
+    def outcome(self, reply: Any, draw: Draw, route: Route, mark: Mark) -> Outcome | None:
         """What came of a draw; ``None``: the namespace has to be looked up again."""
         found = self._understood(reply, draw, route)
         if found is None:
@@ -157,7 +178,7 @@ class BucketScripts:
         legs, levels = found
         if levels.startswith(GRANTED):
             if mark.moves_expiry:
-                self._home.marks.written(mark, monotonic_ns() // 1_000_000)
+                self.home.marks.written(mark, monotonic_ns() // 1_000_000)
             if self._blocks:
                 self._blocks.pop((draw.entity_id, draw.resource), None)
             balances = Balances(legs, levels)
@@ -176,15 +197,15 @@ class BucketScripts:
         if reply[0].__class__ is bytes:
             levels, signature, told = reply
             self._server_ahead_ms = time_in(levels) - monotonic_ns() // 1_000_000
-            return self._learnt(draw, signature, told).legs, levels
+            return self.learnt(draw, signature, told).legs, levels
         if reply[0] == UNKNOWN_NAME:
-            legs = route.legs if reply[3] is None else self._learnt(draw, reply[2], reply[3]).legs
+            legs = route.legs if reply[3] is None else self.learnt(draw, reply[2], reply[3]).legs
             check_names(legs[0], draw.wanted)
         if reply[0] == NO_LIMITS:
             raise no_limits(draw.entity_id, draw.resource)
         if reply[0] == BLOCKED:
             raise self._block(draw, *map(bytes.decode, reply[2:5]))
-        self._home.refused(reply)
+        self.home.refused(reply)
         self._routes.clear()
         return None
 
@@ -198,8 +219,9 @@ class BucketScripts:
         access = self._blocks.get((entity_id, resource))
         return access if access is not None and access.holds_at(now) else None
 
-    def _learnt(self, draw: Draw, signature: bytes, told: bytes) -> Route:
-        route = route_in(self._home.prefix, draw.entity_id, draw.resource, signature, told)
+    def learnt(self, draw: Draw, signature: bytes, told: bytes) -> Route:
+        """The route that a script told; remembered, if it holds for other draws too."""
+        route = route_in(self.home.prefix, draw.entity_id, draw.resource, signature, told)
         self.policy = route.on_unavailable
         if draw.limits is None and draw.legs is None:
             self._routes[draw.entity_id, draw.resource] = route
@@ -211,20 +233,23 @@ class BucketScripts:
         """Book after the fact. What cannot be known to be booked is doubtful."""
         noted = settlement or Settlement(postings)
         postings = [posting for posting in postings if posting.deltas_milli]
-        if not postings:
+        if not postings and noted.change is None:
             noted.postings = ()
             return
         with_terms = False
         while True:
-            yield from self._home.find()
-            request = self._settle_request(postings, now, with_terms)
+            yield from self.home.find()
+            request = self._settle_request(postings, now, with_terms, noted.change)
             reply = yield from self._booked(request, noted)
             if reply[0] == BOOKED:
                 return
             if reply[0] == SAY_THE_TERMS:
                 with_terms = True
+            elif reply[0] == ANOTHER_RECORD and noted.change is not None:
+                record_id = noted.change.record.id
+                raise RecordMoved(record_id, record_in(record_id, reply[2]) if reply[2] else None)
             else:
-                self._home.refused(reply)
+                self.home.refused(reply)
 
     def _booked(self, request: MarkedScript, settlement: Settlement) -> Plan[list[Any]]:
         """The reply, noted in the settlement, also when the caller is interrupted: then it is asked for again."""
@@ -259,12 +284,17 @@ class BucketScripts:
         if reply[0] == BOOKED:
             settlement.postings = ()
             if request.mark.moves_expiry:
-                self._home.marks.written(request.mark, monotonic_ns() // 1_000_000)
+                self.home.marks.written(request.mark, monotonic_ns() // 1_000_000)
 
-    def _settle_request(self, postings: Sequence[Posting], now: int, with_terms: bool) -> MarkedScript:
-        home = self._home
+    def _settle_request(
+        self, postings: Sequence[Posting], now: int, with_terms: bool, change: RecordChange | None
+    ) -> MarkedScript:
+        home = self.home
         keys = [home.key]
         told = []
+        record = None
+        if change is not None:
+            record = told_record(home.prefix, change.record, change.expected_version, now)
         for leg, deltas, *_ in postings:
             keys.append(f"{home.prefix}b#{leg.entity_id}#{leg.resource}")
             amounts = {name: _tokens(milli) for name, milli in deltas.items()}
@@ -274,17 +304,19 @@ class BucketScripts:
         return MarkedScript(
             home.tag,
             SETTLE,
-            3 + len(keys) + 1 + 5,
+            3 + len(keys) + 1 + 6,
             packed(len(keys) + 1, *keys),
             packed(home.prefix, "" if self._corrected else now),
-            packed(json.dumps(told)),
+            packed(json.dumps(told), "" if record is None else json.dumps(record)),
             home.mark(),
         )
 
 
-def _options(draw: Draw) -> dict[str, Any]:
+def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
     """What few draws have, as the script is told it."""
-    options: dict[str, Any] = {} if draw.is_final else {"waits": True}
+    options: dict[str, Any] = {} if record is None else {"record": record}
+    if not draw.is_final:
+        options["waits"] = True
     if draw.limits is not None:
         options["given"] = {"v": call_version(draw.limits), "terms": terms_of(draw.limits)}
     if draw.reserved:

@@ -14,6 +14,8 @@ All keys of a namespace begin with its prefix, whose braces make them one hash s
 ``res`` ``ids`` ``rdef``             zset    resources in use, entities, resources that have limits
 ``kids#PARENT`` ``own#RESOURCE``     zset    entities by parent, and those with limits of their own
 ``a`` ``a#SUBJECT``                  zset    audit events, of all and by subject
+``l#ID``                             string  the record of a lease, or of what was done under a key
+``leases``                           zset    leases that have a record, by the time they expire
 ===================================  ======  =========================================================================
 """
 
@@ -51,6 +53,11 @@ def entity_key(prefix: str, entity_id: str) -> str:
 def bucket_key(prefix: str, entity_id: str, resource: str) -> str:
     """A bucket."""
     return f"{prefix}b#{entity_id}#{resource}"
+
+
+def lease_key(prefix: str, record_id: str) -> str:
+    """The record of a lease."""
+    return f"{prefix}l#{record_id}"
 
 
 def marks_key(prefix: str, client: str, block: int) -> str:

@@ -18,9 +18,12 @@ from zae_limiter.running.plan import Plan, Request
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
+from zae_limiter.stores.embedded.operator_verbs import note_under_key, result_under_key
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.limit_statuses import check_names
+from zae_limiter.stores.limit_statuses import check_names, no_limits
+from zae_limiter.stores.operator_changes import Credit, Reset
 from zae_limiter.stores.protocol import Denial, Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
 from zae_limiter.stores.redis.bucket_verbs import BucketScripts
 from zae_limiter.stores.redis.home import Home
@@ -39,7 +42,7 @@ Result = TypeVar("Result")
 NO_FAST_PATHS: Final[Mapping[tuple[str, str], FastPath]] = {}
 
 
-class RedisSpace(ConfigVerbs, AccessVerbs, ReportVerbs):
+class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
     """One namespace of the servers."""
 
     fast_paths = NO_FAST_PATHS
@@ -106,12 +109,31 @@ class RedisSpace(ConfigVerbs, AccessVerbs, ReportVerbs):
     def verify_usage(self, entity_id: str, resource: str | None, now: int) -> Plan[UsageProof]:
         return self._reports.verify(entity_id, resource, now)
 
-    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
+    def reset(self, reset: Reset, now: int) -> Plan[int]:
         def work(tables: RedisTables) -> int:
-            buckets = [bucket for bucket in tables.buckets_of(entity_id) if resource in (None, bucket.resource)]
-            tables.reset_buckets(entity_id, resource)
-            tables.add_audit(entity_id, "buckets_reset", resource, principal, {"buckets": len(buckets)}, now)
+            if (earlier := result_under_key(tables, reset, now)) is not None:
+                return earlier
+            buckets = [b for b in tables.buckets_of(reset.entity_id) if reset.resource in (None, b.resource)]
+            tables.reset_buckets(reset.entity_id, reset.resource, reset.limits)
+            note_under_key(tables, reset, len(buckets), now)
+            details = reset.audited(len(buckets))
+            tables.add_audit(reset.entity_id, "buckets_reset", reset.resource, reset.principal, details, now)
             return len(buckets)
+
+        return self._replay.transact(work, now)
+
+    def credit(self, credit: Credit, now: int) -> Plan[bool]:
+        def work(tables: RedisTables) -> bool:
+            if result_under_key(tables, credit, now) is not None:
+                return False
+            leg = tables.routes.leg(tables, credit.entity_id, credit.resource)
+            if leg is None:
+                raise no_limits(credit.entity_id, credit.resource)
+            check_names(leg, credit.amounts)
+            tables.credit_bucket(credit.entity_id, credit.resource, credit.amounts)
+            note_under_key(tables, credit, 1, now)
+            tables.add_audit(credit.entity_id, "granted", credit.resource, credit.principal, credit.audited, now)
+            return True
 
         return self._replay.transact(work, now)
 

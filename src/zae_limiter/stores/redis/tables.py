@@ -20,9 +20,11 @@ from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.routes import Routes
-from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, UsageRow
+from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, LeaseSlot, UsageRow
+from zae_limiter.stores.lease_records import LeaseRecord
 from zae_limiter.stores.protocol import Config, Scope, access_from_text, access_to_text
-from zae_limiter.stores.redis.keys import audit_key, entity_key, namespace_key
+from zae_limiter.stores.redis.keys import audit_key, entity_key, lease_key, namespace_key
+from zae_limiter.stores.redis.lease_texts import record_in, text_of
 from zae_limiter.stores.redis.scripts import SHOW, USAGE
 from zae_limiter.stores.redis.terms import LETTERS, buckets_in, limit_of, terms_of, values_of
 from zae_limiter.stores.redis.usage_rows import usage_in
@@ -30,6 +32,9 @@ from zae_limiter.stores.redis.wire import Part
 from zae_limiter.stores.windows import DAY_MS, Counters
 
 Command = tuple[Part, ...]
+
+SPARE_RECORDS = 16
+"""How many more records are read than asked for: some may be gone since they were listed."""
 
 PREFETCHED = 32
 """How many buckets' usage is read at once."""
@@ -56,7 +61,7 @@ class RedisTables:
         self.prefix = prefix
         self.routes = Routes()
         self.corrected_at: dict[tuple[str, str], int] = {}
-        self.writes: list[list[str]] = []
+        self.writes: list[list[Any]] = []
         self.changed_at = 0
         self._now = now
         self._seen = seen
@@ -221,9 +226,15 @@ class RedisTables:
     def put_bucket(self, bucket: Bucket) -> None:
         raise NotImplementedError("buckets are changed by scripts")
 
-    def reset_buckets(self, entity_id: str, resource: str | None) -> None:
-        """Fill them."""
-        self._write("@reset", entity_id, resource or "")
+    def reset_buckets(self, entity_id: str, resource: str | None, limits: Sequence[str] | None = None) -> None:
+        """Fill them; only these limits, if they are named."""
+        self.writes.append(
+            ["@reset", entity_id, resource or "", *([] if limits is None else [dict.fromkeys(limits, 1)])]
+        )
+
+    def credit_bucket(self, entity_id: str, resource: str, amounts: Mapping[str, int]) -> None:
+        """Give whole tokens, up to the ceiling."""
+        self.writes.append(["@credit", entity_id, resource, dict(amounts)])
 
     def drop_bucket(self, bucket: Bucket) -> None:
         self._write("@drop", bucket.entity_id, bucket.resource)
@@ -283,6 +294,28 @@ class RedisTables:
     def resources_in_use(self) -> list[str]:
         """Those that have or had buckets."""
         return [name.decode() for name in self._one("ZRANGE", self.prefix + "res", 0, -1)]
+
+    # Records of leases
+
+    def lease_slot(self, record_id: str) -> LeaseSlot:
+        text = self._one("GET", lease_key(self.prefix, record_id))
+        return LeaseSlot(None if text is None else record_in(record_id, text))
+
+    def put_lease(self, slot: LeaseSlot, record: LeaseRecord) -> None:
+        lifetime = str(max(record.expires_at - record.granted_at, 1))
+        self._write("SET", lease_key(self.prefix, record.id), text_of(record), "PX", lifetime)
+
+    def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
+        listed = self._one("ZRANGEBYSCORE", self.prefix + "leases", f"({now}", "+inf")
+        found = sorted(
+            (record_id, owner)
+            for owner, _, record_id in (member.decode().partition("#") for member in listed)
+            if entity_id in (None, owner) and (after is None or record_id > after)
+        )
+        ids = [record_id for record_id, _ in found[: count + SPARE_RECORDS]]
+        texts = self._all([("GET", lease_key(self.prefix, record_id)) for record_id in ids])
+        records = [record_in(record_id, text) for record_id, text in zip(ids, texts, strict=True) if text is not None]
+        return [record for record in records if record.expires_at > now][:count]
 
     # Audit
 

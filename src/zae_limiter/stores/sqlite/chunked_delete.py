@@ -16,6 +16,7 @@ KEYS = {
     "configs": ("ns", "entity_id", "resource"),
     "entities": ("ns", "id"),
     "usage": ("ns", "entity_id", "resource", "hour"),
+    "leases": ("ns", "id"),
     "audit": ("serial",),
 }
 """The tables of a namespace, and what a row of each is found by."""

@@ -110,6 +110,7 @@ class Maintenance:
         most = ROWS_PER_CHUNK
         deletions: tuple[Callable[[Connection], int], ...] = (
             lambda connection: delete_idle_buckets(connection, now, most),
+            lambda connection: delete_chunk(connection, "leases", "expires_ms < ?", now, most),
             lambda connection: delete_chunk(connection, "usage", "hour < ?", now - USAGE_RETENTION_MS, most),
             lambda connection: delete_chunk(connection, "audit", "at_ms < ?", now - AUDIT_RETENTION_MS, most),
         )

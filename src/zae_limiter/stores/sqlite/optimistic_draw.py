@@ -149,6 +149,11 @@ class SqliteFastPath:
         except Interrupted as stop:
             raise stop.cause from None
 
+    lends = False  # rows with slots are not written optimistically
+
+    def end(self, grant: DeferredGrant) -> bool:
+        raise AssertionError("a grant by SQLite is not deferred")
+
     def wanted(self, deferred: DeferredGrant) -> Mapping[str, int]:
         raise AssertionError("a grant by SQLite is not deferred")
 
@@ -216,6 +221,8 @@ class DrawRequest(Write[Outcome | None]):
         """The route of a draw that came without one. ``None``: it is not one that repeats."""
         draw = self.draw
         if draw.limits is not None or draw.legs is not None or draw.reserved or self.proven is not None:
+            return None
+        if draw.record is not None:
             return None
         path: Any = self.path or self.space.fast_paths[draw.entity_id, draw.resource]
         # It is noted before anything is taken: nothing may come between that and the reply.

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from zae_limiter.running.plan import Interrupted
+from zae_limiter.stores.lease_records import RecordChange
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
 from zae_limiter.stores.sqlite.row_cache import CachedRow, Numbers
 from zae_limiter.stores.sqlite.tables import Connection, SqliteTables
@@ -97,7 +98,12 @@ class SettlingSpace(Protocol):
     namespace: str
 
     def settle_in_transaction(
-        self, connection: Connection, postings: Sequence[Posting], now: int, proven: int | None
+        self,
+        connection: Connection,
+        postings: Sequence[Posting],
+        now: int,
+        proven: int | None,
+        change: RecordChange | None,
     ) -> bool:
         """What the whole transaction does. It answers ``True``."""
 
@@ -128,11 +134,15 @@ class SettleRequest(Write[bool]):
         )
 
     def _settle_whole(self, connection: Connection) -> bool:
-        return self.space.settle_in_transaction(connection, self.postings, self.now, self.proven)
+        return self.space.settle_in_transaction(connection, self.postings, self.now, self.proven, self._change)
+
+    @property
+    def _change(self) -> RecordChange | None:
+        return None if self.settlement is None else self.settlement.change
 
     def _settle_optimistically(self, connection: Connection) -> bool:
         tables = connection.tables.get(self.space.namespace)
-        if tables is None or self.proven is not None or connection.in_transaction:
+        if tables is None or self.proven is not None or self._change is not None or connection.in_transaction:
             return False
         if not all(posting.leg.is_plain for posting in self.postings):
             return False

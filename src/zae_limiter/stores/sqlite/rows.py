@@ -22,7 +22,6 @@ from zae_limiter.bucket import (
     balance_of,
     key_of,
 )
-from zae_limiter.calendars import calendar_from
 from zae_limiter.exceptions import ValidationError, VersionError
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
@@ -32,6 +31,8 @@ from zae_limiter.models.moments import LAST_MOMENT_MS, at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.naming import check_limit_name
 from zae_limiter.stores.embedded.tables import UsageRow
+from zae_limiter.stores.lease_records import LeaseRecord, record_from_text
+from zae_limiter.stores.limit_fields import fields_of, limit_from
 from zae_limiter.stores.protocol import Config, Scope, access_from_text
 from zae_limiter.stores.windows import Counters
 
@@ -98,39 +99,13 @@ def to_json(value: object) -> str:
 
 @lru_cache(4096)
 def limits_to_text(limits: tuple[Limit, ...]) -> str:
-    return to_json([_terms(limit) for limit in limits])
-
-
-def _terms(limit: Limit) -> list[Any]:
-    """Five fields; behind them, what makes it another kind than an even limit that refuses."""
-    fields: list[Any] = [*(limit.name, limit.capacity, limit.refill_amount, limit.refill_period_seconds, limit.burst)]
-    if not limit.is_plain:
-        kind: dict[str, Any] = {}
-        if limit.periods is not None:
-            kind["calendar"] = str(limit.periods)
-        if limit.hold_seconds is not None:
-            kind["ttl"] = limit.hold_seconds
-        if not limit.enforce:
-            kind["shadow"] = True
-        fields.append(kind)
-    return fields
-
-
-def _limit_from(fields: Sequence[Any]) -> Limit:
-    name, capacity, amount, seconds, burst, *kinds = fields
-    if not kinds:
-        return Limit(name, capacity, amount, seconds, burst)
-    [kind] = kinds
-    if not mapping(kind).keys() <= {"calendar", "ttl", "shadow"} or kind.get("shadow", True) is not True:
-        raise ValueError("a kind of limit that this version does not know")
-    periods = calendar_from(text(kind["calendar"])) if "calendar" in kind else None
-    return Limit(name, capacity, amount, seconds, burst, periods, kind.get("ttl"), "shadow" not in kind)
+    return to_json([fields_of(limit) for limit in limits])
 
 
 @lru_cache(4096)
 @decoder("a set of limits")
 def limits_from_text(text: str) -> tuple[Limit, ...]:
-    limits = tuple(_limit_from(fields) for fields in json.loads(text))
+    limits = tuple(limit_from(fields) for fields in json.loads(text))
     if len({limit.name for limit in limits}) < len(limits):
         raise ValueError("a limit is there twice")
     return limits
@@ -337,6 +312,12 @@ def usage_from_row(row: Sequence[Any]) -> UsageRow:
     entity_id, resource, hour, start, end = row
     began, ended = counters_from_text(start), None if end is None else counters_from_text(end)
     return UsageRow(text(entity_id), text(resource), whole(hour, 0, LAST_MOMENT_MS), began, ended)
+
+
+@decoder("the record of a lease")
+def lease_from_row(row: Sequence[Any]) -> LeaseRecord:
+    record_id, state, version, expires, body = row
+    return record_from_text(text(record_id), text(state), whole(version, 0), whole(expires, 0), text(body))
 
 
 @decoder("an audit event")

@@ -96,6 +96,20 @@ UPGRADES = (
     ALTER TABLE configs ADD COLUMN access TEXT;
     CREATE INDEX configs_with_access ON configs (ns, entity_id, resource) WHERE access IS NOT NULL;
     """,
+    """
+    CREATE TABLE leases (
+        ns INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        entity_id TEXT NOT NULL,
+        state TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (ns, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX leases_by_entity ON leases (ns, entity_id, id);
+    CREATE INDEX leases_by_expiry ON leases (expires_ms);
+    """,
 )
 VERSION = len(UPGRADES)
 

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,9 +28,12 @@ from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, may_repeat
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
+from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.lease_records import RecordChange, RecordedSettlement, RecordMoved
 from zae_limiter.stores.protocol import Draw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import error_of, is_busy, too_busy
@@ -63,7 +67,7 @@ class RenewRequest(Write[Any]):
         return lost
 
 
-class SqliteSpace(BucketVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
+class SqliteSpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
     """One namespace of the file."""
 
     slot_pauses_ms = (50, 250)
@@ -86,8 +90,10 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
             return outcome._replace(path=None) if isinstance(outcome, Grant) else outcome
         except BaseException:
             done = request.result
-            if isinstance(done, Grant):  # an interrupt on the way back
-                yield from SettleRequest(self, done.give_back(), now, UNCORRECTED)
+            if isinstance(done, Grant) and not done.is_repeated:  # an interrupt on the way back
+                undoing = RecordedSettlement(done.give_back(), void_change(done.record))
+                with suppress(RecordMoved):  # a repetition of the request was answered by it: the lease goes on there
+                    yield from SettleRequest(self, done.give_back(), now, UNCORRECTED, undoing)
             raise
 
     def draw_in_transaction(self, connection: Connection, draw: Draw, now: int, proven: int | None) -> Outcome:
@@ -107,9 +113,14 @@ class SqliteSpace(BucketVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
         yield from retried_by_the_clock(work, now)
 
     def settle_in_transaction(
-        self, connection: Connection, postings: Sequence[Posting], now: int, proven: int | None
+        self,
+        connection: Connection,
+        postings: Sequence[Posting],
+        now: int,
+        proven: int | None,
+        change: RecordChange | None,
     ) -> bool:
-        self._settle(self._begin(connection), postings, now, proven=proven)
+        self._settle(self._begin(connection), postings, now, proven=proven, change=change)
         return True
 
     def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:

@@ -15,7 +15,8 @@ from zae_limiter.naming import DEFAULT_RESOURCE
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import Routes
-from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, UsageRow, begin_hour
+from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, LeaseSlot, UsageRow, begin_hour
+from zae_limiter.stores.lease_records import LeaseRecord, RecordState, record_to_text
 from zae_limiter.stores.protocol import Config, Leg, Scope, access_to_text
 from zae_limiter.stores.sqlite.row_cache import MAX_CACHED_ROWS, NEVER_MS, CachedRow
 from zae_limiter.stores.sqlite.rows import (
@@ -26,6 +27,7 @@ from zae_limiter.stores.sqlite.rows import (
     counters_to_text,
     entity_from_row,
     entity_to_row,
+    lease_from_row,
     limits_from_text,
     limits_to_text,
     next_epoch,
@@ -43,6 +45,7 @@ _ENTITY = "id, name, parent_id, cascade, metadata, version, created_ms"
 _BUCKET = "entity_id, resource, rf, events, hour, terms, tokens, carried, born"
 _ROW = "rf, events, hour, terms, tokens, carried, born, expires_ms"
 _USAGE = "entity_id, resource, hour, start, end"
+_LEASE = "id, state, version, expires_ms, body"
 _AUDIT = "event_id, at_ms, action, subject, resource, principal, details"
 
 _READ_ROW = f"SELECT {_ROW} FROM buckets WHERE ns = ? AND entity_id = ? AND resource = ?"
@@ -350,6 +353,30 @@ class SqliteTables:
             " ORDER BY entity_id, resource LIMIT ?",
             *(self.ns, *values, count),
         )
+
+    # Records of leases
+
+    def lease_slot(self, record_id: str) -> LeaseSlot:
+        row = self._one(f"SELECT {_LEASE} FROM leases WHERE ns = ? AND id = ?", self.ns, record_id)
+        return LeaseSlot(None if row is None else lease_from_row(row))
+
+    def put_lease(self, slot: LeaseSlot, record: LeaseRecord) -> None:
+        self.connection.execute(
+            f"INSERT OR REPLACE INTO leases (ns, entity_id, {_LEASE}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(self.ns, record.entity_id, record.id, record.state, record.version, record.expires_at),
+                record_to_text(record),
+            ),
+        )
+
+    def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
+        whose = "" if entity_id is None else " AND entity_id = ?"
+        rows = self._all(
+            f"SELECT {_LEASE} FROM leases WHERE ns = ?{whose} AND id > ? AND expires_ms > ? AND state <> ?"
+            " ORDER BY id LIMIT ?",
+            *(self.ns, *(() if entity_id is None else (entity_id,)), after or "", now, RecordState.DONE, count),
+        )
+        return [lease_from_row(row) for row in rows]
 
     # Audit
 

@@ -25,6 +25,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     grants,
     hierarchy,
     invalid_arguments,
+    lease_records,
     lowered_levels,
     misconfiguration,
     namespaces,

@@ -46,7 +46,7 @@ async def a_slot_comes_back_whatever_happens(world: World) -> None:
     assert await free(world) == 2
 
 
-@kind_case("No more calls are in flight than the limit says; whoever wants no slot is not refused")
+@kind_case("No more calls are in flight than the limit says; a call that wants no slot is not refused")
 async def no_more_than_the_limit_are_in_flight(world: World) -> None:
     await world.limiter.set_system_defaults([RPM, CALLS])
     async with world.limiter.acquire("key", "gpt", ONE), world.limiter.acquire("key", "gpt", ONE):

@@ -224,6 +224,9 @@ class Dressed:
     def acquire(self, *args: Any, **kwargs: Any) -> Dressed:
         return Dressed(self._plain.acquire(*args, **kwargs))
 
+    def resume(self, token: str) -> Dressed:
+        return Dressed(self._plain.resume(token))
+
     def in_namespace(self, namespace: str) -> Dressed:
         return Dressed(self._plain.in_namespace(namespace))
 

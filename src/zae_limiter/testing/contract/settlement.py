@@ -209,3 +209,21 @@ async def the_request_is_the_callers_own(world: World) -> None:
         assert await world.limiter.available("key", "gpt") == {"rpm": 10}
         async with world.limiter.acquire("other", "gpt", {"rpm": 1}):
             pass
+
+
+@case("lease.remaining is what the grant left, less what was settled since")
+async def what_remains_knows_settlements(world: World) -> None:
+    await world.limiter.set_system_defaults([Limit.per_minute("rpm", 10), Limit.per_minute("tpm", 1_000)])
+    await world.limiter.create_entity("org")
+    await world.limiter.create_entity("key", parent_id="org", cascade=True)
+    async with world.limiter.acquire("key", "gpt", {"rpm": 1, "tpm": 500}) as lease:
+        assert lease.remaining == {"rpm": 9, "tpm": 500}
+        await lease.settle(tpm=120)
+        assert lease.remaining == {"rpm": 9, "tpm": 880}
+        await lease.flush()
+        await lease.adjust(tpm=1_000)
+        assert lease.remaining == {"rpm": 9, "tpm": -120}
+        await lease.adjust(tpm=-1_000)
+        await lease.consume(rpm=2)
+        assert lease.remaining == {"rpm": 7, "tpm": 880}
+    assert lease.remaining == await world.limiter.available("key", "gpt")

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
 from zae_limiter.exceptions import AccessBlocked
 from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import AccessMode
@@ -44,7 +44,9 @@ from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     denial_of,
     denial_under_load,
     versions_seen,
+    warm_grant,
 )
+from zae_limiter.stores.dynamodb.operations.acquire_recorded import DrawRecord
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     THROTTLES_BORNE,
     adopt_all,
@@ -57,6 +59,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     meets_newer_terms,
 )
 from zae_limiter.stores.dynamodb.operations.denials import keep_denial, write_due_denials
+from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
 from zae_limiter.stores.dynamodb.plain_writes import plain_draw
@@ -73,7 +76,7 @@ from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, erro
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, leg_after
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, leg_after
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -92,6 +95,7 @@ class AcquireParts:
     batching: BatchingWriter
     propagation: Propagation
     settling: SettlementWriter
+    leases: LeaseRecords
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """The verb of every acquire: a grant or a denial."""
@@ -116,6 +120,7 @@ class Acquire:
         """So often others were faster."""
         self.seen_before: dict[Key, str] = {}
         self.backs: list[BucketWrite] = []
+        self.record = None if draw.record is None else DrawRecord(self, draw.record)
         self.switches: tuple[Access, ...] = ()
         self.observing = False
         """A switch says that what is refused is let through."""
@@ -157,6 +162,9 @@ class Acquire:
         """Give back what was taken, and raise again what stopped the draw."""
         self._hear_interrupt(stop)
         try:
+            if self.record is not None:
+                yield from self.record.undo((yield from self.parts.client.new_deadline()))
+                raise stop
             yield from self.undo((yield from self.parts.client.new_deadline()))
         except (Refused, NoAnswer):
             self.parts.writer.unresolved += 1
@@ -188,7 +196,7 @@ class Acquire:
         there of late, no clock that is wrong has written to one, and of several none looks drained.
         """
         parts, draw, legs = self.parts, self.draw, list[AcquireLeg]()
-        if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None:
+        if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None or draw.record:
             return ()
         configs, cache, entity_id = parts.resolver.configs, parts.cache, draw.entity_id
         counted: frozenset[str] | None = None
@@ -208,7 +216,7 @@ class Acquire:
                 or key in cache.sharded
             ):
                 return ()
-            own = leg_after(own, counted)
+            own = own if counted is own.cascaded is None else leg_after(own, counted)
             counted = own.names if counted is None else counted | own.names
             leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
             for limit in own.limits:
@@ -237,32 +245,12 @@ class Acquire:
         yield from parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
         if beside is not None:
             yield from self._check_access()
-        return self._warm_grant(legs)
+        return warm_grant(self.draw, legs, self.now)
 
     def _keep_time_to_give_back(self) -> None:
         """There are several legs: a part of the time is for giving back what some of them take."""
         time = int(self.parts.client.deadline_ms * SHARE_FOR_TAKING)
         self.deadline = self.whole._replace(give_up_at=self.whole.started + time)
-
-    def _warm_grant(self, legs: Sequence[AcquireLeg]) -> Grant | None:
-        """The grant, if every leg of a draw was written and there is nothing else to do."""
-        now, balances, tokens, granted = self.now, list[Balance](), list[int](), list[Leg]()
-        for leg in legs:
-            snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
-            if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
-                return None
-            if snapshot.load_level < 0 and is_overloaded(snapshot, max(self.now, newest(snapshot))):
-                return None
-            held = snapshot.balances
-            if not held.keys() >= leg.leg.names:
-                return None
-            for limit in leg.leg.limits:
-                balance = held[limit.name]
-                balances.append(balance)
-                tokens.append(balance.tk)
-            now = max(now, leg.now)
-            granted.append(leg.leg)
-        return Grant(tuple(granted), self.draw.wanted, balances, tokens, now)
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
         """The outcome; ``begun``: there is a leg, and its first write has a result."""
@@ -276,13 +264,15 @@ class Acquire:
                 else:
                     outcome = yield from self._attempt(fresh)
                 if outcome is not None:
-                    return outcome
+                    return (yield from self._surely(outcome))
                 yield from self.undo(self.whole)
                 self.seen_before = versions_seen(self.legs, self.parts.cache)
                 fresh = True
         except (Refused, NoAnswer) as failure:
             undone = True
             try:
+                if self.record is not None and (granted := (yield from self.record.fence(self.whole))) is not None:
+                    return granted
                 yield from self.undo(self.whole)
             except (Refused, NoAnswer):
                 undone = False
@@ -294,6 +284,12 @@ class Acquire:
             if isinstance(failure, NoAnswer):
                 raise NoAnswer(str(failure), sent=False, misconfigured=failure.misconfigured) from failure
             raise
+
+    def _surely(self, outcome: Outcome) -> Plan[Outcome]:
+        """A denial, once it is sure that no try whose answer was lost is done after it."""
+        if self.record is None or isinstance(outcome, Grant):
+            return outcome
+        return (yield from self.record.fence(self.whole)) or outcome
 
     def _is_load(self, failure: Refused | NoAnswer) -> bool:
         """Whether a draw failed because of others, who write to the same bucket or use up what the table can take.
@@ -323,7 +319,7 @@ class Acquire:
             AcquireLeg(bucket_key(ns, terms.leg.entity_id, terms.leg.resource), terms, self.draw)
             for terms in route.terms
         ]
-        if len(self.legs) > 1:
+        if len(self.legs) > 1 or self.record is not None:
             self._keep_time_to_give_back()
         for leg in self.legs:
             leg.write_id = parts.write_ids.write_id(self.now)
@@ -353,12 +349,12 @@ class Acquire:
                 return denied
             if denied is None:
                 continue
-            if any(leg.snapshot is None for leg in pending):
-                if not terms_are_fresh:
-                    return None  # a new bucket obeys what holds now, not what was remembered
-                yield from create(self)
-            else:
-                yield from self._write(pending)
+            is_new = any(leg.snapshot is None for leg in pending)
+            if is_new and not terms_are_fresh:
+                return None  # a new bucket obeys what holds now, not what was remembered
+            repeated = yield from self._write(pending, is_new)
+            if repeated is not None:
+                return repeated
             tries += 1
             if any(not leg.done for leg in self.legs):
                 yield from self.parts.writer.pause(tries, self.deadline, self.failure or Contended())
@@ -376,7 +372,7 @@ class Acquire:
             return (yield from self._deny_under_load())
         if self.parts.namespace.denials.unwritten and (yield from write_due_denials(self, pending)):
             return None
-        drained = next((leg for leg in pending if leg.fresh and leg.lacks(self.now)), None)
+        drained = next((leg for leg in pending if leg.fresh and not leg.payers and leg.lacks(self.now)), None)
         if drained is not None:
             return None if (yield from look_elsewhere(self, drained)) else (yield from self._deny())
         changed = yield from change_shards(self, pending)  # where it is now may obey other terms, or lack
@@ -397,14 +393,23 @@ class Acquire:
         """Whether none of several legs looks drained."""
         return not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
 
-    def _write(self, pending: Sequence[AcquireLeg]) -> Plan[None]:
-        """Write all of them at once if they look healthy, else the first alone."""
+    def _write(self, pending: Sequence[AcquireLeg], is_new: bool) -> Plan[Grant | None]:
+        """Write all of them at once if they look healthy, else the first alone; in one transaction if some are new.
+
+        A draw that is recorded is one transaction, or finds that the same request was granted before.
+        """
+        if self.record is not None:
+            return (yield from self.record.write())
+        if is_new:
+            yield from create(self)
+            return None
         legs = pending if self._look_healthy(pending) else pending[:1]
         beside = self._look_beside()
         yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
         self._hear_all(legs)
         if beside is not None and self.parts.resolver.watch.switches:
             yield from self._check_access(self.switches)
+        return None
 
     def params_of(self, leg: AcquireLeg) -> UpdateParams:
         """The write of a leg whose bucket is there."""
@@ -531,7 +536,8 @@ class Acquire:
         now = max(self.now, *[leg.granted_at for leg in self.legs])
         balances = [balance for leg in self.legs for balance in leg.whole(self.parts.cache, now)]
         legs = tuple(leg.paid_leg() for leg in self.legs)
-        return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now)
+        record = None if self.record is None else self.record.written
+        return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now, record=record)
 
     def _deny(self) -> Plan[Denial | None]:
         """Give back, look at every leg, and say what lacks. ``None``: by now nothing does, or other terms hold."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zae_limiter.bucket import MILLI, Balance, balance_of
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead
+from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, SeenBucket, WriteEvent
 from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, lacking, needed_of
 from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
@@ -23,8 +23,9 @@ from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, NoAnswer, Rea
 from zae_limiter.stores.dynamodb.schema import Key, shard_of
 from zae_limiter.stores.dynamodb.shards import over_shards
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Terms
+from zae_limiter.stores.dynamodb.write_load import is_overloaded
 from zae_limiter.stores.limit_statuses import denial, statuses_of
-from zae_limiter.stores.protocol import Denial, Draw, Leg
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg
 
 if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.operations.acquire import Acquire
@@ -49,6 +50,8 @@ class AcquireLeg(BucketWrite):
     """Every shard was looked at during this draw."""
     payers: Sequence[tuple[Key, Mapping[str, int]]] = ()
     """If several shards pay together."""
+    exactly: frozenset[str] = frozenset()
+    """The limits of which these shards must hold what they were seen to hold."""
 
     def __init__(self, key: Key, terms: Terms, draw: Draw) -> None:
         """``key`` is that of shard 0."""
@@ -170,6 +173,27 @@ def versions_seen(legs: Sequence[AcquireLeg], cache: BucketCache) -> dict[Key, s
         if (cached := cache.get(key)) is not None
     }
     return seen | {leg.key: leg.snapshot.cv for leg in legs if leg.snapshot is not None}
+
+
+def warm_grant(draw: Draw, legs: Sequence[AcquireLeg], now: int) -> Grant | None:
+    """The grant, if every leg of a draw was written and there is nothing else to do."""
+    granted_at, balances, tokens, granted = now, list[Balance](), list[int](), list[Leg]()
+    for leg in legs:
+        snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
+        if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
+            return None
+        if snapshot.load_level < 0 and is_overloaded(snapshot, max(now, newest(snapshot))):
+            return None
+        held = snapshot.balances
+        if not held.keys() >= leg.leg.names:
+            return None
+        for limit in leg.leg.limits:
+            balance = held[limit.name]
+            balances.append(balance)
+            tokens.append(balance.tk)
+        granted_at = max(granted_at, leg.now)
+        granted.append(leg.leg)
+    return Grant(tuple(granted), draw.wanted, balances, tokens, granted_at)
 
 
 def statuses(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: int) -> tuple[LimitStatus, ...]:

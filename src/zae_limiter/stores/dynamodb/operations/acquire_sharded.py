@@ -9,7 +9,7 @@ enough, several pay in one transaction. A client that sees a shard under real pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
@@ -302,17 +302,31 @@ def adopt_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
 
 def _draw_from_several(acquire: Acquire, leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]]) -> Plan[bool]:
     """Let several shards pay together, in one transaction. False: another client was faster."""
-    parts = acquire.parts
     payment = _shared_payment(leg, shards, acquire.now)
     if payment is None:
         return False
     cache = dict(shards)
-    leg.begin_anew(parts.write_ids.write_id(acquire.now))
+    leg.begin_anew(acquire.parts.write_ids.write_id(acquire.now))
     leg.key = next(iter(payment))
     leg.snapshot = cache[leg.key]
     leg.set_anchor()
-    in_debt = _in_debt(leg, shards, acquire.now)
-    written = payment if not in_debt else payment | {key: {} for key in cache if key not in payment}
+    leg.payers, leg.exactly = list(payment.items()), _in_debt(leg, shards, acquire.now)
+    if leg.exactly:  # all of them must be as they were seen
+        payment |= {key: {} for key in cache if key not in payment}
+    if acquire.record is not None:  # they pay in the transaction that writes the record
+        leg.payers = list(payment.items())
+        return True
+    return (yield from _pay_together(acquire, leg, payment, cache))
+
+
+def _pay_together(
+    acquire: Acquire,
+    leg: AcquireLeg,
+    written: Mapping[Key, Mapping[str, int]],
+    cache: Mapping[Key, BucketSnapshot],
+) -> Plan[bool]:
+    """Write to all of these shards. False: another client was faster."""
+    parts, in_debt = acquire.parts, leg.exactly
     writes = []
     for place, (key, deltas) in enumerate(written.items()):
         tallies = cascaded_tallies(leg.leg, deltas, int(place == 0))
@@ -320,7 +334,6 @@ def _draw_from_several(acquire: Acquire, leg: AcquireLeg, shards: Sequence[tuple
         writes.append(
             {"Update": dict(parts.writer.params(key, cache[key], intent, acquire.now, leg.write_id, acquire.deadline))}
         )
-    leg.payers = list(payment.items())
     doubts: list[NoAnswer] = []
     try:
         reasons = yield from parts.client.transact(writes, acquire.deadline, doubts)

@@ -320,8 +320,18 @@ class Propagation:
 
         return (yield from self.write_until_done(key, snapshot, rebased, now, write_id, deadline))
 
-    def fill(self, key: Key, snapshot: BucketSnapshot, now: int, deadline: Deadline) -> Plan[BucketSnapshot | None]:
-        """Fill every limit of a bucket, once: the baseline moves, so that a try which arrives later is refused.
+    def fill(
+        self,
+        key: Key,
+        snapshot: BucketSnapshot,
+        now: int,
+        deadline: Deadline,
+        *,
+        only: tuple[str, ...] | None = None,
+    ) -> Plan[BucketSnapshot | None]:
+        """Fill every limit of a bucket, or ``only`` these, once.
+
+        The baseline moves, so that a try which arrives later is refused.
 
         The bucket as it is then; ``None`` if that life of it is over.
         """
@@ -329,7 +339,7 @@ class Propagation:
 
         def filled(seen: BucketSnapshot) -> Update:
             return self._plain_update(
-                seen, Intent({}, fill=True, rebase=True), max(now, seen.rf + 1), write_id, deadline
+                seen, Intent({}, fill=True, rebase=True, only=only), max(now, seen.rf + 1), write_id, deadline
             )
 
         return (yield from self.write_until_done(key, snapshot, filled, now, write_id, deadline, once=True))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable
@@ -21,21 +22,21 @@ from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter,
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import after_settling
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of, unless_broken
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
-from zae_limiter.stores.dynamodb.operations.paging import AT_ONCE, side_by_side
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
-from zae_limiter.stores.dynamodb.operations.status import StatusReader, by_bucket
 from zae_limiter.stores.dynamodb.plain_writes import plain_settlement
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed, shards_made_by, shared_out
-from zae_limiter.stores.dynamodb.table_client import Deadline, commit, unavailable, verb
+from zae_limiter.stores.dynamodb.table_client import Deadline, unavailable
 from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, coming_back
 from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
+
+if TYPE_CHECKING:
+    from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 
 
 class SettlementWriter:
@@ -118,7 +119,7 @@ class SettlementWriter:
             yield from self._resolve_doubts(pending, now, deadline)
             for write in pending:
                 if not write.done and write.snapshot is None:
-                    terms = rebuilt[write.key] = yield from self._terms_to_rebuild(write.leg, deadline)
+                    terms = rebuilt[write.key] = yield from self.terms_to_rebuild(write.leg, deadline)
                     failure = (yield from self._rebuild(write, terms, now, deadline)) or failure
             alone = yield from self._written_alone(writes, pending, now, deadline)
             if alone:
@@ -323,7 +324,7 @@ class SettlementWriter:
         write.let_credits_go()
         write.begin_anew(self.write_ids.write_id(now))
 
-    def _terms_to_rebuild(self, leg: Leg, deadline: Deadline) -> Plan[Terms]:
+    def terms_to_rebuild(self, leg: Leg, deadline: Deadline) -> Plan[Terms]:
         """What a bucket that is gone obeys when it comes back."""
         resolved = yield from self.resolver.resolved_with_way(leg.entity_id, leg.resource, deadline, fresh=True)
         terms = resolved.terms()
@@ -408,15 +409,12 @@ def made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
 class Settlements:
     """The verbs that change buckets without asking whether they may."""
 
-    def __init__(
-        self, namespace: Namespace, settling: SettlementWriter, looks: StatusReader, propagation: Propagation
-    ) -> None:
+    def __init__(self, namespace: Namespace, settling: SettlementWriter, leases: LeaseRecords) -> None:
         self.namespace = namespace
         self.client = namespace.client
         self.cache = namespace.cache
         self.settling = settling
-        self.looks = looks
-        self.propagation = propagation
+        self.leases = leases
 
     def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
         """Nothing: this store lends no slots yet."""
@@ -424,7 +422,13 @@ class Settlements:
         yield  # makes this a plan
 
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
-        """Book after the fact, on every leg at once.
+        """Book after the fact, on every leg at once; with the record of the lease, if it has one."""
+        if settlement is not None and settlement.change is not None:
+            return self.leases.settle(postings, now, settlement.change, settlement)
+        return self._settle(postings, now, settlement)
+
+    def _settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None) -> Plan[None]:
+        """Book without a record.
 
         When time runs out, the error says whether any of it may have been booked: then a credit must not be
         repeated, and a debit must.
@@ -459,27 +463,3 @@ class Settlements:
         for write in writes:
             if write.gives_back:
                 self.cache.forget_denials((shard_key(write.key, 0),))
-
-    @verb
-    def reset(self, entity_id: str, resource: str | None, principal: str | None, now: int) -> Plan[int]:
-        deadline = yield from self.client.new_deadline()
-        ns = yield from self.namespace.checked_ns(deadline)
-        now, deadline = yield from self.namespace.checked_time(now, deadline)
-        cache = yield from self.looks.buckets_of(ns, entity_id, resource, now, deadline)
-        count = len(by_bucket(cache.values()))
-        found, looked_for = list(cache.items()), set(cache)
-        while found:
-            deadline = yield from self.client.new_deadline()
-            some, found = found[:AT_ONCE], found[AT_ONCE:]
-            filled = yield from side_by_side([self.propagation.fill(*one, now, deadline) for one in some])
-            # Shards that were split off before they were filled, and after they were read, have none of it.
-            made = [key for key in made_by(filled, ns) if key not in looked_for]
-            looked_for.update(made)
-            items = yield from self.client.get_all(made, deadline)
-            new = [(key, unless_broken(snapshot_of, item)) for key, item in items.items()]
-            found += [(key, snapshot) for key, snapshot in new if snapshot is not None]
-        self.cache.forget_denials()
-        deadline = yield from self.client.new_deadline()
-        entry = AuditEntry(entity_id, "buckets_reset", resource, principal, {"buckets": count})
-        yield from commit(self.client, [audited(self.client, ns, entry, now, deadline)], deadline)
-        return count

@@ -10,6 +10,12 @@ end
 
 local function refusal(state, now) return { state == 'deleted' and -4 or -3, now } end
 
+-- Lists the record of a lease until it expires. That harms no caller if it is done in vain: the record is looked up by its id.
+local function list_record(prefix, record)
+  call('ZREMRANGEBYSCORE', prefix .. 'leases', '-inf', '(' .. record.now)
+  call('ZADD', prefix .. 'leases', record.expires, record.member)
+end
+
 local function life_of_buckets(prefix, now)
   local HOUR_MS, DAY_MS = 3600000, 86400000
   local KEPT_MS = 111 * DAY_MS                         -- a bucket outlives the usage that it began

@@ -1,8 +1,9 @@
 -- Change what is configured, if nothing was changed since it was read.
 -- KEYS: the namespace, then every key that the writes name, and last the marks.
 -- ARGV: 1 prefix, 2 now or '', 3 bit in the marks, 4 flags as for a draw, 5 epoch that was read, or '' to change buckets only,
---       6 JSON of writes: commands, or ['@adopt', entity, resource], ['@reset', entity, resource or ''], ['@drop', entity],
---       ['@lower', entity, resource, {name: tokens}], ['@deny', entity, resource, name].
+--       6 JSON of writes: commands, or ['@adopt', entity, resource], ['@reset', entity, resource or '', {name: 1} or nil],
+--       ['@drop', entity], ['@lower', entity, resource, {name: tokens}], ['@credit', entity, resource, {name: tokens}],
+--       ['@deny', entity, resource, name].
 -- Reply: {1, now, buckets changed}, {0, now} if the epoch is another, or {code, now} as for a draw.
 -- The epoch and the mark are last: a script that was stopped on the way, while a slot migrates, is done again, and every
 -- write here may be.
@@ -21,11 +22,26 @@ acts['@adopt'] = function(entity, r, key, stored)
   local b, t = life.current(stored, entity, r, v)
   if b then life.save(key, b, t) end                   -- else it keeps its limits until some that are retired are full
 end
-acts['@reset'] = function(entity, r, key, stored)
+acts['@reset'] = function(entity, r, key, stored, only)
   local b = { cmsgpack.unpack(stored) }
   local t = { cmsgpack.unpack(b[1]) }
   advance(b, t, now)
-  for i = 5, #b - 6, 6 do b[i + 1], b[i + 2] = t[3 + (i - 5) / 6 * 10 + 5], 0 end
+  for i = 5, #b - 6, 6 do
+    local j = 3 + (i - 5) / 6 * 10
+    if not only or only[t[j + 1]] then b[i + 1], b[i + 2] = t[j + 5], 0 end
+  end
+  life.save(key, b, t)
+end
+acts['@credit'] = function(entity, r, key, stored, amounts)
+  local v = life.version(entity, r, life.wide(r))
+  if not v then return end
+  local b, t = life.current(stored, entity, r, v, nil, true)
+  advance(b, t, now)
+  for i = 5, 6 * t[2], 6 do
+    local j = 3 + (i - 5) / 6 * 10
+    local amount = amounts[t[j + 1]]
+    if amount then b[i + 1], b[i + 2] = booked(b[i + 1], b[i + 2], -amount, t[j + 5]) end
+  end
   life.save(key, b, t)
 end
 acts['@drop'] = function(entity, r, key, stored)

@@ -7,6 +7,8 @@
 -- client knows another: {doubles, signature, route}. Or {code, now, …}: -1 a name that no level knows, -2 no limits, -3 no such
 -- namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits, -9 blocked, with the switch
 -- and its level. A denial that a switch only observes begins with -1 instead of 0.
+-- A draw that is recorded (options.record): {2, now, record} if one is there that is not the one expected, and
+-- {-10, now, signature, route} if the client knows another route, for its record has the legs of that one.
 --
 -- The order is a rule, for while a slot migrates a script may be stopped before any access to a key: first all reads, then
 -- what harms no caller if it is done in vain, then the mark, and then only keys that were read before.
@@ -19,11 +21,14 @@ local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy', ar, 'a')
 if wide[1] ~= 'live' then return refusal(wide[1], now) end
 local wanted, asked = {}, 0
 for i = 10, #ARGV, 2 do wanted[ARGV[i]] = tonumber(ARGV[i + 1]); asked = asked + 1 end
-local life, given, legs, reserved, waits
+local life, given, legs, reserved, waits, record
 if ARGV[8] ~= '' then
   local options = cjson.decode(ARGV[8])
   given, legs, reserved = options.given, options.legs, options.reserved   -- legs: a lease takes more where it took first
   waits = options.waits                                -- a denial is not the last word, and is not counted
+  record = options.record
+  local there = record and call('GET', record.key)
+  if there and cjson.decode(there).ver ~= record.expected then return { 2, now, there } end
 end
 
 -- The route: the entity, and upwards while each cascades; each bucket as it is now, under the limits that hold. The entity
@@ -121,6 +126,7 @@ if signature ~= ARGV[7] then                           -- the client knows anoth
   route = '[' .. table.concat(told, ',') .. ']'
 end
 if known ~= asked then return { -1, now, signature, route } end
+if record and route then return { -10, now, signature, route } end
 
 local function begin(n, mine)                          -- what harms no caller if it is done in vain
   if now - bs[n][5] >= 3600000 then
@@ -189,8 +195,10 @@ if mark ~= '' then
     local mine = {}
     for n = 1, count do mine[ids[n]] = true end
     for n = 1, count do begin(n, mine) end
+    if record then list_record(prefix, record) end
     if call('SETBIT', marks, mark, 1) == 0 then        -- else its repeat was faster
       if flags == '2' or flags == '3' then call('PEXPIRE', marks, 600000) end
+      if record then call('SET', record.key, record.text, 'PX', record.px) end
       take()
     end
   end

@@ -4,12 +4,23 @@
 --       5 JSON: [[entity, resource, {name: tokens}, [names that an earlier leg counts too], version, terms], …]; positive
 --       taken, negative given back. Version and terms are of the limits that were drawn from; they are left out until the
 --       script asks for them.
--- Reply: {1, now}, or {code, now}: -3, -4, -5 as for a draw; -8 say the terms.
+--       6 JSON of the record that goes with it, or ''.
+-- Reply: {1, now}, or {code, now}: -3, -4, -5 as for a draw; -8 say the terms; -11 the record is another one, which follows.
 local prefix, mark, flags = ARGV[1], ARGV[3], ARGV[4]
 local now = clock(ARGV[2])
 local state = call('HGET', KEYS[1], 'state')
 if state ~= 'live' then return refusal(state, now) end
 if (flags == '1' or flags == '3') and call('GETBIT', KEYS[#KEYS], mark) == 1 then return { 1, now } end
+local record
+if ARGV[6] ~= '' then
+  record = cjson.decode(ARGV[6])
+  local there = call('GET', record.key)
+  if there == record.text then return { 1, now } end   -- an earlier try, whose mark is no more
+  local found = there and cjson.decode(there)
+  if found and (found.st == 'closed' or found.st == 'done') or record.expected ~= (found and found.st ~= 'void' and found.ver or 0) then
+    return { -11, now, there or '' }
+  end
+end
 local life
 local MAX_RETIRED = 36
 
@@ -88,8 +99,10 @@ for _, x in ipairs(todo) do                            -- what harms no caller i
   end
   if x[7] then life.enlist(x[1], x[2], mine) end
 end
+if record then list_record(prefix, record) end
 if call('SETBIT', KEYS[#KEYS], mark, 1) == 1 then return { 1, now } end
 if flags == '2' or flags == '3' then call('PEXPIRE', KEYS[#KEYS], 600000) end
+if record then call('SET', record.key, record.text, 'PX', record.px) end
 for _, x in ipairs(todo) do
   local b, t = x[4], x[5]
   for _, change in ipairs(x[6]) do

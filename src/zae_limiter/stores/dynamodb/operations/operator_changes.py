@@ -1,0 +1,137 @@
+"""What operators do to buckets: give tokens, fill them again. Under a key, with its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from zae_limiter.bucket import MILLI
+from zae_limiter.exceptions import ValidationError
+from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.expressions import Write
+from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of, unless_broken
+from zae_limiter.stores.dynamodb.lease_items import put_record
+from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
+from zae_limiter.stores.dynamodb.operations.leases import Booking, LeaseRecords
+from zae_limiter.stores.dynamodb.operations.paging import AT_ONCE, side_by_side
+from zae_limiter.stores.dynamodb.operations.propagate import Propagation
+from zae_limiter.stores.dynamodb.operations.settle import made_by
+from zae_limiter.stores.dynamodb.operations.status import StatusReader, by_bucket
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key
+from zae_limiter.stores.dynamodb.table_client import WRITES_AT_ONCE, Deadline, commit, persist, verb
+from zae_limiter.stores.dynamodb.write_forms import Intent
+from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordMoved
+from zae_limiter.stores.limit_statuses import check_names, no_limits
+from zae_limiter.stores.operator_changes import Credit, Reset, earlier_result, key_record, record_id_of_key
+
+
+class OperatorChanges:
+    """The verbs of operators on buckets."""
+
+    def __init__(
+        self, namespace: Namespace, leases: LeaseRecords, looks: StatusReader, propagation: Propagation
+    ) -> None:
+        self.namespace = namespace
+        self.client = namespace.client
+        self.cache = namespace.cache
+        self.leases = leases
+        self.looks = looks
+        self.propagation = propagation
+
+    @verb
+    def credit(self, credit: Credit, now: int) -> Plan[bool]:
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, deadline = yield from self.namespace.checked_time(now, deadline)
+        known = yield from self._known(ns, credit.key, now, deadline)
+        if earlier_result(credit, known) is not None:
+            return False
+        resolver = self.leases.settling.resolver
+        resolved = yield from resolver.resolved_with_way(credit.entity_id, credit.resource, deadline, fresh=True)
+        terms = resolved.terms()
+        if terms is None:
+            raise no_limits(credit.entity_id, credit.resource)
+        check_names(terms.leg, credit.amounts)
+        first = bucket_key(ns, credit.entity_id, credit.resource)
+        back = {name: -amount * MILLI for name, amount in credit.amounts.items()}
+        booking = Booking(first, terms.leg, {first: back}, uncounted=True)
+        record = replace(key_record(credit, credit.key, 1, now), writer=self.client.write_ids.token())
+        entry = AuditEntry(credit.entity_id, "granted", credit.resource, credit.principal, credit.audited)
+        event = audited(self.client, ns, entry, now, deadline)
+        try:
+            yield from self.leases.book(ns, [booking], RecordChange(0, record), now, deadline, [event])
+        except RecordMoved as moved:
+            return earlier_result(credit, moved.found) is None
+        self.cache.forget_denials((first,))
+        return True
+
+    @verb
+    def reset(self, reset: Reset, now: int) -> Plan[int]:
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.checked_ns(deadline)
+        now, deadline = yield from self.namespace.checked_time(now, deadline)
+        if reset.key is not None:
+            return (yield from persist(self.client, partial(self._reset_once, ns, reset, reset.key, now)))
+        shards = yield from self.looks.buckets_of(ns, reset.entity_id, reset.resource, now, deadline)
+        count = len(by_bucket(shards.values()))
+        yield from self._fill_all(ns, shards, reset, now)
+        self.cache.forget_denials()
+        deadline = yield from self.client.new_deadline()
+        yield from commit(self.client, [self._event(ns, reset, count, now, deadline)], deadline)
+        return count
+
+    def _fill_all(self, ns: str, shards: Mapping[Key, BucketSnapshot], reset: Reset, now: int) -> Plan[None]:
+        """Fill these, some at once, and those that are split off meanwhile."""
+        found, looked_for = list(shards.items()), set(shards)
+        while found:
+            deadline = yield from self.client.new_deadline()
+            some, found = found[:AT_ONCE], found[AT_ONCE:]
+            fill = self.propagation.fill
+            filled = yield from side_by_side([fill(*one, now, deadline, only=reset.limits) for one in some])
+            # Shards that were split off before they were filled, and after they were read, have none of it.
+            made = [key for key in made_by(filled, ns) if key not in looked_for]
+            looked_for.update(made)
+            items = yield from self.client.get_all(made, deadline)
+            new = [(key, unless_broken(snapshot_of, item)) for key, item in items.items()]
+            found += [(key, snapshot) for key, snapshot in new if snapshot is not None]
+
+    def _reset_once(self, ns: str, reset: Reset, key: str, now: int, deadline: Deadline) -> Plan[int]:
+        """Fill all of them in one transaction with the record of the key."""
+        known = yield from self.leases.read(ns, record_id_of_key(key), deadline)
+        earlier = earlier_result(reset, known if known is not None and known.expires_at > now else None)
+        if earlier is not None:
+            return earlier
+        shards = yield from self.looks.buckets_of(ns, reset.entity_id, reset.resource, now, deadline)
+        if len(shards) + 2 > WRITES_AT_ONCE:
+            raise ValidationError("key", key, "so many buckets cannot be reset at once: name a resource, or no key")
+        count = len(by_bucket(shards.values()))
+        writes = [self._filling(place, shard, reset, now, deadline) for place, shard in shards.items()]
+        record = key_record(reset, key, count, now)
+        seen = None if known is None else known.version
+        if known is not None:
+            record = replace(record, version=known.version + 1)
+        writes.append(put_record(self.client, ns, record, seen, now, deadline))
+        writes.append(self._event(ns, reset, count, now, deadline))
+        yield from commit(self.client, writes, deadline)
+        for place in shards:
+            self.cache.forget(place)
+        self.cache.forget_denials()
+        return count
+
+    def _filling(self, place: Key, shard: BucketSnapshot, reset: Reset, now: int, deadline: Deadline) -> Write:
+        write_id = self.client.write_ids.write_id(now)
+        intent = Intent({}, fill=True, rebase=True, only=reset.limits)
+        params = self.leases.writer.params(place, shard, intent, max(now, shard.rf + 1), write_id, deadline)
+        return {"Update": dict(params)}
+
+    def _known(self, ns: str, key: str, now: int, deadline: Deadline) -> Plan[LeaseRecord | None]:
+        """What was done under a key."""
+        record = yield from self.leases.read(ns, record_id_of_key(key), deadline)
+        return record if record is not None and record.expires_at > now else None
+
+    def _event(self, ns: str, reset: Reset, count: int, now: int, deadline: Deadline) -> Write:
+        details = reset.audited(count)
+        entry = AuditEntry(reset.entity_id, "buckets_reset", reset.resource, reset.principal, details)
+        return audited(self.client, ns, entry, now, deadline)
