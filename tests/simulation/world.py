@@ -18,6 +18,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces
 from zae_limiter.stores.dynamodb.store import DynamoSpace
+from zae_limiter.stores.operator_changes import Reset
 from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Leg, Scope
 
 
@@ -312,7 +313,8 @@ class World:
             plan = space.set_config(scope, some_limits(rng, self.habits.calendars), None, None, told, now)
             return Change("set", f"set {scope}", plan, propagates=told)
         if kind == "reset":
-            return Change("reset", f"reset {entity}", space.reset(entity, rng.choice((None, resource)), None, now))
+            reset = Reset(entity, rng.choice((None, resource)))
+            return Change("reset", f"reset {entity}", space.reset(reset, now))
         if kind == "parent":
             return self._reparent(rng, space, entity, now)
         if kind == "delete":

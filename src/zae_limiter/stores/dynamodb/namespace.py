@@ -39,8 +39,8 @@ LAYOUT = 3
 MINOR = 1
 """Additions to this layout that older clients may ignore: 1 is limits with a calendar.
 
-A client that does not know them refuses the items that have one, as it does every attribute of a limit that it does not
-know.
+A client that does not know them refuses the items that have one, as it does every attribute of a limit that it does
+not know.
 """
 
 OLDEST_LAYOUT = 1
