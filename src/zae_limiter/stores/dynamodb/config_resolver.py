@@ -75,7 +75,7 @@ class ResolvedConfig(NamedTuple):
 
     def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
         """What its bucket is to obey when limits came with the call."""
-        check_plain(limits, "DynamoDB")
+        check_plain(limits, "DynamoDB", calendars=True)
         known = frozenset[str]() if self.leg is None else self.leg.known
         return self.terms_of(Leg(self.entity_id, self.resource, limits, "call", known=known))
 

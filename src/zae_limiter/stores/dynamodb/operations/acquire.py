@@ -426,7 +426,13 @@ class Acquire:
         """The write of a leg whose bucket is there."""
         parts, snapshot, now = self.parts, leg.snapshot, self.now
         assert snapshot is not None
-        if leg.doubtful or snapshot.cv != leg.terms.cv or snapshot.shards != 1 or snapshot.retired:
+        if (
+            leg.doubtful
+            or snapshot.cv != leg.terms.cv
+            or snapshot.shards != 1
+            or snapshot.retired
+            or not snapshot.is_even
+        ):
             return self._unusual_params(leg, snapshot)
         if not leg.leg.limits:
             return self._unusual_params(leg, snapshot)  # it may have had some before
