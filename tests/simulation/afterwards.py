@@ -88,6 +88,7 @@ def _longest_wait(fleet: Fleet, look: Look) -> float:
         limit.burst * limit.refill_period_seconds * 1000 / limit.refill_amount
         for leg in look.legs
         for limit in leg.limits
+        if limit.refill_period_seconds is not None  # a calendar limit is raised at once
     ]
     return max([*waits, *raised]) + TOLERATED_MS
 

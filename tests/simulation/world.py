@@ -18,6 +18,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces
 from zae_limiter.stores.dynamodb.store import DynamoSpace
+from zae_limiter.stores.operator_changes import Reset
 from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Leg, Scope
 
 
@@ -41,6 +42,8 @@ class Habits:
     """How often a call brings its own limits."""
     changes: tuple[str, ...] = ()
     """What setters change."""
+    calendars: float = 0.0
+    """How many of the limits that are drawn have a calendar."""
     limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     """The limits of levels at the beginning; the others are drawn."""
 
@@ -62,8 +65,11 @@ REGISTERED = ("_/SYSTEM#", "#NAMESPACE#default")
 LARGEST = {"rps": 3, "tpm": 120, "day": 2}
 
 
-def some_limit(rng: random.Random, name: str) -> Limit:
-    """A limit of that name: some are fast, some are slow, some have a burst of their own."""
+def some_limit(rng: random.Random, name: str, calendars: float = 0.0) -> Limit:
+    """A limit of that name: some are fast, some are slow, some have a burst of their own, some a calendar."""
+    if calendars and rng.random() < calendars:
+        amount = rng.choice((3, 10, 40, 300))
+        return Limit.calendar(name, amount, rng.choice(("3sec", "7sec")), rng.choice((None, 2 * amount, amount + 5)))
     if name == "rps":
         rate = rng.randint(1, 30)
         return Limit.per_second(name, rate, burst=rng.choice((None, None, rate * 2, max(1, rate // 2))))
@@ -73,10 +79,10 @@ def some_limit(rng: random.Random, name: str) -> Limit:
     return Limit.per_day(name, rng.choice((1, 50, 50, 1_000)), burst=rng.choice((None, 3, 10)))
 
 
-def some_limits(rng: random.Random) -> tuple[Limit, ...]:
+def some_limits(rng: random.Random, calendars: float = 0.0) -> tuple[Limit, ...]:
     """One to three limits."""
     names = rng.sample(NAMES, rng.randint(1, len(NAMES)))
-    return tuple(some_limit(rng, name) for name in names)
+    return tuple(some_limit(rng, name, calendars) for name in names)
 
 
 class World:
@@ -106,7 +112,7 @@ class World:
     def _build(self) -> None:
         fleet, rng = self.fleet, self.fleet.rng
         space = fleet.client().space
-        limits = self.habits.limits.get("system") or some_limits(rng)
+        limits = self.habits.limits.get("system") or some_limits(rng, self.habits.calendars)
         fleet.at_once(space.set_config(Scope(), limits, None, None, False, fleet.now))
         above: list[str] = []
         for level, count in enumerate(self.habits.tree):
@@ -116,7 +122,9 @@ class World:
                 if len(self.habits.tree) > 1:
                     made = Entity(entity, parent_id=parent, cascade=parent is not None)
                     fleet.at_once(space.create_entity(made, None, fleet.now))
-                own = self.habits.limits.get(f"level{level}") or (some_limits(rng) if rng.random() < 0.5 else ())
+                own = self.habits.limits.get(f"level{level}") or ()
+                if not own and rng.random() < 0.5:
+                    own = some_limits(rng, self.habits.calendars)
                 if own:
                     scope = Scope(entity, rng.choice((*self.resources, "_default_")))
                     fleet.at_once(space.set_config(scope, own, None, None, False, fleet.now))
@@ -162,7 +170,7 @@ class World:
         resource = rng.choice(self.resources)
         limits = None
         if self.habits.overrides and rng.random() < self.habits.overrides:
-            limits = some_limits(rng)
+            limits = some_limits(rng, self.habits.calendars)
         names = self._names(entity, resource) if limits is None else [limit.name for limit in limits]
         wanted = {name: rng.randint(0, LARGEST.get(name, 3)) for name in names if rng.random() < 0.8}
         if not any(wanted.values()):
@@ -302,10 +310,11 @@ class World:
             if kind != "system" and rng.random() < 0.3:
                 plan = space.delete_config(scope, None, told, now)
                 return Change("delete", f"delete {scope}", plan, propagates=told)
-            plan = space.set_config(scope, some_limits(rng), None, None, told, now)
+            plan = space.set_config(scope, some_limits(rng, self.habits.calendars), None, None, told, now)
             return Change("set", f"set {scope}", plan, propagates=told)
         if kind == "reset":
-            return Change("reset", f"reset {entity}", space.reset(entity, rng.choice((None, resource)), None, now))
+            reset = Reset(entity, rng.choice((None, resource)))
+            return Change("reset", f"reset {entity}", space.reset(reset, now))
         if kind == "parent":
             return self._reparent(rng, space, entity, now)
         if kind == "delete":

@@ -67,7 +67,7 @@ class ResolvedConfig(NamedTuple):
 
     def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
         """What its bucket is to obey when limits came with the call."""
-        check_plain(limits, "DynamoDB")
+        check_plain(limits, "DynamoDB", calendars=True)
         return self.terms_of(Leg(self.entity_id, self.resource, limits, "call"))
 
     def terms_of(self, leg: Leg) -> Terms:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, force_consume, rebase, refill_bucket
+from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, balance_of, force_consume, rebase, refill_bucket
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.write_forms import Terms
@@ -127,7 +127,7 @@ def adopted(snapshot: BucketSnapshot | None, terms: Terms, now: int) -> tuple[Ba
     """The limits of ``terms`` as they stand; those of a bucket that does not exist are full."""
     limits = terms.leg.limits
     if snapshot is None:
-        return tuple(Balance(limit, now) for limit in limits)
+        return tuple(balance_of(limit, now) for limit in limits)
     known = snapshot.balances
     if snapshot.cv == terms.cv and known.keys() >= terms.leg.names:
         return tuple([known[limit.name] for limit in limits])
@@ -135,7 +135,7 @@ def adopted(snapshot: BucketSnapshot | None, terms: Terms, now: int) -> tuple[Ba
     return tuple(
         rebase(known[limit.name], limit, now)
         if limit.name in known
-        else Balance(limit, now, shard=snapshot.shard, shards=snapshot.shards)
+        else balance_of(limit, now, shard=snapshot.shard, shards=snapshot.shards)
         for limit in limits
     )
 
@@ -143,7 +143,7 @@ def adopted(snapshot: BucketSnapshot | None, terms: Terms, now: int) -> tuple[Ba
 def brought_back_snapshot(snapshot: BucketSnapshot, ahead: int, now: int) -> BucketSnapshot:
     """A bucket that was written by a clock that is wrong, as it is once it goes on from ``now``."""
     balances = {
-        name: Balance(
+        name: balance_of(
             balance.limit, now, tk=balance.level(ahead), tc=balance.tc, shard=snapshot.shard, shards=snapshot.shards
         )
         for name, balance in snapshot.balances.items()
@@ -187,14 +187,8 @@ def after_taking(
     balances = {}
     for name, balance in (kept | retired).items():
         taken = deltas.get(name, 0)
-        balances[name] = Balance(
-            balance.limit,
-            rf,
-            tk=force_consume(balance, taken, now) if taken else balance.tk,
-            tc=balance.tc + taken,
-            shard=snapshot.shard,
-            shards=snapshot.shards,
-        )
+        tk = force_consume(balance, taken, now) if taken else balance.tk
+        balances[name] = balance.with_tokens(tk, balance.tc + taken)
     return BucketSnapshot(
         snapshot.entity_id,
         snapshot.resource,

@@ -415,7 +415,13 @@ class Acquire:
         """The write of a leg whose bucket is there."""
         parts, snapshot, now = self.parts, leg.snapshot, self.now
         assert snapshot is not None
-        if leg.doubtful or snapshot.cv != leg.terms.cv or snapshot.shards != 1 or snapshot.retired:
+        if (
+            leg.doubtful
+            or snapshot.cv != leg.terms.cv
+            or snapshot.shards != 1
+            or snapshot.retired
+            or not snapshot.is_even
+        ):
             return self._unusual_params(leg, snapshot)
         leg.anchor = snapshot.recent_writers[0]
         cached, guesses, refused, age_ms = parts.cache.buckets.get(leg.key), NOTHING, 0, None

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from zae_limiter.bucket import MILLI, Balance, share
+from zae_limiter.bucket import MILLI, Balance, balance_of
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
@@ -110,7 +110,7 @@ class AcquireLeg(BucketWrite):
             snapshot is None
             or snapshot.shards == 1
             or all(
-                self.needed.get(limit.name, 0) <= share(limit.burst * MILLI, snapshot.shard, snapshot.shards)
+                self.needed.get(limit.name, 0) <= balance_of(limit, 0, shard=snapshot.shard, shards=snapshot.shards).bx
                 for limit in self.leg.limits
             )
         )
