@@ -125,7 +125,7 @@ class LeaseBase:
 
     @property
     def consumed(self) -> dict[str, int]:
-        """What this entity paid so far, per limit, adjustments included."""
+        """What this lease consumed so far, per limit, adjustments included. Every leg that has the limit paid it."""
         if self._ledger is None:
             return {} if (grant := self._granted) is None else dict(grant.wanted)
         return {} if self._grant is None else self._ledger.consumed()
@@ -185,6 +185,25 @@ class LeaseBase:
     def holds(self) -> tuple[Hold, ...]:
         """The slots that this lease holds of limits of calls in flight."""
         return () if (grant := self._granted) is None else tuple(hold for hold in grant.holds if hold.amount)
+
+    def _keep_holds(self, grant: Any) -> bool:
+        """Let the slots of a deferred grant be renewed, if the call lasts long. The lease is open."""
+        keeper = self._limiter._core.keeper
+        if keeper is not None:
+            keeper.keep(grant[-1])
+        return True
+
+    def _must_give_back(self) -> bool:
+        """Whether a lease that owes nothing else has yet to give slots back. Those of a fast path come back here."""
+        grant: Any = self._grant
+        if grant.__class__ is not tuple:
+            return isinstance(grant, Grant) and bool(grant.holds)
+        core = self._limiter._core
+        if core.waiters or core.observer is not None or not grant[0].end(grant):
+            return True
+        if core.keeper is not None:
+            core.keeper.let_go(grant[-1])
+        return False
 
     # What a caller does
 
@@ -363,7 +382,7 @@ class LeaseBase:
             return False
         path = grant.path if isinstance(grant, Grant) else grant[0]
         ledger = self._ledger or self._open_ledger(at_end=True)
-        if path is None or not ledger.is_as_granted:
+        if path is None or path.lends or not ledger.is_as_granted:
             return False
         totals = ledger.totals
         if failed and not self._keeps(ledger):
@@ -540,7 +559,7 @@ class LeaseBase:
         """Wake the callers that wait for what came back."""
         grant, wait_queue = self._granted, self._core.wait_queue
         if wait_queue and grant is not None and any(delta < 0 for delta in owed.values()):
-            wait_queue.wake((leg.entity_id, leg.resource) for leg in grant.legs)
+            wait_queue.wake(leg.place for leg in grant.legs)
 
     def _note_flushed(self, ledger: Ledger, error: BaseException | None) -> None:
         """Note what is known to be booked of what was being flushed when an error or an interrupt came."""
