@@ -172,9 +172,7 @@ def old_item(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def old_table(
-    engine: Engine, params: Callable[[str], Mapping[str, Any]] = table_params
-) -> Iterator[OldTable]:
+def old_table(engine: Engine, params: Callable[[str], Mapping[str, Any]] = table_params) -> Iterator[OldTable]:
     """An empty one, which no version record tells about."""
     with sync_asking(target_of(engine)) as ask:
         table = OldTable(ask, engine, f"old-{os.getpid()}-{next(TABLES)}")

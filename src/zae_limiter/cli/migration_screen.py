@@ -51,7 +51,9 @@ def report_in_words(report: Report, *, dry_run: bool) -> str:
         lines.append(f"altogether: {_census_in_words(report.census)}")
     lines += _indexes_in_words(report.indexes)
     if not dry_run and not report.done:
-        lines.append(f"table {report.table} has layout {report.after_layout} already, {_nothing_or_indexes(report)} changed")
+        lines.append(
+            f"table {report.table} has layout {report.after_layout} already, {_nothing_or_indexes(report)} changed"
+        )
     for done in report.done:
         lines.append(f"{done.migration.title}: {plural(done.converted, 'item')} converted")
         lines.append(f"  before  {_census_in_words(done.before)}")

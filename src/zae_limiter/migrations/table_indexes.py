@@ -45,7 +45,7 @@ class IndexReport(NamedTuple):
 
 
 def index_report(table: str, description: Mapping[str, Any]) -> IndexReport:
-    """What a table lacks, and which of its indexes hold more than keys. Raises ``VersionError`` if it is none of ours."""
+    """What a table lacks, and which of its indexes hold more than keys. Raises ``VersionError`` for a foreign one."""
     wide = [
         index["IndexName"]
         for index in description.get("GlobalSecondaryIndexes", ())
