@@ -273,7 +273,7 @@ class HeldBalance(Balance):
     ``counts`` is replaced as a whole, never edited. Its methods say what a change leads to; :meth:`become` makes it.
     """
 
-    __slots__ = ("counts", "hb", "ttl")
+    __slots__ = ("counts", "grid", "grid_ms", "hb", "ttl", "ttl_ms")
 
     def __init__(
         self,
@@ -292,6 +292,8 @@ class HeldBalance(Balance):
         self.limit = limit
         self.name = limit.name
         self.ttl: int = limit.hold_seconds
+        self.grid = max(self.ttl // 4, 1)
+        self.ttl_ms, self.grid_ms = self.ttl * MILLI, self.grid * MILLI
         self.bx = limit.burst * MILLI
         self.ra, self.rp, self.at_rf = 0, 1, 0
         self.shard = shard
@@ -378,7 +380,7 @@ class HeldBalance(Balance):
 
         It is always after what was returned already, whatever the clock says.
         """
-        grid = max(self.ttl // 4, 1)
+        grid = self.grid
         due = -(-(now + self.ttl * MILLI) // (grid * MILLI)) * grid
         return due if due > self.hb else (self.hb // grid + 1) * grid
 

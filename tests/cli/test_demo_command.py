@@ -23,9 +23,11 @@ def check_summary(output: str) -> None:
     assert re.search(r"\d+ admitted, \d+ denied, \d+ failed and refunded", output)
     for key in ("key-web", "key-app", "key-noisy", "key-agent", "key-index"):
         assert re.search(rf"^{key} .*━", output, re.MULTILINE)
-    assert output.count("✓✓✓") == 20
+    assert output.count("✓✓✓") == 22
     assert "✗" not in output
-    assert output.count("✓ 20/20 ") == 3
+    assert output.count("✓ 22/22 ") == 3
+    assert re.search(r"^ +cents +", output, re.MULTILINE)
+    assert re.search(r"^ +calls +", output, re.MULTILINE)
     assert output.endswith("Proven: every limit held and every counter is exact.\n")
 
 

@@ -12,6 +12,7 @@ from zae_limiter.cli.demo.call_profiles import CALL_PROFILES, Call, assign_calle
 from zae_limiter.cli.demo.callers import place_call
 from zae_limiter.cli.demo.proof import CLAIMS, prove, refill_during
 from zae_limiter.cli.demo.scenario import (
+    BUDGET_KEY,
     PARENTS,
     RESOURCE_OF,
     BucketId,
@@ -122,7 +123,9 @@ async def saturate(limiter: RateLimiter, clock: Stopwatch, tally: Tally) -> None
         profile = rng.choice(CALL_PROFILES)
         call = next_call(profile, rng)._replace(work_seconds=0, timeout=0)
         bucket = BucketId(profile.key, RESOURCE_OF[profile.key])
-        tally.endings[bucket, await place_call(limiter, bucket, call, tally)] += 1
+        with_budget = profile.key == BUDGET_KEY
+        ending = await place_call(limiter, bucket, call, tally, with_budget=with_budget)
+        tally.endings[bucket, ending] += 1
         clock.now += 10
 
 
@@ -136,7 +139,7 @@ def test_the_real_store_passes_and_a_refilled_bucket_does_not(clock: Stopwatch) 
                 assert tally.ended(ending)
 
             accounts = prove(await read_levels(limiter, surveyed), tally, clock.now - started)
-            assert len(accounts) == 2 * len(surveyed)
+            assert len(accounts) == 2 * len(surveyed) + 2  # one key has a budget, and calls in flight
             assert [account for account in accounts if account.broken] == []
             assert any(account.over for account in accounts)
 

@@ -79,7 +79,7 @@ def test_a_call_that_lasts_long_keeps_its_slots(url: str, clock: SetClock) -> No
         with limiter.acquire("key", "gpt", {"calls": 1}):
             assert is_running(limiter)
     renewed = [event for event in events if isinstance(event, HoldsRenewed)]
-    assert renewed[0] == HoldsRenewed("key", "gpt", {"calls": 2})
+    assert (renewed[0].entity_id, renewed[0].resource, renewed[0].slots) == ("key", "gpt", {"calls": 2})
     assert not [event for event in events if isinstance(event, HoldLost)]
 
 

@@ -69,7 +69,7 @@ class HoldKeeper:
             self._holds.add(ref(hold))
             if self._thread is None:
                 self._start()
-            elif renewal_at(hold) < self._next_at:
+            elif hold.due * 1000 - hold.ttl * 500 < self._next_at:  # as renewal_at, without a call
                 self._wake_up.wake()
 
     def let_go(self, holds: Iterable[Hold]) -> None:

@@ -186,6 +186,25 @@ class LeaseBase:
         """The slots that this lease holds of limits of calls in flight."""
         return () if (grant := self._granted) is None else tuple(hold for hold in grant.holds if hold.amount)
 
+    def _keep_holds(self, grant: Any) -> bool:
+        """Let the slots of a deferred grant be renewed, if the call lasts long. The lease is open."""
+        keeper = self._limiter._core.keeper
+        if keeper is not None:
+            keeper.keep(grant[-1])
+        return True
+
+    def _must_give_back(self) -> bool:
+        """Whether a lease that owes nothing else has yet to give slots back. Those of a fast path come back here."""
+        grant: Any = self._grant
+        if grant.__class__ is not tuple:
+            return isinstance(grant, Grant) and bool(grant.holds)
+        core = self._limiter._core
+        if core.waiters or core.observer is not None or not grant[0].end(grant):
+            return True
+        if core.keeper is not None:
+            core.keeper.let_go(grant[-1])
+        return False
+
     # What a caller does
 
     def _consume_more(self, amounts: Mapping[str, int] | None = None, /, **named: int) -> Plan[None]:
@@ -363,7 +382,7 @@ class LeaseBase:
             return False
         path = grant.path if isinstance(grant, Grant) else grant[0]
         ledger = self._ledger or self._open_ledger(at_end=True)
-        if path is None or not ledger.is_as_granted:
+        if path is None or path.lends or not ledger.is_as_granted:
             return False
         totals = ledger.totals
         if failed and not self._keeps(ledger):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.admission import refusal
@@ -78,7 +78,7 @@ class SyncLease(LeaseBase):
                         else self._drawn_observed(core, fast_path)
                     )
             if drawn is True:
-                self._open = True
+                self._open = not fast_path.lends or self._keep_holds(self._grant)
                 return self
             if drawn is False:
                 self._limiter._driver.run(self._begin())
@@ -94,8 +94,9 @@ class SyncLease(LeaseBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            grant = self._grant
-            if kind is None and self._ledger is None and not (isinstance(grant, Grant) and grant.holds):
+            grant: Any = self._grant
+            lends = grant[0].lends if grant.__class__ is tuple else isinstance(grant, Grant) and grant.holds
+            if kind is None and self._ledger is None and not (lends and self._must_give_back()):
                 self._open = False
             elif not self._end_at_once(kind is not None):
                 self._driver.run(self._end(failed=kind is not None), to_the_end=True)

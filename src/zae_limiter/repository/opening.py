@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar
 
@@ -12,11 +12,12 @@ from zae_limiter.running.clocks import Clock
 
 
 class StoreOptions(TypedDict, total=False):
-    """What only some stores know; the others refuse it. DynamoDB: all of these."""
+    """What only some stores know; the others refuse it. Redis: ``credentials``; DynamoDB: the others."""
 
     transport: Literal["own", "botocore"]
     coalesce: bool
     wcu: int
+    credentials: Callable[[], tuple[str, str] | tuple[str]]
 
 
 class OpenOptions(StoreOptions, total=False):

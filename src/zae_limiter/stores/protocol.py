@@ -374,6 +374,16 @@ class FastPath(Protocol):
 
     legs: tuple[Leg, ...]
 
+    @property
+    def lends(self) -> bool:
+        """Whether its grants hold slots of calls in flight: the last part of a deferred one."""
+
+    def end(self, grant: DeferredGrant) -> bool:
+        """Give back every slot of a deferred grant of this path, and nothing else.
+
+        ``False``: this path cannot, and nothing was changed; :meth:`Space.settle` can.
+        """
+
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
         """Take ``wanted``, as the caller gave it. ``True``: granted, and noted on the receipt.
 

@@ -37,9 +37,10 @@ Examples:
 def command(seconds: float, seed: int, url: str | None, workers: int) -> None:
     """Watch callers share limits, then see proof that they held.
 
-    An organisation, its projects and their keys each have limits on requests and tokens. Dozens of simulated
-    LLM callers take from all three levels at once, settle the real cost afterwards, fail, wait in the queue and are
-    denied. Ctrl-C ends it early, with the summary. Exits 1 if a single limit was exceeded or miscounted.
+    An organisation, its projects and their keys each have limits on requests and tokens; one key has a monthly budget
+    and so many calls in flight besides, where the store keeps such limits. Dozens of simulated LLM callers take from
+    all three levels at once, settle the real cost afterwards, fail, wait in the queue and are denied. Ctrl-C ends it
+    early, with the summary. Exits 1 if a single limit was exceeded or miscounted.
     """
     from zae_limiter.cli.demo.run import Settings, run
 

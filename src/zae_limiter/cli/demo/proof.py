@@ -87,13 +87,16 @@ def refill_during(limit: Limit, elapsed_ms: int) -> int:
     may fall into the time.
     """
     if limit.refill_period_seconds is None:
-        return limit.refill_amount  # a period that begins meanwhile; what is in flight only comes back
+        return limit.refill_amount  # a period that begins meanwhile
     milli = elapsed_ms * limit.refill_amount // limit.refill_period_seconds + 1
     return milli // 1000
 
 
 def prove(readings: Iterable[Reading], tally: Tally, elapsed_ms: int) -> list[Account]:
-    """The account of every limit of every bucket; the proof holds if none of them is ``broken``."""
+    """The account of every limit of every bucket; the proof holds if none of them is ``broken``.
+
+    What calls in flight held came back: that is their refill, so what is left must be all of it.
+    """
     return [
         Account(
             bucket=place.bucket,
@@ -103,7 +106,7 @@ def prove(readings: Iterable[Reading], tally: Tally, elapsed_ms: int) -> list[Ac
             over=sum(tally.over[payer, level.limit_name] for payer in payers),
             used=level.total_consumed,
             left=level.available,
-            refill=refill_during(level.limit, elapsed_ms),
+            refill=level.total_consumed if level.limit.is_held else refill_during(level.limit, elapsed_ms),
         )
         for place, status in readings
         for payers in [[BucketId(key, place.bucket.resource) for key in place.payers]]

@@ -3,9 +3,9 @@
 All four levels of configuration are used::
 
     system                     entities without nearer limits      key-index and search, on embed
-    resource gpt-4             every key that has none of its own  key-web, key-app, key-agent
+    resource gpt-4             every key that has none of its own  key-app, key-agent
     entity, any resource       the organisation                    acme
-    entity, one resource       projects, and the noisy key         chat, search, key-noisy
+    entity, one resource       projects, the noisy key, budgets    chat, search, key-noisy, key-web
 
 Keys cascade to their project and projects to the organisation, so one call takes from three buckets. A
 :class:`Place` is one of those buckets: an entity's use of one resource.
@@ -14,10 +14,11 @@ Keys cascade to their project and projects to the organisation, so one call take
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from zae_limiter import BucketStatus, Limit, LimitLevel, RateLimiter
+from zae_limiter import BucketStatus, Limit, LimitLevel, RateLimiter, ValidationError
 
 CHAT_MODEL = "gpt-4"
 EMBEDDER = "embed"
@@ -62,6 +63,12 @@ OWN_LIMITS = {
 }
 """Limits of one entity on the chat model."""
 
+BUDGET_KEY = "key-web"
+"""The key that has a monthly budget too, and so many calls at once, where the store keeps such limits."""
+
+BUDGET = Limit.per_month("cents", 25_000, tz="Europe/Berlin")
+CALLS = Limit.concurrent("calls", 6, ttl=30)
+
 
 class BucketId(NamedTuple):
     """Whose use of what."""
@@ -97,6 +104,8 @@ async def build_world(limiter: RateLimiter) -> None:
     await limiter.set_limits("acme", ORGANISATION_LIMITS)
     for entity_id, limits in OWN_LIMITS.items():
         await limiter.set_limits(entity_id, limits, resource=CHAT_MODEL)
+    with suppress(ValidationError):  # a store that does not keep these kinds of limits yet
+        await limiter.set_limits(BUDGET_KEY, (*MODEL_LIMITS, BUDGET, CALLS), resource=CHAT_MODEL)
 
 
 async def survey(limiter: RateLimiter) -> list[Place]:

@@ -1,6 +1,6 @@
 """The live picture: one line per bucket, both limits as bars, and the time.
 
-:func:`frame` is a pure function of a :class:`Moment` and a width. At 80 columns it takes 19 lines, so that it
+:func:`frame` is a pure function of a :class:`Moment` and a width. At 80 columns it takes 20 lines, so that it
 fits the smallest common terminal; wider ones get longer bars.
 """
 
@@ -23,6 +23,9 @@ FIXED_COLUMNS = 55
 """What a line takes beside its two bars: the tree, the numbers, the gaps."""
 
 BAR_COLUMNS = range(6, 31)
+
+SHOWN = ("rpm", "tpm")
+"""The limits that have bars; budgets and calls in flight have a line below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ def frame(moment: Moment, width: int) -> RenderableType:
         _clock(moment, min(width, FIXED_COLUMNS + 2 * columns)),
         Text(),
         _buckets(moment, columns),
+        *_budgets(moment),
         Text(),
         _totals(moment),
     )
@@ -68,7 +72,7 @@ def _clock(moment: Moment, width: int) -> Text:
 def _buckets(moment: Moment, columns: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("bucket", min_width=14, no_wrap=True)
-    for name in ("rpm", "tpm"):
+    for name in SHOWN:
         table.add_column(f"{name} left", min_width=columns, no_wrap=True)
         table.add_column("", min_width=7 if name == "tpm" else 3, justify="right", no_wrap=True)
     for heading in ("admitted", "denied", "debt"):
@@ -79,9 +83,10 @@ def _buckets(moment: Moment, columns: int) -> Table:
             resource = place.bucket.resource
             table.add_row(Text(resource, style="bold cyan"))
         cells: list[RenderableType] = [place.branch]
-        for level in status.limits:
+        shown = [level for level in status.limits if level.limit_name in SHOWN]
+        for level in shown:
             cells += level_bar(level.available, level.limit.burst, columns), level_number(level.available)
-        debt = max(max(-level.available for level in status.limits), 0)
+        debt = max(max(-level.available for level in shown), 0)
         table.add_row(
             *cells,
             count(status.total_events),
@@ -89,6 +94,22 @@ def _buckets(moment: Moment, columns: int) -> Table:
             count(debt, DEBT),
         )
     return table
+
+
+def _budgets(moment: Moment) -> list[Text]:
+    """A line for each bucket with a budget or with calls in flight."""
+    lines = []
+    for place, status in moment.readings:
+        words = [
+            f"{level.limit.burst - level.available} of {level.limit.burst} {level.limit_name} in flight"
+            if level.limit.is_held
+            else f"{level.available:,} of {level.limit.burst:,} {level.limit_name} left this month"
+            for level in status.limits
+            if level.limit_name not in SHOWN
+        ]
+        if words:
+            lines.append(Text(f"{place.bucket.entity_id}: {', '.join(words)}", style="cyan"))
+    return lines
 
 
 def _totals(moment: Moment) -> Text:

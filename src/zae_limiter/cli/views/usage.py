@@ -31,7 +31,8 @@ STARTS = {WindowType.HOURLY: "%Y-%m-%d %H:%M", WindowType.DAILY: "%Y-%m-%d", Win
 
 
 def snapshot_document(snapshot: UsageSnapshot) -> dict[str, Any]:
-    """A window for programs."""
+    """A window for programs. What limits that only watch would have refused is there if there is any."""
+    watched = {"would_refuse": dict(snapshot.would_refuse)} if snapshot.would_refuse else {}
     return {
         "entity_id": snapshot.entity_id,
         "resource": snapshot.resource,
@@ -43,6 +44,7 @@ def snapshot_document(snapshot: UsageSnapshot) -> dict[str, Any]:
         "cascaded": dict(snapshot.cascaded),
         "cascaded_events": snapshot.cascaded_events,
         "denials": dict(snapshot.denials),
+        **watched,
     }
 
 
@@ -56,9 +58,16 @@ def snapshot_rows(snapshot: UsageSnapshot) -> list[Row]:
             snapshot.window_start.strftime(STARTS[snapshot.window_type]),
             counters_in_words(snapshot.counters),
             f"{snapshot.total_events:,}",
-            counters_in_words(snapshot.denials),
+            refusals_in_words(snapshot),
         )
     ]
+
+
+def refusals_in_words(snapshot: UsageSnapshot) -> str:
+    """What limits refused, and what those that only watch would have."""
+    words = [f"{name} {count:,}" for name, count in sorted(snapshot.denials.items())]
+    words += [f"{name} would {count:,}" for name, count in sorted(snapshot.would_refuse.items())]
+    return ", ".join(words) or NOTHING
 
 
 def counters_in_words(counters: Mapping[str, int]) -> str:

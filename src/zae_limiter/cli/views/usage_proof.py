@@ -125,7 +125,7 @@ def _row(chain: UsageChain) -> Row:
 
 def what_is_counted(chain: UsageChain) -> str:
     """The limit, and what of it is counted if that is not what was taken."""
-    name = chain.limit_name or GRANTS
+    name = (chain.limit_name or GRANTS).replace("!", " would refuse")
     return f"{name} {chain.counts}" if chain.counts in ("cascaded", "denials") else name
 
 

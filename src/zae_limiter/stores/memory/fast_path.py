@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance, Bucket, SteppedBalance
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance, Bucket, HeldBalance, SteppedBalance
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.stores.limit_statuses import denial, statuses_of
@@ -38,9 +39,10 @@ MOST_LIMITS = 24
 """Beyond this a plan is as fast."""
 
 Shape: TypeAlias = tuple[tuple[str, ...], ...]
-"""The names of the limits of every leg; those of calendar limits end with ``STEPS``."""
+"""The names of the limits of every leg: those of calendar limits end with ``STEPS``, of calls in flight ``LENDS``."""
 
 STEPS = "@"
+LENDS = "^"
 
 Parts: TypeAlias = tuple[Callable[[], object], Callable[[], object], *tuple[Bucket | tuple[Balance, ...], ...]]
 
@@ -96,6 +98,8 @@ class MemoryFastPath(ABC):
 
     __slots__ = ("legs", "lock", "parts")
 
+    lends = False
+
     def __init__(self, lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> None:
         self.legs = legs
         self.lock = lock
@@ -115,6 +119,10 @@ class MemoryFastPath(ABC):
         """Book the difference between what was granted here and ``totals``."""
 
     @abstractmethod
+    def end(self, grant: DeferredGrant) -> bool:
+        """Give back every slot that a grant of this path lent. ``False``: the plan can, and nothing was changed."""
+
+    @abstractmethod
     def wanted(self, deferred: DeferredGrant) -> Mapping[str, int]:
         """What was taken, in whole tokens."""
 
@@ -123,8 +131,12 @@ class MemoryFastPath(ABC):
 
         Its numbers are what was wanted of each of the entity's own limits, then what was left in every balance.
         """
+        now: Any
+        holds: Any
         _, _, now, *numbers = deferred
-        return Grant(self.legs, self.wanted(deferred), self.balances, numbers[len(self.legs[0].limits) :], now, self)
+        holds = numbers.pop() if self.lends else ()
+        left = numbers[len(self.legs[0].limits) :]
+        return Grant(self.legs, self.wanted(deferred), self.balances, left, now, self, holds)
 
     @property
     def balances(self) -> tuple[Balance, ...]:
@@ -145,6 +157,8 @@ class MemoryFastPath(ABC):
 _SHAPE = """\
 class ShapedPath(MemoryFastPath):
     __slots__ = ()
+
+    lends = {lends}
 
     def draw(self, wanted, now, receipt):
         if type(wanted) is not dict:
@@ -177,7 +191,7 @@ class ShapedPath(MemoryFastPath):
                     if wanted is None:
                         wanted = {{{every_name}}}
                     return DeferredDenial(self, wanted, now, wait, ({held}))
-                {sums}
+{lent}                {sums}
                 {writes}; receipt._grant = (self, wanted, now, {new})
             finally:
                 leave()
@@ -186,7 +200,25 @@ class ShapedPath(MemoryFastPath):
             raise
         return True
 
+    def end(self, grant):
+        {holds}grant[-1]
+        enter, leave, {buckets} = self.parts; {unpacked}
+        try:
+            enter()
+            try:
+                if {changed}:
+                    return False
+{ends}                {given_back}
+            finally:
+                leave()
+        except BaseException:
+            self.release_after_interrupt()
+            raise
+        return True
+
     def settle(self, grant, totals, now, settlement):
+        if self.lends:
+            return False
         if type(grant) is tuple:
             {granted}
         else:
@@ -230,6 +262,29 @@ _REFILLED = """\
                             level = b{n}.bx
                         b{n}.tk = level; b{n}.at_rf = at
 """
+_LENT = """\
+                if not {a}:
+                    return False
+                due = -(-(now + b{n}.ttl_ms) // b{n}.grid_ms) * b{n}.grid; counts = b{n}.counts
+                lent = counts.get(due)
+                if lent is None:
+                    if due <= b{n}.hb or (counts and min(counts) * 1000 <= now):
+                        return False
+                    lent = 0
+                n{n} = {{**counts, due: lent + m{a}}}
+                o{n} = new(Hold); o{n}.entity_id = k{k}.entity_id; o{n}.resource = k{k}.resource
+                o{n}.limit_name = {name!r}; o{n}.amount = {a}
+                o{n}.due = due; o{n}.ttl = b{n}.ttl; o{n}.life = k{k}.born
+"""
+_ENDS = """\
+                due = o{n}.due; m{n} = o{n}.amount * 1000; counts = b{n}.counts
+                lent = counts.get(due, 0)
+                if not m{n} or lent < m{n} or b{n}.hb >= due or o{n}.life != k{k}.born:
+                    return False
+                n{n} = {{**counts, due: lent - m{n}}}
+                if lent == m{n}:
+                    del n{n}[due]
+"""
 _WITHIN = """\
                         if now >= b{n}.ends:
                             return False
@@ -245,33 +300,40 @@ _WAIT = """\
 def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastPath | None:
     """The fast path of a draw on this route, as its buckets stand now.
 
-    ``None``: it has too many limits, or one of calls in flight, or one that only watches.
+    ``None``: it has too many limits, or one that only watches.
     """
-    if not all(limit.enforce and not limit.is_held for leg in legs for limit in leg.limits):
+    if not all(limit.enforce for leg in legs for limit in leg.limits):
         return None
-    shape = tuple(
-        tuple(balance.name + STEPS * isinstance(balance, SteppedBalance) for balance in bucket.balances)
-        for bucket in buckets
-    )
+    shape = tuple(tuple(balance.name + _mark(balance) for balance in bucket.balances) for bucket in buckets)
     if sum(map(len, shape)) > MOST_LIMITS:
         return None
     return shaped_path(shape)(lock, legs, buckets)
+
+
+def _mark(balance: Balance) -> str:
+    if isinstance(balance, HeldBalance):
+        return LENDS
+    return STEPS if isinstance(balance, SteppedBalance) else ""
 
 
 @lru_cache(256)
 def shaped_path(shape: Shape) -> type[MemoryFastPath]:
     """The class of fast paths on routes of one shape.
 
-    A calendar limit is one that refills nothing, within its period; when that has ended, or when it lacks, the plan
-    decides.
+    A calendar limit is one that refills nothing, within its period. One of calls in flight lends from what is free;
+    its slots come back by :meth:`MemoryFastPath.end`. When a period has ended, when slots are overdue, or when one of
+    either lacks, the plan decides.
     """
-    stepped = {n for n, name in enumerate(name for limits in shape for name in limits) if name[-1] == STEPS}
-    shape = tuple(tuple(name.rstrip(STEPS) for name in limits) for limits in shape)
+    marked = [name for limits in shape for name in limits]
+    stepped = {n for n, name in enumerate(marked) if name[-1] == STEPS}
+    held = {n for n, name in enumerate(marked) if name[-1] == LENDS}
+    shape = tuple(tuple(name.rstrip(STEPS + LENDS) for name in limits) for limits in shape)
     names = [(leg, name) for leg, limits in enumerate(shape) for name in limits]
     own = dict.fromkeys(shape[0])
     amounts = {name: f"a{number}" for number, name in enumerate(own)}
     # What each balance is to pay. A limit that only an ancestor has is never drawn from.
     paid = {n: amounts[name] for n, (_, name) in enumerate(names) if name in amounts}
+    lending = held & paid.keys()
     # What an earlier leg counts too.
     cascaded = [
         n for n, (leg, name) in enumerate(names) if n in paid and any(name in earlier for earlier in shape[:leg])
@@ -304,7 +366,11 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
                 refilled="".join(
                     [
                         *(_WITHIN.format(n=n) for n in sorted(stepped) if names[n][0] == k),
-                        *(_REFILLED.format(n=n) for n, (leg, _) in enumerate(names) if leg == k and n not in stepped),
+                        *(
+                            _REFILLED.format(n=n)
+                            for n, (leg, _) in enumerate(names)
+                            if leg == k and n not in stepped | held
+                        ),
                     ]
                 ),
             )
@@ -318,25 +384,39 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
             ]
         )
         or "pass",
-        lacks=" or ".join(f"t{n} < 0" for n in numbers),
+        lacks=" or ".join(f"t{n} < 0" for n in numbers if n not in held or n in paid) or "False",
         left_to_plan=" or ".join(
-            [*(f"{a} > {MAX_AMOUNT}" for a in amounts.values()), *(f"t{n} < 0" for n in sorted(stepped))]
+            [*(f"{a} > {MAX_AMOUNT}" for a in amounts.values()), *(f"t{n} < 0" for n in sorted(stepped | lending))]
         ),
+        lends=bool(lending),
+        lent="".join(_LENT.format(n=n, k=names[n][0], name=names[n][1], a=paid[n]) for n in sorted(lending)),
+        holds="".join(f"o{n}, " for n in sorted(lending)) + "= " if lending else "",
+        changed=" or ".join(f"k{k}.balances is not h{k}" for k in legs),
+        ends="".join(_ENDS.format(n=n, k=names[n][0]) for n in sorted(lending)),
+        given_back="; ".join(f"b{n}.tk += m{n}; b{n}.counts = n{n}; o{n}.amount = 0" for n in sorted(lending))
+        or "pass",
         waits="".join(
             _WAIT.format(n=n, k=leg, name=name, never=f"m{paid[n]} > b{n}.bx" if n in paid else False)
             for n, (leg, name) in enumerate(names)
-            if n not in stepped
+            if n not in stepped | held
         ),
         held=", ".join(f"b{n}.tk, b{n}.at_rf" for n in numbers),
         writes="; ".join(
             [
                 *(f"b{n}.tk = t{n}; b{n}.tc += m{a}" for n, a in paid.items()),
+                *(f"b{n}.counts = n{n}" for n in sorted(lending)),
                 *(f"c{names[n][0]}[{names[n][1]!r}] = s{n}" for n in cascaded),
                 *(f"k{k}.events += 1" for k in legs),
                 *(f"k{k}.cascaded_events += 1" for k in legs[1:]),
             ]
         ),
-        new=", ".join([*amounts.values(), *(f"t{n}" for n in numbers)]),
+        new=", ".join(
+            [
+                *amounts.values(),
+                *(f"t{n}" for n in numbers),
+                *([f"({''.join(f'o{n}, ' for n in sorted(lending))})"] if lending else []),
+            ]
+        ),
         settled="; ".join(
             f"t{n} = b{n}.tk - m{a}; t{n} = t{n} if t{n} < b{n}.bx else b{n}.bx" for n, a in paid.items()
         ),
@@ -349,6 +429,8 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
     )
     namespace: dict[str, Any] = {
         "DeferredDenial": DeferredDenial,
+        "Hold": Hold,
+        "new": object.__new__,
         "MemoryFastPath": MemoryFastPath,
         "__name__": __name__,
     }

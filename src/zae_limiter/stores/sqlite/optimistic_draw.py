@@ -149,6 +149,11 @@ class SqliteFastPath:
         except Interrupted as stop:
             raise stop.cause from None
 
+    lends = False  # rows with slots are not written optimistically
+
+    def end(self, grant: DeferredGrant) -> bool:
+        raise AssertionError("a grant by SQLite is not deferred")
+
     def wanted(self, deferred: DeferredGrant) -> Mapping[str, int]:
         raise AssertionError("a grant by SQLite is not deferred")
 
