@@ -164,6 +164,19 @@ def ours_in_a_hierarchy() -> Contender:
     return Contender("zae-limiter, three levels", "with acquire, two limits on key, project and organisation", run)
 
 
+def ours_with_a_third(third: Limit, name: str) -> Contender:
+    """Two plain limits and one more of any kind."""
+    limiter = our_limiter()
+    limiter.set_system_defaults([Limit.per_minute("rpm", RPM), Limit.per_minute("tpm", TPM), third])
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500, "third": 1}):
+                pass
+
+    return Contender(name, "with acquire, three limits of one bucket", run)
+
+
 def our_async_limiter() -> RateLimiter:
     async def opened() -> RateLimiter:
         limiter = await RateLimiter.open("memory://")
@@ -337,6 +350,21 @@ def comparisons() -> list[Comparison]:
         Comparison("denied, and when to retry", denied, limits_denied(with_wait=True), Goal(2)),
         Comparison("with an observer", ours_observed(), granted, Goal(3, at_most=True), cost_ratio=True),
         Comparison("a hierarchy of three levels", ours_in_a_hierarchy(), limits_in_a_hierarchy()),
+        *kind_comparisons(),
+    ]
+
+
+def kind_comparisons() -> list[Comparison]:
+    """What a third limit of each kind costs, by a third plain one."""
+    plain = ours_with_a_third(Limit.per_hour("third", RPM), "zae-limiter, three plain limits")
+    month = ours_with_a_third(Limit.per_month("third", RPM, tz="Europe/Berlin"), "zae-limiter, a monthly budget")
+    flight = ours_with_a_third(Limit.concurrent("third", 1_000), "zae-limiter, calls in flight")
+    watching = ours_with_a_third(Limit.per_hour("third", RPM, enforce=False), "zae-limiter, a limit that watches")
+    goal = Goal(2, at_most=True)
+    return [
+        Comparison("a monthly budget beside two limits", month, plain, goal, cost_ratio=True),
+        Comparison("calls in flight beside two limits", flight, plain, goal, cost_ratio=True),
+        Comparison("a limit that watches beside two limits", watching, plain, cost_ratio=True),
     ]
 
 

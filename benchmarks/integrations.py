@@ -33,7 +33,7 @@ PACKAGES = ("zae-limiter", "openai", "httpx2", "starlette")
 ENOUGH = 10**12
 LIMITS = [Limit.per_minute("rpm", ENOUGH), Limit.per_minute("tpm", ENOUGH), Limit.per_minute("requests", ENOUGH)]
 MESSAGES: Any = [{"role": "user", "content": "how are you today, my friend? " * 20}]
-THOROUGH = Pace(rounds=21, seconds=0.3)
+THOROUGH = Pace(rounds=21, seconds=0.1)
 
 PROVIDER = """
 import sys
@@ -128,6 +128,7 @@ def main() -> None:
     about = circumstances(PACKAGES)
     with provider() as url, asyncio.Runner() as loop:
         plain, limited = client_of(url), limit_client(client_of(url), sync_memory_limiter(LIMITS), entity="team")
+        unobserved = acquires("acquire, unobserved", None)
         rows = [
             Comparison(
                 "OpenAI's client, JSON",
@@ -152,11 +153,17 @@ def main() -> None:
             Comparison(
                 "a tally as observer",
                 acquires("acquire, tallied", Tally()),
-                acquires("acquire, unobserved", None),
+                unobserved,
+                cost_ratio=True,
+            ),
+            Comparison(
+                "a tally that looks at every 16th grant",
+                acquires("acquire, tallied, every 16th", Tally(look_every=16)),
+                unobserved,
                 cost_ratio=True,
             ),
         ]
-        contenders = [contender for row in rows for contender in (row.ours, row.theirs)]
+        contenders = list(dict.fromkeys(contender for row in rows for contender in (row.ours, row.theirs)))
         costs = measure(contenders, pace)
         plain.close()
         limited.close()

@@ -7,7 +7,7 @@ A policy has the refill of a limit (``q`` tokens each ``w`` seconds), and its bu
 ``RateLimit`` has what is left (``r``), and when: of a grant, the seconds until the limit is full, so that taking ``r``
 within ``t`` always fits; of a refusal, the seconds until the same request fits. A refusal shows only the limits that
 lack: a client must not be told a window that ends before ``Retry-After`` does. An ancestor's limit is shown only when
-it lacks.
+it lacks, one that only watches never.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Answer(NamedTuple):
 
 def rate_limit_fields(statuses: Sequence[LimitStatus], entity_id: str, *, compatible: bool = False) -> Fields:
     """The fields for a caller. ``compatible``: also ``x-ratelimit-limit-requests`` and its kin."""
-    shown = [status for status in statuses if status.entity_id == entity_id or status.exceeded]
+    shown = [status for status in statuses if status.enforced and (status.entity_id == entity_id or status.refuses)]
     if not shown:
         return []
-    is_refused = any(status.exceeded for status in shown)
-    told = [status for status in shown if status.exceeded or not is_refused]
+    is_refused = any(status.refuses for status in shown)
+    told = [status for status in shown if status.refuses or not is_refused]
     fields = [
         ("RateLimit-Policy", ", ".join(map(_policy, shown))),
         ("RateLimit", ", ".join(map(_current, told))),
@@ -94,9 +94,13 @@ def _document(problem: dict[str, Any]) -> bytes:
 
 def _policy(status: LimitStatus) -> str:
     limit = status.limit
+    if limit.is_held:
+        return f'"{status.limit_name}";q={_integer(limit.capacity)};qu="concurrent-requests"'
     unit = "" if _counts_requests(status) else ';qu="tokens"'
+    # The periods of a calendar have no one length: ``t`` says when the next begins.
+    window = f";w={limit.refill_period_seconds}" if limit.is_even else ""
     burst = "" if limit.burst == limit.refill_amount else f";zael-burst={_integer(limit.burst)}"
-    return f'"{status.limit_name}";q={_integer(limit.refill_amount)}{unit};w={limit.refill_period_seconds}{burst}'
+    return f'"{status.limit_name}";q={_integer(limit.refill_amount)}{unit}{window}{burst}'
 
 
 def _current(status: LimitStatus) -> str:
@@ -107,7 +111,9 @@ def _compatible_fields(told: Sequence[LimitStatus]) -> Fields:
     """By unit, the limit of which least is left."""
     fields: Fields = []
     for unit, counts_requests in (("requests", True), ("tokens", False)):
-        of_unit = [status for status in told if _counts_requests(status) is counts_requests]
+        of_unit = [
+            status for status in told if _counts_requests(status) is counts_requests and not status.limit.is_held
+        ]
         if of_unit:
             least = min(of_unit, key=lambda status: status.available / status.limit.burst)
             fields += [
@@ -127,6 +133,6 @@ def _integer(number: int) -> int:
 
 
 def _seconds(status: LimitStatus) -> int:
-    if status.exceeded and status.retry_after_seconds is not None:
+    if status.refuses and status.retry_after_seconds is not None:
         return max(math.ceil(status.retry_after_seconds), 1)
     return max(math.ceil(status.seconds_to_full), 1)

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from pages import NO_RUN, PAGES, Block, blocks_of_kind, printed_by, title_of
+from pages import NO_RUN, PAGES, ROOT, Block, blocks_of_kind, printed_by, title_of
 
 from zae_limiter import RateLimiter, SyncRateLimiter
 
@@ -74,6 +74,18 @@ def test_a_skipped_snippet_imports_what_there_is(page: Path) -> None:
         assert imports
         for each in imports:
             exec(ast.unparse(each), {})
+
+
+GUIDES = [ROOT / "docs" / f"{name}.md" for name in ("llm-clients", "web-apps", "functions-and-tasks", "metrics")]
+LINES_TO_BEGIN = 10
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=title_of)
+def test_a_guide_begins_with_a_program_of_few_lines(page: Path) -> None:
+    before, _, rest = page.read_text(encoding="utf-8").partition("```python\n")
+    assert before.count("\n## ") == 0
+    program = [line for line in rest.partition("```")[0].splitlines() if line]
+    assert 0 < len(program) <= LINES_TO_BEGIN
 
 
 def test_hardly_any_snippet_is_skipped() -> None:

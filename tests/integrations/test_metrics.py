@@ -131,7 +131,22 @@ def test_outages_are_counted() -> None:
     assert StoreVerb("draw", "RateLimiterUnavailable") in numbers.store_calls
 
 
+def test_a_tally_may_look_at_some_grants_only() -> None:
+    tally = Tally(look_every=4)
+    limiter = sync_memory_limiter([Limit.per_day("rpm", 10)], clock=FakeClock(auto_advance=False), observer=tally)
+    for _ in range(9):
+        with limiter.acquire("key", "gpt", {"rpm": 1}):
+            pass
+    numbers = tally.numbers()
+    assert numbers.decisions == {Decision("gpt", "granted"): 9}
+    assert numbers.utilization[NamedLimit("gpt", "rpm")].total == 100 + 500 + 900
+    assert numbers.warnings == {NamedLimit("gpt", "rpm"): 1}
+
+
 def test_what_is_no_part_of_a_burst_is_refused() -> None:
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(ValidationError):
+            Tally(look_every=wrong)  # type: ignore[arg-type]
     for wrong in (0, -1, 1.5, "much", True):
         with pytest.raises(ValidationError):
             Tally(warn_at=wrong)  # type: ignore[arg-type]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -28,7 +31,7 @@ from zae_limiter import Limit, RateLimiter, RateLimitExceeded, SyncRateLimiter, 
 from zae_limiter.integrations.httpx import limit_client as limit_httpx_client
 from zae_limiter.integrations.httpx2 import LimitedTransport, calling_as, limit_client
 from zae_limiter.llm import total_tokens
-from zae_limiter.testing import FailingStore, FakeProvider, MemoryStore, sync_memory_limiter
+from zae_limiter.testing import FailingStore, FakeClock, FakeProvider, MemoryStore, sync_memory_limiter
 
 MESSAGES: Any = [{"role": "user", "content": "how are you today, my friend?"}]
 
@@ -396,6 +399,33 @@ def test_tasks_are_charged_what_the_provider_bills(provider: FakeProvider, act: 
         return limiter
 
     assert_books_agree(provider, asyncio.run(main()))
+
+
+KILLED = """
+import sys, openai
+from zae_limiter import SyncRateLimiter
+from zae_limiter.integrations.httpx2 import limit_client
+limiter = SyncRateLimiter.open(sys.argv[1])
+client = limit_client(openai.OpenAI(api_key="k", base_url=sys.argv[2]), limiter, entity="team")
+client.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "x" * 40}], max_tokens=20)
+"""
+
+
+def test_a_process_that_is_killed_leaves_what_it_took_and_mints_nothing(
+    provider: FakeProvider, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'limits.db'}"
+    limiter = SyncRateLimiter.open(url, clock=FakeClock(auto_advance=False))
+    limiter.set_system_defaults([Limit.per_day("rpm", 1_000), Limit.per_day("tpm", 1_000)])
+    provider.hang(60)
+    process = subprocess.Popen([sys.executable, "-c", KILLED, url, f"{provider.url}/v1"])
+    try:
+        eventually(lambda: provider.books.input_tokens == 10, 90)
+    finally:
+        process.kill()
+        process.wait(20)
+    assert counted(limiter) == {"rpm": 1, "tpm": 30}  # the estimate, of which ten were billed
+    limiter.close()
 
 
 # Anthropic, Google, and clients of one's own

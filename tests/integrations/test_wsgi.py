@@ -104,7 +104,7 @@ def test_outages_strange_callers_and_addresses(limiter: SyncRateLimiter) -> None
     with wsgi_server(flask_app(lambda: failing)) as url:
         assert httpx2.get(url, headers=HEADERS).status_code == 503
     with wsgi_server(flask_app(limiter)) as url:
-        assert httpx2.get(url, headers={"x-api-key": "not; one"}).status_code == 400
+        assert httpx2.get(url, headers={"x-api-key": "not#one"}).status_code == 400
     with wsgi_server(flask_app(limiter, rules=[Rule("/", consume={"tokens": 2_000})])) as url:
         assert httpx2.get(url, headers=HEADERS).status_code == 413
     with wsgi_server(flask_app(limiter, key=client_address(trusted_proxies=2))) as url:

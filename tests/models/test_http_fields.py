@@ -128,6 +128,21 @@ def test_answers_without_statuses() -> None:
     assert refused(RateLimitExceeded([], unread_wait_seconds=0.1), "key").status == 429
 
 
+def test_limits_of_other_kinds() -> None:
+    limits = [
+        Limit.calendar("rpd", 5, "day"),
+        Limit.concurrent("flights", 2),
+        Limit.per_hour("watched", 7, enforce=False),
+    ]
+    limiter = sync_memory_limiter(limits, clock=FakeClock(auto_advance=False))
+    with limiter.acquire("key", "web", {"rpd": 1, "flights": 1, "watched": 1}) as lease:
+        fields = parsed(rate_limit_fields(lease.statuses, "key", compatible=True))
+    assert fields["RateLimit-Policy"] == {"rpd": {"q": 5}, "flights": {"q": 2, "qu": "concurrent-requests"}}
+    assert fields["RateLimit"]["rpd"]["r"] == 4
+    assert 1 <= fields["RateLimit"]["rpd"]["t"] <= 86_400
+    assert fields["RateLimit"]["flights"]["r"] == 1
+
+
 @given(
     st.integers(1, 10**15),
     st.integers(1, 10**15),

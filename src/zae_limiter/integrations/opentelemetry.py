@@ -45,7 +45,7 @@ def span_events(event: Event) -> None:
         if event.granted and not event.waited_seconds:
             return
         attributes: dict[str, Any] = {"resource": event.resource, "entity": event.entity_id}
-        lacking = [status.limit_name for status in event.statuses if status.exceeded]
+        lacking = [status.limit_name for status in event.statuses if status.refuses]
         if lacking:
             attributes["limits"] = lacking
         if event.waited_seconds:

@@ -22,7 +22,7 @@ from zae_limiter.llm.usage import Usage
 
 _CALLER: ContextVar[str | None] = ContextVar("zae_limiter_caller", default=None)
 
-_NOT_IN_A_RESOURCE = re.compile(r"[^A-Za-z0-9_.\-:@/]")
+_NOT_IN_A_RESOURCE = re.compile(r"[#\x00-\x1f\x7f]")
 
 
 @contextmanager

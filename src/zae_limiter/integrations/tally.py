@@ -106,14 +106,25 @@ class Tally:
     """An observer that counts. Give it to any number of limiters.
 
     ``on_warning`` is called with the status of a limit when an acquire finds it used to ``warn_at`` of its burst or
-    more, once, until an acquire finds it used less.
+    more, once, until an acquire finds it used less. ``look_every``: of grants, only every so many-th is asked how full
+    its limits are, which costs more than all else here; utilization and warnings then go by those, and by refusals.
     """
 
-    def __init__(self, *, warn_at: float = 0.8, on_warning: Callable[[LimitStatus], object] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        warn_at: float = 0.8,
+        on_warning: Callable[[LimitStatus], object] | None = None,
+        look_every: int = 1,
+    ) -> None:
+        if type(look_every) is not int or look_every < 1:
+            raise ValidationError("look_every", look_every, "must be a whole number from 1 on")
         if isinstance(warn_at, bool) or not isinstance(warn_at, int | float) or not 0 < warn_at <= 1:
             raise ValidationError("warn_at", warn_at, "must be a part of the burst, above 0 and at most 1")
         self._warn_at = round(warn_at * 1000)
         self._on_warning = on_warning
+        self._look_every = look_every
+        self._until_look = 0
         self._lock = threading.Lock()
         self._numbers = Numbers()
         self._resources: dict[str, str] = {}
@@ -149,35 +160,54 @@ class Tally:
             )
 
     def _decided(self, event: Decided) -> None:
-        statuses = event.statuses
-        due = []
+        statuses: tuple[LimitStatus, ...] = ()
+        if not event.granted or self._is_to_be_looked_at():
+            statuses = event.statuses
         with self._lock:
-            numbers, resource = self._numbers, _known(self._resources, event.resource)
-            lacking = next((status for status in statuses if status.exceeded), None)
-            outcome = "granted" if event.granted else "refused"
-            if lacking is None:
-                decision = Decision(resource, outcome)
-            else:
-                level = "own" if lacking.entity_id == event.entity_id else "ancestor"
-                decision = Decision(resource, outcome, _known(self._limits, lacking.limit_name), level)
-            _add(numbers.decisions, decision, 1)
-            if event.granted:
-                for name, amount in event.requested.items():
-                    _add(numbers.tokens, TokenFlow(resource, _known(self._limits, name), "taken"), amount)
-            if event.waited_seconds:
-                _histogram(numbers.waits, resource, MILLISECONDS).add(event.waited_seconds * 1000)
-            for status in statuses:
-                permille = 1000 - 1000 * status.available // status.limit.burst
-                place = NamedLimit(resource, _known(self._limits, status.limit_name))
-                if status.entity_id == event.entity_id:
-                    _histogram(numbers.utilization, place, UTILIZATION_PERMILLE).add(permille)
-                    numbers.latest_permille[place] = permille
-                if self._is_to_be_warned_of(status, permille):
-                    _add(numbers.warnings, place, 1)
-                    due.append(status)
+            resource = _known(self._resources, event.resource)
+            self._count_decision(event, resource, statuses)
+            due = self._count_levels(event.entity_id, resource, statuses) if statuses else []
         if self._on_warning is not None:
             for status in due:
                 self._on_warning(status)
+
+    def _count_decision(self, event: Decided, resource: str, statuses: tuple[LimitStatus, ...]) -> None:
+        numbers = self._numbers
+        if event.granted:
+            decision = Decision(resource, "granted")
+            for name, amount in event.requested.items():
+                _add(numbers.tokens, TokenFlow(resource, _known(self._limits, name), "taken"), amount)
+        else:
+            decision = Decision(resource, "refused")
+            lacking = next((status for status in statuses if status.refuses), None)
+            if lacking is not None:
+                level = "own" if lacking.entity_id == event.entity_id else "ancestor"
+                decision = Decision(resource, "refused", _known(self._limits, lacking.limit_name), level)
+        _add(numbers.decisions, decision, 1)
+        if event.waited_seconds:
+            _histogram(numbers.waits, resource, MILLISECONDS).add(event.waited_seconds * 1000)
+
+    def _count_levels(self, entity_id: str, resource: str, statuses: tuple[LimitStatus, ...]) -> list[LimitStatus]:
+        """Count how full limits are. Returns those to be warned of."""
+        numbers, due = self._numbers, []
+        for status in statuses:
+            permille = 1000 - 1000 * status.available // status.limit.burst
+            place = NamedLimit(resource, _known(self._limits, status.limit_name))
+            if status.entity_id == entity_id:
+                _histogram(numbers.utilization, place, UTILIZATION_PERMILLE).add(permille)
+                numbers.latest_permille[place] = permille
+            if self._is_to_be_warned_of(status, permille):
+                _add(numbers.warnings, place, 1)
+                due.append(status)
+        return due
+
+    def _is_to_be_looked_at(self) -> bool:
+        """Whether it is a grant's turn. Threads that come at once may both be, or neither: no count depends on it."""
+        self._until_look -= 1
+        if self._until_look > 0:
+            return False
+        self._until_look = self._look_every
+        return True
 
     def _is_to_be_warned_of(self, status: LimitStatus, permille: int) -> bool:
         key = status.entity_id, status.resource, status.limit_name

@@ -37,6 +37,9 @@ MOST_AT_ONCE = 100
 
 LONGEST_CLOSE_S = 5.0
 
+NEVER_MS = 1 << 62
+"""When a keeper looks that has nothing to renew: every hold that comes is to be renewed earlier."""
+
 _KEEPERS: WeakSet[HoldKeeper] = WeakSet()
 
 
@@ -51,7 +54,7 @@ class HoldKeeper:
         self._lock = threading.Lock()
         self._wake_up = WakeUp()
         self._thread: threading.Thread | None = None
-        self._next_at = 0
+        self._next_at = NEVER_MS
         self._closed = False
         _KEEPERS.add(self)
 
@@ -63,14 +66,19 @@ class HoldKeeper:
 
     def keep(self, holds: Iterable[Hold]) -> None:
         """Renew these from now on, until they are given back."""
-        if self._closed:
-            return
         for hold in holds:
             self._holds.add(ref(hold))
-            if self._thread is None:
-                self._start()
-            elif hold.due * 1000 - hold.ttl * 500 < self._next_at:  # as renewal_at, without a call
-                self._wake_up.wake()
+            if hold.due * 1000 - hold.ttl * 500 < self._next_at:  # as renewal_at, without a call
+                self._look_earlier()
+
+    def _look_earlier(self) -> None:
+        """Begin, or wake up: a hold has come that is to be renewed before the thread would look."""
+        if self._closed:
+            self._holds.clear()
+        elif self._thread is None:
+            self._start()
+        else:
+            self._wake_up.wake()
 
     def let_go(self, holds: Iterable[Hold]) -> None:
         """Renew these no longer."""
@@ -79,7 +87,7 @@ class HoldKeeper:
 
     def close(self) -> None:
         """End the thread. What is held comes back when it is due, or at the end of its lease."""
-        self._closed = True
+        self._closed, self._next_at = True, NEVER_MS
         self._holds.clear()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -101,7 +109,7 @@ class HoldKeeper:
         except Exception:
             logger.exception("calls in flight are not renewed any more; the next one begins that anew")
             with self._lock:
-                self._thread = None
+                self._thread, self._next_at = None, NEVER_MS
 
     def _renewing(self) -> Plan[None]:
         """Renew what is due soon, and wait until the next is; end when nothing has been held for a while."""
@@ -116,7 +124,7 @@ class HoldKeeper:
             if not self._holds:
                 if idle and self._end():
                     return
-                wait, self._next_at = IDLE_MS, now + 10 * IDLE_MS
+                wait, self._next_at = IDLE_MS, NEVER_MS
             idle = not self._holds
             yield from AwaitWakeUp(self._wake_up, min(wait, IDLE_MS if idle else LONGEST_WAIT_MS))
 
@@ -152,16 +160,17 @@ class HoldKeeper:
     def _end(self) -> bool:
         """End, unless a hold has come just now."""
         with self._lock:
-            if self._holds:
+            thread, self._thread, self._next_at = self._thread, None, NEVER_MS
+            if self._holds:  # looked at last: a caller that still saw the thread had added its hold by then
+                self._thread = thread
                 return False
-            self._thread = None
             return True
 
     def _forget_parent(self) -> None:
         self._holds.clear()
         self._lock = threading.Lock()
         self._wake_up = WakeUp()
-        self._thread = None
+        self._thread, self._next_at = None, NEVER_MS
 
 
 def keep_holds_of(core: Core) -> None:

@@ -271,7 +271,7 @@ _LENT = """\
                     if due <= b{n}.hb or (counts and min(counts) * 1000 <= now):
                         return False
                     lent = 0
-                n{n} = {{**counts, due: lent + m{a}}}
+                n{n} = {{**counts, due: lent + m{a}}} if counts else {{due: m{a}}}
                 o{n} = new(Hold); o{n}.entity_id = k{k}.entity_id; o{n}.resource = k{k}.resource
                 o{n}.limit_name = {name!r}; o{n}.amount = {a}
                 o{n}.due = due; o{n}.ttl = b{n}.ttl; o{n}.life = k{k}.born
@@ -281,9 +281,11 @@ _ENDS = """\
                 lent = counts.get(due, 0)
                 if not m{n} or lent < m{n} or b{n}.hb >= due or o{n}.life != k{k}.born:
                     return False
-                n{n} = {{**counts, due: lent - m{n}}}
-                if lent == m{n}:
-                    del n{n}[due]
+                n{n} = {{}}
+                if lent != m{n} or len(counts) > 1:
+                    n{n} = {{**counts, due: lent - m{n}}}
+                    if lent == m{n}:
+                        del n{n}[due]
 """
 _WITHIN = """\
                         if now >= b{n}.ends:
