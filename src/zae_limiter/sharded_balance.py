@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zae_limiter.bucket import Balance
+from zae_limiter.bucket import MILLI, Balance, balance_of
 from zae_limiter.models.limit import Limit
 
 
@@ -20,7 +20,10 @@ class ShardedBalance(Balance):
 
     def __init__(self, limit: Limit, parts: Callable[[], Sequence[Balance]]) -> None:
         """``parts`` finds the limit's balance on every shard, when it is asked for."""
-        super().__init__(limit, 0)
+        whole = balance_of(limit, 0)
+        self.limit, self.name, self.bx, self.tk = limit, limit.name, whole.bx, whole.tk
+        self.ra, self.rp, self.shard, self.shards = whole.ra, whole.rp, 0, 1
+        self.tc = self.sn = self.at_rf = 0
         self._find = parts
         self._parts: Sequence[Balance] | None = None
 
@@ -61,4 +64,14 @@ class ShardedBalance(Balance):
             else:
                 early = middle + 1
         beyond = amount - within
-        return early if not beyond else -(-(self.accrued(early) + beyond) * self.rp // self.ra)
+        if not beyond:
+            return early
+        if self.limit.periods is not None:
+            calendar, step = self.limit.periods, self.limit.refill_amount * MILLI
+            return calendar.start(calendar.ordinal(early) - (-beyond // step))
+        return -(-(self.accrued(early) + beyond) * self.rp // self.ra)
+
+    def resets_at(self, now: int) -> int | None:
+        """When the next period of any shard begins."""
+        found = [moment for part in self.parts if (moment := part.resets_at(now)) is not None]
+        return min(found, default=None)

@@ -93,4 +93,4 @@ def test_what_was_counted_is_the_sum_in_whatever_order_it_is_asked(limit: Limit,
     whole, parts = sharded(limit, tree, 0, NOW)
     for number, part in enumerate(parts):
         part.tc = number * MILLI
-    assert limit_level(whole, NOW).total_consumed == sum(range(len(parts)))
+    assert limit_level(whole, NOW, {}).total_consumed == sum(range(len(parts)))

@@ -22,7 +22,7 @@ from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTran
 from zae_limiter.testing import FakeClock
 from zae_limiter_aggregator.aggregation import Aggregation
 
-LIMITS = ("rpm", "tpm", "usd")
+LIMITS = ("rpm", "tpm", "usd", "budget")
 """Every limit of these tables; the page has ``{limit}`` in their place."""
 
 READS = {"GetItem", "BatchGetItem", "Query", "Scan"}
@@ -126,6 +126,9 @@ def write_everything(table: Table) -> None:
     clock.advance(90)
     limiter.set_limits("key", per_minute("rpm", "tpm", rate=90), resource="gpt-4")  # and has ended
     with limiter.acquire("key", "gpt-4", {"rpm": 1}):
+        pass
+    limiter.set_limits("payer", [Limit.per_month("budget", 500, tz="Europe/Berlin")], resource="gpt-4")
+    with limiter.acquire("payer", "gpt-4", {"budget": 1}):
         pass
     with limiter.acquire("key", "gpt-4", {"rpm": 1}) as lease:
         lease.detach()

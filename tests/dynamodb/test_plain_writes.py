@@ -324,6 +324,7 @@ def worlds(draw: st.DrawFn, odd: str) -> Any:
             parent_id = "parent" if odd == "with a parent" else None
             config = ResolvedConfig("key", "gpt", leg, cv, 0, "/0.0.0", parent_id, True, None, 0, key)
             space.resolver.configs.put(("key", "gpt"), config, 900)
+            space.resolver.watch.see(None, 900)
         if odd != "never seen":
             cached = space.cache.see(key, snapshot, now - age)
             for _ in range(failures):
@@ -428,6 +429,7 @@ def test_the_legs_of_a_hierarchy_are_written_as_if_everything_had_been_looked_at
                 resolved = resolved._replace(cv="3.0.0.0.0")
             if not is_parent or odd != "with no limits known":
                 space.resolver.configs.put((name, "gpt"), resolved, 900)
+                space.resolver.watch.see(None, 900)
             if is_parent and odd == "never seen":
                 continue
             cached = space.cache.see(key, snapshot, now - 50)
@@ -486,6 +488,7 @@ def test_what_a_client_took_itself_is_not_taken_for_what_others_take() -> None:
     client.space.namespace.known_ns = "ns"
     config = ResolvedConfig("key", "gpt", Leg("key", "gpt", (limit,), "system"), "1", 0, "", None, False, None, 0, key)
     client.space.resolver.configs.put(("key", "gpt"), config, 900)
+    client.space.resolver.watch.see(None, 900)
 
     def bucket(taken: int, at: int) -> BucketSnapshot:
         balance = Balance(limit, START, tk=limit.burst * 1_000 - taken, tc=taken)

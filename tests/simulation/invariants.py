@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from simulation.families import Families, Owner
-from simulation.reference import Bucket, Reference, Terms, read_bucket
+from simulation.reference import Bucket, Reference, Steps, Terms, read_bucket
 from simulation.violations import (
     BASELINE,
     CEILING,
@@ -290,10 +290,13 @@ class Oracle:
             if was is None:
                 reference.begin(name, held.terms, t, delta)
             else:
-                if (fills or was.terms != held.terms) and after.shards > 1 and self._is_owed(place, name, t):
+                changed = fills or was.terms != held.terms
+                if changed and after.shards > 1 and self._is_owed(place, name, t):
                     self._uneven.add((owner_of(place), name))
                 if rebased:
                     reference.change(name, held.terms, t)
+                if changed and isinstance(held.terms, Steps) and after.shards > 1 and reference.level(name, t) < 0:
+                    self._uneven.add((owner_of(place), name))  # a lowered amount is owed where it was spent
                 if fills:
                     reference.fill(name, t)
                 reference.move(name, t, delta)
@@ -551,12 +554,14 @@ def _sources(place: Place, cv: str) -> list[tuple[Place, int]]:
         (f"{ns}/RESOURCE#{resource}", "#CONFIG"),
         (own, "#CONFIG#_default_"),
         (own, f"#CONFIG#{resource}"),
+        (own, "#CONFIG#*"),
         (own, "#META"),
     ]
     counters = cv.partition("/")[0].split(".")
     if len(counters) != len(places):
-        return [(places[-1], int(counters[-1]))]
-    return [(source, int(counter)) for source, counter in zip(places, counters, strict=True)]
+        return [(place, int(counter)) for place, counter in zip(places[-2:], counters[-2:], strict=True)]
+    sources = [(source, int(counter)) for source, counter in zip(places, counters, strict=True)]
+    return sources[-2:] if resource == "*" else sources  # no level concerns a total
 
 
 def follows(ring: tuple[str, ...], earlier: tuple[str, ...]) -> bool:

@@ -12,6 +12,7 @@ from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, w
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
 from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
 from zae_limiter.stores.dynamodb.config_versions import adopted
+from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.operations import acquire, acquire_sharded, namespaces, propagate, settle, shard_life
 from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
 from zae_limiter.stores.dynamodb.requests import CheckedClock, MachineTime
@@ -283,3 +284,39 @@ def denials_that_were_written_are_kept(patch: pytest.MonkeyPatch) -> None:
 
 def denials_that_were_not_written_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batching.BatchingWriter, "keep_denials", lambda self, write, deadline: setattr(write, "denials", {}))
+
+
+# Calendars
+
+
+def new_amounts_clamp(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(write_forms, "raised_by", lambda balance, fresh: 0)
+
+
+def calendars_expire_at_once(patch: pytest.MonkeyPatch) -> None:
+    original = write_forms._time_to_fill
+
+    def time_to_fill(limit: Any, *rest: Any) -> int:
+        return 0 if limit.periods is not None else original(limit, *rest)
+
+    patch.setattr(write_forms, "_time_to_fill", time_to_fill)
+
+
+def a_split_of_a_debt_demands_nothing(patch: pytest.MonkeyPatch) -> None:
+    original = shard_life.split_in_two
+
+    def split_in_two(item: Any, **named: Any) -> Any:
+        demand = Update.demand
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(
+                Update,
+                "demand",
+                lambda write, attribute, comparison, value: (
+                    None
+                    if comparison == "=" and attribute.endswith("_tk")
+                    else demand(write, attribute, comparison, value)
+                ),
+            )
+            return original(item, **named)
+
+    patch.setattr(shard_life, "split_in_two", split_in_two)

@@ -57,6 +57,43 @@ class Terms(NamedTuple):
         )
 
 
+ANCHOR_MS = 1_704_067_200_000
+"""Monday 2024-01-01 in UTC: where periods are counted from."""
+
+UNITS_MS = {"sec": 1_000, "min": 60_000, "hour": 3_600_000}
+
+
+class Steps(Terms):
+    """Those of a calendar: ``ra`` at the start of every period of ``rp`` milliseconds.
+
+    Of a step each shard has a part, and of every whole step in the ceiling the same.
+    """
+
+    __slots__ = ()
+
+    @property
+    def bx(self) -> int:
+        """The ceiling."""
+        whole, rest = divmod(self.burst, self.ra)
+        return whole * self.part(self.ra) + self.part(rest)
+
+    def ordinal(self, t: int) -> int:
+        """The number of the period in which ``t`` lies."""
+        return (t - ANCHOR_MS) // self.rp
+
+    def accrued(self, t: int) -> int:
+        """All steps up to ``t``, from the anchor on."""
+        return self.ordinal(t) * self.part(self.ra)
+
+
+def period_of(calendar: str) -> int:
+    """The length of the periods of a calendar, in milliseconds."""
+    every, _, zone = calendar.partition("@")
+    number = every.rstrip("abcdefghijklmnopqrstuvwxyz")
+    assert zone == "UTC", calendar
+    return int(number or 1) * UNITS_MS[every[len(number) :]]
+
+
 class Held(NamedTuple):
     """One limit as an item has it. ``active``: it is obeyed, not only kept."""
 
@@ -100,7 +137,8 @@ def read_bucket(item: Item) -> Bucket:
         if attribute[:2] == "b_":
             name = attribute[2:-3]
             if name != "wcu":
-                fields.setdefault(name, {})[attribute[-2:]] = int(value["N"])
+                number = period_of(value["S"]) if attribute[-2:] == "cl" else int(value["N"])
+                fields.setdefault(name, {})[attribute[-2:]] = number
     ttl = item.get("ttl")
     shard, shards = int(item["PK"]["S"].rpartition("#")[2]), int(item["shard_count"]["N"])
     return Bucket(
@@ -111,7 +149,7 @@ def read_bucket(item: Item) -> Bucket:
         int(item["ev"]["N"]),
         None if ttl is None else int(ttl["N"]),
         {
-            name: Held(f["tk"], f["tc"], Terms(f["bx"], f["ra"], f["rp"], shard, shards), "cp" in f)
+            name: Held(f["tk"], f["tc"], _terms_in(f, int(item["rf"]["N"]), shard, shards), "cp" in f)
             for name, f in fields.items()
         },
         shard,
@@ -119,6 +157,16 @@ def read_bucket(item: Item) -> Bucket:
         {attribute[2:]: int(value["N"]) for attribute, value in item.items() if attribute[:2] == "e_"},
         int(item["eh"]["N"]) if "eh" in item else 0,
     )
+
+
+def _terms_in(fields: Mapping[str, int], rf: int, shard: int, shards: int) -> Terms:
+    if "cl" not in fields:
+        assert "pn" not in fields, fields
+        return Terms(fields["bx"], fields["ra"], fields["rp"], shard, shards)
+    assert "rp" not in fields, fields
+    steps = Steps(fields["bx"], fields["ra"], fields["cl"], shard, shards)
+    assert fields["pn"] == steps.ordinal(rf), f"it stands in period {fields['pn']} at {rf}"
+    return steps
 
 
 class Reference:
@@ -159,8 +207,14 @@ class Reference:
         self.positions[name] = terms.bx - terms.accrued(t)
 
     def change(self, name: str, terms: Terms, t: int) -> None:
-        """Other terms from ``t`` on: a lower ceiling clamps, a higher one mints nothing."""
-        level = min(self.level(name, t), terms.bx)
+        """Other terms from ``t`` on: a lower ceiling clamps, a higher one mints nothing.
+
+        Of a calendar that stays the amounts may change: what was spent stays spent, and the difference counts at once.
+        """
+        before, more = self.terms[name], 0
+        if isinstance(before, Steps) and isinstance(terms, Steps) and before.rp == terms.rp:
+            more = terms.part(terms.ra) - before.part(before.ra)
+        level = min(self.level(name, t), terms.bx - more) + more
         self.terms[name] = terms
         self.positions[name] = level - terms.accrued(t)
 
@@ -180,6 +234,8 @@ class Reference:
         if amount > terms.bx:
             return None
         missing = amount - self.positions[name]
+        if isinstance(terms, Steps):
+            return ANCHOR_MS - (-missing // terms.part(terms.ra)) * terms.rp
         number = missing if terms.shards == 1 else terms.shards * (missing - 1) + terms.shard + 1
         return -(-number * terms.rp // terms.ra)
 

@@ -21,6 +21,9 @@ SEED = int(os.environ.get("ZAEL_SIM_SEED", "20000"))
 EACH = int(os.environ.get("ZAEL_SIM_SCHEDULES", "0"))
 
 SCHEDULES = {
+    "calendars": 50,
+    "calendars and losses": 50,
+    "calendars over shards": 50,
     "lone": 50,
     "lone up a tree": 60,
     "speeds": 50,
@@ -29,6 +32,10 @@ SCHEDULES = {
     "overrides": 75,
     "changes": 75,
     "families": 75,
+    "names": 60,
+    "lone with totals": 50,
+    "totals": 60,
+    "totals over shards": 40,
     "losses": 100,
     "storm": 60,
     "losses up a tree": 100,
@@ -58,6 +65,7 @@ SCHEDULES = {
 """How many of each fit into two minutes."""
 
 DIVIDED = {
+    "calendars over shards",
     "lone over shards",
     "overrides over shards",
     "spread",

@@ -1,12 +1,13 @@
 """The most that was granted in any window, by rational arithmetic and without a bucket.
 
 With ``S`` the sum of what was taken, a window from the write ``i`` to ``j`` holds ``S(j) - S(i-1)``, and may hold
-``bx + (t(j) - t(i)) * ra / rp``. The smallest ``S(i-1) * rp - t(i) * ra`` so far decides for all ``i``.
+``bx + (t(j) - t(i)) * ra / rp`` (and one step more, of a calendar). The smallest ``S(i-1) * rp - t(i) * ra`` so far
+decides for all ``i``.
 """
 
 from __future__ import annotations
 
-from simulation.reference import Terms
+from simulation.reference import Steps, Terms
 
 
 class Window:
@@ -22,11 +23,14 @@ class Window:
     def excess(self, t: int, delta: int) -> int:
         """How many millitokens too many the worst window up to this write holds."""
         _, ra, rp, _, shards = self.terms
+        step = -(-ra // shards) if isinstance(self.terms, Steps) else 0  # a boundary may lie just behind the start
         start = self.taken * rp * shards - t * ra
         if self.least is None or start < self.least:
             self.least = start
         self.taken += delta
-        return (self.taken * rp * shards - t * ra - self.least) // (rp * shards) - self.terms.bx - min(shards, 2)
+        return (
+            (self.taken * rp * shards - t * ra - self.least) // (rp * shards) - self.terms.bx - min(shards, 2) - step
+        )
 
 
 class WindowOfAll:
@@ -36,10 +40,11 @@ class WindowOfAll:
     are late. ``latest`` is the last moment seen, and ``disorder`` by how much any was behind it.
     """
 
-    __slots__ = ("disorder", "latest", "least", "taken", "terms")
+    __slots__ = ("disorder", "latest", "least", "step", "taken", "terms")
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms.whole
+        self.step = terms.ra if isinstance(terms, Steps) else 0
         self.taken = 0
         self.latest = 0
         self.disorder = 0
@@ -54,4 +59,4 @@ class WindowOfAll:
         if self.least is None or start < self.least:
             self.least = start
         self.taken += delta
-        return (self.taken * rp - latest * ra - self.least - self.disorder * ra) // rp - burst - shards
+        return (self.taken * rp - latest * ra - self.least - self.disorder * ra) // rp - burst - shards - self.step

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from zae_limiter.bucket import MILLI, share
+from zae_limiter.bucket import balance_of
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
@@ -135,7 +135,8 @@ def _is_held(
 ) -> bool:
     """Whether a shard that has so much ``left`` holds what is settled, or bears it ``alone``; if so it is settled."""
     for limit in coming_back(snapshot, write.deltas, write.leg.limits):
-        left.setdefault(limit.name, share(limit.burst * MILLI, snapshot.shard, snapshot.shards))  # it is full
+        full = balance_of(limit, snapshot.rf, shard=snapshot.shard, shards=snapshot.shards)
+        left.setdefault(limit.name, full.bx)
     if not alone and any(name in left and left[name] < max(delta, 0) for name, delta in write.deltas.items()):
         return False
     for name, delta in write.deltas.items():

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, force_consume, rebase, refill_bucket
+from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, balance_of, force_consume, rebase, refill_bucket
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.write_forms import Terms
@@ -34,12 +34,13 @@ _STEP = "/"
 
 
 class Versions(NamedTuple):
-    """The counters of the items that resolution reads: four levels, and the entity itself."""
+    """The counters of the items that resolution reads: four levels, the total, and the entity itself."""
 
     system: int
     resource: int
     entity_default: int
     entity: int
+    total: int
     meta: int
 
     def __str__(self) -> str:
@@ -48,17 +49,22 @@ class Versions(NamedTuple):
     @property
     def passed_by(self) -> str:
         """The step of a way over an entity that has no limits."""
-        return f"{_STEP}{self.entity_default}.{self.entity}.{self.meta}"
+        return f"{_STEP}{self.entity_default}.{self.entity}.{self.total}.{self.meta}"
+
+    @property
+    def of_total(self) -> str:
+        """The version of the entity's total: that is one bucket for all resources, and no level concerns it."""
+        return str(Versions(0, 0, 0, 0, self.total, self.meta))
 
 
-def of_call(limits: Iterable[Limit], meta: int) -> str:
-    """The version of limits given with a call: they have no counter, only a digest."""
+def of_call(limits: Iterable[Limit], total: int, meta: int) -> str:
+    """The version of limits given with a call: they have no counter, only a digest. The total holds besides."""
     terms = ";".join(
         f"{limit.name},{limit.capacity},{limit.burst},{limit.refill_amount},{limit.refill_period_seconds}"
         + ("" if limit.is_plain else f",{limit.periods},{limit.hold_seconds},{limit.enforce}")
         for limit in limits
     )
-    return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{meta}"
+    return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{total}.{meta}"
 
 
 def fence_of(deletion: int) -> str:
@@ -89,7 +95,7 @@ def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
     my_own, *my_way = ours.split(_STEP)
     their_own, *their_way = theirs.split(_STEP)
     mine, other = _counters(my_own), _counters(their_own)
-    if mine[-1] < other[-1]:
+    if any(ours < theirs for ours, theirs in zip(mine[-2:], other[-2:], strict=False)):
         return False
     if mine[-1] == other[-1] and not _is_nowhere_behind(my_way, their_way):
         return False
@@ -127,7 +133,7 @@ def adopted(snapshot: BucketSnapshot | None, terms: Terms, now: int) -> tuple[Ba
     """The limits of ``terms`` as they stand; those of a bucket that does not exist are full."""
     limits = terms.leg.limits
     if snapshot is None:
-        return tuple(Balance(limit, now) for limit in limits)
+        return tuple(balance_of(limit, now) for limit in limits)
     known = snapshot.balances
     if snapshot.cv == terms.cv and known.keys() >= terms.leg.names:
         return tuple([known[limit.name] for limit in limits])
@@ -135,7 +141,7 @@ def adopted(snapshot: BucketSnapshot | None, terms: Terms, now: int) -> tuple[Ba
     return tuple(
         rebase(known[limit.name], limit, now)
         if limit.name in known
-        else Balance(limit, now, shard=snapshot.shard, shards=snapshot.shards)
+        else balance_of(limit, now, shard=snapshot.shard, shards=snapshot.shards)
         for limit in limits
     )
 
@@ -143,7 +149,7 @@ def adopted(snapshot: BucketSnapshot | None, terms: Terms, now: int) -> tuple[Ba
 def brought_back_snapshot(snapshot: BucketSnapshot, ahead: int, now: int) -> BucketSnapshot:
     """A bucket that was written by a clock that is wrong, as it is once it goes on from ``now``."""
     balances = {
-        name: Balance(
+        name: balance_of(
             balance.limit, now, tk=balance.level(ahead), tc=balance.tc, shard=snapshot.shard, shards=snapshot.shards
         )
         for name, balance in snapshot.balances.items()
@@ -187,14 +193,8 @@ def after_taking(
     balances = {}
     for name, balance in (kept | retired).items():
         taken = deltas.get(name, 0)
-        balances[name] = Balance(
-            balance.limit,
-            rf,
-            tk=force_consume(balance, taken, now) if taken else balance.tk,
-            tc=balance.tc + taken,
-            shard=snapshot.shard,
-            shards=snapshot.shards,
-        )
+        tk = force_consume(balance, taken, now) if taken else balance.tk
+        balances[name] = balance.with_tokens(tk, balance.tc + taken)
     return BucketSnapshot(
         snapshot.entity_id,
         snapshot.resource,

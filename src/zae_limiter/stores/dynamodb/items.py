@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
 
-from zae_limiter.bucket import MILLI, MOST_STORED, Balance
+from zae_limiter.bucket import MILLI, MOST_STORED, Balance, SteppedBalance
+from zae_limiter.calendars import calendar_from
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import MAX_ENDED, Limit, even_rate
@@ -48,24 +49,37 @@ def key_of(item: Item) -> Key:
 
 
 @lru_cache(4096)
-def limit_of(name: str, cp: int, bx: int, ra: int, rp: int) -> Limit:
-    """A limit from its stored terms: millitokens and milliseconds. Raises ``ValueError`` for what are none."""
-    if cp % MILLI or bx % MILLI or ra % MILLI or rp % MILLI:
-        raise ValueError(f"the limit {name!r} is not one of whole tokens and seconds")
-    return Limit(name, cp // MILLI, ra // MILLI, rp // MILLI, bx // MILLI)
+def limit_of(name: str, cp: int, bx: int, ra: int, rp: int | None, cl: str | None = None) -> Limit:
+    """A limit from its stored terms: millitokens and milliseconds, or a calendar instead of a period.
+
+    Raises ``ValueError`` for what are none.
+    """
+    if cp % MILLI or bx % MILLI or ra % MILLI or (rp or 0) % MILLI or (rp is None) is (cl is None):
+        raise ValueError(f"the limit {name!r} is not one of whole tokens and seconds, or of a calendar")
+    seconds, periods = (None, calendar_from(cl)) if rp is None and cl is not None else ((rp or 0) // MILLI, None)
+    return Limit(name, cp // MILLI, ra // MILLI, seconds, bx // MILLI, periods)
 
 
-TERMS = ("cp", "bx", "ra", "rp")
-BALANCE_FIELDS = frozenset(("tk", "tc", *TERMS))
+TERMS = ("cp", "bx", "ra", "rp", "cl")
+"""What the terms of a limit are stored as. Of a period and a calendar a limit has one."""
+
+BALANCE_FIELDS = frozenset(("tk", "tc", "pn", *TERMS))
+"""All that may be stored of a limit: also the number of the period at the baseline, if it has a calendar."""
 
 
 _TERM_ENDINGS = frozenset(f"_{field}" for field in TERMS)
 
 
-def terms_of(limit: Limit) -> dict[str, int]:
-    """The stored terms of a limit: millitokens and milliseconds."""
-    amount, seconds = even_rate(limit)
-    return {"cp": limit.capacity * MILLI, "bx": limit.burst * MILLI, "ra": amount * MILLI, "rp": seconds * MILLI}
+def terms_of(limit: Limit) -> dict[str, int | str]:
+    """The stored terms of a limit: millitokens and milliseconds, or its calendar in words."""
+    amounts: dict[str, int | str] = {
+        "cp": limit.capacity * MILLI,
+        "bx": limit.burst * MILLI,
+        "ra": limit.refill_amount * MILLI,
+    }
+    if limit.periods is not None:
+        return {**amounts, "cl": str(limit.periods)}
+    return {**amounts, "rp": even_rate(limit)[1] * MILLI}
 
 
 class BucketSnapshot:
@@ -87,6 +101,7 @@ class BucketSnapshot:
         "entity_id",
         "ev",
         "inc",
+        "is_even",
         "kilobytes",
         "load_burst",
         "load_level",
@@ -140,6 +155,7 @@ class BucketSnapshot:
         self.eh = eh
         self.denials = denials
         self.tallied = tallied
+        self.is_even = all(balance.ra for balance in balances.values())  # no limit has another kind
         names = sum(map(len, balances)) + len(RESERVED_LIMIT_NAME)
         about = 420 + 4 * (len(entity_id) + len(resource)) + 78 * (len(balances) + 1) + 6 * names
         self.kilobytes = 1 + about // 1024  # that a write of the item begins, about
@@ -152,6 +168,7 @@ class BucketSnapshot:
         same.entity_id, same.resource, same.inc = self.entity_id, self.resource, self.inc
         same.rf, same.cv, same.shard, same.shards = self.rf, self.cv, self.shard, self.shards
         same.retired, same.load_burst, same.kilobytes = self.retired, self.load_burst, self.kilobytes
+        same.is_even = self.is_even
         same.rv, same.ended, same.eh = self.rv, self.ended, self.eh
         same.denials, same.tallied = self.denials, self.tallied
         same.balances, same.ev, same.recent_writers, same.load_level = balances, ev, recent_writers, load_level
@@ -325,8 +342,10 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
     for name, terms in fields.items():
         if "cp" not in terms:
             retired.append(name)
-        limit = limit_of(name, terms.get("cp", terms["bx"]), terms["bx"], terms["ra"], terms["rp"])
-        balances[name] = Balance(limit, rf, tk=terms["tk"], tc=terms["tc"], shard=shard, shards=shards)
+        calendar = item[f"b_{name}_cl"]["S"] if f"b_{name}_cl" in item else None
+        capacity = terms.get("cp", terms["bx"] if calendar is None else terms["ra"])
+        limit = limit_of(name, capacity, terms["bx"], terms["ra"], terms.get("rp"), calendar)
+        balances[name] = _balance_of(limit, rf, terms, shard, shards)
     return BucketSnapshot(
         entity_id,
         resource,
@@ -349,6 +368,13 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
     )
 
 
+def _balance_of(limit: Limit, rf: int, terms: Mapping[str, int], shard: int, shards: int) -> Balance:
+    tk, tc = terms["tk"], terms["tc"]
+    if limit.periods is None:
+        return Balance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards)
+    return SteppedBalance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards, pn=terms["pn"])
+
+
 def _limit_fields(item: Item) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
     """The fields of every limit that is there, and what those have counted that have ended."""
     fields: dict[str, dict[str, int]] = {}
@@ -359,9 +385,11 @@ def _limit_fields(item: Item) -> tuple[dict[str, dict[str, int]], dict[str, int]
             held = fields.get(name)
             if held is None:
                 held = fields[name] = {}
-            held[attribute[-2:]] = _int_in(value)
-            if attribute[-2:] not in BALANCE_FIELDS:
+            field = attribute[-2:]
+            if field not in BALANCE_FIELDS:
                 raise ValueError(f"a newer version wrote {attribute!r}")
+            if field != "cl":
+                held[field] = _int_in(value)
         elif attribute[:2] == "e_":
             ended[attribute[2:]] = number_in(value)
         elif attribute[:2] in ("h_", "x_"):  # limits of calls in flight, and what they lend
@@ -429,12 +457,17 @@ def _config_of(item: Item) -> Config:
         raise ValueError(f"a newer version wrote {strange[0]!r}")
     if len(set(names)) < len(names):
         raise ValueError("it names a limit twice")
-    limits = tuple(
-        limit_of(name, *(number_in(item[f"l_{name}_{field}"]) for field in ("cp", "bx", "ra", "rp"))) for name in names
-    )
+    limits = tuple(_limit_in(item, name) for name in names)
     policy = item["on_unavailable"]["S"] if "on_unavailable" in item else None
     access = _access_in(item) if "access" in item else None
     return Config(limits, OnUnavailable(policy) if policy else None, version_in(item, "config_version"), access)
+
+
+def _limit_in(item: Item, name: str) -> Limit:
+    cp, bx, ra = (number_in(item[f"l_{name}_{field}"]) for field in ("cp", "bx", "ra"))
+    if f"l_{name}_cl" in item:
+        return limit_of(name, cp, bx, ra, None, item[f"l_{name}_cl"]["S"])
+    return limit_of(name, cp, bx, ra, number_in(item[f"l_{name}_rp"]))
 
 
 def _access_in(item: Item) -> Access:

@@ -36,8 +36,12 @@ from zae_limiter.version import __version__
 LAYOUT = 3
 """The layout of everything that is stored: keys, attributes, what they mean."""
 
-MINOR = 0
-"""Additions to this layout that older clients may ignore."""
+MINOR = 1
+"""Additions to this layout that older clients may ignore: 1 is limits with a calendar.
+
+A client that does not know them refuses the items that have one, as it does every attribute of a limit that it does
+not know.
+"""
 
 OLDEST_LAYOUT = 1
 

@@ -24,13 +24,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from zae_limiter.bucket import MILLI, Balance, share
+from zae_limiter.bucket import Balance, SteppedBalance, balance_of
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.sharded_balance import ShardedBalance
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import (
     MOST_SHARDS,
@@ -43,12 +43,11 @@ from zae_limiter.stores.dynamodb.schema import (
     ns_of,
     number_in,
 )
-from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, coming_back, demand_same_retired
+from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, coming_back, demand_same_retired, forgives
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, WRITE, load_attributes
 from zae_limiter.stores.protocol import Leg
 
 _CARRIED = ("cv", "rv", "cascade", "parent_id", "entity_id", "resource")
-_TERMS = ("cp", "bx", "ra", "rp")
 
 
 def ancestor_of(shard: int) -> int:
@@ -101,15 +100,23 @@ def split_in_two(item: Item, *, now: int, write_id: str, inc: str) -> tuple[Upda
     }
     for name, balance in snapshot.balances.items():
         tk = f"b_{name}_tk"
-        a, burst = balance.since_rf(now), balance.limit.burst * MILLI
-        if balance.tk > balance.bx - a:
+        a = balance.since_rf(now)
+        here, there = (balance_of(balance.limit, now, shard=s, shards=2 * shards) for s in (shard, shard + shards))
+        if isinstance(balance, SteppedBalance):
+            number = max(balance.calendar.ordinal(now), balance.pn)
+            write.set(f"b_{name}_pn", number)
+            new[f"b_{name}_pn"] = number
+        if isinstance(balance, SteppedBalance) and forgives(balance, now):
+            write.set(tk, here.bx)
+            new[tk] = there.bx
+        elif balance.tk > balance.bx - a:
             write.demand(tk, ">", balance.bx - a)
-            write.set(tk, share(burst, shard, 2 * shards))
-            new[tk] = share(burst, shard + shards, 2 * shards)
+            write.set(tk, here.bx)
+            new[tk] = there.bx
         else:
-            half = min((balance.tk + a) // 2, share(burst, shard + shards, 2 * shards))
+            half = min((balance.tk + a) // 2, there.bx)
             if half > 0:
-                write.demand(tk, "<=", share(burst, shard, 2 * shards) + half - a)
+                write.demand(tk, "<=", here.bx + half - a)
                 write.demand(tk, ">=", half - a)
             else:
                 write.demand(tk, "=", balance.tk)
@@ -127,7 +134,7 @@ def split_in_two(item: Item, *, now: int, write_id: str, inc: str) -> tuple[Upda
     carried: Mapping[str, Any] = {
         name: value
         for name, value in item.items()
-        if name in _CARRIED or (name.startswith("b_") and name[-2:] in _TERMS and name[2:-3] != RESERVED_LIMIT_NAME)
+        if name in _CARRIED or (name.startswith("b_") and name[-2:] in TERMS and name[2:-3] != RESERVED_LIMIT_NAME)
     }
     return write, key, {**carried, **encode_item({"PK": key.pk, "SK": key.sk, **new})}
 
@@ -175,7 +182,7 @@ def balances_for(
     back = coming_back(snapshot, deltas, owed)
     if not back:
         return snapshot.balances
-    full = {limit.name: Balance(limit, snapshot.rf, shard=snapshot.shard, shards=snapshot.shards) for limit in back}
+    full = {limit.name: balance_of(limit, snapshot.rf, shard=snapshot.shard, shards=snapshot.shards) for limit in back}
     return {**snapshot.balances, **full}
 
 

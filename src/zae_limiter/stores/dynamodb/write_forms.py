@@ -39,10 +39,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, share
+from zae_limiter.balances import ZONE_CHANGES_MS
+from zae_limiter.bucket import MILLI, Balance, SteppedBalance, accrued_in_a_second, balance_of
 from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, even_rate, too_many_retired
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, terms_of
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, BucketSnapshot, terms_of
 from zae_limiter.stores.dynamodb.plain_writes import expires_at
 from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
 from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED, NO_TALLIES
@@ -131,13 +132,16 @@ def update(
     terms = intent.terms
     back = coming_back(snapshot, intent.deltas, intent.owed) if intent.owed and terms is None else ()
     takes = (*intent.deltas.values(), bool(intent.most))
-    late = max(snapshot.rf + bool(back) - now, 0)  # our clock is behind that of the client which set the baseline
+    begun = intent.rebase or bool(back) or begins_anew(snapshot, now)
+    # Our clock may be behind that of the client which set the baseline. The number of a period never changes under a
+    # baseline and a version that stay: what is computed for the one must not be done to the other.
+    late = max(snapshot.rf + (begun and terms is None) - now, 0)
     now += late
     change = _Change(
         intent,
         now,
         # A client that does not know of a limit that comes back must not write: the baseline moves with it.
-        rebased=terms is not None or intent.rebase or bool(back),
+        rebased=terms is not None or begun,
         bounded=intent.needed is not None or terms is not None or any(delta > 0 for delta in takes),
     )
     write = _guarded(snapshot, write_id, anchor)
@@ -148,7 +152,7 @@ def update(
     if terms is None:
         longest = _move_all(write, snapshot, change, guesses)
         if back:
-            longest = max(longest, _bring_back(write, back, intent, snapshot, write_id))
+            longest = max(longest, _bring_back(write, back, intent, snapshot, write_id, now))
     else:
         longest = _adopt(write, snapshot, change, terms, write_id, guesses)
     _demand_absence(write, intent, snapshot, back)
@@ -167,13 +171,24 @@ class _Change(NamedTuple):
     """What an intent means to every limit of a bucket at ``now``.
 
     ``rebased``: the baseline moves to ``now``. ``bounded``: the write sets the expiry time, and therefore demands that
-    no limit is deeper in debt than was seen.
+    no limit is deeper in debt than was seen. ``back_to``: the baseline moves there instead, because a clock was wrong.
     """
 
     intent: Intent
     now: int
     rebased: bool
     bounded: bool
+    back_to: int | None = None
+
+
+def begins_anew(snapshot: BucketSnapshot, now: int) -> bool:
+    """Whether a period has begun of a limit that carries no debt into it: its first write moves the baseline."""
+    return any(
+        isinstance(balance, SteppedBalance)
+        and not balance.calendar.carry_debt
+        and balance.calendar.ordinal(now) > balance.pn
+        for balance in snapshot.balances.values()
+    )
 
 
 def _guarded(snapshot: BucketSnapshot, write_id: str, anchor: str | None = None) -> Update:
@@ -225,7 +240,7 @@ def _adopt(
         _write_terms(write, name, balance, limit, retired=name in snapshot.retired)
     for limit in terms.leg.limits:
         if limit.name not in snapshot.balances:
-            longest = max(longest, _add_limit(write, limit, intent, snapshot, departures))
+            longest = max(longest, _add_limit(write, limit, change, snapshot, departures))
     departures.finish(intent.tallies)
     _write_version(write, snapshot, terms)
     return longest
@@ -233,26 +248,27 @@ def _adopt(
 
 def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, guess: int, active: bool) -> int:
     """Move one limit's tokens by one of the two forms. Returns the milliseconds it may then take to be full."""
-    intent, now, rebased, bounded = change
+    intent, now, rebased, bounded, back_to = change
     tk = f"b_{balance.name}_tk"
     a = balance.since_rf(now)
-    burst = share(limit.burst * MILLI, balance.shard, balance.shards)
-    ceiling = min(balance.bx, burst) - a
-    shift = a if rebased else 0
+    fresh = balance if limit is balance.limit else balance_of(limit, now, shard=balance.shard, shards=balance.shards)
+    burst, gain = fresh.bx, raised_by(balance, fresh)
+    ceiling = min(balance.bx, burst - gain) - a
+    shift = a + gain if rebased else 0
+    if rebased:
+        _write_period(write, balance, fresh, now, back_to)
     if intent.fill and intent.fills(balance.name):
         write.set(tk, ceiling + shift)
         return 0
     delta = intent.deltas.get(balance.name, 0)
+    if rebased and isinstance(balance, SteppedBalance) and forgives(balance, now):
+        return _begin_period(write, balance, fresh, change, gain, active=active)
     up, down = max(-delta, 0), max(delta, 0)
     if balance.name in intent.exactly:
-        level = min(balance.level(now) - delta, balance.bx)
-        write.demand(tk, "=", balance.tk)
-        if delta or shift:
-            write.set(tk, level - a + shift)
-        write.add(f"b_{balance.name}_tc", 0 if intent.uncounted else delta)
-        return _time_to_fill(limit, burst - level, balance.shards)
+        level = _move_exactly(write, balance, intent, shift, now)
+        return _time_to_fill(limit, burst - level, balance.shards, now)
     needed = _needed_of(balance.name, intent, active=active)
-    floor = None if needed is None else needed - a
+    floor = None if needed is None else needed - a - gain
     above = ceiling - up  # may lie below the floor: what comes back may be more than the bucket holds
     if floor is not None:
         above = max(above, floor - 1)
@@ -261,16 +277,70 @@ def _move(write: Update, balance: Balance, limit: Limit, change: _Change, *, gue
     if guess > ceiling - up and (delta or rebased) and (floor is None or floor <= ceiling):
         write.demand(tk, ">", above)
         write.set(tk, ceiling + shift - down)
-        least = ceiling + a - down
+        least = ceiling + a + gain - down
     else:
         if floor is not None:
             write.demand(tk, ">=", floor)
         if delta or rebased:
             write.demand(tk, "<=", ceiling - up)
             write.add(tk, shift + up - down)
-        least = (ceiling if floor is None else floor) + a - down
+        least = (ceiling if floor is None else floor) + a + gain - down
     write.add(f"b_{balance.name}_tc", 0 if intent.uncounted else delta)
-    return _time_to_fill(limit, burst - least, balance.shards)
+    return _time_to_fill(limit, burst - least, balance.shards, now)
+
+
+def _move_exactly(write: Update, balance: Balance, intent: Intent, shift: int, now: int) -> int:
+    """Move a limit that must hold what it was seen to hold. Returns its level after that."""
+    delta = intent.deltas.get(balance.name, 0)
+    tk, level = f"b_{balance.name}_tk", min(balance.level(now) - delta, balance.bx)
+    write.demand(tk, "=", balance.tk)
+    if delta or shift:
+        write.set(tk, level - balance.since_rf(now) + shift)
+    write.add(f"b_{balance.name}_tc", 0 if intent.uncounted else delta)
+    return level
+
+
+def raised_by(balance: Balance, fresh: Balance) -> int:
+    """By how much new terms raise a limit at once: the difference of the amounts, while the calendar is the same.
+
+    An even limit refills soon, so there a raised burst may wait. What is raised in mid-month must count in that month.
+    """
+    if isinstance(balance, SteppedBalance) and isinstance(fresh, SteppedBalance):
+        return fresh.step - balance.step if balance.calendar.boundaries == fresh.calendar.boundaries else 0
+    return 0
+
+
+def _write_period(write: Update, balance: Balance, fresh: Balance, now: int, back_to: int | None) -> None:
+    """The number of the period in which a rebased limit stands: with the same calendar never an earlier one."""
+    if not isinstance(fresh, SteppedBalance):
+        if isinstance(balance, SteppedBalance):
+            write.remove(f"b_{balance.name}_pn")
+        return
+    number = fresh.calendar.ordinal(now if back_to is None else back_to)
+    if isinstance(balance, SteppedBalance) and balance.calendar.boundaries == fresh.calendar.boundaries:
+        number = max(number, balance.pn) if back_to is None else number
+        if number == balance.pn:
+            return
+    write.set(f"b_{balance.name}_pn", number)
+
+
+def forgives(balance: SteppedBalance, now: int) -> bool:
+    """Whether a period has begun that owes nothing to the one before."""
+    return not balance.calendar.carry_debt and balance.calendar.ordinal(now) > balance.pn
+
+
+def _begin_period(
+    write: Update, balance: SteppedBalance, fresh: Balance, change: _Change, gain: int, *, active: bool
+) -> int:
+    """Let a period begin full, less what is taken, whatever was left of the one before: the baseline guards it."""
+    delta = change.intent.deltas.get(balance.name, 0)
+    full, down = min(balance.bx + gain, fresh.bx), max(delta, 0)
+    needed = _needed_of(balance.name, change.intent, active=active)
+    if needed is not None and needed > full:
+        write.demand_absent(f"b_{balance.name}_tk")  # it never holds that: refused
+    write.set(f"b_{balance.name}_tk", full - down)
+    write.add(f"b_{balance.name}_tc", 0 if change.intent.uncounted else delta)
+    return _time_to_fill(fresh.limit, fresh.bx - full + down, balance.shards, change.now)
 
 
 def _lower(write: Update, balance: Balance, most: int, now: int) -> int:
@@ -278,7 +348,7 @@ def _lower(write: Update, balance: Balance, most: int, now: int) -> int:
     tk, a = f"b_{balance.name}_tk", balance.since_rf(now)
     write.demand(tk, ">", most - a)
     write.set(tk, most - a)
-    return _time_to_fill(balance.limit, balance.bx - most, balance.shards)
+    return _time_to_fill(balance.limit, balance.bx - most, balance.shards, now)
 
 
 def _needed_of(name: str, intent: Intent, *, active: bool) -> int | None:
@@ -337,8 +407,10 @@ class _Departures:
             self._counted = True
         else:
             write.demand(f"b_{name}_tc", "=", 0)
-        for field in ("tk", "tc", *TERMS):
+        for field in ("tk", "tc", *terms_of(balance.limit)):
             write.remove(f"b_{name}_{field}")
+        if balance.limit.periods is not None:
+            write.remove(f"b_{name}_pn")
         self._changed = True
 
     def keep(self, name: str, limit: Limit | None) -> None:
@@ -384,16 +456,24 @@ def coming_back(snapshot: BucketSnapshot, deltas: Mapping[str, int], owed: tuple
     return tuple(missing[: max(MAX_RETIRED - len(snapshot.retired), 0)])
 
 
+def _begin_limit(write: Update, limit: Limit, snapshot: BucketSnapshot, now: int) -> int:
+    """Begin a limit that the bucket does not have. Returns how much its shard holds of it when it is full."""
+    fresh = balance_of(limit, now, shard=snapshot.shard, shards=snapshot.shards)
+    write.demand_absent(f"b_{limit.name}_tk")
+    if isinstance(fresh, SteppedBalance):
+        write.set(f"b_{limit.name}_pn", fresh.pn)
+    return fresh.bx
+
+
 def _bring_back(
-    write: Update, limits: tuple[Limit, ...], intent: Intent, snapshot: BucketSnapshot, write_id: str
+    write: Update, limits: tuple[Limit, ...], intent: Intent, snapshot: BucketSnapshot, write_id: str, now: int
 ) -> int:
     """Bring limits back as retired: full, less what is taken. Returns the milliseconds they may take to be full."""
     longest = 0
     departures = _Departures(write, snapshot, write_id)
     for limit in limits:
         delta = intent.deltas[limit.name]
-        burst = share(limit.burst * MILLI, snapshot.shard, snapshot.shards)
-        write.demand_absent(f"b_{limit.name}_tk")
+        burst = _begin_limit(write, limit, snapshot, now)
         if intent.held and delta > burst and limit.name not in intent.exactly:
             write.demand(f"b_{limit.name}_tk", ">=", delta)  # it does not hold that: refused
         write.set(f"b_{limit.name}_tk", burst - max(delta, 0))
@@ -401,7 +481,7 @@ def _bring_back(
         for field, value in terms_of(limit).items():
             if field != "cp":
                 write.set(f"b_{limit.name}_{field}", value)
-        longest = max(longest, _time_to_fill(limit, max(delta, 0), snapshot.shards))
+        longest = max(longest, _time_to_fill(limit, max(delta, 0), snapshot.shards, now))
     write.set("rv", write_id)
     return longest
 
@@ -413,16 +493,15 @@ def _demand_absence(write: Update, intent: Intent, snapshot: BucketSnapshot, bac
             write.demand_absent(f"b_{name}_tk")
 
 
-def _add_limit(write: Update, limit: Limit, intent: Intent, snapshot: BucketSnapshot, departures: _Departures) -> int:
+def _add_limit(write: Update, limit: Limit, change: _Change, snapshot: BucketSnapshot, departures: _Departures) -> int:
     """A limit the bucket does not have: full, less what is taken."""
-    burst = share(limit.burst * MILLI, snapshot.shard, snapshot.shards)
-    taken = max(intent.deltas.get(limit.name, 0), 0)
-    write.demand_absent(f"b_{limit.name}_tk")
+    burst = _begin_limit(write, limit, snapshot, change.now)
+    taken = max(change.intent.deltas.get(limit.name, 0), 0)
     write.set(f"b_{limit.name}_tk", burst - taken)
     departures.begin(limit.name, taken)
     for field, value in terms_of(limit).items():
         write.set(f"b_{limit.name}_{field}", value)
-    return _time_to_fill(limit, taken, snapshot.shards)
+    return _time_to_fill(limit, taken, snapshot.shards, change.now)
 
 
 def _write_terms(write: Update, name: str, balance: Balance, limit: Limit | None, *, retired: bool) -> None:
@@ -431,10 +510,13 @@ def _write_terms(write: Update, name: str, balance: Balance, limit: Limit | None
         if not retired:
             write.remove(f"b_{name}_cp")
         return
-    before = {} if retired else terms_of(balance.limit)
-    for field, value in terms_of(limit).items():
+    stored, after = terms_of(balance.limit), terms_of(limit)
+    before = {} if retired else stored
+    for field, value in after.items():
         if before.get(field) != value:
             write.set(f"b_{name}_{field}", value)
+    for field in stored.keys() - after.keys():
+        write.remove(f"b_{name}_{field}")
 
 
 def _write_version(write: Update, snapshot: BucketSnapshot, terms: Terms) -> None:
@@ -457,7 +539,8 @@ def brought_back(snapshot: BucketSnapshot, *, ahead: int, now: int, write_id: st
     write = _guarded(snapshot, write_id)
     write.demand(RECENT_WRITERS[0], "=", snapshot.recent_writers[0])
     demand_same_retired(write, snapshot)
-    _move_all(write, snapshot, _Change(Intent({}, rebase=True), ahead, rebased=True, bounded=False), NOTHING)
+    change = _Change(Intent({}, rebase=True), ahead, rebased=True, bounded=False, back_to=now)
+    _move_all(write, snapshot, change, NOTHING)
     write.set("rf", now if now != snapshot.rf else now + 1)
     write.set(LOAD_TK, snapshot.load_burst - WRITE)
     return write
@@ -513,14 +596,22 @@ def new_item(
         taken = max(delta, 0)
         attributes[f"b_{limit.name}_tk"] = limit.burst * MILLI - taken
         attributes[f"b_{limit.name}_tc"] = delta
+        if limit.periods is not None:
+            attributes[f"b_{limit.name}_pn"] = limit.periods.ordinal(now)
         for field, value in terms_of(limit).items():
             attributes[f"b_{limit.name}_{field}"] = value
-        longest = max(longest, _time_to_fill(limit, max(taken, limit.burst * MILLI), 1))
+        longest = max(longest, _time_to_fill(limit, max(taken, limit.burst * MILLI), 1, now))
     attributes["ttl"] = expires_at(epoch_s, longest, ttl_margin_s)
     return encode_item(attributes)
 
 
-def _time_to_fill(limit: Limit, milli: int, shards: int) -> int:
-    """Milliseconds until so much has accrued, rounded up generously for a share."""
-    amount, seconds = even_rate(limit)
-    return -(-milli * shards * seconds // amount)
+def _time_to_fill(limit: Limit, milli: int, shards: int, now: int) -> int:
+    """Milliseconds from ``now`` until so much has accrued, rounded up generously for a share."""
+    if limit.periods is None:
+        amount, seconds = even_rate(limit)
+        return -(-milli * shards * seconds // amount)
+    if milli <= 0:
+        return 0
+    calendar = limit.periods
+    periods = -(-milli // max(limit.refill_amount * MILLI // shards, 1)) if calendar.carry_debt else 1
+    return calendar.start(calendar.ordinal(now) + periods) - now + ZONE_CHANGES_MS

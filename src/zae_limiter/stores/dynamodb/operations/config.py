@@ -64,7 +64,7 @@ class Configs:
         now: int,
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
-        check_plain(limits, "DynamoDB")
+        check_plain(limits, "DynamoDB", calendars=True)
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.checked_ns(deadline)
         now, _ = yield from self.namespace.checked_time(now, deadline)

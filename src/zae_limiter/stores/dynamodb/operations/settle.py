@@ -273,7 +273,8 @@ class SettlementWriter:
     def _params(self, write: BucketWrite, now: int, deadline: Deadline) -> UpdateParams:
         snapshot = write.snapshot
         assert snapshot is not None
-        if write.doubtful or snapshot.shards > 1 or not write.deltas.keys() <= snapshot.balances.keys():
+        unknown = not write.deltas.keys() <= snapshot.balances.keys()
+        if write.doubtful or snapshot.shards > 1 or unknown or not snapshot.is_even:
             return self._unusual_params(write, snapshot, now, deadline)
         write.anchor = snapshot.recent_writers[0]
         cached = self.cache.buckets.get(write.key)
