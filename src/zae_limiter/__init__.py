@@ -2,7 +2,7 @@
 
 >>> from zae_limiter import Limit, SyncRateLimiter
 >>> limiter = SyncRateLimiter.open("memory://")
->>> limiter.set_system_defaults([Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 10_000)])
+>>> held = limiter.set_system_defaults([Limit.per_minute("rpm", 100), Limit.per_minute("tpm", 10_000)])
 >>> with limiter.acquire("key-1", "gpt-4", {"rpm": 1, "tpm": 500}) as lease:
 ...     lease.adjust(tpm=120)
 >>> limiter.available("key-1", "gpt-4")
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from zae_limiter.models.events import StoreCalled as StoreCalled
     from zae_limiter.models.holds import Hold as Hold
     from zae_limiter.models.leases import LeaseInfo as LeaseInfo
+    from zae_limiter.models.level_changes import LimitsSet as LimitsSet
+    from zae_limiter.models.level_changes import ReplacedLimit as ReplacedLimit
     from zae_limiter.models.limit import Limit as Limit
     from zae_limiter.models.proofs import UsageChain as UsageChain
     from zae_limiter.models.proofs import UsageGap as UsageGap
@@ -115,6 +117,7 @@ _HOMES = {
     ),
     "models.holds": ("Hold",),
     "models.leases": ("LeaseInfo",),
+    "models.level_changes": ("LimitsSet", "ReplacedLimit"),
     "models.limit": ("Limit",),
     "models.proofs": ("UsageChain", "UsageGap", "UsageProof"),
     "models.reports": (

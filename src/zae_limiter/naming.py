@@ -16,6 +16,9 @@ RESERVED_LIMIT_NAME = "wcu"
 DEFAULT_RESOURCE = "_default_"
 """Stands for "every resource" where an entity's limits are stored; not a resource of its own."""
 
+TOTAL_RESOURCE = "*"
+"""Stands for all resources of an entity together, where its total is stored, counted and shown; none of its own."""
+
 DEFAULT_NAMESPACE = "default"
 
 SYSTEM_SUBJECT = "$SYSTEM"
@@ -96,15 +99,12 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 BYTES_PER_CHARACTER = 3
 """A name has at most so many bytes for each character that it may have: keys of an index are bounded in bytes."""
 
-ALL_RESOURCES = "*"
-"""Reserved: stands for all there are."""
-
 
 def _why_no_text(value: str, most_bytes: int) -> str | None:
     """Why a text is no name, if it is none."""
     from unicodedata import category
 
-    if value == ALL_RESOURCES:
+    if value == TOTAL_RESOURCE:
         return f"{value!r} is reserved; choose another name"
     if value[0] in "$_":
         return f"must be {_ALLOWED_TEXT}, and not begin with '$' or '_'"
@@ -161,8 +161,13 @@ def check_principal(value: object, field: str = "principal") -> str | None:
 
 
 def check_config_resource(value: object, field: str = "resource") -> str:
-    """A resource, or ``_default_`` for all resources of an entity."""
-    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else check_resource(value, field)
+    """A resource, ``_default_`` for each resource of an entity, or ``*`` for all of them together."""
+    return DEFAULT_RESOURCE if value == DEFAULT_RESOURCE else check_bucket_resource(value, field)
+
+
+def check_bucket_resource(value: object, field: str = "resource") -> str:
+    """A resource, or ``*`` for the total over all resources of an entity."""
+    return TOTAL_RESOURCE if value == TOTAL_RESOURCE else check_resource(value, field)
 
 
 def check_amount(value: object, field: str) -> int:

@@ -35,32 +35,36 @@ def burst(table: Table, entity_id: str = "key") -> int:
 @pytest.mark.parametrize(
     ("ours", "theirs", "follows"),
     [
-        ("1.0.0.0.0", "0.0.0.0.0", True),
-        ("1.0.0.0.0", "0.1.0.0.0", False),
-        ("1.1.0.0.0", "0.1.0.0.0", True),
-        ("10.0.0.0.0", "9.0.0.0.0", True),
-        ("0.0.0.0.1", "5.5.5.5.2", False),
-        (of_call(GIVEN, 1), "9.9.9.9.1", True),
-        (of_call(GIVEN, 1), "0.0.0.0.2", False),
-        (of_call(GIVEN, 2), of_call(LOW, 1), True),
-        (of_call(GIVEN, 1), of_call(LOW, 2), False),
-        ("1.0.0.0.1/0.1.1", "1.0.0.0.1/0.0.1", True),
-        ("1.0.0.0.1/0.0.1", "1.0.0.0.1/0.1.1", False),
-        ("1.0.0.0.1/0.0.2/0.0.1", "1.0.0.0.1/0.0.1/0.9.9", True),
-        ("1.0.0.0.1/0.0.1", "1.0.0.0.1", False),
-        ("1.0.0.0.1", "1.0.0.0.1/0.0.1", False),
-        ("1.0.0.0.2", "1.0.0.0.1/0.0.1", True),
-        (of_call(GIVEN, 1) + "/0.0.1", of_call(LOW, 1) + "/0.0.1", True),
-        (of_call(GIVEN, 1) + "/0.0.1", "1.0.0.0.1", False),
+        ("1.0.0.0.0.0", "0.0.0.0.0.0", True),
+        ("1.0.0.0.0.0", "0.1.0.0.0.0", False),
+        ("1.1.0.0.0.0", "0.1.0.0.0.0", True),
+        ("10.0.0.0.0.0", "9.0.0.0.0.0", True),
+        ("0.0.0.0.0.1", "5.5.5.5.0.2", False),
+        (of_call(GIVEN, 0, 1), "9.9.9.9.0.1", True),
+        (of_call(GIVEN, 0, 1), "0.0.0.0.1.1", False),
+        (of_call(GIVEN, 0, 1), of_call(LOW, 1, 1), False),
+        ("0.0.0.0.1.0", "0.0.0.0.2.0", False),
+        ("0.0.0.0.2.0", "0.0.0.0.1.0", True),
+        (of_call(GIVEN, 0, 1), "0.0.0.0.0.2", False),
+        (of_call(GIVEN, 0, 2), of_call(LOW, 0, 1), True),
+        (of_call(GIVEN, 0, 1), of_call(LOW, 0, 2), False),
+        ("1.0.0.0.0.1/0.1.0.1", "1.0.0.0.0.1/0.0.0.1", True),
+        ("1.0.0.0.0.1/0.0.0.1", "1.0.0.0.0.1/0.1.0.1", False),
+        ("1.0.0.0.0.1/0.0.0.2/0.0.0.1", "1.0.0.0.0.1/0.0.0.1/0.9.0.9", True),
+        ("1.0.0.0.0.1/0.0.0.1", "1.0.0.0.0.1", False),
+        ("1.0.0.0.0.1", "1.0.0.0.0.1/0.0.0.1", False),
+        ("1.0.0.0.0.2", "1.0.0.0.0.1/0.0.0.1", True),
+        (of_call(GIVEN, 0, 1) + "/0.0.0.1", of_call(LOW, 0, 1) + "/0.0.0.1", True),
+        (of_call(GIVEN, 0, 1) + "/0.0.0.1", "1.0.0.0.0.1", False),
     ],
 )
 def test_newer_counters_follow_older_ones(ours: str, theirs: str, follows: bool) -> None:
     assert may_follow(ours, theirs, seen_before=False) is follows
 
 
-@pytest.mark.parametrize("theirs", [FENCE, fence_of(1), of_call(GIVEN, 0)])
+@pytest.mark.parametrize("theirs", [FENCE, fence_of(1), of_call(GIVEN, 0, 0)])
 def test_what_has_no_order_is_followed_by_what_was_resolved_after_it_was_seen(theirs: str) -> None:
-    ours = str(Versions(1, 0, 0, 0, 0))
+    ours = str(Versions(1, 0, 0, 0, 0, 0))
     assert may_follow(ours, theirs, seen_before=True)
     assert not may_follow(ours, theirs, seen_before=False)
 
@@ -282,7 +286,7 @@ def test_all_clients_that_pass_by_an_ancestor_without_limits_agree_on_the_versio
         assert Script(table).run(plan()).operations == ["UpdateItem"]
     snapshot = table.snapshot("key")
     assert snapshot is not None
-    assert snapshot.cv.endswith("/0.0.1")
+    assert snapshot.cv.endswith("/0.0.0.1")
     table.remove_bucket("key")
     client.adjust(lease, rpd=1)
     client.run(lease._end(False), to_the_end=True)
@@ -292,7 +296,7 @@ def test_all_clients_that_pass_by_an_ancestor_without_limits_agree_on_the_versio
     table.operator.limiter.set_limits("key", LOW, resource=RESOURCE)
     snapshot = table.snapshot("key")
     assert snapshot is not None
-    assert snapshot.cv == "0.0.0.2.1/0.0.1"
+    assert snapshot.cv == "0.0.0.2.0.1/0.0.0.1"
 
 
 def test_a_change_of_an_ancestor_that_has_limits_does_not_touch_the_buckets_below() -> None:

@@ -206,6 +206,26 @@ def test_an_outage_of_the_store_is_a_503(provider: FakeProvider) -> None:
     assert provider.books.requests == 1
 
 
+def test_limits_that_are_none_are_told_at_once(provider: FakeProvider, limiter: SyncRateLimiter) -> None:
+    client = openai.OpenAI(api_key="k", base_url=f"{provider.url}/v1", max_retries=5)
+    limit_client(client, limiter, entity="team", charges={"tokens": total_tokens})
+    with pytest.raises(openai.BadRequestError, match="no such limit"):
+        ask(client)
+    assert provider.books.requests == 0
+
+
+def test_a_store_that_cannot_note_what_is_left_loses_no_answer(provider: FakeProvider) -> None:
+    store = FailingStore(MemoryStore())
+    limiter = sync_memory_limiter(OPENAI_LIMITS, store=store)
+    client = openai.OpenAI(api_key="k", base_url=f"{provider.url}/v1", max_retries=0)
+    limit_client(client, limiter, entity="team")
+    store.fail("lower")
+    provider.tell({"x-ratelimit-remaining-requests": "41"})
+    assert ask(client).choices
+    store.heal()
+    assert limiter.available("team", "gpt")["rpm"] == 999
+
+
 def test_on_limit_raise_hands_the_error_on(provider: FakeProvider) -> None:
     limiter = still_limiter([Limit.per_day("rpm", 1), Limit.per_day("tpm", 10_000)])
     client = httpx2.Client(base_url=provider.url, transport=LimitedTransport(limiter, entity="team", on_limit="raise"))

@@ -24,7 +24,7 @@ LIMITS = {
     "org": [Limit.per_second("rps", 20)],
 }
 amounts = st.integers(0, 12) | st.sampled_from([60, 101, -1, True, 1.5, None, "1"])
-requests = st.dictionaries(st.sampled_from(["rps", "tpm", "tpd", "unknown"]), amounts, max_size=3)
+requests = st.dictionaries(st.sampled_from(["rps", "tpm", "tpd", "usd", "unknown"]), amounts, max_size=3)
 steps = st.tuples(
     st.sampled_from(["key", "project", "org"]),
     requests,
@@ -40,6 +40,7 @@ def limiter(clock: FakeClock) -> SyncRateLimiter:
     made.create_entity("org")
     made.create_entity("project", parent_id="org", cascade=True)
     made.create_entity("key", parent_id="project", cascade=True)
+    made.set_system_defaults([Limit.per_minute("usd", 5)])  # known, and no limit of these
     for entity, limits in LIMITS.items():
         made.set_limits(entity, limits)
     return made

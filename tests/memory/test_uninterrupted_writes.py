@@ -60,6 +60,6 @@ def written_at_a_stretch(shape: tuple[tuple[str, ...], ...]) -> list[list[str]]:
 def test_what_belongs_together_is_written_before_a_signal_can_come(shape: tuple[tuple[str, ...], ...]) -> None:
     *baselines, draw = written_at_a_stretch(shape)
     assert baselines == [[*["tk", "at_rf"] * len(limits), "rf"] for limits in shape]
-    paying = [name for name in chain.from_iterable(shape) if name in shape[0]]
+    paying = [*chain.from_iterable(shape)]
     events = [*["events"] * len(shape), *["cascaded_events"] * (len(shape) - 1)]
     assert draw == [*["tk", "tc"] * len(paying), *events, "_grant"]

@@ -60,7 +60,7 @@ VALID_NAMES: list[tuple[Check, list[str]]] = [
     (check_principal, ["alice", "ci@build:7", "ann+ops@x.com"]),
     (check_namespace, ["default", "tenant-1"]),
     (check_resource, ["gpt-4", "openai/gpt-4:latest", "0", "v1/chat.completions@eu", "日" * 128, *TEXT_NAMES]),
-    (check_config_resource, ["gpt-4", "_default_"]),
+    (check_config_resource, ["gpt-4", "_default_", "*"]),
     (check_limit_name, ["rpm", "tpm_in", "Tokens.per-minute", "wcu2", "WCU", "x"]),
     (check_stack_name, ["my-app", "A1", "x"]),
 ]
@@ -80,7 +80,6 @@ NEVER_A_NAME = [
     "\ud800",
     "_a",
     "$SYSTEM",
-    "*",
     None,
     7,
     1.5,
@@ -92,9 +91,9 @@ NEVER_A_NAME = [
 ]
 
 NOT_THIS_KIND_OF_NAME: list[tuple[Check, list[str]]] = [
-    (check_entity_id, ["_default_", "\N{ROCKET}" * 256]),
-    (check_resource, ["_default_", "\N{ROCKET}" * 128]),
-    *((check, [" ", "a b", "é", "٣", "-a", ".a", ":a", "@a", "/a", "a,b", "a*", "a/b"]) for check in WORDS),
+    (check_entity_id, ["_default_", "*", "\N{ROCKET}" * 256]),
+    (check_resource, ["_default_", "*", "\N{ROCKET}" * 128]),
+    *((check, [" ", "*", "a b", "é", "٣", "-a", ".a", ":a", "@a", "/a", "a,b", "a*", "a/b"]) for check in WORDS),
     (check_config_resource, ["_default", "_default_2", "_default_\n"]),
     (check_limit_name, ["1rpm", "a:b", "a@b", "a/b", "wcu"]),
     (check_stack_name, ["1a", "a_b", "a.b", "a:b", "a/b"]),

@@ -65,8 +65,8 @@ def test_what_comes_back_to_a_bucket_wakes_the_heads_of_other_queues_for_which_i
         wait_queue.join(OTHER, {"rpm": 1}),
     )
     for waiter in (head, behind):
-        wait_queue.note_lacking(waiter, [KEY[0], parent[0]])
-    wait_queue.note_lacking(other, [OTHER[0]])
+        wait_queue.note_lacking(waiter, [KEY, parent])
+    wait_queue.note_lacking(other, [OTHER])
     wait_queue.wake([parent])
     assert is_set(head, behind, other) == [True, False, False]
 
@@ -76,11 +76,11 @@ def test_a_bucket_that_lacks_no_longer_wakes_no_one_else() -> None:
     wait_queue = WaitQueue()
     moved, served, left = (wait_queue.join((f"key-{number}", "gpt-4"), {"rpm": 1}) for number in range(3))
     for waiter in (moved, served, left):
-        wait_queue.note_lacking(waiter, [waiter.key[0], parent[0]])
-    wait_queue.note_lacking(served, [served.key[0]])
+        wait_queue.note_lacking(waiter, [waiter.key, parent])
+    wait_queue.note_lacking(served, [served.key])
     wait_queue.leave(left)
     wait_queue.move(moved, parent)
-    wait_queue.note_lacking(moved, [parent[0]])
+    wait_queue.note_lacking(moved, [parent])
     for waiter in (moved, served, left):
         waiter.wake_up.is_set = False
     wait_queue.wake([parent])
@@ -144,14 +144,23 @@ def test_what_is_waited_for_is_added_up_per_entity_and_limit() -> None:
     wait_queue.join(KEY, {"rpm": 1, "tpm": 500})
     wait_queue.join(KEY, {"rpm": 2})
     wait_queue.join(OTHER, {"tpm": 7})
-    assert wait_queue.waited_for("gpt-4") == {"key-1": {"rpm": 3, "tpm": 500}, "key-2": {"tpm": 7}}
+    assert wait_queue.waited_for("gpt-4") == {KEY: {"rpm": 3, "tpm": 500}, OTHER: {"tpm": 7}}
+
+
+def test_what_is_waited_for_at_a_total_counts_on_every_resource() -> None:
+    wait_queue, total = WaitQueue(), ("key-1", "*")
+    first = wait_queue.join(total, {"rpm": 2})
+    there, elsewhere = wait_queue.join(KEY, {"rpm": 1}), wait_queue.join(ELSEWHERE, {"rpm": 1})
+    assert wait_queue.waited_for("gpt-4") == {total: {"rpm": 2}, KEY: {"rpm": 1}}
+    wait_queue.leave(first)
+    assert is_set(there, elsewhere) == [True, True]
 
 
 def test_other_resources_do_not_count() -> None:
     wait_queue = WaitQueue()
     wait_queue.join(ELSEWHERE, {"rpm": 9})
     assert wait_queue.waited_for("gpt-4") == {}
-    assert wait_queue.waited_for("gpt-5") == {"key-1": {"rpm": 9}}
+    assert wait_queue.waited_for("gpt-5") == {ELSEWHERE: {"rpm": 9}}
 
 
 def test_in_its_own_queue_a_waiter_yields_only_to_those_before_it() -> None:
@@ -160,7 +169,7 @@ def test_in_its_own_queue_a_waiter_yields_only_to_those_before_it() -> None:
     wait_queue.join(KEY, {"rpm": 1})
     mine = wait_queue.join(KEY, {"rpm": 10})
     wait_queue.join(KEY, {"rpm": 100})
-    assert wait_queue.waited_for("gpt-4", mine) == {"key-1": {"rpm": 1}, "key-2": {"rpm": 5}}
+    assert wait_queue.waited_for("gpt-4", mine) == {KEY: {"rpm": 1}, OTHER: {"rpm": 5}}
 
 
 def test_the_head_never_yields_in_its_own_queue() -> None:
@@ -194,7 +203,7 @@ def test_waiters_come_in_the_order_of_plain_queues(moves: list[tuple[BucketKey, 
             queues[waiter.key][0] is waiter for waiter in waiting
         ]
         for waiter in waiting:
-            ahead = wait_queue.waited_for(waiter.key[1], waiter).get(waiter.key[0], {})
+            ahead = wait_queue.waited_for(waiter.key[1], waiter).get(waiter.key, {})
             queue = queues[waiter.key]
             before = queue[: queue.index(waiter)]
             assert ahead == {
@@ -213,10 +222,10 @@ def test_a_waiter_that_never_came_back_holds_up_no_one_and_wakes_no_one() -> Non
     wait_queue = WaitQueue()
     gone = wait_queue.join(KEY, {"rpm": 1}, WaitDeadline(1_000, timer))
     stays = wait_queue.join(KEY, {"rpm": 1}, WaitDeadline(60_000, timer))
-    wait_queue.note_lacking(gone, ["key-1", "key-2"])
+    wait_queue.note_lacking(gone, [KEY, OTHER])
     wait_queue.drop_abandoned(timer, 1_000 + GRACE_MS)
     assert not wait_queue.is_head(stays), "it may only be late"
     wait_queue.drop_abandoned(timer, 1_001 + GRACE_MS)
     assert (wait_queue.is_head(stays), is_set(stays)) == (True, [True])
     wait_queue.wake([OTHER])  # where it lacked as well
-    assert wait_queue.waited_for("gpt-4") == {"key-1": {"rpm": 1}}
+    assert wait_queue.waited_for("gpt-4") == {KEY: {"rpm": 1}}

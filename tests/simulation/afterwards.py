@@ -57,8 +57,7 @@ def _check_granted(fleet: Fleet, world: World, entity: str, resource: str, askin
             return
         for limit in leg.limits:
             wanted[limit.name] = min(wanted.get(limit.name, limit.burst), limit.burst)
-    own = look.legs[0].names
-    draw = Draw(entity, resource, {name: amount for name, amount in wanted.items() if name in own})
+    draw = Draw(entity, resource, wanted)
     longest_wait = _longest_wait(fleet, look)
     outcome = fleet.at_once((asking or _stranger(fleet)).space.draw(draw, fleet.now))
     if isinstance(outcome, Denial) and outcome.wait_ms is not None:

@@ -554,12 +554,14 @@ def _sources(place: Place, cv: str) -> list[tuple[Place, int]]:
         (f"{ns}/RESOURCE#{resource}", "#CONFIG"),
         (own, "#CONFIG#_default_"),
         (own, f"#CONFIG#{resource}"),
+        (own, "#CONFIG#*"),
         (own, "#META"),
     ]
     counters = cv.partition("/")[0].split(".")
     if len(counters) != len(places):
-        return [(places[-1], int(counters[-1]))]
-    return [(source, int(counter)) for source, counter in zip(places, counters, strict=True)]
+        return [(place, int(counter)) for place, counter in zip(places[-2:], counters[-2:], strict=True)]
+    sources = [(source, int(counter)) for source, counter in zip(places, counters, strict=True)]
+    return sources[-2:] if resource == "*" else sources  # no level concerns a total
 
 
 def follows(ring: tuple[str, ...], earlier: tuple[str, ...]) -> bool:

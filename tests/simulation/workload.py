@@ -134,9 +134,8 @@ class Worker:
     def _wanted(self, draw: Draw) -> dict[tuple[str, str], dict[str, int]]:
         """What a draw may take of each bucket."""
         amounts = {name: amount * 1000 for name, amount in draw.wanted.items() if amount}
-        return {
-            (entity_id, draw.resource): {"ev": 1, **amounts} for entity_id in self.world.may_take_from(draw.entity_id)
-        }
+        places = self.world.may_take_from(draw.entity_id, draw.resource)
+        return {place: {"ev": 1, **amounts} for place in places}
 
     def _end(self, task: Task, grant: Grant, ledger: Ledger) -> Plan[None]:
         """The end of a lease, well or not: what it owes is written, as ``LeaseBase._end`` does."""

@@ -18,6 +18,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces
 from zae_limiter.stores.dynamodb.store import DynamoSpace
+from zae_limiter.stores.limit_statuses import names_known
 from zae_limiter.stores.operator_changes import Reset
 from zae_limiter.stores.protocol import Denial, Draw, EntityChange, Grant, Leg, Scope
 
@@ -46,6 +47,10 @@ class Habits:
     """How many of the limits that are drawn have a calendar."""
     limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     """The limits of levels at the beginning; the others are drawn."""
+    totals: float = 0.0
+    """How many entities have a total over all resources at the beginning."""
+    any_known_name: bool = False
+    """Calls name limits of every level consulted, and of ancestors; some entities have no limits of their own."""
 
 
 class Change(NamedTuple):
@@ -105,6 +110,8 @@ class World:
         self._closed: tuple[Any, int, int] | None = None
         self.resources = [f"r{number}" for number in range(habits.resources)]
         self.entities: list[str] = []
+        self.totals: set[str] = set()
+        """Who had a total at the beginning."""
         self.parents: dict[str, str | None] = {}
         self._made = 0
         self._build()
@@ -128,6 +135,10 @@ class World:
                 if own:
                     scope = Scope(entity, rng.choice((*self.resources, "_default_")))
                     fleet.at_once(space.set_config(scope, own, None, None, False, fleet.now))
+                if self.habits.totals and rng.random() < self.habits.totals:
+                    scope = Scope(entity, "*")
+                    fleet.at_once(space.set_config(scope, some_limits(rng), None, None, False, fleet.now))
+                    self.totals.add(entity)
                 self._add(entity, parent)
             above = here
 
@@ -139,15 +150,23 @@ class World:
         """Another parent, from now on."""
         self.parents[entity] = parent
 
-    def may_take_from(self, entity: str) -> list[str]:
-        """The entities whose buckets a draw may touch."""
-        if self.limits_vary:
-            return self.entities
+    def may_take_from(self, entity: str, resource: str) -> list[tuple[str, str]]:
+        """The buckets that a draw may touch, in order: of each entity its own, and its total."""
+        owners = self.entities if self.limits_vary else self._chain(entity)
+        places = []
+        for owner in owners:
+            places.append((owner, resource))
+            if owner in self.totals or "total" in self.habits.changes:
+                places.append((owner, "*"))
+        return places
+
+    def _chain(self, entity: str) -> list[str]:
+        """An entity and its ancestors, as far as this is known."""
         chain = []
         at: str | None = entity
-        while at is not None:
+        while at is not None and at not in chain:  # those who move at once may make a circle of what is known
             chain.append(at)
-            at = self.parents[at]
+            at = self.parents.get(at)
         return chain
 
     # What callers do
@@ -172,6 +191,8 @@ class World:
         if self.habits.overrides and rng.random() < self.habits.overrides:
             limits = some_limits(rng, self.habits.calendars)
         names = self._names(entity, resource) if limits is None else [limit.name for limit in limits]
+        if self.habits.any_known_name:
+            names = sorted({*names, *self._known_names(entity, resource)})
         wanted = {name: rng.randint(0, LARGEST.get(name, 3)) for name in names if rng.random() < 0.8}
         if not any(wanted.values()):
             wanted[names[0]] = 1
@@ -179,18 +200,26 @@ class World:
 
     def _names(self, entity: str, resource: str) -> list[str]:
         """The limits that hold, as the table says."""
+        return next(filter(None, self._names_by_level(entity, resource)), ["rps"])
+
+    def _known_names(self, entity: str, resource: str) -> set[str]:
+        """The names that any level knows for an entity or one of its ancestors, as the table says."""
+        chain = self._chain(entity)
+        return {name for one in chain for names in self._names_by_level(one, resource) for name in names}
+
+    def _names_by_level(self, entity: str, resource: str) -> list[list[str]]:
+        """The limits of every level, as the table says."""
         ns = self.ns
         own = f"{ns}/ENTITY#{entity}"
-        for place in (
+        places = (
             (own, f"#CONFIG#{resource}"),
             (own, "#CONFIG#_default_"),
             (f"{ns}/RESOURCE#{resource}", "#CONFIG"),
             (f"{ns}/SYSTEM#", "#CONFIG"),
-        ):
-            item = self.fleet.items.get(place)
-            if item is not None and item["order"]["S"]:
-                return item["order"]["S"].split(",")  # type: ignore[no-any-return]
-        return ["rps"]
+            *([(own, "#CONFIG#*")] if self.habits.any_known_name else []),
+        )
+        items = (self.fleet.items.get(place) for place in places)
+        return [item["order"]["S"].split(",") if item is not None and item["order"]["S"] else [] for item in items]
 
     @property
     def ns(self) -> str:
@@ -205,17 +234,17 @@ class World:
         """A grant takes from the entity and from every ancestor that has limits, in order."""
         if self.limits_vary:
             return
-        expected = self.may_take_from(draw.entity_id)
-        found = [leg.entity_id for leg in grant.legs]
+        expected = self.may_take_from(draw.entity_id, draw.resource)
+        found = [leg.place for leg in grant.legs]
         if found != expected:
             raise Violation(NOTICE, None, f"{draw} took from {found} instead of {expected}")
 
     def check_wait(self, draw: Draw, denial: Denial, now: int) -> None:
         """Without others, a denial names the very millisecond at which the same draw fits."""
         waits: list[int | None] = []
-        for entity in self.may_take_from(draw.entity_id):
+        for owner in self.may_take_from(draw.entity_id, draw.resource):
             oracle = self.fleet.oracle
-            places = oracle.families.places(self.place_of((entity, draw.resource)))
+            places = oracle.families.places(self.place_of(owner))
             references = [oracle.references[place] for place in places]
             if not references:
                 return
@@ -272,7 +301,7 @@ class World:
         """What a lease takes besides, now and then, where it took first."""
         if rng.random() >= self.habits.more:
             return None
-        name = rng.choice([limit.name for limit in grant.legs[0].limits])
+        name = rng.choice(self._names_of(grant))
         return draw._replace(wanted={name: rng.randint(1, LARGEST.get(name, 3))}, legs=grant.legs)
 
     def owed(self, rng: random.Random, grant: Grant, ledger: Ledger) -> Mapping[str, int]:
@@ -281,13 +310,18 @@ class World:
             return {}
         if rng.random() < 0.4:
             return ledger.owed_on_failure()
-        names = [limit.name for limit in grant.legs[0].limits]
         deltas = {}
-        for name in names:
+        for name in self._names_of(grant):
             if rng.random() < 0.6:
                 deltas[name] = rng.randint(-ledger.consumed().get(name, 0), LARGEST.get(name, 3))
         ledger.adjust(deltas, 0)
         return ledger.owed()
+
+    def _names_of(self, grant: Grant) -> list[str]:
+        """The limits that a lease may name."""
+        if self.habits.any_known_name:
+            return sorted(names_known(grant.legs))
+        return [limit.name for limit in grant.legs[0].limits]
 
     # What setters do
 
@@ -301,13 +335,14 @@ class World:
         scopes = {
             "entity": Scope(entity, resource),
             "default": Scope(entity, "_default_"),
+            "total": Scope(entity, "*"),
             "resource": Scope(None, resource),
             "system": Scope(),
         }
         if kind in scopes:
             scope = scopes[kind]
             told = rng.random() < 0.8
-            if kind != "system" and rng.random() < 0.3:
+            if (kind != "system" or self.habits.any_known_name) and rng.random() < 0.3:
                 plan = space.delete_config(scope, None, told, now)
                 return Change("delete", f"delete {scope}", plan, propagates=told)
             plan = space.set_config(scope, some_limits(rng, self.habits.calendars), None, None, told, now)

@@ -36,8 +36,10 @@ from zae_limiter import (
     Lease,
     LeaseExpiredError,
     LeaseInfo,
+    LeaseNotFoundError,
     Limit,
     LimitLevel,
+    LimitsSet,
     LimitStatus,
     MissingExtra,
     NamespaceInfo,
@@ -49,6 +51,7 @@ from zae_limiter import (
     RateLimiter,
     RateLimiterUnavailable,
     RateLimitExceeded,
+    ReplacedLimit,
     Repository,
     RequestExceedsBurst,
     ResourceCapacity,
@@ -159,6 +162,8 @@ def errors(error: ZAELimiterError) -> None:
     elif isinstance(error, EntityChangedError):
         expected: int = error.expected
         found: int = error.found
+    elif isinstance(error, LeaseNotFoundError):
+        lost: str = error.token
     elif isinstance(error, NamespaceNotFoundError):
         namespace: str = error.namespace
         deleted: bool = error.deleted
@@ -258,17 +263,20 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     children: Page[Entity] = await limiter.get_children("org", limit=10, cursor=None)
     entities: Page[Entity] = await limiter.list_entities(limit=10, cursor=children.next_cursor)
     assert_type(await limiter.delete_entity("key-1", principal="alice"), None)
-    assert_type(
-        await limiter.set_limits("key-1", limits(), resource="gpt-4", principal="alice", propagate=False), None
+    told: LimitsSet = await limiter.set_limits(
+        "key-1", limits(), resource="gpt-4", merge=True, principal="alice", propagate=False
     )
+    replaced: tuple[ReplacedLimit, ...] = told.replaced
     own: list[Limit] = await limiter.get_limits("key-1", resource="gpt-4")
     assert_type(await limiter.delete_limits("key-1", resource="gpt-4", principal="alice", propagate=True), None)
-    assert_type(await limiter.set_resource_defaults("gpt-4", tuple(limits()), principal="alice", propagate=True), None)
+    told = await limiter.set_resource_defaults(
+        "gpt-4", tuple(limits()), merge=False, principal="alice", propagate=True
+    )
     own = await limiter.get_resource_defaults("gpt-4")
     assert_type(await limiter.delete_resource_defaults("gpt-4", principal="alice", propagate=True), None)
     assert_type(
         await limiter.set_system_defaults(iter(limits()), on_unavailable="allow", principal="alice", propagate=True),
-        None,
+        LimitsSet,
     )
     system: tuple[list[Limit], OnUnavailable | None] = await limiter.get_system_defaults()
     assert_type(await limiter.delete_system_defaults(principal="alice", propagate=True), None)
@@ -397,15 +405,18 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     children: Page[Entity] = limiter.get_children("org", limit=10, cursor=None)
     entities: Page[Entity] = limiter.list_entities(limit=10, cursor=children.next_cursor)
     assert_type(limiter.delete_entity("key-1", principal="alice"), None)
-    assert_type(limiter.set_limits("key-1", limits(), resource="gpt-4", principal="alice", propagate=False), None)
+    told: LimitsSet = limiter.set_limits(
+        "key-1", limits(), resource="gpt-4", merge=True, principal="alice", propagate=False
+    )
+    replaced: tuple[ReplacedLimit, ...] = told.replaced
     own: list[Limit] = limiter.get_limits("key-1", resource="gpt-4")
     assert_type(limiter.delete_limits("key-1", resource="gpt-4", principal="alice", propagate=True), None)
-    assert_type(limiter.set_resource_defaults("gpt-4", tuple(limits()), principal="alice", propagate=True), None)
+    told = limiter.set_resource_defaults("gpt-4", tuple(limits()), merge=False, principal="alice", propagate=True)
     own = limiter.get_resource_defaults("gpt-4")
     assert_type(limiter.delete_resource_defaults("gpt-4", principal="alice", propagate=True), None)
     assert_type(
         limiter.set_system_defaults(iter(limits()), on_unavailable="allow", principal="alice", propagate=True),
-        None,
+        LimitsSet,
     )
     system: tuple[list[Limit], OnUnavailable | None] = limiter.get_system_defaults()
     assert_type(limiter.delete_system_defaults(principal="alice", propagate=True), None)

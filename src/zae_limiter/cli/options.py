@@ -133,6 +133,13 @@ def limits_option(command: Command) -> Command:
     )(command)
 
 
+def merge_option(command: Command) -> Command:
+    """``--merge``: keep what the wider level has besides."""
+    return click.option(
+        "--merge", is_flag=True, help="Keep the limits of the wider level that these do not name, as they are now."
+    )(command)
+
+
 def propagate_option(command: Command) -> Command:
     """``--no-propagate``: leave live buckets alone."""
     return click.option(

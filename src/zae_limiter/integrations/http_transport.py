@@ -20,6 +20,7 @@ from zae_limiter import (
     ValidationError,
 )
 from zae_limiter.integrations.provider_calls import ClientTerms, ProviderCall
+from zae_limiter.llm.refusals import Refusal
 
 logger = logging.getLogger("zae_limiter")
 
@@ -47,7 +48,7 @@ class HttpLibrary(NamedTuple):
         request.headers["accept-encoding"] = call.accept_encoding
         return request
 
-    def refusal(self, request: Any, call: ProviderCall, error: RateLimitExceeded | RateLimiterUnavailable) -> Any:
+    def refusal(self, request: Any, call: ProviderCall, error: Refusal) -> Any:
         """The answer to a request that is not sent. Raises the error if the client was told so."""
         answer = call.refusal(error)
         if answer is None:
@@ -74,7 +75,7 @@ class SyncSender:
         lease = self._limiter.acquire(call.entity, call.resource, call.wanted, **self._options)
         try:
             lease.__enter__()
-        except (RateLimitExceeded, RateLimiterUnavailable) as error:
+        except (RateLimitExceeded, RateLimiterUnavailable, ValidationError) as error:
             return self._library.refusal(request, call, error)
         try:
             response = self._answered(request, call, lease)
@@ -157,7 +158,7 @@ class AsyncSender:
         lease = self._limiter.acquire(call.entity, call.resource, call.wanted, **self._options)
         try:
             await lease.__aenter__()
-        except (RateLimitExceeded, RateLimiterUnavailable) as error:
+        except (RateLimitExceeded, RateLimiterUnavailable, ValidationError) as error:
             return self._library.refusal(request, call, error)
         try:
             response = await self._answered(request, call, lease)

@@ -13,11 +13,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
-from zae_limiter import LimitStatus, RateLimiterUnavailable, RateLimitExceeded, ValidationError
+from zae_limiter import LimitStatus, ValidationError
 from zae_limiter.llm.calls import DEFAULT_OUTPUT, Call, read_call
 from zae_limiter.llm.charges import CHARGES, Charges, amounts, levels_told
 from zae_limiter.llm.meter import Meter
-from zae_limiter.llm.refusals import Answer, refusal
+from zae_limiter.llm.refusals import Answer, Refusal, refusal
 from zae_limiter.llm.usage import Usage
 
 _CALLER: ContextVar[str | None] = ContextVar("zae_limiter_caller", default=None)
@@ -131,7 +131,7 @@ class ProviderCall:
         """What can be read on the way. An event of an encoded stream could not be hidden."""
         return "identity" if self._asked else "gzip, deflate"
 
-    def refusal(self, error: RateLimitExceeded | RateLimiterUnavailable) -> Answer | None:
+    def refusal(self, error: Refusal) -> Answer | None:
         """What the provider's client is told instead of an answer; ``None`` if the error is to be raised."""
         return None if self._terms.on_limit == "raise" else refusal(self._call.dialect, error)
 

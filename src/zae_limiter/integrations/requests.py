@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Unpack
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ from urllib3.response import HTTPResponse
 from zae_limiter import RateLimiterUnavailable, RateLimitExceeded, SyncLease, SyncRateLimiter, ValidationError
 from zae_limiter.integrations.provider_calls import ClientOptions, ClientTerms, ProviderCall, calling_as
 from zae_limiter.llm.refusals import Answer
+
+logger = logging.getLogger("zae_limiter")
 
 __all__ = ["LimitedAdapter", "calling_as", "limit_session"]
 
@@ -66,7 +69,7 @@ class LimitedAdapter(BaseAdapter):
         lease = self._limiter.acquire(call.entity, call.resource, call.wanted, **self._terms.acquire_options)
         try:
             lease.__enter__()
-        except (RateLimitExceeded, RateLimiterUnavailable) as error:
+        except (RateLimitExceeded, RateLimiterUnavailable, ValidationError) as error:
             answer = call.refusal(error)
             if answer is None:
                 raise
@@ -106,8 +109,11 @@ class LimitedAdapter(BaseAdapter):
         call.answered(response.status_code, CaseInsensitiveDict(headers))
         if call.has_news(response.status_code, headers):
             levels = call.levels_told(response.status_code, response.headers, lease.statuses)
-            if levels:
-                self._limiter.lower(call.entity, call.resource, levels)
+            try:
+                if levels:
+                    self._limiter.lower(call.entity, call.resource, levels)
+            except RateLimiterUnavailable as error:
+                logger.warning("what the provider says is left was not noted: %s", error)
 
 
 class MeteredBody:

@@ -127,7 +127,7 @@ def refusal(denial: Denial) -> RateLimitExceeded:
 
 def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
     """One try, at one moment, leaving to the waiters ahead what they wait for."""
-    ahead: Mapping[str, Mapping[str, int]] = {}
+    ahead: Mapping[tuple[str, str], Mapping[str, int]] = {}
     if core.wait_queue.by_bucket:
         core.wait_queue.drop_abandoned(core.timer, (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
@@ -177,12 +177,11 @@ def _wait_in_queue(
     """
     wait_queue = core.wait_queue
     looks = 0
-    waiter = wait_queue.join(
-        (denial.lacking.entity_id, asked.resource), asked.wanted, WaitDeadline(give_up_at, core.timer)
-    )
+    waiter = wait_queue.join(denial.lacking.place, asked.wanted, WaitDeadline(give_up_at, core.timer))
     try:
         while True:
-            wait_queue.note_lacking(waiter, (status.entity_id for status in denial.statuses if status.refuses))
+            lacking = [(status.entity_id, status.resource) for status in denial.statuses if status.refuses]
+            wait_queue.note_lacking(waiter, lacking)
             timer = yield from READ_TIMER
             remaining = give_up_at - timer
             if remaining <= 0:
@@ -203,7 +202,7 @@ def _wait_in_queue(
             if isinstance(outcome, Grant) or not _may_wait(outcome):
                 return outcome
             denial = outcome
-            if (denial.lacking.entity_id, asked.resource) != waiter.key:
-                wait_queue.move(waiter, (denial.lacking.entity_id, asked.resource))
+            if denial.lacking.place != waiter.key:
+                wait_queue.move(waiter, denial.lacking.place)
     finally:
         wait_queue.leave(waiter)

@@ -30,8 +30,8 @@ class Lease(LeaseBase):
         """Correct what was consumed: ``adjust(tpm=used - estimated)``, or ``adjust({"tpm": …})``.
 
         Never raises for lack of tokens; may go into debt, which refill repays. Written at the end of the
-        ``with`` block (or by :meth:`flush`). Raises ``ValidationError`` for a limit the bucket does not have,
-        and for giving back more than the lease took.
+        ``with`` block (or by :meth:`flush`). Raises ``ValidationError`` for a name that no level and no ancestor
+        knows, and for giving back more than the lease took.
         """
         ledger = self._open_ledger()
         if ledger.adjust(named if deltas is None else {**deltas, **named}, self._limiter._core.timer()):

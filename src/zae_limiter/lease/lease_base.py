@@ -125,7 +125,7 @@ class LeaseBase:
 
     @property
     def consumed(self) -> dict[str, int]:
-        """What this entity paid so far, per limit, adjustments included."""
+        """What this lease consumed so far, per limit, adjustments included. Every leg that has the limit paid it."""
         if self._ledger is None:
             return {} if (grant := self._granted) is None else dict(grant.wanted)
         return {} if self._grant is None else self._ledger.consumed()
@@ -559,7 +559,7 @@ class LeaseBase:
         """Wake the callers that wait for what came back."""
         grant, wait_queue = self._granted, self._core.wait_queue
         if wait_queue and grant is not None and any(delta < 0 for delta in owed.values()):
-            wait_queue.wake((leg.entity_id, leg.resource) for leg in grant.legs)
+            wait_queue.wake(leg.place for leg in grant.legs)
 
     def _note_flushed(self, ledger: Ledger, error: BaseException | None) -> None:
         """Note what is known to be booked of what was being flushed when an error or an interrupt came."""

@@ -22,12 +22,22 @@ from zae_limiter.lease.lease_holds import slots_told
 from zae_limiter.naming import MAX_AMOUNT, check_amount, check_delta, check_limit_name
 from zae_limiter.running.plan import assign
 from zae_limiter.stores.lease_records import RecordChange
-from zae_limiter.stores.protocol import DeferredGrant, Denial, Grant, Leg, NotedGrant, Posting, Settlement
+from zae_limiter.stores.limit_statuses import names_known
+from zae_limiter.stores.protocol import (
+    BucketPlace,
+    DeferredGrant,
+    Denial,
+    Grant,
+    Leg,
+    NotedGrant,
+    Posting,
+    Settlement,
+)
 
 Amounts = Mapping[str, int]
 
 NOTHING: Amounts = {}
-NO_LEGS: Mapping[tuple[str, str], int] = {}
+NO_LEGS: Mapping[tuple[BucketPlace, str], int] = {}
 
 new_object = object.__new__
 
@@ -65,9 +75,9 @@ class UnresolvedCounter(Protocol):
 class Ledger(Settlement):
     """The books of one lease. They are also the settlement of its end by a fast path, which notes there what it books.
 
-    ``names`` are the limits of the lease, or ``None`` if it was let through: then nothing is booked, and any may be
-    named. ``observed`` is the denial that a switch let through. ``is_as_granted``: the store has booked what was
-    granted, and was not asked for anything since.
+    ``names`` are the limits that the lease's own leg knows, those that mostly are named, or ``None`` if it was let
+    through: then nothing is booked, and any may be named. ``observed`` is the denial that a switch let through.
+    ``is_as_granted``: the store has booked what was granted, and was not asked for anything since.
 
     Until the next step notes what became of it, ``taking`` is what :meth:`Lease.consume` takes, ``flushing`` what a
     flush books, and ``closing`` what is booked at the end.
@@ -107,9 +117,9 @@ class Ledger(Settlement):
         if granted is None:
             self.names = None
         else:
-            self.names = (granted.legs if isinstance(granted, Grant) else granted[0].legs)[0].names
+            self.names = (granted.legs if isinstance(granted, Grant) else granted[0].legs)[0].known
         self.totals = self.settled = NOTHING
-        self.paid_by_leg: Mapping[tuple[str, str], int] = NO_LEGS
+        self.paid_by_leg: Mapping[tuple[BucketPlace, str], int] = NO_LEGS
         self.arrears: Sequence[Posting] = ()
         self.pending_since: int | None = None
         self.closing = self.flushing = self.taking = self.postings = None
@@ -170,8 +180,10 @@ class Ledger(Settlement):
         if self.names is None:
             check_limit_name(name)
         elif name not in self.names:
-            known = ", ".join(sorted(self.names))
-            raise ValidationError(name, value, f"is not a limit of this lease; those are {known}")
+            names = self.names if self._granted is None else names_known(granted_legs(self._granted))
+            if name not in names:
+                known = ", ".join(sorted(names))
+                raise ValidationError(name, value, f"is no limit that any leg of this lease knows; those are {known}")
 
     def took(self, more: Amounts) -> None:
         """The store has booked more."""
@@ -193,7 +205,7 @@ class Ledger(Settlement):
         paid_by_leg = dict(self.paid_by_leg)
         for leg, known in zip(legs, before, strict=True):
             for name, amount in more.items():
-                place = (leg.entity_id, name)
+                place = (leg.place, name)
                 has, had = name in leg.settled_names, name in known.settled_names
                 if has != had or place in paid_by_leg:
                     paid = paid_by_leg.get(place, self.written.get(name, 0) if had else 0)
@@ -231,18 +243,18 @@ class Ledger(Settlement):
         """What each leg is to book of ``owed``: as ``plain`` has it, but for what is kept beside."""
         if not self.paid_by_leg and not self.arrears:
             return plain
-        due = {leg.entity_id: dict(deltas) for leg, deltas, *_ in plain}
-        for (entity_id, name), paid in self.paid_by_leg.items():
+        due = {leg.place: dict(deltas) for leg, deltas, *_ in plain}
+        for (place, name), paid in self.paid_by_leg.items():
             if name in owed:
-                due.setdefault(entity_id, {})[name] = max(owed[name], -paid) * MILLI
+                due.setdefault(place, {})[name] = max(owed[name], -paid) * MILLI
         for leg, deltas, *_ in self.arrears:
-            sums = due.setdefault(leg.entity_id, {})
+            sums = due.setdefault(leg.place, {})
             for name, delta in deltas.items():
                 sums[name] = sums.get(name, 0) + delta
         return [
             Posting(leg, deltas)
             for leg in legs
-            if (deltas := {name: delta for name, delta in due.get(leg.entity_id, {}).items() if delta})
+            if (deltas := {name: delta for name, delta in due.get(leg.place, {}).items() if delta})
         ]
 
     def booked(self, deltas: Amounts, remaining: Sequence[Posting] = ()) -> None:
@@ -281,7 +293,7 @@ class Ledger(Settlement):
     def _totals_with(self, more: Amounts) -> Amounts:
         return {name: total + more.get(name, 0) for name, total in self.totals.items()}
 
-    def _paid_by_leg_with(self, deltas: Amounts) -> Mapping[tuple[str, str], int]:
+    def _paid_by_leg_with(self, deltas: Amounts) -> Mapping[tuple[BucketPlace, str], int]:
         if not self.paid_by_leg:
             return self.paid_by_leg
         return {place: paid + max(deltas.get(place[1], 0), -paid) for place, paid in self.paid_by_leg.items()}
@@ -313,6 +325,11 @@ def open_ledger(granted: Grant | DeferredGrant | None) -> OpenLedger:
     ledger = new_object(OpenLedger)  # what a call of the type would do, in less time
     ledger.begin(granted)
     return ledger
+
+
+def granted_legs(granted: Grant | DeferredGrant) -> tuple[Leg, ...]:
+    """The legs of what was granted, without making the grant if it was deferred."""
+    return granted.legs if isinstance(granted, Grant) else granted[0].legs
 
 
 def granted_amounts(granted: Grant | DeferredGrant) -> Amounts:

@@ -18,6 +18,7 @@ from zae_limiter.models.moments import at
 from zae_limiter.models.reports import Page
 from zae_limiter.models.status import Check, EntityStatus
 from zae_limiter.naming import (
+    check_bucket_resource,
     check_consume,
     check_entity_id,
     check_key,
@@ -118,16 +119,21 @@ class LimiterVerbs(Generic[SomeLease]):
     ) -> Plan[dict[str, int]]:
         """What the entity's own bucket holds, per limit: whole tokens, rounded down, negative in debt.
 
+        If the entity has a total over all resources, it is the lesser of the two; on ``*`` it is the total alone.
         Ancestors are not looked at: :meth:`time_until_available` does that. Nothing is taken.
         """
         check_entity_id(entity_id)
-        check_resource(resource)
+        check_bucket_resource(resource)
         override = None if limits is None else check_limits(limits)
         core = self._core
         now = yield from READ_CLOCK
         look = yield from core.call("look", core.look(entity_id, resource, {}, override, now))
-        own = len(look.legs[0].limits)
-        return {status.limit_name: status.available for status in look.statuses[:own]}
+        available: dict[str, int] = {}
+        for status in look.statuses:
+            if status.entity_id == entity_id:
+                name, left = status.limit_name, status.available
+                available[name] = min(available.get(name, left), left)
+        return available
 
     def _time_until_available(
         self,
@@ -184,7 +190,7 @@ class LimiterVerbs(Generic[SomeLease]):
         """
         check_entity_id(entity_id)
         if resource is not None:
-            check_resource(resource)
+            check_bucket_resource(resource)
         core = self._core
         now = yield from READ_CLOCK
         status = yield from core.call("status", core.space.status(entity_id, resource, now))
@@ -207,7 +213,7 @@ class LimiterVerbs(Generic[SomeLease]):
         """
         check_entity_id(entity_id)
         if resource is not None:
-            check_resource(resource)
+            check_bucket_resource(resource)
         names = None if limits is None else check_limit_names(limits)
         if key is not None:
             check_key(key)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded, RequestExceedsBurst
+from zae_limiter.exceptions import RateLimiterUnavailable, RateLimitExceeded, RequestExceedsBurst, ValidationError
 from zae_limiter.llm.calls import Dialect
 
 LONGEST_RETRY_S = 60.0
@@ -15,9 +15,17 @@ LONGEST_RETRY_S = 60.0
 REFUSED_HEADER = "x-zael-refused"
 """Tells an answer of this library from one of the provider."""
 
-_GEMINI_STATUS = {413: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
-_ANTHROPIC_TYPE = {413: "request_too_large", 429: "rate_limit_error", 503: "api_error"}
-_OPENAI_CODE = {413: "request_too_large", 429: "rate_limit_exceeded", 503: "rate_limiter_unavailable"}
+Refusal: TypeAlias = RateLimitExceeded | RateLimiterUnavailable | ValidationError
+"""Why a request is not sent."""
+
+_GEMINI_STATUS = {400: "INVALID_ARGUMENT", 413: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE"}
+_ANTHROPIC_TYPE = {400: "invalid_request_error", 413: "request_too_large", 429: "rate_limit_error", 503: "api_error"}
+_OPENAI_CODE = {
+    400: "invalid_limits",
+    413: "request_too_large",
+    429: "rate_limit_exceeded",
+    503: "rate_limiter_unavailable",
+}
 
 
 class Answer(NamedTuple):
@@ -28,11 +36,13 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def refusal(dialect: Dialect, error: RateLimitExceeded | RateLimiterUnavailable) -> Answer:
-    """429 with the wait, 413 for what never fits, 503 while the store is unavailable."""
+def refusal(dialect: Dialect, error: Refusal) -> Answer:
+    """429 with the wait, 413 for what never fits, 503 while the store is unavailable, 400 for limits that are none."""
     headers = {"content-type": "application/json", REFUSED_HEADER: "1"}
     if isinstance(error, RateLimiterUnavailable):
         return Answer(503, headers, _body(dialect, 503, "the rate limiter is unavailable", None))
+    if isinstance(error, ValidationError):
+        return Answer(400, {**headers, "x-should-retry": "false"}, _body(dialect, 400, str(error), None))
     wait = error.retry_after_seconds
     status = 413 if isinstance(error, RequestExceedsBurst) or wait is None else 429
     if wait is None or wait > LONGEST_RETRY_S:

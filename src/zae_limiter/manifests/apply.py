@@ -165,7 +165,7 @@ def _put_entity(repository: SyncRepository, change: Change, profile: Profile, by
         )
 
 
-_SET: Mapping[Kind, Callable[[SyncRepository, Thing, Level, str], None]] = {
+_SET: Mapping[Kind, Callable[[SyncRepository, Thing, Level, str], object]] = {
     Kind.SYSTEM: lambda repository, thing, level, by: repository.set_system_defaults(
         level.limits, on_unavailable=level.on_unavailable, principal=by
     ),

@@ -26,7 +26,7 @@ from zae_limiter.models.access import Access
 from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.reports import AuditEvent
-from zae_limiter.naming import DEFAULT_RESOURCE, is_reserved
+from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE, is_reserved
 from zae_limiter.repository.sync_repository import SyncRepository
 
 OnProgress = Callable[[int, int], None]
@@ -94,7 +94,7 @@ def take_inventory(repository: SyncRepository, more_resources: Iterable[str] = (
     records = load_others(repository, "")
     resources = _resources_known(repository, records, None) | set(more_resources)
     resources |= {event.resource for event in _limit_events(repository, None) if event.resource}
-    for resource in sorted(resources | {DEFAULT_RESOURCE}):
+    for resource in sorted(resources | {DEFAULT_RESOURCE, TOTAL_RESOURCE}):
         for entity_id in list(all_of(repository.list_entities_with_custom_limits, resource)):
             thing = limits_of(entity_id, resource)
             level = _level(repository, thing)
@@ -158,7 +158,7 @@ def _dependents_of(repository: SyncRepository, entity_id: str, known: set[str]) 
     mentioned = {event.resource for event in _limit_events(repository, entity_id) if event.resource}
     resources = tuple(
         resource
-        for resource in sorted(known | mentioned | {DEFAULT_RESOURCE})
+        for resource in sorted(known | mentioned | {DEFAULT_RESOURCE, TOTAL_RESOURCE})
         if repository.get_limits(entity_id, resource=resource)
     )
     return Dependents(children, resources)

@@ -19,7 +19,7 @@ from zae_limiter.models.access import Access
 from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
-from zae_limiter.naming import DEFAULT_RESOURCE, check_config_resource, check_entity_id, check_resource
+from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE, check_config_resource, check_entity_id, check_resource
 from zae_limiter.stores.protocol import Scope
 
 
@@ -51,6 +51,8 @@ class Thing:
             return f"access of {Access(AccessMode.ENFORCE, self.entity_id or None, self.resource or None).label}"
         if self.kind is not Kind.LIMITS:
             return str(self)
+        if self.resource == TOTAL_RESOURCE:
+            return f"total of {self.entity_id}"
         every = self.resource == DEFAULT_RESOURCE
         return f"limits of {self.entity_id}" + ("" if every else f" on {self.resource}")
 

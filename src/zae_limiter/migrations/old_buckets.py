@@ -25,7 +25,7 @@ from zae_limiter.stores.dynamodb.schema import bucket_key, encode_item, number_i
 from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, new_item
 from zae_limiter.stores.protocol import Leg
 
-UNRESOLVED = str(Versions(0, 0, 0, 0, 0))
+UNRESOLVED = str(Versions(0, 0, 0, 0, 0, 0))
 """The config version of a bucket whose limits are not resolved yet: that of any client is newer."""
 
 FIELDS = ("tk", "cp", "bx", "ra", "rp", "tc")

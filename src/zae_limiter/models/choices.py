@@ -38,7 +38,7 @@ class WindowType(StrEnum):
     MONTHLY = "monthly"
 
 
-ConfigSource = Literal["entity", "entity_default", "resource", "system", "call"]
+ConfigSource = Literal["entity", "entity_default", "total", "resource", "system", "call"]
 """The level a limit came from; ``call`` when it was given with the call itself."""
 
 Choice = TypeVar("Choice", bound=StrEnum)

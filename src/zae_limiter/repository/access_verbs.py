@@ -6,7 +6,13 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import AccessMode, check_choice
 from zae_limiter.models.reports import Page
-from zae_limiter.naming import check_config_resource, check_entity_id, check_principal, check_resource
+from zae_limiter.naming import (
+    TOTAL_RESOURCE,
+    check_config_resource,
+    check_entity_id,
+    check_principal,
+    check_resource,
+)
 from zae_limiter.repository.arguments import Moment, check_cursor, check_moment, check_page_size
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
@@ -83,5 +89,6 @@ def _checked_scope(entity_id: str | None, resource: str | None) -> Scope:
     if entity_id is not None:
         check_entity_id(entity_id)
     if resource is not None:
-        check_resource(resource) if entity_id is None else check_config_resource(resource)
+        own = entity_id is not None and resource != TOTAL_RESOURCE  # a switch is for each resource, never for a total
+        check_config_resource(resource) if own else check_resource(resource)
     return access_scope(entity_id, resource)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.choices import OnUnavailable, WindowType, check_choice
 from zae_limiter.models.entity import Entity
+from zae_limiter.models.level_changes import LimitsSet
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.moments import at
 from zae_limiter.models.proofs import UsageProof
@@ -20,6 +21,7 @@ from zae_limiter.models.status import BucketStatus
 from zae_limiter.naming import (
     DEFAULT_RESOURCE,
     MAX_PAGE,
+    check_bucket_resource,
     check_config_resource,
     check_entity_id,
     check_limit_name,
@@ -40,6 +42,7 @@ from zae_limiter.repository.arguments import (
 )
 from zae_limiter.repository.core import Core
 from zae_limiter.repository.usage_totals import UsageBy, ranked, summarize
+from zae_limiter.repository.wider_levels import levels_behind, merged, replaced_by
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.protocol import EntityChange, Scope, UsageQuery
 
@@ -163,16 +166,21 @@ class DataVerbs:
         limits: Iterable[Limit],
         *,
         resource: str = DEFAULT_RESOURCE,
+        merge: bool = False,
         principal: str | None = None,
         propagate: bool = True,
-    ) -> Plan[None]:
+    ) -> Plan[LimitsSet]:
         """Set an entity's own limits for one resource, or for every resource that has none of its own.
 
-        They replace all limits of the levels below (resource, system) for this entity. Live buckets follow:
-        a lower burst clamps, a higher one mints nothing.
+        ``resource="*"`` sets its total: one bucket over all resources together, from which each of its acquires takes
+        besides.
+
+        They replace all limits of the wider levels (resource, system) for this entity: what no longer holds is in the
+        result, and with ``merge`` the limits that these lack are kept, as they are now. Live buckets follow: a lower
+        burst clamps, a higher one mints nothing.
         """
         scope = Scope(check_entity_id(entity_id), check_config_resource(resource))
-        return (yield from self._set(scope, limits, None, principal, propagate))
+        return (yield from self._set(scope, limits, None, principal, propagate, merge=merge))
 
     def _get_limits(self, entity_id: str, *, resource: str = DEFAULT_RESOURCE) -> Plan[list[Limit]]:
         """The entity's own limits for a resource as they were set; empty if none were."""
@@ -197,12 +205,16 @@ class DataVerbs:
         resource: str,
         limits: Iterable[Limit],
         *,
+        merge: bool = False,
         principal: str | None = None,
         propagate: bool = True,
-    ) -> Plan[None]:
-        """Set the limits of a resource, for every entity that has none of its own."""
+    ) -> Plan[LimitsSet]:
+        """Set the limits of a resource, for every entity that has none of its own.
+
+        They replace the system's there: what no longer holds is in the result, and with ``merge`` it is kept.
+        """
         scope = Scope(None, check_resource(resource))
-        return (yield from self._set(scope, limits, None, principal, propagate))
+        return (yield from self._set(scope, limits, None, principal, propagate, merge=merge))
 
     def _get_resource_defaults(self, resource: str) -> Plan[list[Limit]]:
         """The limits of a resource as they were set; empty if none were."""
@@ -224,7 +236,7 @@ class DataVerbs:
         on_unavailable: OnUnavailable | str | None = None,
         principal: str | None = None,
         propagate: bool = True,
-    ) -> Plan[None]:
+    ) -> Plan[LimitsSet]:
         """Set the limits of every entity that has no nearer ones, and what to do while the store is unavailable.
 
         ``on_unavailable``: ``"block"`` (raise, the default) or ``"allow"`` (let through, uncounted); a policy
@@ -267,15 +279,22 @@ class DataVerbs:
         on_unavailable: OnUnavailable | None,
         principal: str | None,
         propagate: bool,
-    ) -> Plan[None]:
+        *,
+        merge: bool = False,
+    ) -> Plan[LimitsSet]:
         checked = check_limits(limits)
         check_principal(principal)
         check_flag(propagate, "propagate")
+        check_flag(merge, "merge")
         core = self._core
+        behind = yield from levels_behind(core, scope)
+        if merge:
+            checked = merged(scope, checked, behind)
         now = yield from READ_CLOCK
         plan = core.space.set_config(scope, checked, on_unavailable, principal, propagate, now)
         yield from core.call("set_config", plan)
         core.wait_queue.wake_all()
+        return LimitsSet(checked, replaced_by(checked, behind))
 
     def _delete(self, scope: Scope, principal: str | None, propagate: bool) -> Plan[None]:
         check_principal(principal)
@@ -409,7 +428,7 @@ class DataVerbs:
         """
         check_entity_id(entity_id)
         if resource is not None:
-            check_resource(resource)
+            check_bucket_resource(resource)
         core = self._core
         now = yield from READ_CLOCK
         return (yield from core.call("verify_usage", core.space.verify_usage(entity_id, resource, now)))
@@ -418,7 +437,7 @@ class DataVerbs:
         self, resource: str, limit_name: str, *, limit: int = 100, cursor: str | None = None
     ) -> Plan[ResourceCapacity]:
         """One limit of a resource over all live buckets: how much there is, how much is left, by entity."""
-        check_resource(resource)
+        check_bucket_resource(resource)
         check_limit_name(limit_name, "limit_name")
         size = check_page_size(limit)
         core = self._core
@@ -432,7 +451,7 @@ class DataVerbs:
         It reads every live bucket of the namespace, or of the resource: on DynamoDB a read unit for each.
         """
         if resource is not None:
-            check_resource(resource)
+            check_bucket_resource(resource)
         size = check_page_size(limit)
         core = self._core
         now = yield from READ_CLOCK
@@ -460,7 +479,7 @@ def usage_query(
         check_entity_id(entity_id, "entity_id or resource")
     return UsageQuery(
         None if entity_id is None else check_entity_id(entity_id),
-        None if resource is None else check_resource(resource),
+        None if resource is None else check_bucket_resource(resource),
         None if window_type is None else check_choice(WindowType, window_type, "window_type"),
         check_moment(start_time, "start_time"),
         check_moment(end_time, "end_time"),

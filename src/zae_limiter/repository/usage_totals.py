@@ -12,9 +12,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from zae_limiter.models.reports import UsageSnapshot, UsageSummary, UsageTotal
-
-TOTAL_RESOURCE = "*"
-"""The bucket of an entity for all resources together."""
+from zae_limiter.naming import TOTAL_RESOURCE
 
 UsageBy: TypeAlias = Literal["entity", "resource"]
 

@@ -21,6 +21,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.running.clocks import Clock
 from zae_limiter.running.plan import WakeUp
 
@@ -28,7 +29,7 @@ GRACE_MS = 1_000
 """How long after its deadline a waiter is taken for gone: on a busy machine it may only be late."""
 
 BucketKey = tuple[str, str]
-"""Entity and resource."""
+"""Entity and resource; ``*`` for the total of an entity."""
 
 
 class WaitDeadline(NamedTuple):
@@ -108,16 +109,16 @@ class WaitQueue:
             self._enqueue(waiter)
         self._wake_heads(key[1])
 
-    def note_lacking(self, waiter: Waiter, entities: Iterable[str]) -> None:
-        """Note whose buckets lack tokens for it: it stands at one of them, and is woken for the others too."""
-        also_lacking = frozenset((entity_id, waiter.key[1]) for entity_id in entities) - {waiter.key}
+    def note_lacking(self, waiter: Waiter, keys: Iterable[BucketKey]) -> None:
+        """Note which buckets lack tokens for it: it stands at one of them, and is woken for the others too."""
+        also_lacking = frozenset(keys) - {waiter.key}
         if also_lacking == waiter.also_lacking:
             return
         with self._lock:
             self._set_also_lacking(waiter, also_lacking)
 
     def leave(self, waiter: Waiter) -> None:
-        """Leave the queue. What it waited for is free: every head on this resource may try."""
+        """Leave the queue. What it waited for is free: every head on this resource, and at totals, may try."""
         with self._lock:
             self._set_also_lacking(waiter, frozenset())
             self._dequeue(waiter)
@@ -145,7 +146,7 @@ class WaitQueue:
 
     def _wake_heads(self, resource: str) -> None:
         with self._lock:
-            keys = [key for key in self.by_bucket if key[1] == resource]
+            keys = [key for key in self.by_bucket if TOTAL_RESOURCE in (resource, key[1]) or key[1] == resource]
         self.wake(keys)
 
     def head_before(self, waiter: Waiter) -> Waiter | None:
@@ -158,15 +159,15 @@ class WaitQueue:
         """Whether it is this one's turn."""
         return self.head_before(waiter) is None
 
-    def waited_for(self, resource: str, by: Waiter | None = None) -> dict[str, dict[str, int]]:
-        """What those that came earlier wait for on a resource: entity → limit → tokens.
+    def waited_for(self, resource: str, by: Waiter | None = None) -> dict[BucketKey, dict[str, int]]:
+        """What those that came earlier wait for on a resource, and at totals: bucket → limit → tokens.
 
         Earlier than ``by``; without it, all of them.
         """
-        sums: dict[str, dict[str, int]] = {}
+        sums: dict[BucketKey, dict[str, int]] = {}
         with self._lock:
-            for (entity_id, queue_resource), queue in self.by_bucket.items():
-                if queue_resource != resource:
+            for key, queue in self.by_bucket.items():
+                if key[1] not in (resource, TOTAL_RESOURCE):
                     continue
                 totals: dict[str, int] = {}
                 for waiter in queue:
@@ -175,7 +176,7 @@ class WaitQueue:
                     for name, amount in waiter.amounts.items():
                         totals[name] = totals.get(name, 0) + amount
                 if totals:
-                    sums[entity_id] = totals
+                    sums[key] = totals
         return sums
 
     def wake(self, keys: Iterable[BucketKey]) -> None:

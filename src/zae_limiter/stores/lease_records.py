@@ -28,7 +28,7 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.limit_fields import fields_of, limit_from
-from zae_limiter.stores.protocol import Draw, Grant, Leg, Posting, Settlement
+from zae_limiter.stores.protocol import BucketPlace, Draw, Grant, Leg, Posting, Settlement
 
 TOKEN_PREFIX = "zl1."
 DETACHED = "_"
@@ -50,7 +50,7 @@ class RecordState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """One lease. Amounts are whole tokens per limit; ``paid_by_leg`` is by entity and limit."""
+    """One lease. Amounts are whole tokens per limit; ``paid_by_leg`` is by bucket and limit."""
 
     id: str
     entity_id: str
@@ -63,7 +63,7 @@ class LeaseRecord:
     expires_at: int
     settled: Mapping[str, int] = field(default_factory=dict)
     keep: bool = False
-    paid_by_leg: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    paid_by_leg: Mapping[tuple[BucketPlace, str], int] = field(default_factory=dict)
     state: RecordState = RecordState.OPEN
     version: int = 1
     writer: str = ""
@@ -203,7 +203,7 @@ def record_to_text(record: LeaseRecord) -> str:
             "at": record.granted_at,
             "s": dict(record.settled),
             "k": int(record.keep),
-            "p": [[entity_id, name, paid] for (entity_id, name), paid in record.paid_by_leg.items()],
+            "p": [[*place, name, paid] for (place, name), paid in record.paid_by_leg.items()],
             "by": record.writer,
             **({"h": [list(one) for one in record.holds]} if record.holds else {}),
         },
@@ -226,7 +226,7 @@ def record_from_text(record_id: str, state: str, version: int, expires_at: int, 
         expires_at=expires_at,
         settled=stored["s"],
         keep=bool(stored["k"]),
-        paid_by_leg={(entity_id, name): paid for entity_id, name, paid in stored["p"]},
+        paid_by_leg={((entity_id, on), name): paid for entity_id, on, name, paid in stored["p"]},
         state=RecordState(state),
         version=version,
         writer=stored["by"],
@@ -238,12 +238,14 @@ def _leg_to_json(leg: Leg) -> list[Any]:
     limits = [fields_of(limit) for limit in leg.limits]
     paid = [[shard, dict(amounts)] for shard, amounts in leg.paid]
     cascaded = None if leg.cascaded is None else sorted(leg.cascaded)
-    return [leg.entity_id, leg.resource, leg.source, limits, paid, cascaded, sorted(leg.refused)]
+    known = sorted(leg.known - leg.names)
+    return [leg.entity_id, leg.resource, leg.source, limits, paid, cascaded, sorted(leg.refused), known]
 
 
 def _leg_from_json(stored: Sequence[Any]) -> Leg:
-    entity_id, resource, source, limits, paid, cascaded, refused = stored
+    entity_id, resource, source, limits, paid, cascaded, refused, known = stored
     by_shard = tuple((shard, amounts) for shard, amounts in paid)
     counted = None if cascaded is None else frozenset(cascaded)
     terms = tuple(limit_from(fields) for fields in limits)
-    return Leg(entity_id, resource, terms, source, by_shard, counted, frozenset(refused))
+    names = frozenset(known)
+    return Leg(entity_id, resource, terms, source, by_shard, known=names, cascaded=counted, refused=frozenset(refused))

@@ -10,9 +10,9 @@ from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 from zae_limiter.models.status import BucketStatus, LimitLevel, LimitStatus
 from zae_limiter.stores.cursors import page_of
-from zae_limiter.stores.protocol import Denial, Leg
+from zae_limiter.stores.protocol import BucketPlace, Denial, Leg
 
-Reserved = Mapping[str, Mapping[str, int]]
+Reserved = Mapping[BucketPlace, Mapping[str, int]]
 
 
 class NoLimits(ValidationError):
@@ -29,16 +29,35 @@ def no_limits(entity_id: str, resource: str) -> NoLimits:
     )
 
 
-def check_names(own: Leg, wanted: Mapping[str, int], field: str = "consume") -> None:
-    """Refuse a limit the entity does not have."""
+def names_known(legs: Iterable[Leg]) -> frozenset[str]:
+    """The names of limits that any level consulted for these legs has."""
+    return frozenset[str]().union(*[leg.known for leg in legs])
+
+
+def knows(legs: Sequence[Leg], names: Iterable[str]) -> bool:
+    """Whether every one of these names is known to a level consulted for these legs."""
+    return legs[0].known.issuperset(names) or names_known(legs).issuperset(names)
+
+
+def check_names(legs: Sequence[Leg], wanted: Mapping[str, int]) -> None:
+    """Refuse a name that no level consulted knows: a typo must not be unlimited."""
+    if knows(legs, wanted):
+        return
+    names = names_known(legs)
+    entity_id, resource, known = legs[0].entity_id, legs[0].resource, ", ".join(sorted(names))
+    for name in wanted:
+        if name not in names:
+            reason = f"no level and no ancestor of {entity_id!r} has such a limit on {resource!r}; known are {known}"
+            raise ValidationError("consume", name, reason)
+
+
+def check_own_names(own: Leg, wanted: Mapping[str, int], field: str = "consume") -> None:
+    """Refuse a limit that the entity itself does not have."""
     for name in wanted:
         if name not in own.names:
             known = ", ".join(sorted(own.names))
-            raise ValidationError(
-                field,
-                name,
-                f"{own.entity_id!r} has no such limit on {own.resource!r}; its limits are {known}",
-            )
+            reason = f"{own.entity_id!r} has no such limit on {own.resource!r}; its limits are {known}"
+            raise ValidationError(field, name, reason)
 
 
 def statuses_of(
@@ -51,7 +70,7 @@ def statuses_of(
     """How every limit of every leg meets a request."""
     statuses = []
     for leg, held in zip(legs, balances, strict=True):
-        waited_for = reserved.get(leg.entity_id) if reserved else None
+        waited_for = reserved.get(leg.place) if reserved else None
         for balance in held:
             name = balance.name
             statuses.append(
@@ -70,8 +89,8 @@ def statuses_of(
 
 def denial(legs: Sequence[Leg], statuses: tuple[LimitStatus, ...]) -> Denial:
     """The denial these statuses are; at least one of them is exceeded."""
-    lacks = next(status.entity_id for status in statuses if status.refuses)
-    return Denial(statuses, next(leg for leg in legs if leg.entity_id == lacks))
+    lacks = next((status.entity_id, status.resource) for status in statuses if status.refuses)
+    return Denial(statuses, next(leg for leg in legs if leg.place == lacks))
 
 
 def limit_level(balance: Balance, now: int, denials: Mapping[str, int]) -> LimitLevel:

@@ -33,7 +33,7 @@ from zae_limiter.models.reports import (
     UsageSnapshot,
 )
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
-from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT
+from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT, TOTAL_RESOURCE
 from zae_limiter.running.plan import Plan, Request
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose limits: the system's, a resource's, or an entity's (for one resource or for all)."""
+    """Whose limits: the system's, a resource's, or an entity's (for one resource, for each, or for all together)."""
 
     entity_id: str | None = None
     resource: str | None = None
@@ -53,6 +53,8 @@ class Scope:
         """The level this scope stands on."""
         if self.entity_id is None:
             return "system" if self.resource is None else "resource"
+        if self.resource == TOTAL_RESOURCE:
+            return "total"
         return "entity_default" if self.resource == DEFAULT_RESOURCE else "entity"
 
     @property
@@ -117,18 +119,25 @@ class Resolution(NamedTuple):
     source: ConfigSource | None
 
 
+BucketPlace: TypeAlias = tuple[str, str]
+"""Entity and resource."""
+
 NO_NAMES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leg:
-    """One bucket an acquire takes from: the entity's own, or an ancestor's.
+    """One bucket an acquire takes from: the entity's own, its total over all resources, or one of an ancestor.
 
-    ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there. ``cascaded``
+    ``paid`` says which shards of a sharded bucket gave how many millitokens, for those who settle there. ``known`` are
+    the names of limits that any of the levels consulted for it has; those in ``names`` are taken from it. ``cascaded``
     has those of its limits that a leg before it has too, and counts: reports count each call once. ``None``: it is
     the first leg. ``refused`` names the limits that only watch and would have refused: nothing was taken from them,
     and nothing is settled there. ``held`` names those of calls in flight, ``is_plain`` says that all limits refill
     evenly and refuse.
+
+    The first leg of an acquire is the entity's own. Where only others of its legs have limits, it has none. The total
+    of an entity comes after its own.
     """
 
     entity_id: str
@@ -136,6 +145,7 @@ class Leg:
     limits: tuple[Limit, ...]
     source: ConfigSource
     paid: tuple[tuple[int, Mapping[str, int]], ...] = ()
+    known: frozenset[str] = frozenset()
     cascaded: frozenset[str] | None = None
     refused: frozenset[str] = NO_NAMES
     names: frozenset[str] = field(init=False)
@@ -143,10 +153,16 @@ class Leg:
     held: frozenset[str] = field(init=False)
     is_plain: bool = field(init=False)
 
+    @property
+    def place(self) -> BucketPlace:
+        """Which bucket it is."""
+        return self.entity_id, self.resource
+
     def __post_init__(self) -> None:
-        names = frozenset(limit.name for limit in self.limits)
+        names = frozenset([limit.name for limit in self.limits])
         held = NO_NAMES if are_plain(self.limits) else frozenset(one.name for one in self.limits if one.is_held)
         object.__setattr__(self, "names", names)
+        object.__setattr__(self, "known", self.known | names)
         object.__setattr__(self, "settled_names", names - self.refused - held if self.refused or held else names)
         object.__setattr__(self, "held", held)
         object.__setattr__(self, "is_plain", are_plain(self.limits))
@@ -170,13 +186,13 @@ def leg_after(leg: Leg, counted: frozenset[str] | None) -> Leg:
     return leg if leg.cascaded == cascaded else replace(leg, cascaded=cascaded)
 
 
-NOTHING_RESERVED: Mapping[str, Mapping[str, int]] = {}
+NOTHING_RESERVED: Mapping[BucketPlace, Mapping[str, int]] = {}
 
 
 class Draw(NamedTuple):
     """A request to take ``wanted`` from an entity's bucket and those of the ancestors it cascades to.
 
-    ``reserved`` is what others wait for in the queue of each of these buckets (entity id → limit → tokens): a
+    ``reserved`` is what others wait for in the queue of each of these buckets (its place → limit → tokens): a
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
     instead of resolving it (a lease takes more where it took first). ``is_final``: a denial is what the caller is
     told, and is counted; else the caller waits. With a ``record`` the grant is recorded in the step that
@@ -187,7 +203,7 @@ class Draw(NamedTuple):
     resource: str
     wanted: Mapping[str, int]
     limits: tuple[Limit, ...] | None = None
-    reserved: Mapping[str, Mapping[str, int]] = NOTHING_RESERVED
+    reserved: Mapping[BucketPlace, Mapping[str, int]] = NOTHING_RESERVED
     legs: tuple[Leg, ...] | None = None
     is_final: bool = True
     record: RecordRequest | None = None

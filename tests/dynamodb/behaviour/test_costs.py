@@ -68,6 +68,17 @@ def test_a_grant_on_a_warm_client_is_one_call_and_one_write_unit(measured: Measu
         assert (measured.calls.consumed, measured.calls.of_indexes) == (1.0, 0.0)
 
 
+def test_a_total_is_one_more_call_and_one_more_write_unit_for_who_has_one(measured: Measured) -> None:
+    measured.limiter.set_limits("acme", [Limit.per_day("usd", 500)], resource="*")
+    take(measured, "acme", rpm=1, usd=1)
+    take(measured, rpm=1)
+    for entity, amounts, calls in (("acme", {"rpm": 1, "usd": 1}, 2), (ENTITY, {"rpm": 1}, 1)):
+        measured.calls.reset()
+        take(measured, entity, **amounts)
+        assert measured.calls.operations == {"UpdateItem": calls}
+        assert measured.calls.consumed == calls
+
+
 def test_the_config_of_a_warm_client_costs_nothing(measured: Measured) -> None:
     take(measured, rpm=1)
     take(measured, "another", rpm=1)

@@ -10,6 +10,7 @@ from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.options import (
     confirm,
     limits_option,
+    merge_option,
     on_existing_store,
     on_store,
     principal_option,
@@ -17,17 +18,18 @@ from zae_limiter.cli.options import (
     yes_option,
 )
 from zae_limiter.cli.session import Session
-from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE
 
 if TYPE_CHECKING:
-    from zae_limiter import Limit
+    from zae_limiter import Limit, LimitsSet
 
 resource_option = click.option(
+    "-r",
     "--resource",
     default=DEFAULT_RESOURCE,
     show_default="every resource without own ones",
     metavar="RESOURCE",
-    help="The resource they are for.",
+    help="The resource they are for; '*' for a total over all resources together.",
 )
 
 
@@ -37,11 +39,13 @@ resource_option = click.option(
 Examples:
   zae-limiter entity set-limits key-1 -l rpm:10 -l tpm:5_000
   zae-limiter entity set-limits key-1 --resource gpt-4 -l tpm:1_000/sec:20_000
+  zae-limiter entity set-limits acme -r '*' -l usd:500/day
 """,
 )
 @click.argument("entity_id", metavar="ENTITY", shell_complete=complete_entity)
 @limits_option
 @resource_option
+@merge_option
 @propagate_option
 @principal_option
 @on_store
@@ -50,17 +54,20 @@ def set_limits(
     entity_id: str,
     limits: tuple[Limit, ...],
     resource: str,
+    merge: bool,
     propagate: bool,
     principal: str | None,
 ) -> None:
     """Replace an entity's own limits.
 
-    They replace all limits of the levels below. Live buckets follow: a lower burst clamps, a higher one mints
-    nothing.
+    They replace all limits of the wider levels (a total, '*', holds besides): it says which of those no longer hold,
+    and --merge keeps them. Live buckets follow: a lower burst clamps, a higher one mints nothing.
     """
     with session.progress(f"setting the limits of {entity_id}"):
-        session.limiter.set_limits(entity_id, limits, resource=resource, principal=principal, propagate=propagate)
-    show(session, entity_id, resource)
+        changed = session.limiter.set_limits(
+            entity_id, limits, resource=resource, merge=merge, principal=principal, propagate=propagate
+        )
+    show(session, entity_id, resource, changed, merge_hint=not merge)
 
 
 @click.command(
@@ -105,18 +112,29 @@ def delete_limits(
     )
 
 
-def show(session: Session, entity_id: str, resource: str) -> None:
-    """The limits as they are now."""
+def show(
+    session: Session,
+    entity_id: str,
+    resource: str,
+    changed: LimitsSet | None = None,
+    *,
+    merge_hint: bool = False,
+) -> None:
+    """The limits as they are now, and what they have ``changed``."""
     from rich.console import Group
     from rich.text import Text
 
-    from zae_limiter.cli.views.limits import entity_limits_document, limits_table
+    from zae_limiter.cli.views.limits import entity_limits_document, limits_table, replaced_document, replaced_lines
 
     limits = session.limiter.get_limits(entity_id, resource=resource)
     session.answer(
-        entity_limits_document(entity_id, resource, limits),
+        entity_limits_document(entity_id, resource, limits) | replaced_document(changed),
         lambda: (
-            Group(Text.assemble((entity_id, "bold"), f" {on(resource)}"), limits_table(session.output, limits))
+            Group(
+                Text.assemble((entity_id, "bold"), f" {on(resource)}"),
+                limits_table(session.output, limits),
+                *replaced_lines(changed, merge_hint=merge_hint),
+            )
             if limits
             else f"{entity_id} has no limits of its own {meant_for(resource)}"
         ),
@@ -125,9 +143,13 @@ def show(session: Session, entity_id: str, resource: str) -> None:
 
 def on(resource: str) -> str:
     """Where limits hold, as a title says it."""
+    if resource == TOTAL_RESOURCE:
+        return "on all resources together"
     return "on everything" if resource == DEFAULT_RESOURCE else f"on {resource}"
 
 
 def meant_for(resource: str) -> str:
     """What limits are for, as a sentence says it."""
+    if resource == TOTAL_RESOURCE:
+        return "for all resources together"
     return "for all resources" if resource == DEFAULT_RESOURCE else f"for {resource}"

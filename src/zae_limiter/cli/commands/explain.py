@@ -9,6 +9,7 @@ import click
 from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.options import on_existing_store
 from zae_limiter.cli.session import Session
+from zae_limiter.naming import TOTAL_RESOURCE
 
 if TYPE_CHECKING:
     from zae_limiter import Limit, SyncRateLimiter
@@ -33,7 +34,8 @@ def command(session: Session, entity_id: str, resource: str) -> None:
     """Say which limits an entity has on a resource, and why.
 
     All four levels with what each says and which one wins, then every entity that an acquire takes from by cascade,
-    with the limits that hold there. If an access switch decides before any limit, that comes first.
+    with the limits that hold there, and its total over all resources if it has one. If an access switch decides before
+    any limit, that comes first.
     """
     from zae_limiter.cli.views.explanation import explanation_document, explanation_picture
 
@@ -77,4 +79,5 @@ def _leg(limiter: SyncRateLimiter, entity_id: str, resource: str, system: list[L
             Level("resource", limiter.get_resource_defaults(resource)),
             Level("system", system),
         ],
+        limiter.get_limits(entity_id, resource=TOTAL_RESOURCE),
     )

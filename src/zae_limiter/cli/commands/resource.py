@@ -11,6 +11,7 @@ from zae_limiter.cli.options import (
     confirm,
     limits_option,
     list_limit_option,
+    merge_option,
     on_existing_store,
     on_store,
     principal_option,
@@ -21,7 +22,7 @@ from zae_limiter.cli.session import Session
 from zae_limiter.naming import MAX_PAGE
 
 if TYPE_CHECKING:
-    from zae_limiter import EntityCapacity, Limit, ResourceCapacity
+    from zae_limiter import EntityCapacity, Limit, LimitsSet, ResourceCapacity
     from zae_limiter.cli.output.text_tables import Row
 
 
@@ -47,16 +48,22 @@ Examples:
 )
 @click.argument("resource")
 @limits_option
+@merge_option
 @propagate_option
 @principal_option
 @on_store
 def set_defaults(
-    session: Session, resource: str, limits: tuple[Limit, ...], propagate: bool, principal: str | None
+    session: Session, resource: str, limits: tuple[Limit, ...], merge: bool, propagate: bool, principal: str | None
 ) -> None:
-    """Replace the limits of a resource."""
+    """Replace the limits of a resource.
+
+    They replace those of the system there: it says which of these no longer hold, and --merge keeps them.
+    """
     with session.progress(f"setting the limits of {resource}"):
-        session.limiter.set_resource_defaults(resource, limits, principal=principal, propagate=propagate)
-    show(session, resource)
+        changed = session.limiter.set_resource_defaults(
+            resource, limits, merge=merge, principal=principal, propagate=propagate
+        )
+    show(session, resource, changed, merge_hint=not merge)
 
 
 @command.command(
@@ -176,18 +183,22 @@ def _capacity(
     return found[0], entities, pages.more
 
 
-def show(session: Session, resource: str) -> None:
-    """A resource's limits as they are now."""
+def show(session: Session, resource: str, changed: LimitsSet | None = None, *, merge_hint: bool = False) -> None:
+    """A resource's limits as they are now, and what they have ``changed``."""
     from rich.console import Group
     from rich.text import Text
 
-    from zae_limiter.cli.views.limits import limits_table, resource_limits_document
+    from zae_limiter.cli.views.limits import limits_table, replaced_document, replaced_lines, resource_limits_document
 
     limits = session.limiter.get_resource_defaults(resource)
     session.answer(
-        resource_limits_document(resource, limits),
+        resource_limits_document(resource, limits) | replaced_document(changed),
         lambda: (
-            Group(Text.assemble(("all entities on ", ""), (resource, "bold")), limits_table(session.output, limits))
+            Group(
+                Text.assemble(("all entities on ", ""), (resource, "bold")),
+                limits_table(session.output, limits),
+                *replaced_lines(changed, merge_hint=merge_hint),
+            )
             if limits
             else f"{resource} has no limits of its own"
         ),

@@ -29,15 +29,27 @@ class Level(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """One entity that an acquire takes from, or skips because no level has limits for it."""
+    """One entity that an acquire takes from, or skips because no level has limits for it.
+
+    ``total`` has its limits over all resources together, which hold besides.
+    """
 
     entity_id: str
     levels: Sequence[Level]
+    total: Sequence[Limit] = ()
 
     @property
     def winner(self) -> Level | None:
         """The level whose limits hold."""
         return next((level for level in self.levels if level.limits), None)
+
+    def replaced(self, level: Level) -> list[str]:
+        """The names of limits that a level has and that do not hold, because the one that wins lacks them."""
+        winner = self.winner
+        if winner is None or level is winner:
+            return []
+        names = {limit.name for limit in winner.limits}
+        return [limit.name for limit in level.limits if limit.name not in names]
 
 
 class Explanation(NamedTuple):
@@ -68,9 +80,11 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
                         "level": level.source,
                         "limits": limits_document(level.limits),
                         "wins": level is leg.winner,
+                        "replaced": leg.replaced(level),
                     }
                     for level in leg.levels
                 ],
+                "total": limits_document(leg.total),
             }
             for leg in explanation.legs
         ],
@@ -126,13 +140,22 @@ def _legs(output: Output, explanation: Explanation) -> RenderableType:
         else:
             origin = called(leg.winner.source, leg.entity_id, explanation.resource)
             rows.append((Text(f"{arrow}{leg.entity_id}"), Text(limits_in_words(leg.winner.limits)), Text(origin)))
+        if leg.total:
+            origin = called("total", leg.entity_id, explanation.resource)
+            rows.append((Text(f"{arrow}{leg.entity_id}"), Text(limits_in_words(leg.total)), Text(origin)))
     return table(output, (Column("entity"), Column("limits"), Column("of")), rows)
 
 
 def _verdict(leg: Leg, resource: str) -> str:
+    if leg.winner is None and leg.total:
+        return "No level has limits; the total over all resources holds."
     if leg.winner is None:
-        return "No level has limits: an acquire is refused until one does."
-    return f"{RULE} Here that is {called(leg.winner.source, leg.entity_id, resource)}."
+        return "No level has limits for it: what its ancestors have holds, and without any an acquire is refused."
+    verdict = f"{RULE} Here that is {called(leg.winner.source, leg.entity_id, resource)}."
+    lacking = list(dict.fromkeys(name for level in leg.levels for name in leg.replaced(level)))
+    if not lacking:
+        return verdict
+    return f"{verdict} It has no {' and no '.join(lacking)}: a call may name it, and is not limited by it here."
 
 
 def called(source: ConfigSource, entity_id: str, resource: str) -> str:
@@ -140,6 +163,7 @@ def called(source: ConfigSource, entity_id: str, resource: str) -> str:
     return {
         "entity": f"{entity_id} on {resource}",
         "entity_default": f"{entity_id} on all resources",
+        "total": f"{entity_id} on all resources together",
         "resource": f"all entities on {resource}",
         "system": "all entities on all resources",
         "call": "the call itself",

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
-from zae_limiter import Limit, OnUnavailable
+from zae_limiter import Limit, LimitsSet, OnUnavailable, ReplacedLimit
 from zae_limiter.cli.output.console import Output
 from zae_limiter.cli.output.text_tables import Column, Row, table
-from zae_limiter.cli.views.formats import rate
+from zae_limiter.cli.views.formats import limits_in_words, rate
 
 COLUMNS = (Column("limit"), Column("rate", numbers=True), Column("burst", numbers=True))
 CAPACITY = Column("capacity", numbers=True)
@@ -47,3 +48,28 @@ def system_limits_document(limits: Sequence[Limit], on_unavailable: OnUnavailabl
     """The system's limits and policy for programs."""
     policy = None if on_unavailable is None else str(on_unavailable)
     return {"limits": limits_document(limits), "on_unavailable": policy}
+
+
+def replaced_document(changed: LimitsSet | None) -> dict[str, Any]:
+    """The limits of wider levels that no longer hold, for programs; nothing if nothing was set."""
+    return {} if changed is None else {"replaced": [replaced.as_dict() for replaced in changed.replaced]}
+
+
+def replaced_lines(changed: LimitsSet | None, *, merge_hint: bool) -> list[Text]:
+    """The same for people: a line for each level they belong to."""
+    by_level: dict[str, list[Limit]] = {}
+    for replaced in () if changed is None else changed.replaced:
+        by_level.setdefault(_level_of(replaced), []).append(replaced.limit)
+    lines = [
+        Text(f"No longer holds here: {limits_in_words(limits)}, of {level}.", style="yellow")
+        for level, limits in by_level.items()
+    ]
+    if lines and merge_hint:
+        lines.append(Text("A level replaces wider ones whole; --merge keeps their limits.", style="dim"))
+    return lines
+
+
+def _level_of(replaced: ReplacedLimit) -> str:
+    if replaced.source == "resource":
+        return f"all entities on {replaced.resource}"
+    return "all entities on all resources" if replaced.source == "system" else "the entity on all resources"

@@ -1,4 +1,4 @@
-"""Which limits hold: four levels and the entity itself, read at once and remembered for a while.
+"""Which limits hold: four levels, the total and the entity itself, read at once and remembered for a while.
 
 What is remembered may be old. That is safe, because every write is guarded by the version of what was resolved: a
 bucket that obeys something newer refuses it, and then it is resolved again with consistent reads (``fresh``).
@@ -15,6 +15,7 @@ from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
+from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.running.plan import Plan, WakeUp
 from zae_limiter.stores.dynamodb.access_watch import AccessWatch
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
@@ -24,7 +25,7 @@ from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, access_key, bucket_key, config_key, meta_key, namespace_id_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.write_forms import Terms
-from zae_limiter.stores.limit_statuses import check_names, no_limits
+from zae_limiter.stores.limit_statuses import check_names, knows, no_limits
 from zae_limiter.stores.protocol import Draw, Leg, Resolution, in_order, scopes_for
 from zae_limiter.stores.refusals import check_plain
 
@@ -38,6 +39,7 @@ class ResolvedConfig(NamedTuple):
     ``cv`` is the version its bucket is to carry. The end of it, the ``way``, has the versions of the ancestors
     without limits between its bucket and the next one above (see ``config_versions``); ``passed_by`` is what it is
     itself to such a way. ``read_at`` is the moment at which the reading began, ``bucket`` the key of its first shard.
+    ``total`` is how the entity stands over all resources together, if it has a total.
     ``switches`` are the access switches of the entity that concern the resource, and of the ancestors on its way.
     """
 
@@ -53,6 +55,8 @@ class ResolvedConfig(NamedTuple):
     read_at: int
     bucket: Key
     way: str = ""
+    total: ResolvedConfig | None = None
+    total_version: int = 0
     switches: tuple[Access, ...] = ()
     read_ms: int = 0
     """When it was read, by the machine's timer."""
@@ -65,14 +69,31 @@ class ResolvedConfig(NamedTuple):
         """What its bucket is to obey."""
         return None if self.leg is None else Terms(self.leg, self.cv, self.parent_id, self.cascade)
 
+    def others(self) -> list[Terms]:
+        """What the total is to obey, if there is one: it comes after the entity's own bucket."""
+        return [] if self.total is None else [self.total.terms_of_caller()]
+
     def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
         """What its bucket is to obey when limits came with the call."""
         check_plain(limits, "DynamoDB", calendars=True)
-        return self.terms_of(Leg(self.entity_id, self.resource, limits, "call"))
+        known = frozenset[str]() if self.leg is None else self.leg.known
+        return self.terms_of(Leg(self.entity_id, self.resource, limits, "call", known=known))
+
+    def terms_of_caller(self) -> Terms:
+        """What its bucket is to obey when it calls. Without limits of its own it has a bucket all the same: what is
+        configured for it later is noticed there, by every client."""
+        leg = self.leg or Leg(self.entity_id, self.resource, (), "system")
+        return Terms(leg, self.cv, self.parent_id, self.cascade)
+
+    def terms_again(self, leg: Leg) -> Terms:
+        """What its bucket is to obey when a lease takes more from it: what holds now, or what did if nothing does."""
+        if leg.source == "call" or (self.leg is None and leg.limits):
+            return self.terms_given(leg.limits)
+        return self.terms_of_caller()
 
     def terms_of(self, leg: Leg) -> Terms:
         """What its bucket is to obey when nothing but a leg says so."""
-        return Terms(leg, of_call(leg.limits, self.meta) + self.way, self.parent_id, self.cascade)
+        return Terms(leg, of_call(leg.limits, self.total_version, self.meta) + self.way, self.parent_id, self.cascade)
 
     def below(self, above: Sequence[ResolvedConfig]) -> ResolvedConfig:
         """The same, with the way over these ancestors, of which only the last may have limits."""
@@ -95,6 +116,10 @@ class Route(NamedTuple):
     switches: tuple[Access, ...] = ()
     read_ms: int = 0
     """When the oldest part of it was read, by the machine's timer."""
+
+    def knows(self, wanted: Mapping[str, int]) -> bool:
+        """Whether every name is known to a level that was consulted."""
+        return knows([terms.leg for terms in self.terms], wanted)
 
 
 def terms_in_order(terms: Sequence[Terms]) -> list[Terms]:
@@ -184,17 +209,23 @@ class ConfigResolver:
         if draw.legs is not None:
             return (yield from self._terms_again(draw.legs, draw.wanted, deadline, fresh))
         chain = with_ways((yield from self._chain(draw.entity_id, draw.resource, deadline, fresh, prefetched)))
-        own = chain[0].terms() if draw.limits is None else chain[0].terms_given(draw.limits)
-        if own is None or not own.leg.names.issuperset(draw.wanted):
-            if not chain[0].is_of(deadline):  # it may have been configured a moment ago
-                return (yield from self.terms_for(draw, deadline, fresh=True, prefetched=prefetched))
-            if own is None:
-                raise no_limits(draw.entity_id, draw.resource)
-            check_names(own.leg, draw.wanted)
-        terms = [own, *(terms for resolved in chain[1:] if (terms := resolved.terms()) is not None)]
+        own = chain[0].terms_of_caller() if draw.limits is None else chain[0].terms_given(draw.limits)
+        terms = [own, *chain[0].others()]
+        for resolved in chain[1:]:
+            above = resolved.terms()
+            terms += [*([] if above is None else [above]), *resolved.others()]
         switches = tuple(switch for resolved in chain for switch in resolved.switches)
         fresh_all = all(resolved.is_of(deadline) for resolved in chain)
-        return Route(terms_in_order(terms), fresh_all, switches, min(resolved.read_ms for resolved in chain))
+        route = Route(terms_in_order(terms), fresh_all, switches, min(resolved.read_ms for resolved in chain))
+        if len(terms) > 1 or own.leg.limits:
+            if route.knows(draw.wanted):
+                return route
+        elif route.fresh:
+            raise no_limits(draw.entity_id, draw.resource)
+        if route.fresh:
+            check_names([one.leg for one in terms], draw.wanted)
+        # It may have been configured a moment ago.
+        return (yield from self.terms_for(draw, deadline, fresh=True, prefetched=prefetched))
 
     def _terms_again(
         self, legs: tuple[Leg, ...], wanted: Mapping[str, int], deadline: Deadline, fresh: bool
@@ -206,16 +237,16 @@ class ConfigResolver:
         read_ms = deadline.started
         for leg in legs:
             resolved = yield from self.resolved_with_way(leg.entity_id, leg.resource, deadline, fresh=fresh)
-            given = resolved.terms_given(leg.limits)
-            terms.append(given if leg.source == "call" else resolved.terms() or given)
+            terms.append(resolved.terms_again(leg))
             fresh_all = fresh_all and resolved.is_of(deadline)
             switches += resolved.switches
             read_ms = min(read_ms, resolved.read_ms)
-        if not terms[0].leg.names.issuperset(wanted):
+        route = Route(terms_in_order(terms), fresh_all, tuple(switches), read_ms)
+        if not route.knows(wanted):
             if not fresh_all:
                 return (yield from self._terms_again(legs, wanted, deadline, True))
-            check_names(terms[0].leg, wanted)
-        return Route(terms_in_order(terms), fresh_all, tuple(switches), read_ms)
+            check_names([one.leg for one in terms], wanted)
+        return route
 
     def _chain(
         self, entity_id: str, resource: str, deadline: Deadline, fresh: bool, prefetched: Prefetched | None
@@ -307,12 +338,13 @@ class ConfigResolver:
         read_at = self.client.moment()
         while True:
             configs = [config_key(ns, scope.entity_id, scope.resource) for scope in scopes]
+            in_all = config_key(ns, entity_id, TOTAL_RESOURCE)
             meta, registered = meta_key(ns, entity_id), namespace_id_key(ns)
             bucket = bucket_key(ns, entity_id, resource)
             unseen = [] if prefetched is None or self.cache.get(bucket) is not None else [bucket]
             watched = [access_key(ns)] if self.watch.is_due(deadline.started) else []
-            keys = [registered, *configs, meta, *watched]
-            items = yield from self.client.get_all(keys, deadline, spare=unseen)
+            keys = dict.fromkeys([registered, *configs, in_all, meta, *watched])  # a total is read by itself, too
+            items = yield from self.client.get_all([*keys], deadline, spare=unseen)
             if registered in items:
                 self.namespace.live_ns(items[registered])
                 break
@@ -322,9 +354,10 @@ class ConfigResolver:
         if prefetched is not None:
             prefetched.update((key, items.get(key)) for key in unseen)
         found = [config_of(items.get(key)) for key in configs]
+        known = frozenset(limit.name for config in found for limit in config.limits)
         leg = next(
             (
-                Leg(entity_id, resource, config.limits, scope.level)
+                Leg(entity_id, resource, config.limits, scope.level, known=known)
                 for scope, config in zip(scopes, found, strict=True)
                 if config.limits
             ),
@@ -333,7 +366,27 @@ class ConfigResolver:
         route = route_of(items[meta]) if meta in items else NO_ROUTE
         meta_version = route.version
         own, default, on_resource, system = (config.version for config in found)
-        versions = Versions(system, on_resource, default, own, meta_version)
+        sum_of_all = config_of(items.get(in_all))
+        versions = Versions(system, on_resource, default, own, sum_of_all.version, meta_version)
+        total = ResolvedConfig(
+            entity_id,
+            TOTAL_RESOURCE,
+            Leg(entity_id, TOTAL_RESOURCE, sum_of_all.limits, "total") if sum_of_all.limits else None,
+            versions.of_total,
+            meta_version,
+            "",
+            None,
+            False,
+            found[-1].on_unavailable,
+            read_at,
+            bucket_key(ns, entity_id, TOTAL_RESOURCE),
+            total_version=versions.total,
+            read_ms=deadline.started,
+        )
+        if total.leg is not None or resource == TOTAL_RESOURCE:
+            self.configs.put((entity_id, TOTAL_RESOURCE), total, deadline.started)
+        if resource == TOTAL_RESOURCE:
+            return total
         resolved = ResolvedConfig(
             entity_id,
             resource,
@@ -346,6 +399,8 @@ class ConfigResolver:
             found[-1].on_unavailable,
             read_at,
             bucket,
+            total=None if total.leg is None else total,
+            total_version=versions.total,
             switches=tuple(config.access for config in found if config.access is not None),
             read_ms=deadline.started,
         )

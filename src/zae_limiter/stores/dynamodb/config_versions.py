@@ -34,12 +34,13 @@ _STEP = "/"
 
 
 class Versions(NamedTuple):
-    """The counters of the items that resolution reads: four levels, and the entity itself."""
+    """The counters of the items that resolution reads: four levels, the total, and the entity itself."""
 
     system: int
     resource: int
     entity_default: int
     entity: int
+    total: int
     meta: int
 
     def __str__(self) -> str:
@@ -48,17 +49,22 @@ class Versions(NamedTuple):
     @property
     def passed_by(self) -> str:
         """The step of a way over an entity that has no limits."""
-        return f"{_STEP}{self.entity_default}.{self.entity}.{self.meta}"
+        return f"{_STEP}{self.entity_default}.{self.entity}.{self.total}.{self.meta}"
+
+    @property
+    def of_total(self) -> str:
+        """The version of the entity's total: that is one bucket for all resources, and no level concerns it."""
+        return str(Versions(0, 0, 0, 0, self.total, self.meta))
 
 
-def of_call(limits: Iterable[Limit], meta: int) -> str:
-    """The version of limits given with a call: they have no counter, only a digest."""
+def of_call(limits: Iterable[Limit], total: int, meta: int) -> str:
+    """The version of limits given with a call: they have no counter, only a digest. The total holds besides."""
     terms = ";".join(
         f"{limit.name},{limit.capacity},{limit.burst},{limit.refill_amount},{limit.refill_period_seconds}"
         + ("" if limit.is_plain else f",{limit.periods},{limit.hold_seconds},{limit.enforce}")
         for limit in limits
     )
-    return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{meta}"
+    return f"{_CALL}{blake2b(terms.encode(), digest_size=6).hexdigest()}.{total}.{meta}"
 
 
 def fence_of(deletion: int) -> str:
@@ -89,7 +95,7 @@ def may_follow(ours: str, theirs: str, *, seen_before: bool) -> bool:
     my_own, *my_way = ours.split(_STEP)
     their_own, *their_way = theirs.split(_STEP)
     mine, other = _counters(my_own), _counters(their_own)
-    if mine[-1] < other[-1]:
+    if any(ours < theirs for ours, theirs in zip(mine[-2:], other[-2:], strict=False)):
         return False
     if mine[-1] == other[-1] and not _is_nowhere_behind(my_way, their_way):
         return False

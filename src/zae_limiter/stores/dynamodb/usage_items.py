@@ -26,7 +26,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from zae_limiter.models.moments import at, milliseconds_at
-from zae_limiter.naming import RESERVED_LIMIT_NAME, check_entity_id, check_limit_name, check_resource
+from zae_limiter.naming import RESERVED_LIMIT_NAME, check_bucket_resource, check_entity_id, check_limit_name
 from zae_limiter.stores.dynamodb.items import LONGEST_WRITE_ID, decoder
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, gsi2_usage, gsi4, number_in, pk_entity, sk_usage
@@ -124,7 +124,7 @@ def life_of(pk: str, snapshot: Item) -> Life:
 def checked_life(ns: str, entity_id: str, resource: str, shard: int, inc: str) -> Life:
     """A life that a snapshot can have in its key. Raises ``ValueError`` for any other."""
     check_entity_id(entity_id)
-    check_resource(resource)
+    check_bucket_resource(resource)
     if shard >= MOST_SHARDS or not inc or "#" in inc or len(inc) > LONGEST_WRITE_ID:
         raise ValueError(f"shard {shard} of the life {inc[:LONGEST_WRITE_ID]!r} is none")
     return Life(ns, entity_id, resource, shard, inc)

@@ -23,7 +23,7 @@ from zae_limiter.stores.embedded.holds import Changes, change_holds, counted_by,
 from zae_limiter.stores.embedded.lease_verbs import recorded, recorded_grant, to_book
 from zae_limiter.stores.embedded.tables import LeaseSlot, Tables, Transacting, reads
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange
-from zae_limiter.stores.limit_statuses import check_names, denial, limit_level, no_limits, statuses_of
+from zae_limiter.stores.limit_statuses import check_names, check_own_names, denial, limit_level, no_limits, statuses_of
 from zae_limiter.stores.protocol import (
     Denial,
     Draw,
@@ -57,7 +57,7 @@ class BucketVerbs(Transacting):
         if (repeated := recorded_grant(tables, draw, now)) is not None:
             return repeated, []
         legs = legs_of(tables, draw)
-        check_names(legs[0], draw.wanted)
+        check_names(legs, draw.wanted)
         buckets = [bucket_to_draw_from(tables, leg, now, proven) for leg in legs]
         before = [counters_if_new_hour(bucket, now) for bucket in buckets]
         spoken_for = draw.reserved and not leaves_reserve(legs, buckets, draw, now)
@@ -203,7 +203,7 @@ class BucketVerbs(Transacting):
         now: int,
     ) -> Look:
         legs = tables.routes.legs(tables, entity_id, resource, limits)
-        check_names(legs[0], wanted)
+        check_names(legs, wanted)
         held = [as_if_adopted(tables.bucket(leg.entity_id, leg.resource), leg, now).balances for leg in legs]
         return Look(legs, statuses_of(legs, held, wanted, {}, now))
 
@@ -240,7 +240,7 @@ class BucketVerbs(Transacting):
         leg = tables.routes.leg(tables, entity_id, resource)
         if leg is None:
             raise no_limits(entity_id, resource)
-        check_names(leg, levels, "levels")
+        check_own_names(leg, levels, "levels")
         for name in sorted(leg.held & levels.keys()):
             reason = "is a limit of calls in flight: what is free follows from those that run"
             raise ValidationError("levels", name, reason)
@@ -397,7 +397,7 @@ def as_if_adopted(bucket: Bucket | None, leg: Leg, now: int) -> Bucket:
 def leaves_reserve(legs: Iterable[Leg], buckets: Iterable[Bucket], draw: Draw, now: int) -> bool:
     """Whether the draw leaves to the waiters what they wait for."""
     for leg, bucket in zip(legs, buckets, strict=True):
-        reserved = draw.reserved.get(leg.entity_id, {})
+        reserved = draw.reserved.get(leg.place, {})
         for balance in bucket.balances:
             amount = draw.wanted.get(balance.name, 0)
             needed = (amount + reserved.get(balance.name, 0)) * MILLI

@@ -92,15 +92,15 @@ def with_corrected_waits(
 ) -> tuple[LimitStatus, ...]:
     """What lacks, with waits that do not go by a clock that was wrong: the bucket is corrected before that."""
     waits = {
-        bucket.entity_id: wait / MILLI
+        (bucket.entity_id, bucket.resource): wait / MILLI
         for bucket in buckets
         if bucket.is_far_ahead(now) and (wait := correctable_in(tables, bucket, now)) is not None
     }
     if not waits:
         return statuses
     return tuple(
-        replace(status, retry_after_seconds=min(status.retry_after_seconds, waits[status.entity_id]))
-        if status.retry_after_seconds and status.entity_id in waits
+        replace(status, retry_after_seconds=min(status.retry_after_seconds, waits[status.entity_id, status.resource]))
+        if status.retry_after_seconds and (status.entity_id, status.resource) in waits
         else status
         for status in statuses
     )

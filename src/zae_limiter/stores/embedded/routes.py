@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
+from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.limit_statuses import no_limits
 from zae_limiter.stores.protocol import Leg, Scope, in_order, scopes_for
@@ -18,14 +19,22 @@ if TYPE_CHECKING:
 MAX_ROUTES = 100_000
 MAX_DEFAULTS = 1_000
 
+LevelLimits: TypeAlias = tuple[tuple[Scope, tuple[Limit, ...]], ...]
+"""Levels that have limits, the nearest first, and their limits."""
+
 
 class Route(NamedTuple):
-    """The entity's own leg, if it has limits, those of the ancestors it cascades to, and the access switches that
-    concern it, the nearest first."""
+    """The entity's own leg, which may have no limits, and those besides that have some: its total, and the legs and
+    totals of the ancestors it cascades to. And the access switches that concern it, the nearest first."""
 
-    own: Leg | None
-    ancestors: tuple[Leg, ...]
+    own: Leg
+    others: tuple[Leg, ...]
     switches: tuple[Access, ...] = ()
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """Those that an acquire by a descendant takes from."""
+        return (self.own, *self.others) if self.own.limits else self.others
 
 
 class Routes:
@@ -36,7 +45,7 @@ class Routes:
     def __init__(self) -> None:
         self._epoch = -1
         self._known: BoundedDict[tuple[str, str], Route] = BoundedDict(MAX_ROUTES)
-        self._defaults: BoundedDict[str, tuple[Scope, tuple[Limit, ...]] | None] = BoundedDict(MAX_DEFAULTS)
+        self._defaults: BoundedDict[str, LevelLimits] = BoundedDict(MAX_DEFAULTS)
         self.on_unavailable: OnUnavailable | None = None
         self.has_switches = False
 
@@ -54,56 +63,50 @@ class Routes:
 
     def legs(self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None) -> tuple[Leg, ...]:
         """Every leg of an acquire, the entity's own first. ``limits`` stand in for the entity's own."""
-        route = self._route(tables, entity_id, resource)
-        own = route.own if limits is None else Leg(entity_id, resource, limits, "call")
-        if own is None:
+        own, others, _ = self._route(tables, entity_id, resource)
+        if limits is not None:
+            own = Leg(entity_id, resource, limits, "call", known=own.known)
+        elif not own.limits and not others:
             raise no_limits(entity_id, resource)
-        return (own, *route.ancestors) if limits is None else in_order((own, *route.ancestors))
+        return (own, *others) if limits is None else in_order((own, *others))
 
     def leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
-        """The leg of one entity as it is configured now."""
-        return self._route(tables, entity_id, resource).own
+        """The leg of one entity as it is configured now, if it has limits."""
+        own = self._route(tables, entity_id, resource).own
+        return own if own.limits else None
 
     def above(self, tables: Tables, entity_id: str, resource: str) -> tuple[str, ...]:
         """The entities that an acquire by this one also takes from."""
-        return tuple(leg.entity_id for leg in self._route(tables, entity_id, resource).ancestors)
+        others = self._route(tables, entity_id, resource).others
+        return tuple(dict.fromkeys(leg.entity_id for leg in others if leg.entity_id != entity_id))
 
     def legs_of_found(
-        self,
-        tables: Tables,
-        entity_id: str,
-        resource: str,
-        limits: tuple[Scope, tuple[Limit, ...]] | None,
-        parent_id: str | None,
+        self, tables: Tables, entity_id: str, resource: str, found: LevelLimits, parent_id: str | None
     ) -> tuple[Leg, ...] | None:
-        """Every leg of an acquire by an entity of which is known what ``limits`` it has of its own, if any, and which
+        """Every leg of an acquire by an entity of which is known which limits were ``found`` of its own, and which
         parent it cascades to, if it does. It is not remembered.
 
-        ``None``: no level has limits for it, or there are access switches, which may concern it.
+        ``None``: none has limits, or there are access switches, which may concern it.
         """
         self._look_at_epoch(tables)
-        found = limits or self._default(tables, resource)
-        if found is None or self.has_switches:
+        if self.has_switches:
             return None
-        own = Leg(entity_id, resource, found[1], found[0].level)
-        if parent_id is None:
-            return (own,)
-        parent = self._route(tables, parent_id, resource)
-        above = parent.ancestors if parent.own is None else (parent.own, *parent.ancestors)
-        return in_order((own, *above))
+        own, *total = self._legs_of(tables, entity_id, resource, found)
+        ancestors = () if parent_id is None else self._route(tables, parent_id, resource).legs
+        return in_order((own, *total, *ancestors)) if own.limits or total or ancestors else None
 
     def _route(self, tables: Tables, entity_id: str, resource: str) -> Route:
         self._look_at_epoch(tables)
         try:
             return self._known[entity_id, resource]
         except KeyError:
-            above = cascade(tables, entity_id)
-            ancestors = [leg for ancestor in above if (leg := self._configured_leg(tables, ancestor, resource))]
-            own = self._configured_leg(tables, entity_id, resource)
-            if own is not None:
-                own, *ancestors = in_order((own, *ancestors))
+            own, *others = self._configured_legs(tables, entity_id, resource)
+            above = [] if resource == TOTAL_RESOURCE else cascade(tables, entity_id)
+            for ancestor in above:
+                others += [leg for leg in self._configured_legs(tables, ancestor, resource) if leg.limits]
+            own, *others = in_order((own, *others))
             switches = switches_on(tables, [entity_id, *above], resource) if self.has_switches else ()
-            route = self._known[entity_id, resource] = Route(own, tuple(ancestors), switches)
+            route = self._known[entity_id, resource] = Route(own, tuple(others), switches)
             return route
 
     def _look_at_epoch(self, tables: Tables) -> None:
@@ -116,18 +119,38 @@ class Routes:
             self.on_unavailable = system.on_unavailable if system else None
             self.has_switches = bool(tables.switches(None, 1))
 
-    def _configured_leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
+    def _configured_legs(self, tables: Tables, entity_id: str, resource: str) -> tuple[Leg, ...]:
+        """The leg of an entity on a resource, and its total if it has one. The total is a leg by itself, on ``*``."""
+        total = Scope(entity_id, TOTAL_RESOURCE)
+        if resource == TOTAL_RESOURCE:
+            return (leg_of(entity_id, resource, tables.limits_in((total,))),)
         *own, _, _ = scopes_for(entity_id, resource)
-        found = tables.limits_in(own) or self._default(tables, resource)
-        return None if found is None else Leg(entity_id, resource, found[1], found[0].level)
+        return self._legs_of(tables, entity_id, resource, tables.limits_in((*own, total)))
 
-    def _default(self, tables: Tables, resource: str) -> tuple[Scope, tuple[Limit, ...]] | None:
-        """The limits of entities that have none of their own."""
+    def _legs_of(self, tables: Tables, entity_id: str, resource: str, found: LevelLimits) -> tuple[Leg, ...]:
+        """Likewise, from what was found for the entity."""
+        total = tuple(one for one in found if one[0].resource == TOTAL_RESOURCE)
+        if total:
+            found = tuple(one for one in found if one not in total)
+        own = leg_of(entity_id, resource, found + self._default(tables, resource))
+        return (own, leg_of(entity_id, TOTAL_RESOURCE, total)) if total else (own,)
+
+    def _default(self, tables: Tables, resource: str) -> LevelLimits:
+        """The levels of entities that have no limits of their own."""
         try:
             return self._defaults[resource]
         except KeyError:
             found = self._defaults[resource] = tables.limits_in((Scope(None, resource), Scope()))
             return found
+
+
+def leg_of(entity_id: str, resource: str, levels: Sequence[tuple[Scope, tuple[Limit, ...]]]) -> Leg:
+    """The leg of an entity: the nearest level gives its limits, and all of them the names that are known."""
+    if not levels:
+        return Leg(entity_id, resource, (), "system")
+    known = frozenset(limit.name for _, limits in levels for limit in limits)
+    nearest, limits = levels[0]
+    return Leg(entity_id, resource, limits, nearest.level, known=known)
 
 
 def switches_on(tables: Tables, entity_ids: Iterable[str], resource: str | None) -> tuple[Access, ...]:

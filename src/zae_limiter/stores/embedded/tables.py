@@ -11,10 +11,9 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.access import Access
 from zae_limiter.models.entity import Entity
-from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.embedded.routes import LevelLimits, Routes
 from zae_limiter.stores.lease_records import LeaseRecord
 from zae_limiter.stores.protocol import Config, Scope
 from zae_limiter.stores.windows import DAY_MS, DAYS_KEPT, Counters
@@ -82,8 +81,8 @@ class Tables(Protocol):
     def children(self, parent_id: str, after: str | None, count: int) -> list[Entity]: ...
 
     def config(self, scope: Scope) -> Config | None: ...
-    def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
-        """The first of these levels that has limits, and the limits."""
+    def limits_in(self, scopes: Sequence[Scope]) -> LevelLimits:
+        """Those of these levels that have limits, in this order, and their limits."""
 
     def put_config(self, scope: Scope, config: Config) -> None: ...
     def drop_config(self, scope: Scope) -> None: ...

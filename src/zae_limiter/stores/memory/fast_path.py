@@ -31,7 +31,7 @@ from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance, Bucket, HeldBa
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import MAX_AMOUNT
-from zae_limiter.stores.limit_statuses import denial, statuses_of
+from zae_limiter.stores.limit_statuses import denial, names_known, statuses_of
 from zae_limiter.stores.protocol import DeferredGrant, Denial, Grant, Leg, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS
 
@@ -129,14 +129,15 @@ class MemoryFastPath(ABC):
     def grant(self, deferred: DeferredGrant) -> Grant:
         """The grant that a receipt has deferred.
 
-        Its numbers are what was wanted of each of the entity's own limits, then what was left in every balance.
+        Its numbers are what was wanted of each limit that is known, then what was left in every balance.
         """
         now: Any
         holds: Any
         _, _, now, *numbers = deferred
         holds = numbers.pop() if self.lends else ()
-        left = numbers[len(self.legs[0].limits) :]
-        return Grant(self.legs, self.wanted(deferred), self.balances, left, now, self, holds)
+        balances = self.balances
+        left = numbers[-len(balances) :]
+        return Grant(self.legs, self.wanted(deferred), balances, left, now, self, holds)
 
     @property
     def balances(self) -> tuple[Balance, ...]:
@@ -166,11 +167,11 @@ class ShapedPath(MemoryFastPath):
         asked = len(wanted)
         if asked == {own_limits}:
             try:
-                {every_amount}
+                {own_amounts}
+                wanted = None
             except KeyError:
-                return False
-            wanted = None
-        else:
+                pass  # there is another name among them
+        if wanted is not None:
             wanted = wanted.copy()  # the caller may change theirs later
             {some_amounts}
             if {names_known} != asked:
@@ -189,7 +190,7 @@ class ShapedPath(MemoryFastPath):
                     wait = 0
 {waits}                    denials = lacking.denials; denials[name] = denials.get(name, 0) + 1
                     if wanted is None:
-                        wanted = {{{every_name}}}
+                        wanted = {{{own_names}}}
                     return DeferredDenial(self, wanted, now, wait, ({held}))
 {lent}                {sums}
                 {writes}; receipt._grant = (self, wanted, now, {new})
@@ -241,7 +242,7 @@ class ShapedPath(MemoryFastPath):
 
     def wanted(self, deferred):
         wanted = deferred[1]
-        return {{{every_number}}} if wanted is None else wanted
+        return {{{own_numbers}}} if wanted is None else wanted
 """
 _ADVANCED = """\
                 if k{k}.balances is not h{k}:
@@ -302,14 +303,18 @@ _WAIT = """\
 def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastPath | None:
     """The fast path of a draw on this route, as its buckets stand now.
 
-    ``None``: it has too many limits, or one that only watches.
+    ``None``: it has too many limits, a leg that has none, one that only watches, or one of calls in flight that only
+    an ancestor has.
     """
     if not all(limit.enforce for leg in legs for limit in leg.limits):
         return None
+    own, known = legs[0].names, names_known(legs)
     shape = tuple(tuple(balance.name + _mark(balance) for balance in bucket.balances) for bucket in buckets)
-    if sum(map(len, shape)) > MOST_LIMITS:
+    if not all(shape) or not all(leg.held <= own for leg in legs):
         return None
-    return shaped_path(shape)(lock, legs, buckets)
+    if sum(map(len, shape)) > MOST_LIMITS or len(known) > MOST_LIMITS:
+        return None
+    return shaped_path(shape, tuple(sorted(known.difference(*(leg.names for leg in legs)))))(lock, legs, buckets)
 
 
 def _mark(balance: Balance) -> str:
@@ -319,8 +324,8 @@ def _mark(balance: Balance) -> str:
 
 
 @lru_cache(256)
-def shaped_path(shape: Shape) -> type[MemoryFastPath]:
-    """The class of fast paths on routes of one shape.
+def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFastPath]:
+    """The class of fast paths on routes of one shape. Names that are known, but of no leg, are ``unlimited``.
 
     A calendar limit is one that refills nothing, within its period. One of calls in flight lends from what is free;
     its slots come back by :meth:`MemoryFastPath.end`. When a period has ended, when slots are overdue, or when one of
@@ -331,30 +336,38 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
     held = {n for n, name in enumerate(marked) if name[-1] == LENDS}
     shape = tuple(tuple(name.rstrip(STEPS + LENDS) for name in limits) for limits in shape)
     names = [(leg, name) for leg, limits in enumerate(shape) for name in limits]
-    own = dict.fromkeys(shape[0])
-    amounts = {name: f"a{number}" for number, name in enumerate(own)}
-    # What each balance is to pay. A limit that only an ancestor has is never drawn from.
-    paid = {n: amounts[name] for n, (_, name) in enumerate(names) if name in amounts}
+    # The entity's own limits come first: most callers name these, and no others.
+    amounts = {name: f"a{n}" for n, name in enumerate(dict.fromkeys([*(name for _, name in names), *unlimited]))}
+    own = {name: amounts[name] for name in shape[0]}
+    others = [a for name, a in amounts.items() if name not in own]
+    paid = {n: amounts[name] for n, (_, name) in enumerate(names)}  # what each balance is to pay
     lending = held & paid.keys()
     # What an earlier leg counts too.
-    cascaded = [
-        n for n, (leg, name) in enumerate(names) if n in paid and any(name in earlier for earlier in shape[:leg])
-    ]
+    cascaded = [n for n, (leg, name) in enumerate(names) if any(name in earlier for earlier in shape[:leg])]
     legs = range(len(shape))
     numbers = range(len(names))
     source = _SHAPE.format(
         own_limits=len(own),
-        every_amount="; ".join(f"{a} = wanted[{name!r}]" for name, a in amounts.items()),
-        every_name=", ".join(f"{name!r}: {a}" for name, a in amounts.items()),
-        every_number=", ".join(f"{name!r}: deferred[{place}]" for place, name in enumerate(own, 3)),
+        own_amounts="; ".join(
+            [*(f"{a} = wanted[{name!r}]" for name, a in own.items()), *(f"{a} = 0" for a in others)]
+        ),
+        own_names=", ".join(f"{name!r}: {a}" for name, a in own.items()),
+        own_numbers=", ".join(f"{name!r}: deferred[{place}]" for place, name in enumerate(own, 3)),
         some_amounts="; ".join(f"{a} = wanted.get({name!r}, 0)" for name, a in amounts.items()),
-        names_known=" + ".join(f"({name!r} in wanted)" for name in own),
-        no_amount=" or ".join(f"type({a}) is not int or {a} < 0" for a in amounts.values()),
-        in_milli="; ".join(f"m{a} = {a} * {MILLI}" for a in amounts.values()),
+        names_known=" + ".join(f"({name!r} in wanted)" for name in amounts),
+        no_amount=" or ".join(
+            [
+                *(f"type({a}) is not int or {a} < 0" for a in amounts.values()),
+                *(f"{amounts[name]} > {MAX_AMOUNT}" for name in unlimited),
+            ]
+        ),
+        in_milli="; ".join(f"m{a} = {a} * {MILLI}" for a in dict.fromkeys(paid.values())),
         granted="; ".join(f"{a} = grant[{place}]" for place, a in enumerate(amounts.values(), 3)),
         granted_before="; ".join(f"{a} = total({name!r}, 0)" for name, a in amounts.items()),
         deltas="; ".join(
-            f"m{a} = (totals[{name!r}] - {a}) * {MILLI} if {name!r} in totals else 0" for name, a in amounts.items()
+            f"m{a} = (totals[{name!r}] - {a}) * {MILLI} if {name!r} in totals else 0"
+            for name, a in amounts.items()
+            if name not in unlimited
         ),
         buckets=", ".join(f"k{k}, h{k}" for k in legs),
         unpacked="; ".join(
@@ -378,7 +391,7 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
             )
             for k in legs
         ),
-        left="; ".join(f"t{n} = b{n}.tk" + (f" - m{paid[n]}" if n in paid else "") for n in numbers),
+        left="; ".join(f"t{n} = b{n}.tk - m{paid[n]}" for n in numbers),
         sums="; ".join(
             [
                 *(f"c{k} = k{k}.cascaded" for k in legs[1:]),
@@ -398,7 +411,7 @@ def shaped_path(shape: Shape) -> type[MemoryFastPath]:
         given_back="; ".join(f"b{n}.tk += m{n}; b{n}.counts = n{n}; o{n}.amount = 0" for n in sorted(lending))
         or "pass",
         waits="".join(
-            _WAIT.format(n=n, k=leg, name=name, never=f"m{paid[n]} > b{n}.bx" if n in paid else False)
+            _WAIT.format(n=n, k=leg, name=name, never=f"m{paid[n]} > b{n}.bx")
             for n, (leg, name) in enumerate(names)
             if n not in stepped | held
         ),

@@ -70,9 +70,9 @@ class MemorySpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVer
 
         def work(tables: Tables) -> Outcome:
             outcome, buckets = self._draw(tables, draw, now, receipt, proven)
+            for bucket in buckets:
+                bucket.advance(now)
             if isinstance(outcome, Grant) and not outcome.is_repeated:
-                for bucket in buckets:
-                    bucket.advance(now)
                 left = [balance.left(now) for balance in outcome.balances]
                 outcome = outcome._replace(left=left)
                 if may_repeat(tables, draw, now):

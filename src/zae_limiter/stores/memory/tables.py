@@ -16,11 +16,10 @@ from typing import Any
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.access import Access
 from zae_limiter.models.entity import Entity
-from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.audit_events import ulid
-from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.embedded.routes import LevelLimits, Routes
 from zae_limiter.stores.embedded.tables import (
     AUDIT_RETENTION_MS,
     BUCKET_MARGIN_MS,
@@ -122,12 +121,9 @@ class MemoryTables:
     def config(self, scope: Scope) -> Config | None:
         return self._configs.get(scope)
 
-    def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
-        for scope in scopes:
-            config = self._configs.get(scope)
-            if config is not None and config.limits:
-                return scope, config.limits
-        return None
+    def limits_in(self, scopes: Sequence[Scope]) -> LevelLimits:
+        configs = ((scope, self._configs.get(scope)) for scope in scopes)
+        return tuple((scope, config.limits) for scope, config in configs if config is not None and config.limits)
 
     def put_config(self, scope: Scope, config: Config) -> None:
         self._configs[scope] = config

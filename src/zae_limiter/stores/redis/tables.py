@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from zae_limiter.bucket import Bucket
+from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
-from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.models.reports import AuditEvent
 from zae_limiter.stores.audit_events import ulid
-from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.embedded.routes import LevelLimits, Routes
 from zae_limiter.stores.embedded.tables import AUDIT_RETENTION_MS, LeaseSlot, UsageRow
 from zae_limiter.stores.lease_records import LeaseRecord
 from zae_limiter.stores.protocol import Config, Scope, access_from_text, access_to_text
@@ -150,15 +150,14 @@ class RedisTables:
             return config
         return replace(config, access=access_from_text(scope, switch.decode()))
 
-    def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
+    def limits_in(self, scopes: Sequence[Scope]) -> LevelLimits:
         texts = self._all([("HGET", key, "l" + suffix) for key, suffix in map(self._place, scopes)])
-        for scope, text in zip(scopes, texts, strict=True):
-            config = _config(text)
-            if config is not None and config.limits:
-                return scope, config.limits
-        return None
+        configs = zip(scopes, map(_config, texts), strict=True)
+        return tuple((scope, config.limits) for scope, config in configs if config is not None and config.limits)
 
     def put_config(self, scope: Scope, config: Config) -> None:
+        if scope.level == "total":  # to store what its scripts do not obey would be worse
+            raise ValidationError("resource", scope.resource, "totals are not kept on Redis yet; use another store")
         key, suffix = self._place(scope)
         self._write("HSET", key, "l" + suffix, _config_text(config))
         if config.limits:

@@ -15,6 +15,7 @@ from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.clock_correction import WrittenAhead
+from zae_limiter.stores.limit_statuses import names_known
 from zae_limiter.stores.protocol import (
     DeferredGrant,
     Denial,
@@ -92,7 +93,7 @@ class SqliteFastPath:
     def draw(self, wanted: object, now: int, receipt: Receipt) -> bool | Denial:
         """Draw, without waiting for the gate. On a route that is not known a grant only: the plan checks the names."""
         legs = self.legs
-        if type(wanted) is not dict or (legs and not (self.is_plain and are_amounts_of(wanted, legs[0]))):
+        if type(wanted) is not dict or (legs and not (self.is_plain and are_amounts_of(wanted, legs))):
             return False
         draw = Draw(self._entity_id, self._resource, wanted.copy())  # the caller may change theirs later
         outcome: Any = None
@@ -133,14 +134,14 @@ class SqliteFastPath:
             for name, total in totals.items()
             if total != (before := wanted.get(name, 0))
         }
-        if not deltas:
-            settlement.postings = ()
-            return True
         postings = [
             Posting(leg, deltas if len(paid) == len(deltas) else {name: deltas[name] for name in paid})
             for leg in grant.legs
             if (paid := leg.names & deltas.keys())
         ]
+        if not postings:
+            settlement.postings = ()
+            return True
         try:
             done: bool = self._space.write_at_once(SettleRequest(self._space, postings, now, None, settlement)) is True
             return done
@@ -161,10 +162,13 @@ class SqliteFastPath:
         raise AssertionError("a grant by SQLite is not deferred")
 
 
-def are_amounts_of(wanted: Mapping[Any, Any], leg: Leg) -> bool:
-    """Whether these are amounts of limits that the leg has."""
+def are_amounts_of(wanted: Mapping[Any, Any], legs: tuple[Leg, ...]) -> bool:
+    """Whether these are amounts of limits that the legs know."""
+    known = legs[0].known
     for name, amount in wanted.items():
-        if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT or name not in leg.names:
+        if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT:
+            return False
+        if name not in known and name not in names_known(legs):
             return False
     return True
 
@@ -227,7 +231,7 @@ class DrawRequest(Write[Outcome | None]):
         path: Any = self.path or self.space.fast_paths[draw.entity_id, draw.resource]
         # It is noted before anything is taken: nothing may come between that and the reply.
         known = (path.legs or path.find(tables)) and path.is_plain
-        return path if known and are_amounts_of(draw.wanted, path.legs[0]) else None
+        return path if known and are_amounts_of(draw.wanted, path.legs) else None
 
     def _drawn(self, tables: SqliteTables, path: SqliteFastPath) -> tuple[Grant, list[Change]] | None:
         """The grant, and what every row has after it. ``None``: that is the whole transaction's."""

@@ -9,12 +9,11 @@ from typing import Any
 from zae_limiter.bucket import Bucket
 from zae_limiter.models.access import Access
 from zae_limiter.models.entity import Entity
-from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import AuditEvent
-from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE
 from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
-from zae_limiter.stores.embedded.routes import Routes
+from zae_limiter.stores.embedded.routes import LevelLimits, Routes
 from zae_limiter.stores.embedded.tables import BUCKET_MARGIN_MS, LeaseSlot, UsageRow, begin_hour
 from zae_limiter.stores.lease_records import LeaseRecord, RecordState, record_to_text
 from zae_limiter.stores.protocol import Config, Leg, Scope, access_to_text
@@ -54,6 +53,7 @@ _READ_ROUTE_AND_ROW = (
     " (SELECT parent_id FROM entities WHERE ns = n.id AND id = ? AND cascade),"
     " (SELECT limits FROM configs WHERE ns = n.id AND entity_id = ? AND resource = ?),"
     f" (SELECT limits FROM configs WHERE ns = n.id AND entity_id = ? AND resource = '{DEFAULT_RESOURCE}'),"
+    f" (SELECT limits FROM configs WHERE ns = n.id AND entity_id = ? AND resource = '{TOTAL_RESOURCE}'),"
     f" {_ROW} FROM namespaces AS n JOIN buckets AS b ON b.ns = n.id AND b.entity_id = ? AND b.resource = ?"
     " WHERE n.name = ? AND n.deleted_ms IS NULL"
 )
@@ -138,7 +138,7 @@ class SqliteTables:
         )
         return None if row is None else config_from_row((scope, *row))
 
-    def limits_in(self, scopes: Sequence[Scope]) -> tuple[Scope, tuple[Limit, ...]] | None:
+    def limits_in(self, scopes: Sequence[Scope]) -> LevelLimits:
         places = [_place(scope) for scope in scopes]
         entities, resources = (list(dict.fromkeys(part)) for part in zip(*places, strict=True))
         # Every pair of them is looked for: that is a search by key for each, unlike a list of pairs.
@@ -148,10 +148,11 @@ class SqliteTables:
             *(self.ns, *entities, *resources),
         )
         found = {(entity_id, resource): limits for entity_id, resource, limits in rows}
-        for scope, place in zip(scopes, places, strict=True):
-            if place in found:
-                return scope, limits_from_text(found[place])
-        return None
+        return tuple(
+            (scope, limits_from_text(found[place]))
+            for scope, place in zip(scopes, places, strict=True)
+            if place in found
+        )
 
     def put_config(self, scope: Scope, config: Config) -> None:
         self.connection.execute(
@@ -229,19 +230,17 @@ class SqliteTables:
 
         ``None``: there is no such bucket, or no namespace, or no limits.
         """
-        found = self._one(
-            _READ_ROUTE_AND_ROW, entity_id, entity_id, resource, entity_id, entity_id, resource, namespace
-        )
+        found = self._one(_READ_ROUTE_AND_ROW, entity_id, entity_id, resource, *(entity_id,) * 3, resource, namespace)
         if found is None:
             return None
-        ns, epoch, parent_id, for_resource, for_all, *row = found
+        ns, epoch, parent_id, for_resource, for_each, in_all, *row = found
         self.begin(ns, epoch)
-        limits = None
-        if for_resource not in _NO_LIMITS:
-            limits = Scope(entity_id, resource), limits_from_text(for_resource)
-        elif for_all not in _NO_LIMITS:
-            limits = Scope(entity_id, DEFAULT_RESOURCE), limits_from_text(for_all)
-        legs = self.routes.legs_of_found(self, entity_id, resource, limits, parent_id)
+        own = tuple(
+            (Scope(entity_id, place), limits_from_text(limits))
+            for place, limits in ((resource, for_resource), (DEFAULT_RESOURCE, for_each), (TOTAL_RESOURCE, in_all))
+            if limits not in _NO_LIMITS
+        )
+        legs = self.routes.legs_of_found(self, entity_id, resource, own, parent_id)
         if legs is None or self._cached(entity_id, resource, row) is None:
             return None
         return legs

@@ -33,7 +33,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
     WriteResult,
     answers_of,
 )
-from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ConfigResolver, Prefetched
+from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ConfigResolver, Prefetched, ResolvedConfig
 from zae_limiter.stores.dynamodb.config_versions import is_fence, may_follow
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.items import BucketSnapshot
@@ -76,6 +76,7 @@ from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, erro
 from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
+from zae_limiter.stores.limit_statuses import knows
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, leg_after
 
 SHARE_FOR_TAKING = 3 / 4
@@ -198,41 +199,51 @@ class Acquire:
         parts, draw, legs = self.parts, self.draw, list[AcquireLeg]()
         if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None or draw.record:
             return ()
-        configs, cache, entity_id = parts.resolver.configs, parts.cache, draw.entity_id
+        configs, entity_id = parts.resolver.configs, draw.entity_id
         counted: frozenset[str] | None = None
         while True:
             resolved = configs.peek((entity_id, draw.resource), self.deadline.started)
-            if resolved is None or resolved.leg is None or resolved.switches:
+            if resolved is None or resolved.switches:
                 return ()
-            key, own = resolved.bucket, resolved.leg
-            cached = cache.buckets.get(key)
-            if (
-                cached is None
-                or cached.denied
-                or cached.throttled
-                or cached.newest > self.now + FURTHEST_AHEAD_MS
-                or cached.snapshot.cv != resolved.cv
-                or cached.snapshot.shards != 1
-                or key in cache.sharded
-            ):
-                return ()
-            own = own if counted is own.cascaded is None else leg_after(own, counted)
-            counted = own.names if counted is None else counted | own.names
-            leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), draw)
-            for limit in own.limits:
-                if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
+            for part in (resolved,) if resolved.total is None else (resolved, resolved.total):
+                leg = self._warm_leg(part, counted)
+                if leg is None:
                     return ()
-            leg.snapshot = cached.snapshot
-            legs.append(leg)
+                counted = leg.leg.names if counted is None else counted | leg.leg.names
+                legs.append(leg)
             if not resolved.cascade or resolved.parent_id is None:
                 break
-            if len(legs) == HIGHEST_TREE:
+            if len(legs) >= HIGHEST_TREE:
                 return ()
             entity_id = resolved.parent_id
-        if not legs[0].leg.names.issuperset(draw.wanted) or (len(legs) > 1 and not self._look_healthy(legs)):
+        known = legs[0].leg.known.issuperset(draw.wanted) or knows([leg.leg for leg in legs], draw.wanted)
+        if not known or (len(legs) > 1 and not self._look_healthy(legs)):
             return ()
         configs.hits += len(legs)
         return legs
+
+    def _warm_leg(self, resolved: ResolvedConfig, counted: frozenset[str] | None) -> AcquireLeg | None:
+        """One of them, after those that count these limits; ``None`` if something about it is unusual."""
+        key, own, cache = resolved.bucket, resolved.leg, self.parts.cache
+        cached = cache.buckets.get(key)
+        if (
+            own is None
+            or cached is None
+            or cached.denied
+            or cached.throttled
+            or cached.newest > self.now + FURTHEST_AHEAD_MS
+            or cached.snapshot.cv != resolved.cv
+            or cached.snapshot.shards != 1
+            or key in cache.sharded
+        ):
+            return None
+        own = own if counted is own.cascaded is None else leg_after(own, counted)
+        leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), self.draw)
+        for limit in own.limits:
+            if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
+                return None
+        leg.snapshot = cached.snapshot
+        return leg
 
     def _write_warm(self, legs: Sequence[AcquireLeg]) -> Plan[Grant | None]:
         """Write the legs of a warm draw at once. The grant, if that was all there is to do."""
@@ -423,6 +434,8 @@ class Acquire:
             or not snapshot.is_even
         ):
             return self._unusual_params(leg, snapshot)
+        if not leg.leg.limits:
+            return self._unusual_params(leg, snapshot)  # it may have had some before
         leg.anchor = snapshot.recent_writers[0]
         cached, guesses, refused, age_ms = parts.cache.buckets.get(leg.key), NOTHING, 0, None
         if cached is not None:

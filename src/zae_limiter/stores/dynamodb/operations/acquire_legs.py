@@ -62,7 +62,7 @@ class AcquireLeg(BucketWrite):
                 taken[name] = amount * MILLI
         self.deltas = self.needed = taken
         if draw.reserved:
-            self.needed = needed_of(terms, draw.wanted, draw.reserved.get(leg.entity_id, {}))
+            self.needed = needed_of(terms, draw.wanted, draw.reserved.get(leg.place, {}))
         self.terms = terms
         self.key = self.first = key
         self.tried: set[Key] = set()
@@ -77,8 +77,11 @@ class AcquireLeg(BucketWrite):
 
     @property
     def is_stale(self) -> bool:
-        """Whether its shard obeys another version than ours."""
-        return self.snapshot is not None and self.snapshot.cv != self.terms.cv
+        """Whether its shard obeys another version than ours, or has limits where there are to be none any more."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return False
+        return snapshot.cv != self.terms.cv or not (self.leg.limits or snapshot.balances.keys() <= snapshot.retired)
 
     def is_stale_anywhere(self, cache: BucketCache) -> bool:
         """Whether any shard of its bucket, as they are remembered, does."""
@@ -201,7 +204,7 @@ def statuses(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: in
     balances = [leg.whole(cache, now) for leg in legs]
     found = statuses_of([leg.leg for leg in legs], balances, draw.wanted, draw.reserved, now)
     astray = {
-        leg.leg.entity_id: wait
+        leg.leg.place: wait
         for leg in legs
         if leg.snapshot is not None and is_far_ahead(leg.snapshot, now)
         if (wait := cache.back_again_in(leg.key, now)) is not None
@@ -210,8 +213,8 @@ def statuses(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: in
         return found
     # Refill goes on when the bucket is brought back, not when that clock's time has come.
     return tuple(
-        replace(status, retry_after_seconds=min(status.retry_after_seconds, astray[status.entity_id] / MILLI))
-        if status.retry_after_seconds and status.entity_id in astray
+        replace(status, retry_after_seconds=min(status.retry_after_seconds, astray[place] / MILLI))
+        if status.retry_after_seconds and (place := (status.entity_id, status.resource)) in astray
         else status
         for status in found
     )
@@ -227,13 +230,13 @@ def denial_under_load(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache
     if not legs:
         unread = Leg(draw.entity_id, draw.resource, (), "system")
         return Denial((), unread, round(THROTTLED_WAIT_S * MILLI))
-    throttled = [leg for leg in legs if leg.throttled > THROTTLES_BORNE] or legs
-    hot = {leg.leg.entity_id for leg in throttled}
+    throttled = [leg for leg in legs if leg.throttled > THROTTLES_BORNE and leg.leg.limits] or legs
+    hot = {leg.leg.place for leg in throttled}
     denied = denial(
         [leg.leg for leg in legs],
         tuple(
             replace(status, exceeded=True, retry_after_seconds=status.retry_after_seconds or THROTTLED_WAIT_S)
-            if status.entity_id in hot
+            if (status.entity_id, status.resource) in hot
             else status
             for status in statuses(draw, legs, cache, now)
         ),

@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter, made
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, verb
 from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, update
-from zae_limiter.stores.limit_statuses import check_names, no_limits
+from zae_limiter.stores.limit_statuses import check_own_names, no_limits
 
 
 class Lowering:
@@ -71,7 +71,7 @@ class Lowering:
                 return terms
         if terms is None:
             raise no_limits(entity_id, resource)
-        check_names(terms.leg, levels, "levels")
+        check_own_names(terms.leg, levels, "levels")
         return terms
 
     def _shards(self, first: Key, terms: Terms, now: int, deadline: Deadline) -> Plan[dict[Key, BucketSnapshot]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
-from zae_limiter.naming import DEFAULT_RESOURCE
+from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import newest
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
@@ -123,6 +123,10 @@ class Propagation:
             yield from self._follow([bucket_key(ns, scope.entity_id, scope.resource)], now, following)
             yield from self._follow_the_rest(now, following)
         elif scope.entity_id is not None:
+            if scope.level == "total":  # its bucket is found by its key, however late the index is
+                following = yield from self._begin_following()
+                yield from self._follow([bucket_key(ns, scope.entity_id, TOTAL_RESOURCE)], now, following)
+                yield from self._follow_the_rest(now, following)
             yield from self.rewrite_buckets_of(ns, scope.entity_id, now)
         elif scope.resource is not None:
             pk = pk_resource(ns, scope.resource)

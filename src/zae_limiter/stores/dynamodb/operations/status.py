@@ -57,7 +57,7 @@ class StatusReader:
         draw = Draw(entity_id, resource, wanted, limits)
         route = yield from self.resolver.terms_for(draw, deadline, fresh=False)
         while True:
-            keys = [bucket_key(ns, terms.leg.entity_id, resource) for terms in route.terms]
+            keys = [bucket_key(ns, terms.leg.entity_id, terms.leg.resource) for terms in route.terms]
             families = yield from self._families_at(keys, now, deadline)
             known = all(
                 families[key] and all(snapshot.cv == terms.cv for snapshot in families[key])

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.proofs import UsageChain, UsageProof
 from zae_limiter.models.reports import Page, UsageSnapshot
-from zae_limiter.naming import check_entity_id, check_resource
+from zae_limiter.naming import check_bucket_resource, check_entity_id
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.cursors import Key as Place
@@ -213,7 +213,7 @@ def place_after(cursor: str | None) -> Place | None:
     if after is not None:
         try:
             check_entity_id(after[0])
-            check_resource(after[1])
+            check_bucket_resource(after[1])
         except ValidationError:
             raise ValidationError("cursor", cursor, "must be the next_cursor of a page of this same list") from None
     return after
