@@ -262,6 +262,36 @@ def divided(stage: Stage, shards: int = 4) -> Cost:
     return stage.cost(f"sharded, {shards} shards", [lambda: stage.client.take(key, rpm=1, tpm=500)] * 40)
 
 
+def recorded(stage: Stage) -> list[Cost]:
+    """Leases with a record, and what operators do once."""
+    limiter, key = stage.client.limiter, stage.warm()
+    requests = (f"req-{number}" for number in count())
+    keys = (f"inv-{number}" for number in count())
+    tokens: list[str] = []
+
+    def asked(request_id: str) -> None:
+        with limiter.acquire(key, RESOURCE, {"rpm": 1, "tpm": 500}, request_id=request_id):
+            pass
+
+    def detached() -> None:
+        with limiter.acquire(key, RESOURCE, {"rpm": 1, "tpm": 500}) as lease:
+            tokens.append(lease.detach())
+
+    def resumed() -> None:
+        with limiter.resume(tokens.pop()) as lease:
+            lease.settle(tpm=400)
+
+    asked("known")
+    return [
+        stage.cost("grant with a request id", [lambda: asked(next(requests))] * 10),
+        stage.cost("the same request repeated", [lambda: asked("known")] * 5),
+        stage.cost("grant, detached", [detached] * 10),
+        stage.cost("resumed and settled", [resumed] * 10),
+        stage.cost("credit by an operator", [lambda: limiter.grant(key, RESOURCE, {"tpm": 5}, key=next(keys))] * 5),
+        stage.cost("lowered to what a provider says", [lambda: limiter.lower(key, RESOURCE, {"tpm": 9_000})] * 5),
+    ]
+
+
 def in_turns(stage: Stage, clients: int = 8) -> Cost:
     """Several clients at one bucket, no two at once: what each knows of it is old."""
     key, chance = stage.warm(), random.Random(1)
@@ -291,7 +321,15 @@ def at_once(stage: Stage) -> list[Cost]:
 def measure(engine: Engine) -> list[Cost]:
     """All situations."""
     stage = Stage(engine)
-    rows = [*alone(stage), *in_hierarchies(stage), *cold(stage), divided(stage), in_turns(stage), *at_once(stage)]
+    rows = [
+        *alone(stage),
+        *in_hierarchies(stage),
+        *cold(stage),
+        divided(stage),
+        *recorded(stage),
+        in_turns(stage),
+        *at_once(stage),
+    ]
     stage.client.store.close()
     return rows
 

@@ -99,6 +99,7 @@ def lease(limiter: SyncRateLimiter, world: World) -> None:
         held.flush()
         held.consume(tpm=5)
         held.release(tpm=5)
+        held.renew()
         held.settle(rpm=1, tpm=40)
     with suppress(Failed), limiter.acquire("key", "gpt", {"rpm": 1}):
         raise Failed
@@ -190,6 +191,9 @@ READING: Mapping[str, Performance] = {
     "get_top_usage": lambda limiter, _: [limiter.get_top_usage(), limiter.get_top_usage(resource="gpt")],
     "verify_usage": lambda limiter, _: limiter.verify_usage("key"),
     "get_tightest_buckets": lambda limiter, _: [limiter.get_tightest_buckets(), limiter.get_tightest_buckets("gpt")],
+    "get_access": lambda limiter, _: [limiter.get_access(), limiter.get_access(entity_id="key", resource="gpt")],
+    "list_access": lambda limiter, _: limiter.list_access(),
+    "resolve_access": lambda limiter, _: [limiter.resolve_access("key"), limiter.resolve_access("key", "gpt")],
     "list_leases": lambda limiter, _: [limiter.list_leases(), limiter.list_leases("key")],
     "list_active_entities": lambda limiter, _: limiter.list_active_entities(),
     "get_namespace": lambda limiter, _: limiter.repository.get_namespace(NAMESPACE),
@@ -215,6 +219,14 @@ MANAGING: Mapping[str, Performance] = {
         limiter.set_limits("key", OTHERS),
     ],
     "reset": lambda limiter, _: [limiter.reset("key", "gpt"), limiter.reset("key", principal="ann", key="night")],
+    "set_access": lambda limiter, _: [
+        limiter.set_access("observe"),
+        limiter.set_access("block", resource="gpt"),
+        limiter.set_access("block", entity_id="key", principal="ann"),
+        limiter.set_access("enforce"),
+        limiter.set_access("enforce", resource="gpt"),
+        limiter.set_access("enforce", entity_id="key"),
+    ],
     "grant": lambda limiter, _: limiter.grant("key", "gpt", {"rpm": 1}, key="inv-1", principal="ann"),
     "delete_limits": lambda limiter, _: [limiter.delete_limits("key", resource="gpt"), limiter.delete_limits("key")],
     "delete_resource_defaults": lambda limiter, _: limiter.delete_resource_defaults("gpt"),

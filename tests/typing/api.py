@@ -36,6 +36,7 @@ from zae_limiter import (
     Lease,
     LeaseExpiredError,
     LeaseInfo,
+    LeaseNotFoundError,
     Limit,
     LimitLevel,
     LimitsSet,
@@ -161,6 +162,8 @@ def errors(error: ZAELimiterError) -> None:
     elif isinstance(error, EntityChangedError):
         expected: int = error.expected
         found: int = error.found
+    elif isinstance(error, LeaseNotFoundError):
+        lost: str = error.token
     elif isinstance(error, NamespaceNotFoundError):
         namespace: str = error.namespace
         deleted: bool = error.deleted
