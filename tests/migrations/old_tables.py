@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from itertools import count
@@ -172,11 +172,11 @@ def old_item(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def old_table(engine: Engine) -> Iterator[OldTable]:
+def old_table(engine: Engine, params: Callable[[str], Mapping[str, Any]] = table_params) -> Iterator[OldTable]:
     """An empty one, which no version record tells about."""
     with sync_asking(target_of(engine)) as ask:
         table = OldTable(ask, engine, f"old-{os.getpid()}-{next(TABLES)}")
-        ask("CreateTable", table_params(table.name))
+        ask("CreateTable", params(table.name))
         try:
             yield table
         finally:

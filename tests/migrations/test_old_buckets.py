@@ -11,6 +11,7 @@ from zae_limiter.bucket import refill_bucket
 from zae_limiter.migrations.census import Census, census_of, compare
 from zae_limiter.migrations.item_kinds import Kind, kind_of, place_of
 from zae_limiter.migrations.old_buckets import composite_bucket, composite_item, joined_item, present_item
+from zae_limiter.stores.audit_events import ulid
 from zae_limiter.stores.dynamodb.items import snapshot_of
 
 busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -126,6 +127,9 @@ def kind(pk: str, sk: str, **more: str) -> Kind:
     return kind_of(old_item({"PK": pk, "SK": sk, **more}))
 
 
+EVENT = f"#AUDIT#{ulid(NOW, 1)}"
+
+
 def test_every_item_is_told_from_every_other_by_its_key() -> None:
     assert kind("ENTITY#a", "#BUCKET#r#rpm") is Kind.OLD_LIMIT
     assert kind("x/ENTITY#a", "#BUCKET#r/s") is Kind.OLD_BUCKET
@@ -138,7 +142,9 @@ def test_every_item_is_told_from_every_other_by_its_key() -> None:
     assert kind("ENTITY#a", "#CONFIG#r") is Kind.OLD_CONFIG
     assert kind("ENTITY#a", "#USAGE#r#2025-01-01T00:00:00Z") is Kind.OLD_USAGE
     assert kind("x/ENTITY#a", "#USAGE#r#hourly#2025-01-01T00#0#i") is Kind.USAGE
-    for pk, sk in (("SYSTEM#", "#VERSION"), ("_/SYSTEM#", "#CONFIG"), ("AUDIT#a", "#AUDIT#1"), ("foo", "bar")):
+    assert kind("AUDIT#a", "#AUDIT#2025-01-01T00:00:00Z") is Kind.OLD_AUDIT
+    assert kind("x/AUDIT#a", "#AUDIT#2025-01-01T00:00:00Z") is Kind.OLD_AUDIT
+    for pk, sk in (("SYSTEM#", "#VERSION"), ("_/SYSTEM#", "#CONFIG"), ("x/AUDIT#a", EVENT), ("foo", "bar")):
         assert kind(pk, sk) is Kind.OTHER
     assert place_of(old_item({"PK": "x/ENTITY#a", "SK": "#BUCKET#r/s#rpm"})) == ("x", "a", "r/s", "rpm")
     assert place_of(old_item({"PK": "SYSTEM#", "SK": "#CONFIG"})) == (None, None, None, None)

@@ -10,6 +10,7 @@ from typing import Any
 from zae_limiter.cli.views.formats import plural
 from zae_limiter.migrations.census import Census
 from zae_limiter.migrations.item_kinds import Kind
+from zae_limiter.migrations.table_indexes import IndexReport
 from zae_limiter.migrations.table_migration import OnProgress, Progress, Report
 
 NAMED: Mapping[str, str] = {Kind.OLD_USAGE: "old usage window"}
@@ -48,8 +49,11 @@ def report_in_words(report: Report, *, dry_run: bool) -> str:
         found = [f"  {plural(count, NAMED.get(kind, kind))}" for kind, count in sorted(report.census.old.items())]
         lines += ["to convert:", *found] if found else ["nothing to convert"]
         lines.append(f"altogether: {_census_in_words(report.census)}")
-    elif not report.done:
-        lines.append(f"table {report.table} has layout {report.after_layout} already, nothing changed")
+    lines += _indexes_in_words(report.indexes)
+    if not dry_run and not report.done:
+        lines.append(
+            f"table {report.table} has layout {report.after_layout} already, {_nothing_or_indexes(report)} changed"
+        )
     for done in report.done:
         lines.append(f"{done.migration.title}: {plural(done.converted, 'item')} converted")
         lines.append(f"  before  {_census_in_words(done.before)}")
@@ -62,6 +66,21 @@ def report_in_words(report: Report, *, dry_run: bool) -> str:
         lines.append("could not be read, and stays as it is:")
         lines += [f"  {where}" for where in report.unreadable]
     return "\n".join(lines)
+
+
+def _indexes_in_words(indexes: IndexReport) -> list[str]:
+    lines = [f"index {index} is missing, and will be made" for index in indexes.missing]
+    lines += [f"index {index} made" for index in indexes.added]
+    lines += [f"index {index} replaced: it holds keys only now" for index in indexes.replaced]
+    lines += [
+        f"index {index} holds more than keys, so what is written is paid twice; --replace-indexes makes it anew"
+        for index in indexes.wide
+    ]
+    return lines
+
+
+def _nothing_or_indexes(report: Report) -> str:
+    return "only its indexes" if report.indexes.added or report.indexes.replaced else "nothing"
 
 
 def _census_in_words(census: Census) -> str:
@@ -92,5 +111,6 @@ def migration_document(report: Report, *, dry_run: bool) -> dict[str, Any]:
             }
             for done in report.done
         ],
+        "indexes": {name: list(indexes) for name, indexes in report.indexes._asdict().items()},
         "unreadable": list(report.unreadable),
     }

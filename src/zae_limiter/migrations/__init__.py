@@ -2,8 +2,8 @@
 
 :func:`migrate` is the entry point. ``history`` lists the migrations, ``old_buckets`` and ``old_records`` know how
 older layouts stored things, ``item_kinds`` tells items apart, ``conversions`` change them one by one, ``census`` knows
-what must be the same before and after, ``table_migration`` goes over the table and ``migration_checkpoint`` keeps how
-far it came.
+what must be the same before and after, ``table_indexes`` makes the indexes that are missing, ``table_migration`` goes
+over the table and ``migration_checkpoint`` keeps how far it came.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def migrate(
     on_progress: OnProgress | None = None,
     clock: Clock = machine_clock,
     from_layout: int | None = None,
+    replace_indexes: bool = False,
     page: int = PAGE,
 ) -> Report:
     """Bring the table of a ``dynamodb://`` URL to today's layout; what was found and done.
@@ -35,6 +36,9 @@ def migrate(
     It may be ended at any time and run again: it continues where it was. ``dry_run`` only counts. ``on_progress`` is
     called with a ``Progress`` after every page. ``from_layout`` looks for data of an older layout than the table says
     it has.
+
+    An index that the table lacks is made. ``replace_indexes`` makes those anew that hold more than keys, one after the
+    other; meanwhile what reads by that index fails, and acquires go on.
 
     A table that has today's layout stays open meanwhile, and its clients may go on.
 
@@ -46,7 +50,13 @@ def migrate(
     store = open_store(url, deadline=DEADLINE_S, config_cache_ttl=0, options={})
     try:
         return migrate_store(
-            store, dry_run=dry_run, on_progress=on_progress, clock=clock, from_layout=from_layout, page=page
+            store,
+            dry_run=dry_run,
+            on_progress=on_progress,
+            clock=clock,
+            from_layout=from_layout,
+            replace_indexes=replace_indexes,
+            page=page,
         )
     finally:
         store.close()
@@ -64,6 +74,7 @@ def migrate_store(
     on_progress: OnProgress | None = None,
     clock: Clock = machine_clock,
     from_layout: int | None = None,
+    replace_indexes: bool = False,
     page: int = PAGE,
 ) -> Report:
     """The same for a store that is open."""
@@ -71,5 +82,9 @@ def migrate_store(
     if client is None:
         raise ValidationError("url", repr(store), "must be a dynamodb:// table; other stores migrate by themselves")
     migration = TableMigration(client, on_progress=on_progress, page=page)
-    plan = migration.survey(from_layout=from_layout) if dry_run else migration.migrate(from_layout=from_layout)
+    plan = (
+        migration.survey(from_layout=from_layout)
+        if dry_run
+        else migration.migrate(from_layout=from_layout, replace_indexes=replace_indexes)
+    )
     return SyncDriver(clock, store.perform).run(plan)

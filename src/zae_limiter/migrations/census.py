@@ -30,6 +30,8 @@ from zae_limiter.stores.dynamodb.requests import Item
 
 LIMITS, ENTITIES, CONFIGS, HOURS = "limits", "entities", "configs", "hours"
 THINGS = (LIMITS, ENTITIES, CONFIGS, HOURS)
+KEPT = "old audit events"
+"""Counted and shown, not compared: no step touches them, and they may expire meanwhile."""
 
 OLD_KINDS = (Kind.OLD_LIMIT, Kind.OLD_BUCKET, Kind.OLD_ENTITY, Kind.OLD_CONFIG, Kind.OLD_USAGE)
 
@@ -114,6 +116,8 @@ def _measured(kind: Kind, item: Item, at: int) -> tuple[str | None, int, BucketS
             usage_item(item, "_")
             return (HOURS if hourly else None), 1, nothing
         return (None if item["ls"]["S"] == item["fs"]["S"] else HOURS), 1, nothing
+    elif kind is Kind.OLD_AUDIT:
+        return KEPT, 1, nothing
     else:
         return None, 0, nothing
     return LIMITS, held.limits, held

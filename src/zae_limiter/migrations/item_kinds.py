@@ -14,20 +14,23 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
+from zae_limiter.stores.dynamodb.operations.audit import is_event_key
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import REGISTRY, SK_META, SK_STATE
 
 _PARTITION = re.compile(r"(?:([^/#]+)/)?(ENTITY|RESOURCE|SYSTEM|BUCKET)#(.*)", re.DOTALL).fullmatch
+_AUDIT_PARTITION = re.compile(r"(?:[^/#]+/)?AUDIT#").match
 
 
 class Kind(StrEnum):
-    """What an item tells of. The first five are of older layouts."""
+    """What an item tells of. The first six are of older layouts; of those only audit events stay as they are."""
 
     OLD_LIMIT = "old limit"
     OLD_BUCKET = "old bucket"
     OLD_ENTITY = "old entity"
     OLD_CONFIG = "old config"
     OLD_USAGE = "old usage"
+    OLD_AUDIT = "old audit event"
     BUCKET = "bucket"
     ENTITY = "entity"
     CONFIG = "config"
@@ -47,6 +50,8 @@ class OldPlace(NamedTuple):
 
 def kind_of(item: Item) -> Kind:
     """What an item tells of."""
+    if _AUDIT_PARTITION(item["PK"]["S"]):
+        return Kind.OTHER if is_event_key(item["SK"]["S"]) else Kind.OLD_AUDIT
     parts = _PARTITION(item["PK"]["S"])
     if parts is None or parts[1] == REGISTRY:
         return Kind.OTHER

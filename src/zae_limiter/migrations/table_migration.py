@@ -11,7 +11,7 @@ itself: it demands that what it moves, and what it joins it with, has not change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from zae_limiter.migrations.migration_checkpoint import (
     take_over,
 )
 from zae_limiter.migrations.old_buckets import Unreadable, where
+from zae_limiter.migrations.table_indexes import IndexReport, TableIndexes, index_report
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.expressions import EXISTING, NEW, put, update
@@ -46,7 +47,7 @@ from zae_limiter.stores.dynamodb.namespace import (
     layout_of,
     record_among,
 )
-from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table, check_table
+from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import Key, version_key
@@ -55,6 +56,8 @@ from zae_limiter.version import __version__
 
 PAGE = 250
 STEPS_AT_ONCE = 16
+INDEXES = "indexes"
+"""The phase before the others, on a table whose indexes are not those of today."""
 NAMED_AT_MOST = 20
 """How many items that could not be read are named."""
 
@@ -69,7 +72,7 @@ class Progress(NamedTuple):
     converted: int
 
     def __str__(self) -> str:
-        doing = {SURVEY: "counting", CONVERT: "converting", VERIFY: "comparing"}[self.phase]
+        doing = {INDEXES: "waiting", SURVEY: "counting", CONVERT: "converting", VERIFY: "comparing"}[self.phase]
         return f"{self.title}: {doing}, {self.seen:,} items seen, {self.converted:,} converted"
 
 
@@ -94,6 +97,7 @@ class Report(NamedTuple):
     unreadable: tuple[str, ...]
     current_layout: int = LAYOUT
     """The layout that this version of the library uses."""
+    indexes: IndexReport = IndexReport()
 
 
 OnProgress = Callable[[Progress], None]
@@ -116,6 +120,7 @@ class TableMigration:
     def survey(self, *, from_layout: int | None = None) -> Plan[Report]:
         """What a migration would find. Nothing is written."""
         layout = min((yield from self._layout()), from_layout or LAYOUT)
+        indexes = index_report(self.client.table, (yield from self._description()))
         at = yield from READ_CLOCK
         total = yield from self._size()
         census, after = Census(), None
@@ -125,39 +130,49 @@ class TableMigration:
             self._note_unreadable(items, at)
             self._on_progress(Progress("what there is", SURVEY, census.items, total, 0))
             if after is None:
-                return Report(self.client.table, layout, layout, census, (), tuple(self._unreadable))
+                unreadable = tuple(self._unreadable)
+                return Report(self.client.table, layout, layout, census, (), unreadable, indexes=indexes)
 
     @verb
-    def migrate(self, *, from_layout: int | None = None) -> Plan[Report]:
-        """Bring the table to today's layout. Nothing to do is fine."""
+    def migrate(self, *, from_layout: int | None = None, replace_indexes: bool = False) -> Plan[Report]:
+        """Bring the table to today's layout, its indexes first. Nothing to do is fine."""
         found = yield from self._layout()
+        indexes = yield from TableIndexes(self.client, self._table, on_wait=self._note_indexes).complete(
+            replace=replace_indexes
+        )
         self._in_use = found == LAYOUT
         layout = min(found, from_layout or LAYOUT)
         done: list[MigrationResult] = []
         for migration in migrations_from(layout):
             done.append((yield from self._run_one(migration)))
         census = done[0].before if done else Census()
-        return Report(self.client.table, layout, LAYOUT, census, tuple(done), tuple(self._unreadable))
+        unreadable = tuple(self._unreadable)
+        return Report(self.client.table, layout, LAYOUT, census, tuple(done), unreadable, indexes=indexes)
 
     # What the table is
 
     def _layout(self) -> Plan[int]:
         """The layout that the table has. Refuses tables that are none of ours, or newer."""
+        index_report(self.client.table, (yield from self._description()))
         until = yield from self.client.new_deadline()
-        description = yield from self._table.describe(until)
-        if description is None:
-            raise VersionError(f"there is no table {self.client.table!r}; check the name, the region and the endpoint")
-        check_table(self.client.table, description)
         record = record_among((yield from self.client.get_all(VERSION_KEYS, until)).values())
         found = OLDEST_LAYOUT if record is None else layout_of(record)
         if found > LAYOUT:
             check_layout(self.client.table, record)
         return found
 
-    def _size(self) -> Plan[int]:
+    def _description(self) -> Plan[Mapping[str, Any]]:
         until = yield from self.client.new_deadline()
         description = yield from self._table.describe(until)
-        return int((description or {}).get("ItemCount", 0))
+        if description is None:
+            raise VersionError(f"there is no table {self.client.table!r}; check the name, the region and the endpoint")
+        return description
+
+    def _size(self) -> Plan[int]:
+        return int((yield from self._description()).get("ItemCount", 0))
+
+    def _note_indexes(self, which: str) -> None:
+        self._on_progress(Progress(f"index {which}", INDEXES, 0, 0, 0))
 
     # One migration
 

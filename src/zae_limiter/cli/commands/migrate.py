@@ -14,6 +14,7 @@ from zae_limiter.cli.session import Session
 Examples:
   zae-limiter migrate --url dynamodb://limits --dry-run
   zae-limiter migrate --url dynamodb://limits --yes    # its clients are stopped
+  zae-limiter migrate --url dynamodb://limits --yes --replace-indexes
 """,
 )
 @click.option("--dry-run", is_flag=True, help="Count what there is, and change nothing.")
@@ -23,12 +24,18 @@ Examples:
     metavar="N",
     help="Look for data of layout N and later, whatever the table's version record says.",
 )
+@click.option(
+    "--replace-indexes",
+    is_flag=True,
+    help="Make the indexes anew that hold more than keys, which every write pays for.",
+)
 @yes_option
 @on_store
-def command(session: Session, dry_run: bool, from_layout: int | None, yes: bool) -> None:
+def command(session: Session, dry_run: bool, from_layout: int | None, replace_indexes: bool, yes: bool) -> None:
     """Bring a DynamoDB table of an older layout to this one.
 
-    Buckets keep their balances and counters; entities, limits and usage come along. Stop all clients of the table
+    Buckets keep their balances and counters; entities, limits and usage come along. An index that is missing is made.
+    Stop all clients of the table
     first. It may be ended at any time: the next run continues. Everything is counted before and compared afterwards,
     and only if it adds up is the table used.
     """
@@ -41,6 +48,11 @@ def command(session: Session, dry_run: bool, from_layout: int | None, yes: bool)
         confirm("Migrate this table? All its clients must be stopped.", yes)
     with migration_screen() as on_progress:
         report = migrate_store(
-            session.store, dry_run=dry_run, on_progress=on_progress, clock=session.now_ms, from_layout=from_layout
+            session.store,
+            dry_run=dry_run,
+            on_progress=on_progress,
+            clock=session.now_ms,
+            from_layout=from_layout,
+            replace_indexes=replace_indexes,
         )
     session.say(migration_document(report, dry_run=dry_run), report_in_words(report, dry_run=dry_run))

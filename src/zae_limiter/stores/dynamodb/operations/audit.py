@@ -104,6 +104,8 @@ class AuditTrail:
             return Page([], None)
 
         def older(item: Item) -> AuditEvent | None:
+            if not is_event_key(item["SK"]["S"]):
+                return None  # of an older layout, whose events had the time as their id
             event = event_of(item)
             return None if event.event_id == before else event
 

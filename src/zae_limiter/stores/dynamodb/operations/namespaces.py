@@ -308,16 +308,15 @@ def table_params(table: str) -> dict[str, Any]:
             {"AttributeName": name, "AttributeType": "S"} for pair in keys.values() for name in pair
         ],
         "KeySchema": key_schema(*keys[""]),
-        "GlobalSecondaryIndexes": [
-            {
-                "IndexName": index,
-                "KeySchema": key_schema(*keys[index]),
-                "Projection": {"ProjectionType": "KEYS_ONLY"},
-            }
-            for index in INDEXES
-        ],
+        "GlobalSecondaryIndexes": [index_params(index) for index in INDEXES],
         "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
     }
+
+
+def index_params(index: str) -> dict[str, Any]:
+    """An index, as CreateTable and UpdateTable are given it: of keys only."""
+    keys = key_schema(f"{index}PK", f"{index}SK")
+    return {"IndexName": index, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}
 
 
 def key_schema(partition: str, sort: str) -> list[dict[str, str]]:
@@ -335,22 +334,30 @@ def expiry_params(table: str) -> dict[str, Any]:
 
 def check_table(table: str, description: Mapping[str, Any]) -> None:
     """Refuse a table that is not made for us; of one that only lacks indexes, name them."""
+    missing = missing_indexes(table, description)
+    if missing:
+        named = " and ".join(f"{index} (keys {index}PK and {index}SK, strings, KEYS_ONLY)" for index in missing)
+        raise VersionError(
+            f"table {table!r} lacks the index {named}. Add it with: zae-limiter migrate --url dynamodb://{table}"
+        )
+
+
+def missing_indexes(table: str, description: Mapping[str, Any]) -> list[str]:
+    """Which of our indexes a table lacks, as those of older designs do. Refuses a table that is not made for us."""
     indexes = {index["IndexName"]: index["KeySchema"] for index in description.get("GlobalSecondaryIndexes", ())}
     wanted = {index: key_schema(f"{index}PK", f"{index}SK") for index in INDEXES}
     missing = [index for index in wanted if index not in indexes]
-    if description["KeySchema"] != key_schema("PK", "SK") or any(
-        indexes[index] != keys for index, keys in wanted.items() if index in indexes
+    if (
+        description["KeySchema"] != key_schema("PK", "SK")
+        or len(missing) == len(wanted)
+        or any(indexes[index] != keys for index, keys in wanted.items() if index in indexes)
     ):
-        raise VersionError(f"table {table!r} exists but was not made by zae-limiter; choose another name")
-    if missing and len(missing) < len(wanted):
-        named = " and ".join(f"{index} (keys {index}PK and {index}SK, strings, KEYS_ONLY)" for index in missing)
-        raise VersionError(f"table {table!r} lacks the index {named}; add it, and try again")
-    if missing:
         raise VersionError(f"table {table!r} exists but was not made by zae-limiter; choose another name")
     if description.get("Replicas"):
         raise VersionError(
             f"table {table!r} has replicas in other regions, where the last writer wins and no limit would hold"
         )
+    return missing
 
 
 class Table:
