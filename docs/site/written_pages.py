@@ -25,10 +25,27 @@ PARTS = {
     "leases": ("Leases", "Tokens held for the length of a `with` block."),
     "repositories": ("Repositories", "The data without `acquire`: entities, limits, namespaces, reports."),
     "values": ("Values", "What methods take and give."),
+    "deployments": (
+        "Deployments",
+        "Deployments on AWS from Python, a cloud on your machine, policies, prices and migrations: what `deploy`, "
+        "`local`, `cost` and `migrate` of the [command line](../cli.md#deployments) do. No application needs them.",
+    ),
     "errors": ("Errors", "One family. [Names](../api.md#errors) lists them by what to do."),
     "testing": ("For tests", "What [tests of your code](../testing.md) need."),
 }
 """The pages of the reference: title, and first sentence."""
+
+DEPLOYMENTS = {
+    "zae_limiter.infra": ("stacks.StackManager", "stack_options.StackOptions"),
+    "zae_limiter.infra.stacks": ("DeployResult",),
+    "zae_limiter.infra.deployments": ("Deployment",),
+    "zae_limiter.infra.health": ("Health",),
+    "zae_limiter.infra.policies": ("policy_document",),
+    "zae_limiter.infra.local_cloud": ("LocalCloud", "UpResult", "Status"),
+    "zae_limiter.infra.costs": ("monthly_bill", "per_acquire", "Load", "Prices", "Bill", "Item", "Units"),
+    "zae_limiter.migrations": ("migrate", "table_migration.Report", "table_migration.Progress"),
+}
+"""What operators' programs import, by where from, and in which module below it is defined."""
 
 FIRST = (
     "Limit",
@@ -77,7 +94,18 @@ def reference_pages() -> dict[str, str]:
         names[_PART_OF[home.partition(".")[0]]] += [f"zae_limiter.{home}.{name}" for name in public]
     for name in testing.__all__:
         names["testing"].append(f"{getattr(testing, name).__module__}.{name}")
-    return {f"reference/{part}.md": _reference_page(part, of_part) for part, of_part in names.items()}
+    pages = {f"reference/{part}.md": _reference_page(part, of_part) for part, of_part in names.items()}
+    return pages | {"reference/deployments.md": _deployments_page()}
+
+
+def _deployments_page() -> str:
+    title, first = PARTS["deployments"]
+    entries = []
+    for module, names in DEPLOYMENTS.items():
+        bare = ", ".join(name.rpartition(".")[2] for name in names)
+        entries.append(f"```python\nfrom {module} import {bare}\n```")
+        entries += [f"::: {module}.{name}\n    options:\n      show_if_no_docstring: true" for name in names]
+    return "\n\n".join([f"# {title}", first, *entries]) + "\n"
 
 
 def _reference_page(part: str, names: list[str]) -> str:

@@ -1,7 +1,7 @@
 """Deployments, for Python: made, changed, looked at and deleted.
 
 >>> with StackManager(region="eu-central-1") as stacks:
-...     stacks.deploy("my-app", {"PointInTimeRecovery": "true"}, on_event=print)
+...     stacks.deploy("my-app", StackOptions(max_write_units=500), on_event=print)
 ...     stacks.health("my-app").grade
 """
 
@@ -24,6 +24,7 @@ from zae_limiter.infra.health import Health, check_health
 from zae_limiter.infra.lambda_builder import build_lambda_package
 from zae_limiter.infra.removals import Removal, RemovalResult, delete
 from zae_limiter.infra.rollouts import DeployRequest, Rollout, deploy, preview
+from zae_limiter.infra.stack_options import StackOptions
 from zae_limiter.infra.template import template_text
 from zae_limiter.migrations import migrate_store
 from zae_limiter.migrations.table_migration import OnProgress
@@ -83,7 +84,7 @@ class StackManager:
     def deploy(
         self,
         name: str,
-        parameters: Mapping[str, str] | None = None,
+        options: StackOptions | Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         on_event: Listener | None = None,
         *,
@@ -92,11 +93,12 @@ class StackManager:
     ) -> DeployResult:
         """Create a deployment or update it: stack, code, and the table's own records.
 
-        ``parameters`` are those of the template. What is not named stays as it is; the first time, it is what the
-        template says. Deploying again what is there changes nothing, and one that was interrupted is continued.
-        With ``adopt_table`` a table of this name may be there already, and everything in it stays.
+        ``options`` may also be parameters of the template, by their names. What is not given stays as it is; the
+        first time, it is what the template says. Deploying again what is there changes nothing, and one that was
+        interrupted is continued. With ``adopt_table`` a table of this name may be there already, and everything in it
+        stays.
         """
-        done = self._roll_out(name, parameters, tags, on_event, wait=wait, adopt=adopt_table)
+        done = self._roll_out(name, options, tags, on_event, wait=wait, adopt=adopt_table)
         if done.complete:
             self._set_up(done.stack.table)
         return DeployResult(done.stack, self.url(done.stack.table), done.changed, done.complete)
@@ -137,10 +139,13 @@ class StackManager:
         return Compatibility(found, layout, function_code_of(found, self._build))
 
     def preview(
-        self, name: str, parameters: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None
+        self,
+        name: str,
+        options: StackOptions | Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> tuple[Change, ...]:
         """What ``deploy`` would change of the stack's resources."""
-        return self._cloud.run(preview(self._order(name, parameters, tags, wait=True)))
+        return self._cloud.run(preview(self._order(name, options, tags, wait=True)))
 
     def delete(
         self,
@@ -191,24 +196,30 @@ class StackManager:
         self.close()
 
     def _order(
-        self, name: str, parameters: Mapping[str, str] | None, tags: Mapping[str, str] | None, *, wait: bool
+        self,
+        name: str,
+        options: StackOptions | Mapping[str, str] | None,
+        tags: Mapping[str, str] | None,
+        *,
+        wait: bool,
     ) -> DeployRequest:
         check_stack_name(name)
-        if len(name) < SHORTEST_TABLE_NAME and not (parameters or {}).get(TABLE_PARAMETER):
+        parameters = options.parameters() if isinstance(options, StackOptions) else options or {}
+        if len(name) < SHORTEST_TABLE_NAME and not parameters.get(TABLE_PARAMETER):
             raise ValidationError("name", name, "names a table, which has at least three characters")
-        return DeployRequest(name, self._template(), self._build, parameters or {}, tags or {}, _run_id(), wait)
+        return DeployRequest(name, self._template(), self._build, parameters, tags or {}, _run_id(), wait)
 
     def _roll_out(
         self,
         name: str,
-        parameters: Mapping[str, str] | None,
+        options: StackOptions | Mapping[str, str] | None,
         tags: Mapping[str, str] | None,
         on_event: Listener | None,
         *,
         wait: bool,
         adopt: bool = False,
     ) -> Rollout:
-        order = self._order(name, parameters, tags, wait=wait)._replace(adopt=adopt)
+        order = self._order(name, options, tags, wait=wait)._replace(adopt=adopt)
         return self._cloud.run(deploy(order), on_event or _ignore)
 
     def _set_up(self, table: str) -> None:

@@ -113,6 +113,8 @@ class EntityCapacity:
 class ResourceCapacity:
     """One limit of one resource over all live buckets. The totals are of all of them, not of the page.
 
+    Capacity is what a bucket can hold: the burst of its limit in force. Utilization is what is missing to be full.
+
     A call that takes from several levels is in the totals once: of the buckets that it takes from, the uppermost is
     added up.
     """

@@ -95,7 +95,7 @@ def _use(lease: Any, what: str, given: Mapping[str, int], sign: int) -> Any:
 
 
 def changing(rng: random.Random) -> Step:
-    entity, resource = rng.choice(ENTITIES), rng.choice((*RESOURCES, "_default_"))
+    entity, resource = rng.choice(ENTITIES), rng.choice((*RESOURCES, "_default_", "*"))
     limits, parent, cascade = some_limits(rng), rng.choice((None, *ENTITIES[:2])), rng.random() < 0.8
     on = rng.choice(RESOURCES)
     propagate = rng.random() < 0.8
@@ -119,6 +119,7 @@ def reading(rng: random.Random) -> Step:
     name, wanted = rng.choice(NAMES), amounts(rng)
     reads: list[Step] = [
         lambda limiter: limiter.available(entity, resource),
+        lambda limiter: limiter.available(entity, "*"),
         lambda limiter: limiter.time_until_available(entity, resource, wanted),
         lambda limiter: _buckets(limiter.get_status(entity)),
         lambda limiter: _usage(limiter, entity),
@@ -138,7 +139,14 @@ def _event(event: Any) -> Any:
 
 
 def _status(status: Any) -> Any:
-    return status.entity_id, status.limit_name, status.available, status.retry_after_seconds, status.source
+    return (
+        status.entity_id,
+        status.resource,
+        status.limit_name,
+        status.available,
+        status.retry_after_seconds,
+        status.source,
+    )
 
 
 def _buckets(status: Any) -> Any:

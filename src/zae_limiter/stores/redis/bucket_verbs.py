@@ -18,7 +18,7 @@ from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordMoved
-from zae_limiter.stores.limit_statuses import check_own_names, denial, no_limits, statuses_of
+from zae_limiter.stores.limit_statuses import check_names, denial, no_limits, statuses_of
 from zae_limiter.stores.protocol import (
     Draw,
     Grant,
@@ -200,7 +200,7 @@ class BucketScripts:
             return self.learnt(draw, signature, told).legs, levels
         if reply[0] == UNKNOWN_NAME:
             legs = route.legs if reply[3] is None else self.learnt(draw, reply[2], reply[3]).legs
-            check_own_names(legs[0], draw.wanted)
+            check_names(legs, draw.wanted)
         if reply[0] == NO_LIMITS:
             raise no_limits(draw.entity_id, draw.resource)
         if reply[0] == BLOCKED:
@@ -320,13 +320,15 @@ def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
     if draw.limits is not None:
         options["given"] = {"v": call_version(draw.limits), "terms": terms_of(draw.limits)}
     if draw.reserved:
-        options["reserved"] = {
-            entity_id: amounts for (entity_id, resource), amounts in draw.reserved.items() if resource == draw.resource
-        }
+        reserved: dict[str, dict[str, Mapping[str, int]]] = {}
+        for (entity_id, resource), amounts in draw.reserved.items():
+            reserved.setdefault(entity_id, {})[resource] = amounts
+        options["reserved"] = reserved
     if draw.legs is not None:
         options["legs"] = [
             {
                 "id": leg.entity_id,
+                "on": leg.resource,
                 "call": leg.source == "call",
                 "v": call_version(leg.limits),
                 "terms": terms_of(leg.limits),

@@ -53,8 +53,8 @@ def unknown_route(prefix: str, entity_id: str, resource: str) -> Route:
 def route_in(prefix: str, entity_id: str, resource: str, signature: bytes, legs: bytes) -> Route:
     """The route that a script told."""
     told = in_order(
-        Leg(name, on, tuple(limit_of(values) for values in limits), LEVELS[version[0]])
-        for name, on, version, limits, _ in json.loads(legs)
+        Leg(name, on, tuple(limit_of(values) for values in limits), LEVELS[version[0]], known=frozenset(known))
+        for name, on, version, limits, known in json.loads(legs)
     )
     return Route(prefix, entity_id, resource, told, signature.decode())
 

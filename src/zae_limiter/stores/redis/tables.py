@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from zae_limiter.bucket import Bucket
-from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
@@ -156,8 +155,6 @@ class RedisTables:
         return tuple((scope, config.limits) for scope, config in configs if config is not None and config.limits)
 
     def put_config(self, scope: Scope, config: Config) -> None:
-        if scope.level == "total":  # to store what its scripts do not obey would be worse
-            raise ValidationError("resource", scope.resource, "totals are not kept on Redis yet; use another store")
         key, suffix = self._place(scope)
         self._write("HSET", key, "l" + suffix, _config_text(config))
         if config.limits:

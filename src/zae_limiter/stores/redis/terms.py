@@ -13,7 +13,13 @@ from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import Limit, even_rate
 from zae_limiter.stores.refusals import check_plain
 
-LETTERS: Final[dict[ConfigSource, str]] = {"entity": "e", "entity_default": "d", "resource": "r", "system": "s"}
+LETTERS: Final[dict[ConfigSource, str]] = {
+    "entity": "e",
+    "entity_default": "d",
+    "total": "t",
+    "resource": "r",
+    "system": "s",
+}
 LEVELS: Final[dict[str, ConfigSource]] = {letter: level for level, letter in LETTERS.items()} | {
     "x": "call",
     "-": "system",

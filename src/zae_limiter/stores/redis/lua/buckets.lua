@@ -28,15 +28,16 @@ local function life_of_buckets(prefix, now)
   function life.wide(resource) return call('HMGET', prefix .. 'c', 'state', 'v/' .. resource, 'v') end
 
   -- The version of the first of the four levels that has limits. It begins with the letter of its level:
-  -- e(ntity), d(efault of the entity), r(esource), s(ystem).
+  -- e(ntity), d(efault of the entity), t(otal of the entity), r(esource), s(ystem).
   function life.version(entity, resource, wide)
+    if resource == '*' then return call('HGET', prefix .. 'e#' .. entity, 'v/*') end
     local e = call('HMGET', prefix .. 'e#' .. entity, 'v/' .. resource, 'v/_default_')
     return e[1] or e[2] or wide[2] or wide[3]
   end
 
   function life.configured(v, entity, resource)        -- the terms that a version stands for
     local level, text = string.sub(v, 1, 1)
-    if level == 'e' then text = call('HGET', prefix .. 'e#' .. entity, 'l/' .. resource)
+    if level == 'e' or level == 't' then text = call('HGET', prefix .. 'e#' .. entity, 'l/' .. resource)
     elseif level == 'd' then text = call('HGET', prefix .. 'e#' .. entity, 'l/_default_')
     elseif level == 'r' then text = call('HGET', prefix .. 'c', 'l/' .. resource)
     else text = call('HGET', prefix .. 'c', 'l') end

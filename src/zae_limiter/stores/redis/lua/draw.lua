@@ -31,11 +31,12 @@ if ARGV[8] ~= '' then
   if there and cjson.decode(there).ver ~= record.expected then return { 2, now, there } end
 end
 
--- The route: the entity, and upwards while each cascades; each bucket as it is now, under the limits that hold. The entity
--- itself may have no limits, if an ancestor has some.
-local all, ids, keys, bs, ts, fresh, depths, found = {}, {}, {}, {}, {}, {}, {}, {}
+-- The route: the entity, and upwards while each cascades; of each its bucket on the resource and its total, under the limits
+-- that hold, as they are now. The entity itself may have no limits, if another leg has some: then its bucket only counts.
+local ids, ons, keys, bs, ts, fresh, later, found = {}, {}, {}, {}, {}, {}, {}, {}
+local all = {}                                         -- every entity that was asked, for the names that its levels know
 local signature = (wide[4] or '-') .. '#' .. (wide[2] or '') .. '#' .. (wide[3] or '')   -- it begins with what an outage means
-local at, depth, count, known, enough, overflow = ARGV[2], 0, 0, 0, true, false
+local count, limited, known, enough, overflow, crowded = 0, 0, 0, true, false, nil
 local blocked, observed                                 -- by access switches: of the entities on the way, then the wide ones
 local function obey(switch, id, on)
   if not switch then return end
@@ -44,104 +45,125 @@ local function obey(switch, id, on)
   if mode == 'block' then blocked = blocked or { -9, now, switch, id, on } else observed = true end
 end
 local longest, binding, bound = -1, nil, nil           -- which limit of which leg lacks for longest
-repeat
-  depth = depth + 1
-  all[depth] = at
-  local e = call('HMGET', prefix .. 'e#' .. at, 'p', vr, 'v/_default_', ar, 'a/_default_')
-  obey(e[4], at, resource)
-  obey(e[5], at, '_default_')
-  local v, terms = e[2] or e[3] or wide[2] or wide[3], nil
-  if given and depth == 1 then v, terms = given.v, given.terms end
-  if legs and (legs[depth].call or not v) and #legs[depth].terms > 0 then v, terms = legs[depth].v, legs[depth].terms end
-  if v then
-    local key = prefix .. 'b#' .. at .. '#' .. resource
-    local stored = call('GET', key)
-    local b, t, new
-    if stored then
-      b = { cmsgpack.unpack(stored) }
-      t = { cmsgpack.unpack(b[1]) }
-    end
-    if not stored or t[1] ~= v then
-      life = life or life_of_buckets(prefix, now)
-      b, t = life.current(stored, at, resource, v, terms)
-      if not b then return { -7, now, at, resource, t } end
-      new = stored and 'adopted' or 'born'
-    end
-    advance(b, t, now)
-    count = count + 1
-    local held = reserved and reserved[at]
-    local j = 4
-    for i = 6, 6 * t[2], 6 do
-      local name = t[j]
-      local amount = wanted[name]
-      local needed = amount or 0
-      if amount then
-        if depth == 1 then known = known + 1 end
-        if b[i + 2] + amount > 9e15 then overflow = true end
-        if held and amount > 0 then needed = amount + (held[name] or 0) end
-      end
-      if b[i] < needed then
-        enough = false
-        local rate = t[j + 5] * 1000 + t[j + 6] + t[j + 7] / t[j + 8]
-        local wait = math.ceil(((needed - b[i]) * 1000 - b[i + 1]) / rate - 1e-6)
-        if (amount or 0) > t[j + 4] then wait = math.huge end
-        if wait > longest then longest, binding, bound = wait, count, i end
-      end
-      j = j + 10
-    end
-    ids[count], keys[count], bs[count], ts[count], fresh[count], depths[count] = at, key, b, t, new, depth
-  elseif depth == 1 then
-    return { -2, now }
+
+local function join(at, on, v, terms, first)           -- one more leg
+  local key = prefix .. 'b#' .. at .. '#' .. on
+  local stored = call('GET', key)
+  local b, t, new
+  if stored then
+    b = { cmsgpack.unpack(stored) }
+    t = { cmsgpack.unpack(b[1]) }
   end
-  signature = signature .. '#' .. at .. '#' .. (e[2] or '') .. '#' .. (e[3] or '')
-  if terms then signature = signature .. '#' .. v end
-  if legs then at = legs[depth + 1] and legs[depth + 1].id else at = e[1] end
-until not at
+  if not stored or t[1] ~= v then
+    life = life or life_of_buckets(prefix, now)
+    b, t = life.current(stored, at, on, v, terms)
+    if not b then
+      crowded = { -7, now, at, on, t }
+      return
+    end
+    new = stored and 'adopted' or 'born'
+  end
+  advance(b, t, now)
+  count, limited = count + 1, limited + t[2]
+  local held = reserved and reserved[at]
+  held = held and held[on]
+  local j = 4
+  for i = 6, 6 * t[2], 6 do
+    local name = t[j]
+    local amount = wanted[name]
+    local needed = amount or 0
+    if amount then
+      if not found[name] then found[name] = true; known = known + 1 end
+      if b[i + 2] + amount > 9e15 then overflow = true end
+      if held and amount > 0 then needed = amount + (held[name] or 0) end
+    end
+    if b[i] < needed then
+      enough = false
+      local rate = t[j + 5] * 1000 + t[j + 6] + t[j + 7] / t[j + 8]
+      local wait = math.ceil(((needed - b[i]) * 1000 - b[i + 1]) / rate - 1e-6)
+      if (amount or 0) > t[j + 4] then wait = math.huge end
+      if wait > longest then longest, binding, bound = wait, count, i end
+    end
+    j = j + 10
+  end
+  ids[count], ons[count], keys[count], bs[count], ts[count], fresh[count], later[count] = at, on, key, b, t, new, not first
+end
+
+if legs then
+  for place, leg in ipairs(legs) do
+    local e = call('HMGET', prefix .. 'e#' .. leg.id, 'v/' .. leg.on, 'v/_default_', ar, 'a/_default_')
+    obey(e[3], leg.id, resource)
+    obey(e[4], leg.id, '_default_')
+    local v, terms = e[1] or leg.on ~= '*' and (e[2] or wide[2] or wide[3]), nil
+    if (leg.call or not v) and #leg.terms > 0 then v, terms = leg.v, leg.terms end
+    all[place] = leg.id
+    if v then join(leg.id, leg.on, v, terms, place == 1) else join(leg.id, leg.on, '-', {}, place == 1) end
+    signature = signature .. '#' .. leg.id .. '#' .. leg.on .. '#' .. (v or '')
+  end
+else
+  local at, first = ARGV[2], true
+  repeat
+    local e = call('HMGET', prefix .. 'e#' .. at, 'p', vr, 'v/_default_', 'v/*', ar, 'a/_default_')
+    obey(e[5], at, resource)
+    obey(e[6], at, '_default_')
+    local v, terms = e[2] or resource ~= '*' and (e[3] or wide[2] or wide[3]), nil
+    if given and first then v, terms = given.v, given.terms end
+    if v then join(at, resource, v, terms, first) elseif first then join(at, resource, '-', {}, true) end
+    if e[4] and resource ~= '*' then join(at, '*', e[4], nil, false) end
+    all[#all + 1] = at
+    signature = signature .. '#' .. at .. '#' .. (e[2] or '') .. '#' .. (e[3] or '') .. '#' .. (e[4] or '')
+    if terms then signature = signature .. '#' .. v end
+    at, first = resource ~= '*' and e[1], false
+  until not at
+end
+if crowded then return crowded end
 obey(wide[5], '', resource)
 obey(wide[6], '', '')
-if count == 0 then return { -2, now } end
+if limited == 0 then return { -2, now } end
+
+local function told_leg(id, on, t)                     -- a leg as JSON: its limits, and the names that its levels know
+  local limits, names, set, d = {}, {}, {}, life.decimal
+  for j = 3, 3 + (t[2] - 1) * 10, 10 do
+    limits[#limits + 1] = '["' .. t[j + 1] .. '",' .. d(t[j + 2]) .. ',' .. d(t[j + 3]) .. ',' .. d(t[j + 4]) .. ',' .. d(t[j + 5]) .. ']'
+  end
+  if on ~= '*' then life.known(id, on, set) end
+  for name in pairs(set) do names[#names + 1] = '"' .. name .. '"' end
+  return '[' .. cjson.encode(id) .. ',' .. cjson.encode(on) .. ',"' .. t[1] .. '",[' .. table.concat(limits, ',') .. '],['
+    .. table.concat(names, ',') .. ']]'
+end
 
 local route = false
 if signature ~= ARGV[7] then                           -- the client knows another
   life = life or life_of_buckets(prefix, now)
-  local told, d, n = {}, life.decimal, 1
-  for place = 1, #all do
-    local limits, names, v, has = {}, {}, '-', ids[n] == all[place] and depths[n] == place
-    if has then
-      local t = ts[n]
-      v = t[1]
-      for j = 3, 3 + (t[2] - 1) * 10, 10 do
-        limits[#limits + 1] = '["' .. t[j + 1] .. '",' .. d(t[j + 2]) .. ',' .. d(t[j + 3]) .. ',' .. d(t[j + 4]) .. ',' .. d(t[j + 5]) .. ']'
-      end
-      n = n + 1
-    end
-    if has or place == 1 then
-      local set = {}
-      life.known(all[place], resource, set)
-      for name in pairs(set) do names[#names + 1] = '"' .. name .. '"' end
-      told[#told + 1] = '[' .. cjson.encode(all[place]) .. ',' .. cjson.encode(resource) .. ',"' .. v .. '",[' .. table.concat(limits, ',') .. '],['
-        .. table.concat(names, ',') .. ']]'
-    end
-  end
+  local told = {}
+  for n = 1, count do told[#told + 1] = told_leg(ids[n], ons[n], ts[n]) end
   route = '[' .. table.concat(told, ',') .. ']'
 end
-if known ~= asked then return { -1, now, signature, route } end
+if known ~= asked then                                 -- a name that is in force nowhere must be known to some level
+  life = life or life_of_buckets(prefix, now)
+  if resource ~= '*' then
+    for _, at in ipairs(all) do life.known(at, resource, found) end
+  end
+  for name in pairs(wanted) do
+    if not found[name] then return { -1, now, signature, route } end
+  end
+end
 if record and route then return { -10, now, signature, route } end
 
 local function begin(n, mine)                          -- what harms no caller if it is done in vain
   if now - bs[n][5] >= 3600000 then
     life = life or life_of_buckets(prefix, now)
-    bs[n], ts[n] = life.begin_hour(bs[n], ts[n], ids[n], resource)
+    bs[n], ts[n] = life.begin_hour(bs[n], ts[n], ids[n], ons[n])
     fresh[n] = fresh[n] or 'hour'
   end
-  if fresh[n] == 'born' then life.enlist(ids[n], resource, mine) end
+  if fresh[n] == 'born' then life.enlist(ids[n], ons[n], mine) end
 end
 
 local function save(n)
   if fresh[n] or ts[n][3] == 1 then                    -- its expiry is set anew
     life = life or life_of_buckets(prefix, now)
     life.save(keys[n], bs[n], ts[n])
-    if fresh[n] == 'born' then call('DEL', life.key('k', ids[n], resource)) end
+    if fresh[n] == 'born' then call('DEL', life.key('k', ids[n], ons[n])) end
   else
     call('SET', keys[n], cmsgpack.pack(unpack(bs[n])), 'KEEPTTL')
   end
@@ -163,15 +185,15 @@ end
 local function take()
   local counted = {}
   for n = 1, count do
-    local b, t, j, later = bs[n], ts[n], 4, depths[n] > 1
+    local b, t, j, after = bs[n], ts[n], 4, later[n]
     b[3] = b[3] + 1
-    if later then b[4] = b[4] + 1 end
+    if after then b[4] = b[4] + 1 end
     for i = 6, 6 * t[2], 6 do
       local name = t[j]
       local amount = wanted[name]
       if amount then
         b[i], b[i + 2] = b[i] - amount, b[i + 2] + amount
-        if later and counted[name] then b[i + 3] = b[i + 3] + amount end
+        if after and counted[name] then b[i + 3] = b[i + 3] + amount end
         counted[name] = true
       end
       j = j + 10
