@@ -255,9 +255,9 @@ def test_a_bucket_that_was_created_again_is_not_compared_with_its_former_life(wo
 
 def test_an_entity_that_is_none_is_refused(world: World) -> None:
     with pytest.raises(ValidationError):
-        world.limiter.verify_usage("no spaces")
+        world.limiter.verify_usage("a#b")
     with pytest.raises(ValidationError):
-        world.limiter.repository.verify_usage("a", "no spaces")
+        world.limiter.repository.verify_usage("a", "a#b")
     assert world.limiter.verify_usage("nobody") == UsageProof("nobody", None, ())
 
 

@@ -170,9 +170,9 @@ def test_conflicts_are_shown_and_change_nothing(shell: Callable[..., Answer], tm
         (["apply", "-f", "-"], 2, "add --yes"),
         (["plan", "-f", "limits.yaml", "--namespace", "nowhere"], 1, "namespace register nowhere"),
         (["plan", "-f", "limits.yaml", "--url", "nothing://"], 1, "must begin with one of"),
-        (["apply", "-f", "limits.yaml", "--yes", "--principal", "a b"], 1, "principal"),
+        (["apply", "-f", "limits.yaml", "--yes", "--principal", "a#b"], 1, "principal"),
         (["export", "--name", "a b"], 1, "manifest: must be letters"),
-        (["export", "--resource", "a b"], 1, "resource: must be letters"),
+        (["export", "--resource", "a#b"], 1, "resource: must be letters"),
         (["nothing"], 2, "No such command"),
     ],
 )

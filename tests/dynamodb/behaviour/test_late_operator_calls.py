@@ -24,6 +24,7 @@ from zae_limiter.stores.dynamodb.operations import shard_life
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.requests import TRANSACTION_CONFLICT, Call, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.schema import bucket_key, shard_of
+from zae_limiter.stores.operator_changes import Reset
 from zae_limiter.stores.protocol import Scope
 
 DAY = (Limit.per_day("rpd", 10),)
@@ -34,8 +35,8 @@ Act = Callable[[Client, Table], Plan[Any]]
 
 ACTS: dict[str, Act] = {
     "delete_entity": lambda client, table: client.space.delete_entity("key", None, table.now),
-    "reset": lambda client, table: client.space.reset("key", None, None, table.now),
-    "reset of one": lambda client, table: client.space.reset("key", RESOURCE, None, table.now),
+    "reset": lambda client, table: client.space.reset(Reset("key"), table.now),
+    "reset of one": lambda client, table: client.space.reset(Reset("key", RESOURCE), table.now),
     "set_config": lambda client, table: client.space.set_config(Scope(), DAY, None, None, True, table.now),
     "delete_config": lambda client, table: client.space.delete_config(Scope("key", RESOURCE), None, True, table.now),
 }
@@ -102,7 +103,7 @@ def test_a_lowering_that_arrives_late_takes_no_more_than_it_said(shards: int, tw
     for number in range(100):
         table = used_up(shards=shards)
         operator = table.operator
-        operator.run(operator.space.reset("key", None, None, table.now))
+        operator.run(operator.space.reset(Reset("key"), table.now))
         plan = table.client().space.lower("key", RESOURCE, {"rpd": 4}, None, table.now)
         ended, late = run_but(plan, table, number, twice=twice)
         assert ended.error is None

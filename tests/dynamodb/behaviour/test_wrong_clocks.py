@@ -18,6 +18,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
 from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.schema import bucket_key
+from zae_limiter.stores.operator_changes import Reset
 from zae_limiter.stores.protocol import Draw, Leg, Posting, Scope
 
 OFF = (DAY_MS, -DAY_MS, 365 * DAY_MS)
@@ -40,7 +41,7 @@ def created(host: Host) -> None:
 
 
 def reset(host: Host) -> None:
-    host.run(host.space.reset("key", RESOURCE, None, host.wall()))
+    host.run(host.space.reset(Reset("key", RESOURCE), host.wall()))
 
 
 def configured(host: Host) -> None:

@@ -18,12 +18,13 @@ from zae_limiter.stores.dynamodb.items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, TRANSACTION_CANCELED, Call, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_of
+from zae_limiter.stores.operator_changes import Reset
 from zae_limiter.stores.protocol import Scope
 
 REWRITES: dict[str, Callable[[Client, Table], Plan[Any]]] = {
     "to other limits": lambda client, table: client.space.set_config(Scope(), HIGHER, None, None, True, table.now),
     "to none at all": lambda client, table: client.space.delete_config(Scope(), None, True, table.now),
-    "full again": lambda client, table: client.space.reset("key", None, None, table.now),
+    "full again": lambda client, table: client.space.reset(Reset("key"), table.now),
 }
 
 
@@ -126,7 +127,7 @@ def test_shards_that_are_made_at_any_moment_of_a_reset_are_filled(times: int, re
         table = partly_split(times)
         other = table.client()
         other.take("key", {"rpd": 20})
-        reset = table.client().space.reset("key", resource, None, table.now)
+        reset = table.client().space.reset(Reset("key", resource), table.now)
         ended = Script(table, meanwhile={number: partial(make_all, table, other)}).run(reset)
         assert ended.result == 1
         assert table.levels("key") == {"rpd": 100 * MILLI, "tpd": 1_000 * MILLI}, f"after {number} calls"
@@ -136,7 +137,7 @@ def test_shards_that_are_made_at_any_moment_of_a_reset_are_filled(times: int, re
 
 
 def test_a_reset_whose_event_is_not_written_says_so(table: Table) -> None:
-    plan = warm(table).space.reset("key", None, None, table.now)
+    plan = warm(table).space.reset(Reset("key"), table.now)
     with pytest.raises(RateLimiterUnavailable, match="ItemCollectionSizeLimitExceeded"):
         run_where_transactions_are_cancelled(plan, table)
     assert table.levels("key") == {limit.name: limit.burst * 1_000 for limit in LIMITS}
