@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zae_limiter.cli.audit_archive import archive_option
+from zae_limiter.cli.completions import complete_entity
 from zae_limiter.cli.group import OrderedGroup
 from zae_limiter.cli.options import as_usage_error, list_limit_option, on_existing_store, parse_period, period_options
 from zae_limiter.cli.session import Session
@@ -40,6 +41,7 @@ Examples:
 @click.option(
     "--subject",
     metavar="SUBJECT",
+    shell_complete=complete_entity,
     help="Only changes of this one: an entity, $SYSTEM, $NAMESPACE or $RESOURCE:name.",
 )
 @click.option("--archived", is_flag=True, help="Also list changes that have moved to the archive.")

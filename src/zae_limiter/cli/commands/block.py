@@ -40,10 +40,11 @@ def command(
     yes: bool,
     principal: str | None,
 ) -> None:
-    """Refuse every acquire of an entity, on a resource, or of all, until it is unblocked.
+    """Refuse every acquire, until it is unblocked.
 
-    Blocked callers get an error that says so; none of their limits is touched. An entity's block holds at once, and
-    for acquires of its descendants that cascade to it; one of a resource or of all within five seconds everywhere.
+    Of an entity, on a resource, or of all. Blocked callers get an error that says so; none of their limits is touched.
+    An entity's block holds at once, and for acquires of its descendants that cascade to it; one of a resource or of
+    all within five seconds everywhere.
     """
     from zae_limiter.cli.argument_parsers import parse_end
     from zae_limiter.cli.pages import Pages

@@ -26,9 +26,10 @@ Examples:
 def command(
     session: Session, entity_id: str, resource: str, amounts: tuple[str, ...], key: str, principal: str | None
 ) -> None:
-    """Give an entity tokens on a resource, up to the burst of each limit; once per key.
+    """Give an entity tokens on a resource, once per key.
 
-    It is no usage: what was taken stays counted. The audit trail says who did it.
+    A bucket holds the burst of each limit at most. It is no usage: what was taken stays counted. The audit trail says
+    who did it.
     """
     from zae_limiter.cli.argument_parsers import parse_amounts
 

@@ -25,7 +25,10 @@ Examples:
 """,
 )
 def command() -> None:
-    """Leases with a record: those that were detached, or have a request id."""
+    """Leases with a record.
+
+    Those are leases that were detached, or have a request id.
+    """
 
 
 @command.command(
@@ -61,7 +64,7 @@ Example:
 @click.argument("token")
 @on_existing_store
 def show(session: Session, token: str) -> None:
-    """Show one lease: whose it is, what it took, and whether it is open."""
+    """Show one lease: whose, what it took, whether it is open."""
     from zae_limiter.cli.views.leases import lease_document, lease_picture
 
     lease = session.limiter.get_lease(token)

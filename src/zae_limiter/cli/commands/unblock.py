@@ -27,9 +27,10 @@ Examples:
 def command(
     session: Session, entity_id: str | None, resource: str | None, everything: bool, principal: str | None
 ) -> None:
-    """Undo block, with or without --observe: of an entity, of a resource, or of all.
+    """Undo block, with or without --observe.
 
-    It turns the switch of that level only. If another level still blocks the entity, the answer says which.
+    Of an entity, of a resource, or of all. It turns the switch of that level only. If another level still blocks the
+    entity, the answer says which.
     """
     from zae_limiter.cli.views.access import access_document, access_words
 

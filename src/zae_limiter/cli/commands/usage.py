@@ -80,7 +80,10 @@ def list_windows(
     until: str | None,
     most: int | None,
 ) -> None:
-    """List usage windows: what was taken, by how many grants, and how many calls each limit denied."""
+    """List usage windows.
+
+    What was taken, by how many grants, and how many calls each limit denied.
+    """
     from zae_limiter.cli.views.usage import COLUMNS, snapshot_document, snapshot_rows
 
     check_subject(entity_id, resource)

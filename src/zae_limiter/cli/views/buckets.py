@@ -150,8 +150,14 @@ def speed(bucket: BucketStatus, level: LimitLevel, before: Before) -> str:
     return f"{tokens:,.1f}" if tokens else "0"
 
 
+def _denied(bucket: BucketStatus) -> list[str]:
+    """How often each limit of a bucket denied, in one word; none, if none did."""
+    counts = [f"{level.limit_name}:{level.denials}" for level in bucket.limits if level.denials]
+    return [f"denied={','.join(counts)}"] if counts else []
+
+
 def status_lines(status: EntityStatus, when: str) -> list[str]:
-    """A line for each bucket, for logs."""
+    """A line for each bucket, for logs; with what it has denied, if it has."""
     return [
         " ".join(
             (
@@ -159,6 +165,7 @@ def status_lines(status: EntityStatus, when: str) -> list[str]:
                 bucket.entity_id,
                 bucket.resource,
                 *(f"{level.limit_name}={level.available}/{level.limit.burst}" for level in bucket.limits),
+                *_denied(bucket),
             )
         )
         for bucket in status.buckets
