@@ -131,7 +131,7 @@ def test_usage_of_an_entity_is_read_consistently_and_only_the_hours_that_are_nee
         keys = [
             value["S"].split("#")[4] for name, value in params["ExpressionAttributeValues"].items() if name != ":pk"
         ]
-        assert keys == ["2026-01-01T03", "2026-01-01T06~"]
+        assert keys == ["2026-01-01T03", "2026-01-01T06\U0010ffff"]
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 100])

@@ -181,7 +181,8 @@ class SqliteTables:
     def switches(self, after: tuple[str, str] | None, count: int) -> list[Access]:
         where, values = ("", ()) if after is None else (" AND (entity_id, resource) > (?, ?)", after)
         rows = self._all(
-            "SELECT entity_id, resource, access FROM configs WHERE ns = ? AND access IS NOT NULL"
+            "SELECT entity_id, resource, access FROM configs INDEXED BY configs_with_access"
+            " WHERE ns = ? AND access IS NOT NULL"
             f"{where} ORDER BY entity_id, resource LIMIT ?",
             *(self.ns, *values, count),
         )
