@@ -137,7 +137,7 @@ def test_a_table_that_is_not_there_is_not_made(dynoxide: Engine) -> None:
     url = f"dynamodb://nobody-made-this?region={dynoxide.region}&endpoint_url={dynoxide.endpoint_url}"
     for _ in range(2):
         answer = shell("entity", "list", "--url", url)
-        assert answer.returncode == 69
+        assert answer.returncode == 78
         assert answer.stdout == ""
         (line,) = answer.stderr.splitlines()
         assert line.startswith("Error: DynamoDB refused: ")

@@ -20,9 +20,11 @@ ARGUMENTS = {
     "limit_names": "rpm",
     "entity_ids": "key-1",
     "path": "limits.yaml",
+    "token": "zl1.req-1",
 }
 MORE = {
     ("usage",): ["--entity", "key-1"],
+    ("usage", "top"): [],
     ("watch",): ["--count", "1"],
     ("entity", "update"): ["--name", "Key"],
 }
@@ -33,6 +35,7 @@ OPTIONS = {
     "limits": ("-l", "rpm:1"),
     "resources": ("--resource", "gpt-4"),
     "path": ("-f", "limits.yaml"),
+    "key": ("--key", "invoice-1"),
 }
 """What the required ones are given."""
 

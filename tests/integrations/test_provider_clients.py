@@ -209,7 +209,7 @@ def test_an_outage_of_the_store_is_a_503(provider: FakeProvider) -> None:
 def test_limits_that_are_none_are_told_at_once(provider: FakeProvider, limiter: SyncRateLimiter) -> None:
     client = openai.OpenAI(api_key="k", base_url=f"{provider.url}/v1", max_retries=5)
     limit_client(client, limiter, entity="team", charges={"tokens": total_tokens})
-    with pytest.raises(openai.BadRequestError, match="no such limit"):
+    with pytest.raises(openai.BadRequestError, match="has such a limit"):
         ask(client)
     assert provider.books.requests == 0
 

@@ -73,7 +73,7 @@ def test_a_switch_that_ends_by_itself_is_an_operators(repository: SyncRepository
     [
         "manifest: a\naccess: {system: enforce}\n",
         "manifest: a\naccess: {system: [block]}\n",
-        "manifest: a\naccess: {resources: {'no spaces': block}}\n",
+        "manifest: a\naccess: {resources: {'a#b': block}}\n",
         "manifest: a\naccess: {entities: {key: {'a#b': block}}}\n",
         "manifest: a\naccess: {nobody: block}\n",
     ],

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 import zae_limiter
 from zae_limiter.exceptions import (
+    AccessBlocked,
     ConfigurationError,
     EntityChangedError,
     EntityExistsError,
     EntityNotFoundError,
     LeaseExpiredError,
+    LeaseNotFoundError,
     MissingExtra,
     NamespaceNotFoundError,
     RateLimiterUnavailable,
@@ -28,6 +30,7 @@ from zae_limiter.exceptions import (
     VersionError,
     ZAELimiterError,
 )
+from zae_limiter.models.access import Access, AccessMode
 from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import LimitStatus
 
@@ -61,6 +64,8 @@ EXAMPLES: list[ZAELimiterError] = [
     NamespaceNotFoundError("tenant-1"),
     NamespaceNotFoundError("tenant-1", deleted=True),
     LeaseExpiredError("this lease is not open"),
+    LeaseNotFoundError("zl1.req-1"),
+    AccessBlocked("key-1", "gpt-4", Access(AccessMode.BLOCK, "key-1")),
     VersionError("layout 9 is newer than this library"),
     MissingExtra("botocore"),
     StackOperationError("could not create the stack"),

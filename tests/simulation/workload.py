@@ -58,6 +58,7 @@ class Worker:
         """Its client has crashed: what it was about to do may or may not be done."""
         books = self.fleet.books
         if self._drawing is not None:
+            self.fleet.call_counts.unheard += 1
             for _ in range(1 + self.client.space.unresolved - self._unresolved):  # what it has counted by then, too
                 self._doubt_draw(self._drawing)
         if self._settling is not None:
@@ -92,8 +93,10 @@ class Worker:
             outcome = yield from space.draw(draw, self.client.clock())
         except Interrupted:
             outcome = None
+            fleet.call_counts.unheard += 1
         except RateLimiterUnavailable as error:
             outcome = None
+            fleet.call_counts.unheard += 1
             self.unavailable += 1
             if self.world.answered:
                 raise Violation(

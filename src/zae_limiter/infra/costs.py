@@ -39,10 +39,10 @@ DENIAL: Final = Units(writes=1)
 DENIAL_ABOVE: Final = Units(writes=3, reads=1)
 """A denial by an ancestor, of two legs: one was taken and given back, and all are read for the answer."""
 
-NEW_BUCKET: Final = Units(writes=4, reads=13)
+NEW_BUCKET: Final = Units(writes=4, reads=16)
 """The first acquire of a pair of entity and resource: the item in the table and in three indexes."""
 
-LIMITS: Final = Units(reads=6)
+LIMITS: Final = Units(reads=7)
 """Reading the limits of a pair anew, once they have been remembered for a minute."""
 
 SNAPSHOT: Final = Units(writes=1)

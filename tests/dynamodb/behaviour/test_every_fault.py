@@ -14,7 +14,7 @@ import pytest
 from support.dynamodb.draw_scenarios import SCENARIOS, Case
 from support.dynamodb.scripted_plans import EVERY_FATE, Ended, Fate, Script
 from support.dynamodb.scripted_tables import DEADLINE_S, LIMITS
-from zae_limiter import RateLimiterUnavailable, RateLimitExceeded
+from zae_limiter import ConfigurationError, RateLimiterUnavailable, RateLimitExceeded
 from zae_limiter.bucket import MILLI
 
 ONE_DEADLINE_MS = 1_000 * DEADLINE_S + 5
@@ -64,7 +64,7 @@ def check(case: Case, before: Books, ended: Ended) -> None:
             assert taken >= least, f"minted, {where}"
             if not said:
                 assert taken == (promised if done else 0), f"unsaid, {where}"
-    expected = (RateLimitExceeded, RateLimiterUnavailable)
+    expected = (RateLimitExceeded, RateLimiterUnavailable, ConfigurationError)
     stopped = ended.error is not None and ended.error.__class__.__name__ == "Stopped"
     assert ended.error is None or stopped or isinstance(ended.error, expected), repr(ended.error)
 

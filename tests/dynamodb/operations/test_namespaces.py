@@ -93,7 +93,7 @@ def test_namespaces_are_listed_by_name_to_the_end(world: World, small_pages: Non
         assert found == names
 
 
-@pytest.mark.parametrize("forged", ["", "a b", "é", "a" * 257, "x\x00"])
+@pytest.mark.parametrize("forged", ["", "a#b", "a" * 257, "x\x00"])
 def test_a_cursor_that_no_page_gave_is_refused(world: World, forged: str) -> None:
     with pytest.raises(ValidationError):
         world.run(world.store.list_namespaces(10, encode_cursor((forged,))))

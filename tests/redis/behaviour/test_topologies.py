@@ -120,6 +120,7 @@ def test_a_new_master_is_found_by_the_sentinels(redis_6_2: RedisServer) -> None:
         while not sentinel.ask("SENTINEL", "REPLICAS", "limits"):
             assert time.monotonic() < give_up_at, "the sentinel hears of the replica"
             time.sleep(0.05)
+        assert master.ask("WAIT", "1", "10000") == 1, "the replica is in step"
         master.kill()
         for _ in range(50):
             with limiter.acquire("key", "gpt", {"rpd": 1}):
