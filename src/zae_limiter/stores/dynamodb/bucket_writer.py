@@ -416,7 +416,9 @@ class BucketWriter:
                 yield from self.pause(tries, deadline, failure)
         # A bucket that is not there cannot keep a write id.
         write.untold = snapshot is None or write.anchor not in snapshot.recent_writers
-        self.unresolved += write.weight * write.untold
+        if write.untold:
+            self.unresolved += write.weight
+            write.denials = NO_TALLIES  # they may have been counted
         write.begin_anew(self.write_ids.write_id(now))
         return False
 
