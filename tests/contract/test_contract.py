@@ -84,30 +84,18 @@ STORES: dict[str, Callable[[pytest.FixtureRequest], OpenStore]] = {
 KEEPS_EVERY_KIND = {
     "memory": True,
     "sqlite": True,
-    "dynamodb-on-dynoxide": False,
-    "dynamodb-on-ministack": False,
+    "dynamodb-on-dynoxide": True,
+    "dynamodb-on-ministack": True,
     "redis-6.2": False,
     "valkey-9.1": False,
     "valkey-8.1-cluster": False,
 }
 """Whether a store keeps limits by the calendar, of calls in flight, and that only watch; the others refuse them."""
 
-KEEPS_CALENDARS = {store for store, every in KEEPS_EVERY_KIND.items() if every} | {
-    "dynamodb-on-dynoxide",
-    "dynamodb-on-ministack",
-}
-
-
-WITH_CALLS_IN_FLIGHT = {"every_kind_in_one_lease", "a_call_may_bring_a_budget"}
-"""Of the cases with calendars those that have limits of other kinds too."""
-
 
 def keeps(store: str, case: Case) -> bool:
     """Whether a store keeps the limits of a case."""
-    if not case.every_kind or KEEPS_EVERY_KIND[store]:
-        return True
-    by_calendar = case.play.__module__.endswith(".calendar_limits") and str(case) not in WITH_CALLS_IN_FLIGHT
-    return store in KEEPS_CALENDARS and by_calendar
+    return not case.every_kind or KEEPS_EVERY_KIND[store]
 
 
 PLAYED = [(case, store) for case in CASES for store in STORES if keeps(store, case)]
@@ -124,9 +112,7 @@ def test_the_contract_is_kept(case: Case, store: str, mode: Mode, request: pytes
 def test_a_store_that_does_not_keep_every_kind_refuses_them(
     store: str, mode: Mode, request: pytest.FixtureRequest
 ) -> None:
-    kinds = [Limit.concurrent("calls", 20), Limit.per_minute("rpm", 10, enforce=False)]
-    if store not in KEEPS_CALENDARS:
-        kinds.append(Limit.per_month("usd", 500))
+    kinds = [Limit.concurrent("calls", 20), Limit.per_minute("rpm", 10, enforce=False), Limit.per_month("usd", 500)]
 
     async def refuses(world: World) -> None:
         for limit in kinds:

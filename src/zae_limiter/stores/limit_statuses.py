@@ -60,6 +60,12 @@ def check_own_names(own: Leg, wanted: Mapping[str, int], field: str = "consume")
             raise ValidationError(field, name, reason)
 
 
+def check_none_lent(own: Leg, names: Iterable[str], field: str) -> None:
+    """Refuse to set what is free of calls in flight: that follows from those that run."""
+    for name in sorted(own.held.intersection(names)):
+        raise ValidationError(field, name, "is a limit of calls in flight: what is free follows from those that run")
+
+
 def statuses_of(
     legs: Iterable[Leg],
     balances: Iterable[Iterable[Balance]],

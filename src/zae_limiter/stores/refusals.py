@@ -18,13 +18,10 @@ def own_ancestor(entity_id: str, parent_id: str | None) -> ValidationError:
     return ValidationError("parent_id", parent_id, f"{entity_id!r} would become an ancestor of itself")
 
 
-def check_plain(limits: Iterable[Limit], store: str, *, calendars: bool = False) -> None:
-    """Refuse limits that a store cannot keep yet: it would take them for even ones that refuse.
-
-    ``calendars``: it keeps those.
-    """
+def check_plain(limits: Iterable[Limit], store: str) -> None:
+    """Refuse limits that a store cannot keep yet: it would take them for even ones that refuse."""
     for limit in limits:
-        if not limit.is_plain and not (calendars and limit.enforce and limit.periods is not None):
+        if not limit.is_plain:
             what = "calls in flight" if limit.is_held else "calendar limits" if limit.enforce else "limits that watch"
             raise ValidationError("limits", limit.name, f"{what} are not kept by the {store} store yet")
 
