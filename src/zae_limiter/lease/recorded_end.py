@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from zae_limiter.lease.lease_holds import postings_with_end_of_holds
 from zae_limiter.lease.ledger import PendingSettlement
 from zae_limiter.lease.recorded_ledger import RecordedLedger
-from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
+from zae_limiter.lease.settle_tries import PAUSES_MS, may_try
+from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Plan
 from zae_limiter.stores.lease_records import RecordMoved, RecordState
 
 if TYPE_CHECKING:
@@ -74,15 +75,11 @@ def _closing(lease: LeaseBase, ledger: RecordedLedger, failed: bool) -> PendingS
 def _with_retries(
     lease: LeaseBase, ledger: RecordedLedger, make: Callable[[int], PendingSettlement | None]
 ) -> Plan[Exception | None]:
-    from zae_limiter.lease.lease_base import PAUSES_MS, SETTLE_RETRIES_MS
-
     failure: Exception | None = None
     started = yield from READ_TIMER
     for pause in PAUSES_MS:
-        if pause:
-            if (yield from READ_TIMER) - started > SETTLE_RETRIES_MS:
-                break
-            yield from Pause(pause)
+        if pause and not (yield from may_try(pause, started)):
+            break
         try:
             yield from _move(lease, ledger, make)
         except Exception as error:
