@@ -8,7 +8,7 @@ DOCS_STAMP  := $(VENV)/.installed-docs
 # The versions that everything is tested with; `make lock` writes them anew.
 LOCK := constraints.txt
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK)
-EXTRAS := cli,dynamodb,plots,redis,tz
+EXTRAS := cli,dynamodb,plots,redis,service,tz
 
 # What the DynamoDB tests run against, each in an environment of its own: MiniStack pins a botocore that is not ours.
 # A changed version is another stamp, and so another installation.

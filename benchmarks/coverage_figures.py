@@ -1,7 +1,7 @@
 """What ``make coverage`` found: which part of the lines and branches of ``src`` the tests have run, by package.
 
-It reads ``build/coverage.json`` and prints a table. With ``--keep`` the figures go into ``benchmarks/kept``, from where
-the report shows them: only a run of all tests may do that.
+It reads ``build/coverage.json`` and prints a table. With ``--keep`` the figures go into ``benchmarks/kept``, from
+where the report shows them: only a run of all tests may do that.
 """
 
 from __future__ import annotations
