@@ -25,6 +25,9 @@ REDIS_STAMPS := $(ENGINES)/.installed-$(REDIS_6_2) $(ENGINES)/.installed-$(VALKE
 # LiteLLM's proxy, which pins much of what others need in another version.
 LITELLM := litellm[proxy]>=1.106,<1.107
 LITELLM_STAMP := $(ENGINES)/.installed-litellm-1.106
+# The project that has our name on PyPI, which the benchmarks compare with; it imports as we do.
+NAMESAKE := zae-limiter==0.17.0
+NAMESAKE_STAMP := $(ENGINES)/.installed-namesake-0.17.0
 ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP)
 
 TEST_PROCESSES ?= 2
@@ -81,6 +84,13 @@ $(LITELLM_STAMP):
 	$(ENGINES)/litellm/bin/python -m pip install --quiet --disable-pip-version-check "$(LITELLM)"
 	touch $@
 
+$(NAMESAKE_STAMP):
+	rm -rf $(ENGINES)/namesake
+	mkdir -p $(ENGINES)
+	$(PYTHON) -m venv $(ENGINES)/namesake
+	@if $(ENGINES)/namesake/bin/python -m pip install --quiet --disable-pip-version-check "$(NAMESAKE)"; then touch $@; \
+	else echo "$(NAMESAKE) does not install here: the benchmark against it is not run."; fi
+
 $(BENCH_STAMP): $(STAMP)
 	$(PIP_INSTALL) --group bench
 	touch $@
@@ -128,7 +138,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS)
+bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(NAMESAKE_STAMP)
 	$(BIN)/python benchmarks/report.py
 
 wheel: $(STAMP)

@@ -8,9 +8,10 @@ import click
 
 from zae_limiter.cli.options import as_usage_error, on_store
 from zae_limiter.cli.session import Session, note
+from zae_limiter.extras import install_command
 
 SERVICE_EXTRA = ("httptools", "starlette", "uvicorn", "uvloop")
-"""What ``pip install 'zae-limiter[service]'`` brings."""
+"""What the extra ``service`` brings."""
 
 
 @click.command(
@@ -62,7 +63,7 @@ def command(session: Session, bind: str, token_file: Path | None, drain: float) 
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SERVICE_EXTRA:
             raise
-        raise click.ClickException("the service needs: pip install 'zae-limiter[service]'") from None
+        raise click.ClickException(f"the service needs: {install_command('service')}") from None
     with as_usage_error():
         where = parse_bind(bind)
 
