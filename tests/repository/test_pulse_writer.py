@@ -47,9 +47,9 @@ def test_an_async_limiter_has_one_too_and_writes_what_is_left_on_closing(tmp_pat
     url = f"sqlite:///{tmp_path}/limits.db"
 
     async def work() -> None:
-        async with RateLimiter.open(f"{url}?pulse=on") as limiter:
-            async with limiter.acquire("key", "gpt", {"rpm": 1}, limits=[RPM]):
-                pass
+        opening = RateLimiter.open(f"{url}?pulse=on")
+        async with opening as limiter, limiter.acquire("key", "gpt", {"rpm": 1}, limits=[RPM]):
+            pass
 
     asyncio.run(work())
     with SyncRateLimiter.open(url) as reader:
@@ -134,6 +134,6 @@ def test_a_wrong_option_is_refused() -> None:
 
 
 def test_the_option_wins_over_the_url() -> None:
-    with SyncRateLimiter.open("memory://?pulse=on", pulse=False) as limiter:
-        with pytest.raises(ValidationError, match="opened"):
-            limiter.write_pulse()
+    opened = SyncRateLimiter.open("memory://?pulse=on", pulse=False)
+    with opened as limiter, pytest.raises(ValidationError, match="opened"):
+        limiter.write_pulse()
