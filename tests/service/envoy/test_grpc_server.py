@@ -116,7 +116,7 @@ def test_with_tokens_only_they_may_ask_and_only_of_their_own(service: RateLimitS
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "192.0.2.1:8081", "example.com:8081"])
 def test_without_tokens_other_machines_may_not_reach_it(service: RateLimitService, bind: str) -> None:
-    with pytest.raises(ValidationError, match="loopback"):
+    with pytest.raises(ConfigurationError, match="without a token"):
         EnvoyServer(service, bind)
 
 

@@ -7,7 +7,6 @@ does not begin it.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +24,7 @@ from zae_limiter.service.envoy.messages import (
     message_of,
 )
 from zae_limiter.service.envoy.rate_limit_service import RateLimitService
+from zae_limiter.service.guard import is_loopback_address
 
 THREADS = 8
 MOST_REQUESTS = 1_000
@@ -68,11 +68,10 @@ class EnvoyServer:
     ) -> None:
         """``authorize``: who may ask; without it, and without certificates of clients, only this machine may."""
         if authorize is None and (tls is None or tls.client_ca is None) and not is_local(bind):
-            raise ValidationError(
-                "envoy_bind",
-                bind,
-                "must be a loopback address, unless there are tokens or certificates of clients: any host could "
-                "take from every namespace",
+            raise ConfigurationError(
+                f"Envoy would be answered at {bind}, and so would be any other client, without a token",
+                hint="name a token file (--token-file) or a certificate authority of clients (--envoy-client-ca), "
+                "or bind to 127.0.0.1",
             )
         self.service = service
         self._authorize = authorize
@@ -148,11 +147,7 @@ def is_local(bind: str) -> bool:
     """Whether only this machine can reach an address: a loopback address, or a socket in the file system."""
     if bind.startswith("unix:"):
         return True
-    host = bind.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback_address(bind.rpartition(":")[0])
 
 
 def _content(path: Path) -> bytes:

@@ -73,6 +73,11 @@ class DomainLimiters:
                 self._limiters.move_to_end(domain)
             return limiter
 
+    def names(self) -> list[str]:
+        """The domains that are at hand."""
+        with self._lock:
+            return list(self._limiters)
+
 
 class Counts:
     """What the service did, as whole numbers: by name, since it was started. Failures are logged now and then."""
@@ -140,6 +145,10 @@ class RateLimitService:
         for token, actual in asked.settlements.items():
             self._settle(limiter, token, actual, entity_prefix)
         return self._admit(limiter, asked.demands, count) if asked.demands else nothing_to_limit(count)
+
+    def domains(self) -> list[str]:
+        """Those that were asked about."""
+        return self._limiters.names()
 
     # Taking
 
