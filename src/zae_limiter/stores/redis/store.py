@@ -73,9 +73,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
         return self._buckets.settle(postings, now, settlement)
 
     def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
-        """Nothing: this store lends no slots yet."""
-        return ()
-        yield  # makes this a plan
+        return self._buckets.renew(holds, now)
 
     def count_denial(self, denial: Denial, now: int) -> Plan[None]:
         binding = denial.binding
