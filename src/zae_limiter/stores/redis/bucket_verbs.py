@@ -207,7 +207,8 @@ class BucketScripts:
 
     def _told_periods(self, route: Route, draw: Draw, now: int, periods: Periods | None) -> bytes:
         """Those of the calendars that the draw will meet; if its route is not known, of all that were met so far."""
-        calendars: Iterable[Calendar] = route.calendars if route.legs else self.home.calendars.calendars()
+        is_known = route.legs and draw.limits is None
+        calendars: Iterable[Calendar] = route.calendars if is_known else self.home.calendars.calendars()
         if draw.limits is not None:
             calendars = (*calendars, *(limit.periods for limit in draw.limits if limit.periods is not None))
         if draw.legs is not None:

@@ -103,6 +103,19 @@ local function life_of_buckets(prefix, now)
     return tokens == t[j + 5] and b[i + 2] == 0
   end
 
+  local function count_on(nb, nt, name, counted, sn)   -- let another limit of the same name go on counting
+    for i = 5, #nb - 6, 6 do
+      if nt[3 + (i - 5) / 6 * 10 + 1] == name then
+        for k = 1, 3 do nb[i + 2 + k] = nb[i + 2 + k] + counted[k] end
+        if sn > 0 then
+          if nb[i + 6] == '' then nb[i + 6] = { 0 } end
+          nb[i + 6][1] = nb[i + 6][1] + sn
+        end
+        return true
+      end
+    end
+  end
+
   -- Where the limits go that are not in force any more: full ones end, with their counters, others are retired.
   local function retire(b, t, nb, nt, kept)
     local retired, before, ended = 0, 0, 0
@@ -110,17 +123,28 @@ local function life_of_buckets(prefix, now)
       local j = 3 + (i - 5) / 6 * 10
       if t[j + 5] == 0 then ended = ended + 1 elseif (i - 5) / 6 >= t[2] then before = before + 1 end
     end
+    local full = {}
     for i = 5, #b - 6, 6 do
       local j = 3 + (i - 5) / 6 * 10
-      if not kept[i] then
-        local full, sn = is_full(b, t, i, j), sn_of(b[i + 6])
-        local counts = b[i + 3] ~= 0 or b[i + 5] ~= 0 or sn ~= 0
-        if full and counts and ended < MAX_ENDED then
+      if not kept[i] and is_full(b, t, i, j) then
+        full[#full + 1] = i
+      elseif not kept[i] then
+        if t[j + 5] > 0 then retired = retired + 1 end
+        copy(t, j, 10, nt)
+        copy(b, i, 6, nb)
+      end
+    end
+    for _, i in ipairs(full) do
+      local j = 3 + (i - 5) / 6 * 10
+      local counted, sn = { b[i + 3], b[i + 4], b[i + 5] }, sn_of(b[i + 6])
+      local counts = counted[1] ~= 0 or counted[3] ~= 0 or sn ~= 0
+      if counts and not count_on(nb, nt, t[j + 1], counted, sn) then
+        if ended < MAX_ENDED then
           ended = ended + 1
           copy({ t[j + 1], 0, 0, 0, 0, 0, 0, 0, 1, '' }, 0, 10, nt)
-          copy({ 0, 0, b[i + 3], b[i + 4], b[i + 5], sn > 0 and { sn } or '' }, 0, 6, nb)
-        elseif not full or counts then
-          if t[j + 5] > 0 then retired = retired + 1 end
+          copy({ 0, 0, counted[1], counted[2], counted[3], sn > 0 and { sn } or '' }, 0, 6, nb)
+        else
+          retired = retired + 1
           copy(t, j, 10, nt)
           copy(b, i, 6, nb)
         end
@@ -158,7 +182,6 @@ local function life_of_buckets(prefix, now)
     kinds = kinds or make_kinds()
     local old
     if i then
-      if kinds.parsed(t[was + 10]).boundaries then kinds.begin_period(b, t, i, was, b[2]) end
       old = { tokens = b[i + 1], m = b[i + 2], top = t[was + 5], step = t[was + 3], kind = t[was + 10], x = b[i + 6] }
     end
     local held = not i and key_of('', kind) ~= ''
@@ -178,6 +201,7 @@ local function life_of_buckets(prefix, now)
     local at, ended, kept = {}, {}, {}
     for i = 5, #b - 6, 6 do
       local j = 3 + (i - 5) / 6 * 10
+      if t[3] == 2 and kinds.parsed(t[j + 10]).boundaries then kinds.begin_period(b, t, i, j, b[2]) end   -- retired ones too
       if t[j + 5] == 0 then ended[t[j + 1]] = i else at[key_of(t[j + 1], t[j + 10])] = i end
     end
     local nt, nb = { v, #terms / 10, 0 }, { '', b[2], b[3], b[4], b[5] }
