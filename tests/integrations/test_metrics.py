@@ -44,7 +44,7 @@ def played(tally: Any, **options: Any) -> SyncRateLimiter:
 
 
 def test_what_was_decided_is_counted_by_bounded_names() -> None:
-    tally = Tally()
+    tally = Tally(look_every=1)
     played(tally)
     numbers = tally.numbers()
     assert numbers.decisions == {
@@ -66,7 +66,7 @@ def test_a_warning_comes_once_until_the_limit_is_used_less() -> None:
     warned: list[LimitStatus] = []
     clock = FakeClock(auto_advance=False)
     limiter = sync_memory_limiter(
-        [Limit.per_minute("rpm", 10)], clock=clock, observer=Tally(warn_at=0.8, on_warning=warned.append)
+        [Limit.per_minute("rpm", 10)], clock=clock, observer=Tally(warn_at=0.8, on_warning=warned.append, look_every=1)
     )
 
     def take(times: int) -> None:
@@ -143,6 +143,18 @@ def test_a_tally_may_look_at_some_grants_only() -> None:
     assert numbers.warnings == {NamedLimit("gpt", "rpm"): 1}
 
 
+def test_a_grant_some_time_after_the_last_look_is_looked_at() -> None:
+    tally, clock = Tally(look_every=1_000), FakeClock(auto_advance=False)
+    limiter = sync_memory_limiter([Limit.per_day("rpm", 10)], clock=clock, observer=tally)
+    for seconds in (0, 0.05, 0.049, 0.002, 0.098, 0.003):
+        clock.advance(seconds)
+        with limiter.acquire("key", "gpt", {"rpm": 1}):
+            pass
+    numbers = tally.numbers()
+    assert numbers.tokens == {TokenFlow("gpt", "rpm", "taken"): 6}
+    assert numbers.utilization[NamedLimit("gpt", "rpm")].total == 100 + 400 + 600
+
+
 def test_what_is_no_part_of_a_burst_is_refused() -> None:
     for wrong in (0, -1, 1.5, True):
         with pytest.raises(ValidationError):
@@ -154,7 +166,7 @@ def test_what_is_no_part_of_a_burst_is_refused() -> None:
 
 def scraped() -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """What Prometheus reads of a tally, by its own parser."""
-    tally, registry = Tally(), CollectorRegistry()
+    tally, registry = Tally(look_every=1), CollectorRegistry()
     prometheus.register(tally, registry)
     played(tally)
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -178,7 +190,7 @@ def test_prometheus_pulls() -> None:
 
 
 def test_opentelemetry_pulls() -> None:
-    tally, reader = Tally(), InMemoryMetricReader()
+    tally, reader = Tally(look_every=1), InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader])
     opentelemetry.observe(tally, provider.get_meter("test"))
     played(tally)

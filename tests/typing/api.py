@@ -224,6 +224,8 @@ async def use_rate_limiter() -> None:
             assert_type(await lease.release(tpm=1), None)
             assert_type(await lease.flush(), None)
             assert_type(await lease.commit(), None)
+            assert_type(await lease.close(refund=True), None)
+            assert_type(lease.token, str | None)
             assert_type(await lease.renew(), None)
             lease_id: str | None = lease.id
             already: bool = lease.already_settled
@@ -366,6 +368,8 @@ def use_sync_rate_limiter() -> None:
             assert_type(lease.release(tpm=1), None)
             assert_type(lease.flush(), None)
             assert_type(lease.commit(), None)
+            assert_type(lease.close(refund=True), None)
+            assert_type(lease.token, str | None)
             assert_type(lease.renew(), None)
             lease_id: str | None = lease.id
             already: bool = lease.already_settled

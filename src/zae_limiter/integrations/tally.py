@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -25,6 +25,9 @@ Key = TypeVar("Key")
 
 MOST_NAMES = 200
 """So many resources, and limits, are counted by name."""
+
+LOOK_AFTER_SECONDS = 0.1
+"""A grant so long after the last one that was looked at is looked at too."""
 
 MOST_WARNED = 10_000
 """So many buckets are remembered to have been warned of."""
@@ -102,12 +105,25 @@ class Numbers:
     unsettled: dict[str, int] = field(default_factory=dict)
 
 
+class OfResource:
+    """What happens on one resource most often, counted without making a key for each count."""
+
+    __slots__ = ("given_back", "granted", "name", "taken")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.granted = 0
+        self.taken: dict[str, int] = {}
+        self.given_back: dict[str, int] = {}
+
+
 class Tally:
     """An observer that counts. Give it to any number of limiters.
 
     ``on_warning`` is called with the status of a limit when an acquire finds it used to ``warn_at`` of its burst or
-    more, once, until an acquire finds it used less. ``look_every``: of grants, only every so many-th is asked how full
-    its limits are, which costs more than all else here; utilization and warnings then go by those, and by refusals.
+    more, once, until an acquire finds it used less. ``look_every``: while grants come thick and fast, every so many-th
+    is asked how full its limits are, which costs more than all else here; a grant a tenth of a second after the last
+    look is always asked, and so is every refusal. Utilization and warnings go by those; every other number is exact.
     """
 
     def __init__(
@@ -115,7 +131,7 @@ class Tally:
         *,
         warn_at: float = 0.8,
         on_warning: Callable[[LimitStatus], object] | None = None,
-        look_every: int = 1,
+        look_every: int = 32,
     ) -> None:
         if type(look_every) is not int or look_every < 1:
             raise ValidationError("look_every", look_every, "must be a whole number from 1 on")
@@ -125,8 +141,11 @@ class Tally:
         self._on_warning = on_warning
         self._look_every = look_every
         self._until_look = 0
+        self._looked_at = 0.0
         self._lock = threading.Lock()
         self._numbers = Numbers()
+        self._by_resource: dict[str, OfResource] = {}
+        self._by_verb: dict[str, Histogram] = {}
         self._resources: dict[str, str] = {}
         self._limits: dict[str, str] = {}
         self._warned: OrderedDict[tuple[str, str, str], None] = OrderedDict()
@@ -148,9 +167,9 @@ class Tally:
         """What was counted so far; a copy."""
         with self._lock:
             now = self._numbers
-            return Numbers(
+            told = Numbers(
                 dict(now.decisions),
-                dict(now.tokens),
+                {},
                 {key: histogram.copy() for key, histogram in now.utilization.items()},
                 dict(now.latest_permille),
                 {key: histogram.copy() for key, histogram in now.waits.items()},
@@ -158,34 +177,60 @@ class Tally:
                 dict(now.warnings),
                 dict(now.unsettled),
             )
+            for of in self._by_resource.values():
+                if of.granted:
+                    told.decisions[Decision(of.name, "granted")] = of.granted
+                for direction, amounts in (("taken", of.taken), ("given_back", of.given_back)):
+                    told.tokens.update((TokenFlow(of.name, name, direction), amounts[name]) for name in amounts)
+            return told
 
     def _decided(self, event: Decided) -> None:
-        statuses: tuple[LimitStatus, ...] = ()
-        if not event.granted or self._is_to_be_looked_at():
-            statuses = event.statuses
+        if event.granted and not self._is_to_be_looked_at(event.timestamp):
+            with self._lock:
+                self._count_grant(event)
+            return
+        statuses = event.statuses
         with self._lock:
-            resource = _known(self._resources, event.resource)
-            self._count_decision(event, resource, statuses)
-            due = self._count_levels(event.entity_id, resource, statuses) if statuses else []
+            if event.granted:
+                self._count_grant(event)
+            else:
+                self._count_refusal(event, statuses)
+            due = self._count_levels(event.entity_id, _known(self._resources, event.resource), statuses)
         if self._on_warning is not None:
             for status in due:
                 self._on_warning(status)
 
-    def _count_decision(self, event: Decided, resource: str, statuses: tuple[LimitStatus, ...]) -> None:
-        numbers = self._numbers
-        if event.granted:
-            decision = Decision(resource, "granted")
-            for name, amount in event.requested.items():
-                _add(numbers.tokens, TokenFlow(resource, _known(self._limits, name), "taken"), amount)
-        else:
-            decision = Decision(resource, "refused")
-            lacking = next((status for status in statuses if status.refuses), None)
-            if lacking is not None:
-                level = "own" if lacking.entity_id == event.entity_id else "ancestor"
-                decision = Decision(resource, "refused", _known(self._limits, lacking.limit_name), level)
-        _add(numbers.decisions, decision, 1)
+    def _count_grant(self, event: Decided) -> None:
+        of = self._by_resource.get(event.resource) or self._of(event.resource)
+        of.granted += 1
+        self._count_tokens(of.taken, event.requested)
         if event.waited_seconds:
-            _histogram(numbers.waits, resource, MILLISECONDS).add(event.waited_seconds * 1000)
+            _histogram(self._numbers.waits, of.name, MILLISECONDS).add(event.waited_seconds * 1000)
+
+    def _count_refusal(self, event: Decided, statuses: tuple[LimitStatus, ...]) -> None:
+        resource = _known(self._resources, event.resource)
+        decision = Decision(resource, "refused")
+        lacking = next((status for status in statuses if status.refuses), None)
+        if lacking is not None:
+            level = "own" if lacking.entity_id == event.entity_id else "ancestor"
+            decision = Decision(resource, "refused", _known(self._limits, lacking.limit_name), level)
+        _add(self._numbers.decisions, decision, 1)
+        if event.waited_seconds:
+            _histogram(self._numbers.waits, resource, MILLISECONDS).add(event.waited_seconds * 1000)
+
+    def _count_tokens(self, counts: dict[str, int], amounts: Mapping[str, int]) -> None:
+        for name, amount in amounts.items():
+            if name in counts:
+                counts[name] += amount
+            else:
+                _add(counts, _known(self._limits, name), amount)
+
+    def _of(self, resource: str) -> OfResource:
+        known = _known(self._resources, resource)
+        of = self._by_resource.get(known)
+        if of is None:
+            of = self._by_resource[known] = OfResource(known)
+        return of
 
     def _count_levels(self, entity_id: str, resource: str, statuses: tuple[LimitStatus, ...]) -> list[LimitStatus]:
         """Count how full limits are. Returns those to be warned of."""
@@ -201,12 +246,13 @@ class Tally:
                 due.append(status)
         return due
 
-    def _is_to_be_looked_at(self) -> bool:
+    def _is_to_be_looked_at(self, timestamp: float) -> bool:
         """Whether it is a grant's turn. Threads that come at once may both be, or neither: no count depends on it."""
         self._until_look -= 1
-        if self._until_look > 0:
+        if self._until_look > 0 and 0 <= timestamp - self._looked_at < LOOK_AFTER_SECONDS:
             return False
         self._until_look = self._look_every
+        self._looked_at = timestamp
         return True
 
     def _is_to_be_warned_of(self, status: LimitStatus, permille: int) -> bool:
@@ -222,19 +268,24 @@ class Tally:
         return True
 
     def _settled(self, event: Settled) -> None:
-        resource = _known(self._resources, event.resource)
+        of = self._by_resource.get(event.resource) or self._of(event.resource)
         if event.error is not None:
-            _add(self._numbers.unsettled, resource, 1)
+            _add(self._numbers.unsettled, of.name, 1)
             return
-        for name, amount in event.deltas.items():
-            if amount:
-                direction = "taken" if amount > 0 else "given_back"
-                _add(self._numbers.tokens, TokenFlow(resource, _known(self._limits, name), direction), abs(amount))
+        deltas = event.deltas
+        self._count_tokens(of.taken, {name: amount for name, amount in deltas.items() if amount > 0})
+        self._count_tokens(of.given_back, {name: -amount for name, amount in deltas.items() if amount < 0})
 
     def _store_called(self, event: StoreCalled) -> None:
-        error = "" if event.error is None else type(event.error).__name__
-        milliseconds = event.duration_seconds * 1000
-        _histogram(self._numbers.store_calls, StoreVerb(event.verb, error), MILLISECONDS).add(milliseconds)
+        if event.error is None:
+            histogram = self._by_verb.get(event.verb)
+            if histogram is None:
+                verb = StoreVerb(event.verb, "")
+                histogram = self._by_verb[event.verb] = _histogram(self._numbers.store_calls, verb, MILLISECONDS)
+        else:
+            verb = StoreVerb(event.verb, type(event.error).__name__)
+            histogram = _histogram(self._numbers.store_calls, verb, MILLISECONDS)
+        histogram.add(event.duration_seconds * 1000)
 
 
 def observers(*all_of_them: Observer) -> Observer:

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from zae_limiter.exceptions import LeaseExpiredError
 from zae_limiter.lease.admission import refusal
-from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase
+from zae_limiter.lease.lease_base import LeaseBase
 from zae_limiter.lease.lease_ids import new_record_id, new_writer
+from zae_limiter.lease.lease_options import DEFAULT_OPTIONS
 from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, MAX_LIFETIME_S
 from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.running.sync_async import async_method
@@ -24,6 +25,7 @@ class Lease(LeaseBase):
     consume = async_method(LeaseBase._consume_more)
     flush = async_method(LeaseBase._flush, to_the_end=True)
     commit = async_method(LeaseBase._commit, to_the_end=True)
+    close = async_method(LeaseBase._close, to_the_end=True)
     renew = async_method(LeaseBase._renew, to_the_end=True)
 
     async def adjust(self, deltas: Mapping[str, int] | None = None, /, **named: int) -> None:

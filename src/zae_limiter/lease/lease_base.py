@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from zae_limiter.exceptions import ConfigurationError, LeaseExpiredError, LeaseNotFoundError, RateLimiterUnavailable
 from zae_limiter.lease.admission import AcquireArguments, admit
 from zae_limiter.lease.hold_renewal import renew_holds
-from zae_limiter.lease.lease_holds import postings_with_changed_holds, postings_with_end_of_holds
-from zae_limiter.lease.ledger import Ledger, PendingSettlement, debits_of, open_ledger, paid_by_both, postings
-from zae_limiter.lease.recorded_end import end_recorded, write_record
+from zae_limiter.lease.lease_end import begin_to_close, book_until_done, note_end, note_flushed
+from zae_limiter.lease.lease_holds import postings_with_changed_holds
+from zae_limiter.lease.lease_options import KEEP, LeaseIdentity, LeaseOptions
+from zae_limiter.lease.ledger import Ledger, PendingSettlement, open_ledger, paid_by_both, postings
+from zae_limiter.lease.recorded_end import close_recorded, end_recorded, write_record
 from zae_limiter.lease.recorded_ledger import RecordedLedger, ledger_to_detach, unwritten_record
-from zae_limiter.models.choices import OnError, OnUnavailable, check_choice
 from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.holds import Hold
-from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import check_consume, check_entity_id, check_resource
-from zae_limiter.repository.arguments import check_seconds
 from zae_limiter.repository.core import Core
-from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, Pause, Plan
+from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.lease_records import (
     TOKEN_PREFIX,
     LeaseRecord,
@@ -29,51 +28,6 @@ from zae_limiter.stores.lease_records import (
     fingerprint_of,
 )
 from zae_limiter.stores.protocol import DeferredGrant, Denial, FastPath, Grant, NotedGrant, Posting
-
-SETTLE_PAUSES_MS = (20, 100)
-"""Between the tries to write what a finished lease owes."""
-
-PAUSES_MS = (0, *SETTLE_PAUSES_MS)
-
-SETTLE_RETRIES_MS = 1_000
-"""No further try after this long: the caller's work is done, and it wants to go on."""
-
-
-class LeaseOptions:
-    """The options of an acquire, or of resuming a lease. Few callers give any."""
-
-    __slots__ = ("identity", "limits", "on_error", "on_unavailable", "timeout_ms")
-
-    def __init__(
-        self,
-        limits: tuple[Limit, ...] | None,
-        timeout_ms: int,
-        on_unavailable: OnUnavailable | None,
-        on_error: OnError,
-        identity: LeaseIdentity | None = None,
-    ) -> None:
-        self.limits = limits
-        self.timeout_ms = timeout_ms
-        self.on_unavailable = on_unavailable
-        self.on_error = on_error
-        self.identity = identity
-
-
-class LeaseIdentity(NamedTuple):
-    """The record under which a lease is to be granted once, or that it goes on with (``is_resumed``).
-
-    ``writer`` is what this lease signs its record with: no two have the same.
-    """
-
-    record_id: str
-    writer: str
-    lifetime_ms: int = 0
-    is_resumed: bool = False
-
-
-KEEP = OnError.KEEP  # looked up once: an enum is slow to ask
-
-DEFAULT_OPTIONS = LeaseOptions(None, 0, None, OnError.REFUND)
 
 
 class LeaseOwner(Protocol):
@@ -135,6 +89,12 @@ class LeaseBase:
         """The id of a lease that has a record: the request id it was acquired with, or one of its own."""
         ledger = self._ledger
         return ledger.record.id if isinstance(ledger, RecordedLedger) else None
+
+    @property
+    def token(self) -> str | None:
+        """What ``limiter.resume()`` goes on with a lease that has a record; ``None`` for one that has none."""
+        ledger = self._ledger
+        return ledger.record.token if isinstance(ledger, RecordedLedger) else None
 
     @property
     def already_settled(self) -> bool:
@@ -255,7 +215,7 @@ class LeaseBase:
                 self._announce(flushing)
             ledger.booked(owed)
         except BaseException as error:
-            self._note_flushed(ledger, error)
+            note_flushed(self, ledger, error)
             raise
 
     def _renew(self) -> Plan[None]:
@@ -273,6 +233,21 @@ class LeaseBase:
         """Keep everything taken and adjusted so far, whatever happens to the body."""
         self._open_ledger().keep = True
         yield from self._flush()
+
+    def _close(self, *, refund: bool = False) -> Plan[None]:
+        """End the lease now. Raises ``RateLimiterUnavailable``, and leaves it open, if what it owes cannot be written.
+
+        The end of the block does the same, and only logs what it cannot write. With ``refund`` what was taken and not
+        settled comes back, as if the body had raised.
+        """
+        ledger = self._open_ledger()
+        if isinstance(ledger, RecordedLedger):
+            yield from close_recorded(self, ledger, refund)
+        else:
+            if refund and not ledger.keep:
+                ledger.totals = ledger.totals_on_failure()
+            yield from self._flush()
+        yield from self._end(failed=False)
 
     def _detach(self, record_id: str, writer: str, lifetime_ms: int) -> Plan[str]:
         """Write what is pending, and end the block without ending the lease. Repeated, it does the same."""
@@ -413,85 +388,16 @@ class LeaseBase:
             self._open = False
             self._let_go()
             return
-        closing = ledger.closing or self._begin_to_close(ledger, failed)
+        closing = ledger.closing or begin_to_close(self, ledger, failed)
         self._open = False
         if not closing.is_done:
-            failure = yield from self._book_until_done(closing)
-            self._note_end(ledger, closing, failure)
+            failure = yield from book_until_done(self, closing)
+            note_end(self, ledger, closing, failure)
         ledger.close()
-
-    def _book_until_done(self, closing: PendingSettlement) -> Plan[Exception | None]:
-        """Book what is left, with some tries. The error of the last one, if it failed."""
-        if not closing.postings:
-            return None
-        if closing.doubtful:  # this was interrupted, and even the store cannot know how far it got
-            self._core.unresolved += 1
-            closing.postings, closing.doubtful = debits_of(closing.postings), False
-        failure: Exception | None = None
-        started = yield READ_TIMER
-        for pause in PAUSES_MS:
-            if not closing.postings or (pause and (yield from READ_TIMER) - started > SETTLE_RETRIES_MS):
-                break
-            if pause:
-                yield from Pause(pause)
-            try:
-                yield from self._book(closing)
-                failure = None
-            except Exception as error:
-                failure = error if closing.postings else None  # it may be booked all the same
-                self._leave_to_repeat(closing, error)
-        return failure
-
-    def _note_end(self, ledger: Ledger, closing: PendingSettlement, failure: Exception | None) -> None:
-        """Note that what could be booked is, and tell of it; count and log what could not."""
-        core = self._limiter._core
-        if closing.postings:
-            core.unresolved += 1
-        elif failure is None and (core.waiters or core.observer is not None):
-            self._announce(closing)
-        closing.is_done = True
-        if core.keeper is not None and (grant := self._granted) is not None:
-            core.keeper.let_go(grant.holds)
-        log = core.health.settlements
-        if failure is None:
-            ledger.booked(closing.owed)
-            if log.is_failing:
-                log.answered(core.timer())
-        else:
-            about = f"{closing.owed} of {self._entity_id} on {self._resource}"
-            log.failed(failure, "settlements not written", about, core.timer())
-
-    def _begin_to_close(self, ledger: Ledger, failed: bool) -> PendingSettlement:
-        if ledger.taking is not None:
-            self._note_taken(ledger, ledger.taking)
-        if ledger.flushing is not None:
-            self._note_flushed(ledger, None)
-        totals = ledger.totals_on_failure() if failed and not self._keeps(ledger) else ledger.totals
-        owed = ledger.owed_if(totals)
-        postings = self._postings_of(ledger, owed)
-        grant = self._granted
-        if grant is not None and grant.holds:
-            postings = postings_with_end_of_holds(grant, postings)
-        closing = PendingSettlement(owed, postings)
-        closing.doubtful = ledger.doubtful
-        if ledger.postings is not None:  # the fast path was interrupted after it had booked all of it
-            closing.postings = ()
-        ledger.closing = closing
-        return closing
 
     def _keeps(self, ledger: Ledger) -> bool:
         """Whether what was taken is kept if the work fails."""
         return ledger.keep or self._options.on_error is KEEP
-
-    def _leave_to_repeat(self, closing: PendingSettlement, error: Exception) -> None:
-        """Leave what is to be booked again: never a credit that may have been booked, for that would mint."""
-        if isinstance(error, RateLimiterUnavailable) and error.remaining is not None:
-            closing.postings = list(error.remaining)
-        elif is_ambiguous(error, closing):
-            left = closing.postings or ()
-            self._core.unresolved += any(delta < 0 for _, deltas, *_ in left for delta in deltas.values())
-            closing.postings = debits_of(left)
-        closing.doubtful = False
 
     # Within
 
@@ -561,22 +467,6 @@ class LeaseBase:
         if wait_queue and grant is not None and any(delta < 0 for delta in owed.values()):
             wait_queue.wake(leg.place for leg in grant.legs)
 
-    def _note_flushed(self, ledger: Ledger, error: BaseException | None) -> None:
-        """Note what is known to be booked of what was being flushed when an error or an interrupt came."""
-        flushing = ledger.flushing
-        if flushing is None:
-            return
-        remaining = flushing.postings or ()
-        if isinstance(error, RateLimiterUnavailable) and error.remaining is not None:
-            remaining = error.remaining
-        if is_ambiguous(error, flushing) and remaining is flushing.all_postings:
-            # What may have come back must not come back again: that would mint.
-            self._core.unresolved += ledger.assume_given_back()
-        elif remaining is flushing.all_postings and remaining:
-            ledger.flushing = None
-        else:
-            ledger.booked(flushing.owed, list(remaining))
-
     def _note_taken(self, ledger: Ledger, taking: NotedGrant) -> None:
         """Note what was taken while the lease was open, once."""
         before, more = self._granted, taking._grant
@@ -597,28 +487,3 @@ class LeaseBase:
     def __repr__(self) -> str:
         state = "open" if self._open else "degraded" if self.degraded else "closed"
         return f"<{type(self).__name__} {self._entity_id!r} on {self._resource!r}: {state}>"
-
-
-def is_ambiguous(error: BaseException | None, closing: PendingSettlement) -> bool:
-    """Whether what is left may have been booked."""
-    return error.ambiguous if isinstance(error, RateLimiterUnavailable) else closing.doubtful
-
-
-def lease_options(
-    limits: Iterable[Limit] | None,
-    timeout: float,
-    on_unavailable: OnUnavailable | str | None,
-    on_error: OnError | str,
-    identity: LeaseIdentity | None = None,
-) -> LeaseOptions:
-    """The checked options of an acquire."""
-    policy = None
-    if on_unavailable is not None:
-        policy = check_choice(OnUnavailable, on_unavailable, "on_unavailable")
-    return LeaseOptions(
-        None if limits is None else check_limits(limits),
-        round(check_seconds(timeout, "timeout") * 1000),
-        policy,
-        check_choice(OnError, on_error, "on_error"),
-        identity,
-    )

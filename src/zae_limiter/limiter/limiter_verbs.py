@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from zae_limiter.exceptions import LeaseNotFoundError, NamespaceNotFoundError, ValidationError
-from zae_limiter.lease.lease_base import DEFAULT_OPTIONS, LeaseBase, LeaseIdentity, LeaseOptions, lease_options
+from zae_limiter.lease.lease_base import LeaseBase
 from zae_limiter.lease.lease_ids import new_writer
+from zae_limiter.lease.lease_options import DEFAULT_OPTIONS, LeaseIdentity, LeaseOptions, lease_options
 from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, record_id_of
 from zae_limiter.models.choices import OnError, OnUnavailable
 from zae_limiter.models.leases import LeaseInfo

@@ -1,4 +1,6 @@
-"""What an observer is told: one frozen value per thing that happened.
+"""What an observer is told: one value per thing that happened, the same for every observer, to be left as it is.
+
+Not frozen: making a frozen value takes three times as long, which was a fourth of what an observed acquire costs.
 
 Each says in which ``namespace``, and when: ``timestamp`` is in seconds since the epoch, by the limiter's clock.
 Durations are in seconds.
@@ -21,7 +23,7 @@ class Decision(Protocol):
     def statuses(self) -> tuple[LimitStatus, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decided:
     """An acquire (or ``lease.consume``) was granted or denied. ``waited_seconds`` is its time in the wait queue.
 
@@ -50,7 +52,7 @@ class Decided:
         return tuple(dict.fromkeys(status.limit_name for status in lacking))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settled:
     """Adjustments or a give-back were written, or could not be (``error``).
 
@@ -65,7 +67,7 @@ class Settled:
     timestamp: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StoreCalled:
     """The store was asked for one thing. ``error`` is what it raised, if it did."""
 
@@ -76,7 +78,7 @@ class StoreCalled:
     timestamp: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Degraded:
     """The store was unavailable and the caller was let through without taking anything."""
 
@@ -88,7 +90,7 @@ class Degraded:
     timestamp: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HoldsRenewed:
     """Calls in flight that last long were renewed, so many slots of one entity on one resource."""
 
@@ -99,7 +101,7 @@ class HoldsRenewed:
     timestamp: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HoldLost:
     """A call in flight lasted longer than its slots were held, and they were returned.
 
