@@ -289,6 +289,12 @@ class Space(Protocol):
     def usage(self, query: UsageQuery, limit: int, cursor: str | None) -> Plan[Page[UsageSnapshot]]:
         """Usage windows, by entity, resource, window type and start."""
 
+    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> Plan[None]:
+        """Keep what a process tells of itself in place of what it told last, until it expires. Not audited."""
+
+    def pulses(self, most: int, now: int) -> Plan[tuple[str, ...]]:
+        """What processes tell of themselves, those that have not expired. Reads nothing else."""
+
     def verify_usage(self, entity_id: str, resource: str | None, now: int) -> Plan[UsageProof]:
         """How the usage of an entity compares with what its buckets counted."""
 

@@ -17,6 +17,7 @@ All keys of a namespace begin with its prefix, whose braces make them one hash s
 ``a`` ``a#SUBJECT``                  zset    audit events, of all and by subject
 ``l#ID``                             string  the record of a lease, or of what was done under a key
 ``leases``                           zset    leases that have a record, by the time they expire
+``p#PROCESS`` ``pulses``             string  what a process tells of itself; which ones do, by the time that expires
 ===================================  ======  =========================================================================
 """
 

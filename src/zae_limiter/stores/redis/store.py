@@ -28,6 +28,7 @@ from zae_limiter.stores.protocol import Denial, Draw, FastPath, Look, Outcome, P
 from zae_limiter.stores.redis.bucket_verbs import BucketScripts
 from zae_limiter.stores.redis.home import Home
 from zae_limiter.stores.redis.keys import REGISTRY
+from zae_limiter.stores.redis.pulse_verbs import Pulses
 from zae_limiter.stores.redis.registry import Registry
 from zae_limiter.stores.redis.replay import Replay
 from zae_limiter.stores.redis.report_verbs import BUCKETS_PER_PAGE, Reports
@@ -53,6 +54,8 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
         self._replay = Replay(home, corrected)
         self._buckets = BucketScripts(home, corrected, deadline)
         self._reports = Reports(home, self._replay)
+        pulses = Pulses(home)
+        self.put_pulse, self.pulses = pulses.put_pulse, pulses.pulses
 
     @property
     def unresolved(self) -> int:

@@ -326,6 +326,14 @@ class RedisTables:
         records = [record_in(record_id, text) for record_id, text in zip(ids, texts, strict=True) if text is not None]
         return [record for record in records if record.expires_at > now][:count]
 
+    # Pulses: keys of their own
+
+    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> None:
+        raise NotImplementedError("pulses are written without a transaction")
+
+    def pulses(self, most: int, now: int) -> list[str]:
+        raise NotImplementedError("pulses are read without a transaction")
+
     # Audit
 
     def add_audit(
