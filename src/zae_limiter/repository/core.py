@@ -12,13 +12,14 @@ from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.repository.arguments import check_seconds
+from zae_limiter.repository.early_returns import EarlyReturns
 from zae_limiter.repository.outage_log import OutageLog
 from zae_limiter.repository.wait_queue import wait_queue_of
 from zae_limiter.running.clocks import Clock, Stopwatch, machine_clock, stopwatch_of, timer_of
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.limit_statuses import NoLimits
 from zae_limiter.stores.open_store import open_store
-from zae_limiter.stores.protocol import Draw, FastPath, Look, Outcome, Store
+from zae_limiter.stores.protocol import BucketPlace, Draw, FastPath, Look, Outcome, Store
 
 Result = TypeVar("Result")
 
@@ -65,6 +66,7 @@ class Core:
 
     __slots__ = (
         "clock",
+        "early_returns",
         "fast_paths",
         "health",
         "keep_holds",
@@ -72,6 +74,7 @@ class Core:
         "limits",
         "namespace",
         "observer",
+        "open_leases",
         "space",
         "stopwatch",
         "store",
@@ -107,6 +110,8 @@ class Core:
         self.observer = observer
         self.space = store.space(namespace, corrected=self.clock is machine_clock)
         self.wait_queue = wait_queue_of((store.identity, namespace))
+        self.open_leases = self.wait_queue.open_leases
+        self.early_returns = EarlyReturns(self.open_leases)
         self.unresolved = 0
         # What every acquire looks at first, without a hop:
         self.waiters = self.wait_queue.by_bucket
@@ -169,6 +174,10 @@ class Core:
             if self.limits is None:
                 raise
             return (yield from self.space.look(entity_id, resource, wanted, self.limits, now))
+
+    def may_come_back(self, place: BucketPlace, now: int) -> bool:
+        """Whether a lease of this process is open that took from this bucket. ``now`` is the timer's."""
+        return self.early_returns.may_come_to(place, self.space.fast_paths, now)
 
     def stop_keeping(self) -> None:
         """Renew no calls in flight any more: what they use is being closed."""
