@@ -30,11 +30,12 @@ from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, SyncR
 from zae_limiter.bucket import MILLI, Balance, force_consume, would_refill_satisfy
 from zae_limiter.lease.sync_lease import SyncLease
 from zae_limiter.stores.dynamodb import items
-from zae_limiter.stores.dynamodb.operations import acquire, settle
+from zae_limiter.stores.dynamodb.intents import Intent
+from zae_limiter.stores.dynamodb.operations import acquire_params, settle
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.write_forms import Intent, update
+from zae_limiter.stores.dynamodb.write_forms import update
 from zae_limiter.stores.embedded import bucket_verbs
 from zae_limiter.stores.memory.fast_path import DeferredDenial
 from zae_limiter.stores.protocol import Denial
@@ -254,7 +255,9 @@ def on_dynamodb(engine: Engine, stack: ExitStack) -> Iterator[FastPath]:
     limiter = SyncRateLimiter(SyncRepository(split_store(engine, url, "own")))
     run = granted(limiter)
     yield FastPath("dynamodb: warm legs", "grant", run, lambda: patch.object(Acquire, "warm_legs", lambda self: ()))
-    yield FastPath("dynamodb: plain draw", "grant", run, lambda: patch.object(acquire, "plain_draw", draw_by_forms))
+    yield FastPath(
+        "dynamodb: plain draw", "grant", run, lambda: patch.object(acquire_params, "plain_draw", draw_by_forms)
+    )
     yield FastPath(
         "dynamodb: plain settlement",
         "grant and settle",

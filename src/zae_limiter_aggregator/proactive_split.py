@@ -20,7 +20,7 @@ from zae_limiter.bucket import FURTHEST_AHEAD_MS, accrued_in_a_second
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, bucket_key, number_in, shard_key

@@ -9,7 +9,7 @@ from usage_model import TABLE, asking, empty_model, limiter_on, records_of, run,
 
 from simulation.model import Model
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
 from zae_limiter.stores.dynamodb.requests import Refused
 from zae_limiter.testing.clock import FakeClock
 from zae_limiter_aggregator.proactive_split import Load, ProactiveSplit

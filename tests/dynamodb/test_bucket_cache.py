@@ -7,7 +7,7 @@ import pytest
 from zae_limiter import Limit
 from zae_limiter.bucket import MILLI, Balance
 from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 
 T0 = 1_700_000_000_000

@@ -14,8 +14,9 @@ from zae_limiter import VersionError
 from zae_limiter.bucket import MOST_STORED
 from zae_limiter.migrations.migration_checkpoint import checkpoint_in
 from zae_limiter.models.moments import LAST_MOMENT_MS
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.config_versions import may_follow
-from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, config_of, ns_in, route_of, snapshot_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, config_of, ns_in, route_of
 from zae_limiter.stores.dynamodb.namespace import check_layout, lags_behind
 from zae_limiter.stores.dynamodb.operations.audit import event_of
 from zae_limiter.stores.dynamodb.operations.config import entity_if_limited, resource_if_limited

@@ -15,16 +15,18 @@ from hypothesis import strategies as st
 from zae_limiter import Limit
 from zae_limiter.bucket import Balance
 from zae_limiter.running.plan import READ_CLOCK, Plan
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_in, snapshot_of
 from zae_limiter.stores.dynamodb.config_resolver import ResolvedConfig
 from zae_limiter.stores.dynamodb.expressions import Update, UpdateParams
-from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, snapshot_in, snapshot_of
+from zae_limiter.stores.dynamodb.intents import Intent
+from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire
 from zae_limiter.stores.dynamodb.plain_writes import plain_draw, plain_settlement
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime, Together, UnreadReply
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, encode_item
 from zae_limiter.stores.dynamodb.store import DynamoSpace
 from zae_limiter.stores.dynamodb.table_client import TableClient
-from zae_limiter.stores.dynamodb.write_forms import Intent, update
+from zae_limiter.stores.dynamodb.write_forms import update
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg

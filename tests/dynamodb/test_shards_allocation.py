@@ -8,10 +8,11 @@ from hypothesis import strategies as some
 
 from zae_limiter.bucket import Balance, share
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
+from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.shards import fits, placed
-from zae_limiter.stores.dynamodb.write_forms import Intent, update
+from zae_limiter.stores.dynamodb.write_forms import update
 
 NOW = 1_700_000_000_000
 LIMIT = Limit.per_minute("tpm", 60)

@@ -17,11 +17,12 @@ from zae_limiter import Limit, SyncRateLimiter, ValidationError
 from zae_limiter.models.limit import MAX_ENDED, MAX_LIMITS, MAX_RETIRED
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.intents import Intent, Terms
 from zae_limiter.stores.dynamodb.schema import bucket_key, encode_item
 from zae_limiter.stores.dynamodb.shards import split_in_two
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, new_item, update
+from zae_limiter.stores.dynamodb.write_forms import new_item, update
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.stores.windows import HOUR_MS
 from zae_limiter.testing import FakeClock

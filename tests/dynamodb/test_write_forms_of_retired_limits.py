@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from zae_limiter import Limit
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_in, snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_in, snapshot_of
+from zae_limiter.stores.dynamodb.intents import Intent, Terms
 from zae_limiter.stores.dynamodb.requests import UnreadReply
 from zae_limiter.stores.dynamodb.schema import bucket_key
-from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, new_item, update
+from zae_limiter.stores.dynamodb.write_forms import new_item, update
 from zae_limiter.stores.protocol import Leg
 
 NOW = 1_767_225_600_000

@@ -6,9 +6,10 @@ import pytest
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.intents import Terms
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, bucket_key
-from zae_limiter.stores.dynamodb.write_forms import Terms, new_item
+from zae_limiter.stores.dynamodb.write_forms import new_item
 from zae_limiter.stores.dynamodb.write_load import (
     PAUSE_BETWEEN_SPLITS_MS,
     TOO_FULL,

@@ -12,7 +12,7 @@ from zae_limiter.migrations.census import Census, census_of, compare
 from zae_limiter.migrations.item_kinds import Kind, kind_of, place_of
 from zae_limiter.migrations.old_buckets import composite_bucket, composite_item, joined_item, present_item
 from zae_limiter.stores.audit_events import ulid
-from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
 
 busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Machines that run this are busy with other things."""

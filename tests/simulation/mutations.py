@@ -8,16 +8,24 @@ from typing import Any
 import pytest
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, write_forms, write_load
+from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, limit_forms, write_forms, write_load
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
 from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.operations import acquire, acquire_sharded, namespaces, propagate, settle, shard_life
+from zae_limiter.stores.dynamodb.intents import Intent
+from zae_limiter.stores.dynamodb.operations import (
+    acquire,
+    acquire_params,
+    acquire_sharded,
+    namespaces,
+    propagate,
+    settle,
+    shard_life,
+)
 from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
 from zae_limiter.stores.dynamodb.requests import CheckedClock, MachineTime
 from zae_limiter.stores.dynamodb.table_client import TableClient
-from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.protocol import Leg
 
 
@@ -32,7 +40,7 @@ def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
         write = bucket_writer.update(snapshot, Intent(deltas, grants=grants, tallies=tallies), **named)
         return write.shape(), write._values
 
-    patch.setattr(acquire, "plain_draw", draw_in_full)
+    patch.setattr(acquire_params, "plain_draw", draw_in_full)
     patch.setattr(settle, "plain_settlement", settlement_in_full)
 
 
@@ -224,13 +232,13 @@ def a_refused_creation_forgets_its_doubt(patch: pytest.MonkeyPatch) -> None:
 
 def the_expiry_ignores_limits_that_rest(patch: pytest.MonkeyPatch) -> None:
     every_write_is_told_in_full(patch)
-    original = write_forms._move
+    original = write_forms.move
 
     def move(*arguments: Any, active: bool, **named: Any) -> int:
         longest = original(*arguments, active=active, **named)
         return longest if active else 0
 
-    patch.setattr(write_forms, "_move", move)
+    patch.setattr(write_forms, "move", move)
 
 
 # Clocks
@@ -290,16 +298,16 @@ def denials_that_were_not_written_are_forgotten(patch: pytest.MonkeyPatch) -> No
 
 
 def new_amounts_clamp(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(write_forms, "raised_by", lambda balance, fresh: 0)
+    patch.setattr(limit_forms, "raised_by", lambda balance, fresh: 0)
 
 
 def calendars_expire_at_once(patch: pytest.MonkeyPatch) -> None:
-    original = write_forms._time_to_fill
+    original = limit_forms.time_to_fill
 
     def time_to_fill(limit: Any, *rest: Any) -> int:
         return 0 if limit.periods is not None else original(limit, *rest)
 
-    patch.setattr(write_forms, "_time_to_fill", time_to_fill)
+    patch.setattr(limit_forms, "time_to_fill", time_to_fill)
 
 
 def a_split_of_a_debt_demands_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ from simulation.profiles import PROFILES
 from simulation.schedule import Schedule, run_schedules
 from simulation.trace import STEPS_TOLD, FailedSchedule
 from zae_limiter.bucket import Balance
-from zae_limiter.stores.dynamodb import bucket_writer, write_forms
+from zae_limiter.stores.dynamodb import bucket_writer, limit_forms, write_forms
 from zae_limiter.stores.dynamodb.operations import acquire, propagate
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -74,14 +74,14 @@ def _moves(
 ) -> None:
     """Change how one limit of a write is moved."""
     every_write_is_told_in_full(patch)
-    original = write_forms._move
+    original = write_forms.move
 
     def move(write: Any, balance: Any, limit: Any, moved: Any, **named: Any) -> int:
         return change(
             lambda write: original(write, balance, limit, moved, **named), write, balance, moved.intent, named
         )
 
-    patch.setattr(write_forms, "_move", move)
+    patch.setattr(write_forms, "move", move)
 
 
 def a_draw_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:
@@ -170,8 +170,8 @@ def writes_are_not_guarded_by_the_version(patch: pytest.MonkeyPatch) -> None:
 
 def buckets_expire_too_early(patch: pytest.MonkeyPatch) -> None:
     every_write_is_told_in_full(patch)
-    original = write_forms._time_to_fill
-    patch.setattr(write_forms, "_time_to_fill", lambda *arguments: original(*arguments) // 4)
+    original = limit_forms.time_to_fill
+    patch.setattr(limit_forms, "time_to_fill", lambda *arguments: original(*arguments) // 4)
 
 
 def compensation_is_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ class Lease(LeaseBase):
     consume = async_method(LeaseBase._consume_more)
     flush = async_method(LeaseBase._flush, to_the_end=True)
     commit = async_method(LeaseBase._commit, to_the_end=True)
+    close = async_method(LeaseBase._close, to_the_end=True)
     renew = async_method(LeaseBase._renew, to_the_end=True)
 
     async def adjust(self, deltas: Mapping[str, int] | None = None, /, **named: int) -> None:

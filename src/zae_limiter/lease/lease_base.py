@@ -12,7 +12,7 @@ from zae_limiter.lease.lease_end import begin_to_close, book_until_done, note_en
 from zae_limiter.lease.lease_holds import postings_with_changed_holds
 from zae_limiter.lease.lease_options import KEEP, LeaseIdentity, LeaseOptions
 from zae_limiter.lease.ledger import Ledger, PendingSettlement, open_ledger, paid_by_both, postings
-from zae_limiter.lease.recorded_end import end_recorded, write_record
+from zae_limiter.lease.recorded_end import close_recorded, end_recorded, write_record
 from zae_limiter.lease.recorded_ledger import RecordedLedger, ledger_to_detach, unwritten_record
 from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.holds import Hold
@@ -89,6 +89,12 @@ class LeaseBase:
         """The id of a lease that has a record: the request id it was acquired with, or one of its own."""
         ledger = self._ledger
         return ledger.record.id if isinstance(ledger, RecordedLedger) else None
+
+    @property
+    def token(self) -> str | None:
+        """What ``limiter.resume()`` goes on with a lease that has a record; ``None`` for one that has none."""
+        ledger = self._ledger
+        return ledger.record.token if isinstance(ledger, RecordedLedger) else None
 
     @property
     def already_settled(self) -> bool:
@@ -228,6 +234,21 @@ class LeaseBase:
         """Keep everything taken and adjusted so far, whatever happens to the body."""
         self._open_ledger().keep = True
         yield from self._flush()
+
+    def _close(self, *, refund: bool = False) -> Plan[None]:
+        """End the lease now. Raises ``RateLimiterUnavailable``, and leaves it open, if what it owes cannot be written.
+
+        The end of the block does the same, and only logs what it cannot write. With ``refund`` what was taken and not
+        settled comes back, as if the body had raised.
+        """
+        ledger = self._open_ledger()
+        if isinstance(ledger, RecordedLedger):
+            yield from close_recorded(self, ledger, refund)
+        else:
+            if refund and not ledger.keep:
+                ledger.totals = ledger.totals_on_failure()
+            yield from self._flush()
+        yield from self._end(failed=False)
 
     def _detach(self, record_id: str, writer: str, lifetime_ms: int) -> Plan[str]:
         """Write what is pending, and end the block without ending the lease. Repeated, it does the same."""

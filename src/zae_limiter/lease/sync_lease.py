@@ -25,6 +25,7 @@ class SyncLease(LeaseBase):
     consume = sync_method(LeaseBase._consume_more)
     flush = sync_method(LeaseBase._flush, to_the_end=True)
     commit = sync_method(LeaseBase._commit, to_the_end=True)
+    close = sync_method(LeaseBase._close, to_the_end=True)
     renew = sync_method(LeaseBase._renew, to_the_end=True)
 
     def adjust(self, deltas: Mapping[str, int] | None = None, /, **named: int) -> None:

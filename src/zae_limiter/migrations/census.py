@@ -24,7 +24,8 @@ from zae_limiter.migrations.old_buckets import (
     sums_of_current,
 )
 from zae_limiter.migrations.old_records import old_config, old_entity, usage_item
-from zae_limiter.stores.dynamodb.items import BrokenItem, config_of, snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
+from zae_limiter.stores.dynamodb.items import BrokenItem, config_of
 from zae_limiter.stores.dynamodb.operations.config import says_something
 from zae_limiter.stores.dynamodb.requests import Item
 

@@ -18,11 +18,13 @@ from zae_limiter.bucket import MILLI, force_consume, refill_bucket
 from zae_limiter.migrations.item_kinds import OldPlace, place_of
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.config_versions import Versions
-from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, BucketSnapshot, limit_of, snapshot_of
+from zae_limiter.stores.dynamodb.intents import Terms
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, limit_of
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import bucket_key, encode_item, number_in
-from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, new_item
+from zae_limiter.stores.dynamodb.write_forms import FULL_BY, new_item
 from zae_limiter.stores.protocol import Leg
 
 UNRESOLVED = str(Versions(0, 0, 0, 0, 0, 0))

@@ -14,12 +14,13 @@ from support.dynamodb.counting_transport import Counting
 from support.item_sizes import size_of
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.bucket import SteppedBalance
-from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
+from zae_limiter.stores.dynamodb.intents import Terms
 from zae_limiter.stores.dynamodb.schema import Key, encode_item
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
-from zae_limiter.stores.dynamodb.write_forms import Terms, new_item
+from zae_limiter.stores.dynamodb.write_forms import new_item
 from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.protocol import Leg
 from zae_limiter.testing import FakeClock

@@ -13,7 +13,7 @@ from support.dynamodb.scripted_plans import Ended, Script
 from support.dynamodb.scripted_tables import LIMITS, RESOURCE, Table
 from zae_limiter import Limit, NamespaceNotFoundError, RateLimiterUnavailable, RateLimitExceeded, ValidationError
 from zae_limiter.bucket import MILLI
-from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
 
 LOWER = (Limit.per_day("rpd", 30), Limit.per_day("tpd", 300))
 MORE = (*LIMITS, Limit.per_day("wpd", 50))

@@ -171,7 +171,7 @@ Patch = pytest.MonkeyPatch
 
 
 def _move_without(ceiling_of_draws: bool, ceiling_of_credits: bool) -> Callable[..., int]:
-    exact = write_forms._move
+    exact = write_forms.move
 
     def move(write: write_forms.Update, balance: Balance, limit: Limit, change: Any, **how: Any) -> int:
         delta = change.intent.deltas.get(balance.name, 0)
@@ -188,11 +188,11 @@ def _move_without(ceiling_of_draws: bool, ceiling_of_credits: bool) -> Callable[
 
 
 def ignore_the_ceiling(patch: Patch) -> None:
-    patch.setattr(write_forms, "_move", _move_without(ceiling_of_draws=True, ceiling_of_credits=False))
+    patch.setattr(write_forms, "move", _move_without(ceiling_of_draws=True, ceiling_of_credits=False))
 
 
 def ignore_the_ceiling_for_credits(patch: Patch) -> None:
-    patch.setattr(write_forms, "_move", _move_without(ceiling_of_draws=False, ceiling_of_credits=True))
+    patch.setattr(write_forms, "move", _move_without(ceiling_of_draws=False, ceiling_of_credits=True))
 
 
 def _demand_all_but(ignored: Callable[[str, str], bool]) -> Callable[..., None]:

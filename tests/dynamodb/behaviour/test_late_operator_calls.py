@@ -18,8 +18,9 @@ from support.dynamodb.sharded_tables import pass_time, split_into
 from zae_limiter import Limit
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.config_versions import FENCE
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, key_of, snapshot_of
+from zae_limiter.stores.dynamodb.items import key_of
 from zae_limiter.stores.dynamodb.operations import shard_life
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.requests import TRANSACTION_CONFLICT, Call, NoAnswer, Refused, Together

@@ -14,7 +14,7 @@ from support.dynamodb.scripted_tables import DEADLINE_S, LIMITS, RESOURCE, Clien
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ConfigurationError, RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
 from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, TRANSACTION_CANCELED, Call, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_of

@@ -17,7 +17,7 @@ from zae_limiter.bucket import Balance, refill_bucket
 from zae_limiter.lease.lease_base import LeaseBase
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.store import DynamoSpace, DynamoStore
 from zae_limiter.stores.dynamodb.write_ids import WriteIds

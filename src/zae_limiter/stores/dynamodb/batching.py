@@ -22,6 +22,7 @@ from zae_limiter.bucket import balance_of
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.bucket_writer import (
     TRIES_AT_ONCE,
     BucketWrite,
@@ -31,12 +32,12 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
     WriteResult,
     answers_of,
 )
+from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
-from zae_limiter.stores.dynamodb.write_forms import Intent, coming_back
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
 
 

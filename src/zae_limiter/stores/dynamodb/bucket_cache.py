@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, accrued_in_a_second
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_in
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_in
 from zae_limiter.stores.dynamodb.requests import Reply
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.write_ids import BROUGHT_BACK, write_id_time

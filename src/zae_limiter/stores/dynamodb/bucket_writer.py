@@ -48,14 +48,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan, WakeUp
 from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.intents import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies, denial_tallies
-from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms, new_item, update
+from zae_limiter.stores.dynamodb.write_forms import new_item, update
 from zae_limiter.stores.dynamodb.write_load import load_of
 from zae_limiter.stores.protocol import Leg
 
@@ -415,7 +416,9 @@ class BucketWriter:
                 yield from self.pause(tries, deadline, failure)
         # A bucket that is not there cannot keep a write id.
         write.untold = snapshot is None or write.anchor not in snapshot.recent_writers
-        self.unresolved += write.weight * write.untold
+        if write.untold:
+            self.unresolved += write.weight
+            write.denials = NO_TALLIES  # they may have been counted
         write.begin_anew(self.write_ids.write_id(now))
         return False
 

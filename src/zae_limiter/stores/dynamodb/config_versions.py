@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, balance_of, force_consume, rebase, refill_bucket
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
-from zae_limiter.stores.dynamodb.write_forms import Terms
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
+from zae_limiter.stores.dynamodb.intents import Terms
 from zae_limiter.stores.protocol import Leg
 
 FENCE = "!"

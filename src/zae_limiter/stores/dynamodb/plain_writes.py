@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 from zae_limiter.bucket import MILLI
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.expressions import Shape, Update, Value
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, reset_level
 

@@ -28,9 +28,13 @@ from zae_limiter.bucket import Balance, SteppedBalance, balance_of
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.sharded_balance import ShardedBalance
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.config_versions import adopted
+from zae_limiter.stores.dynamodb.departures import coming_back, demand_same_retired
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS, BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.intents import Terms
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS
+from zae_limiter.stores.dynamodb.limit_forms import forgives
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import (
     MOST_SHARDS,
@@ -43,7 +47,7 @@ from zae_limiter.stores.dynamodb.schema import (
     ns_of,
     number_in,
 )
-from zae_limiter.stores.dynamodb.write_forms import FULL_BY, Terms, coming_back, demand_same_retired, forgives
+from zae_limiter.stores.dynamodb.write_forms import FULL_BY
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, WRITE, load_attributes
 from zae_limiter.stores.protocol import Leg
 

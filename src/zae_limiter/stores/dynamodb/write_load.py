@@ -12,7 +12,7 @@ from typing import Any
 
 from zae_limiter.bucket import MILLI, accrued_in_a_second
 from zae_limiter.naming import RESERVED_LIMIT_NAME
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS
 
 LOAD_TK = f"b_{RESERVED_LIMIT_NAME}_tk"

@@ -119,6 +119,12 @@ class Tables(Protocol):
     def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
         """Those that have not expired, by id; of one entity, or of all."""
 
+    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> None:
+        """Keep the pulse of a process in place of its last one; those that have expired go."""
+
+    def pulses(self, most: int, now: int) -> list[str]:
+        """Those that have not expired."""
+
     def add_audit(
         self,
         subject: str,

@@ -30,6 +30,7 @@ from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
 from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
+from zae_limiter.stores.embedded.pulse_verbs import PulseVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
@@ -67,7 +68,7 @@ class RenewRequest(Write[Any]):
         return lost
 
 
-class SqliteSpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
+class SqliteSpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVerbs, ReportVerbs, PulseVerbs):
     """One namespace of the file."""
 
     slot_pauses_ms = (50, 250)

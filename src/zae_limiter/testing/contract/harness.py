@@ -95,12 +95,16 @@ class World:
         self.limiter = self.client()
         self.failing_limiter = self.client(store=self.store)
 
-    def client(self, *, namespace: str = "default", observer: Any = None, store: Any = None) -> Any:
+    def client(
+        self, *, namespace: str = "default", observer: Any = None, store: Any = None, pulse: bool = False
+    ) -> Any:
         """One more limiter on the same data, in a process of its own for all it knows."""
         store = store or self._opened()
         if self.mode == "async":
-            return RateLimiter(Repository(store, namespace=namespace, clock=self.clock, observer=observer))
-        repository = SyncRepository(store, namespace=namespace, clock=self.clock, observer=observer)
+            return RateLimiter(
+                Repository(store, namespace=namespace, clock=self.clock, observer=observer, pulse=pulse)
+            )
+        repository = SyncRepository(store, namespace=namespace, clock=self.clock, observer=observer, pulse=pulse)
         return Dressed(SyncRateLimiter(repository))
 
     def observed(self) -> Any:

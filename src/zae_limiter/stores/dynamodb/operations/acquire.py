@@ -5,10 +5,7 @@ write every leg. A refused write brings the bucket as it is, and with it either 
 are written independently, together when all look healthy and the child first otherwise, and given back when another
 leg lacks.
 
-Most acquires are *warm*: every leg is remembered, and its first write is granted. :meth:`Acquire.warm_legs` finds
-these legs, and decides nothing that the rest would decide otherwise. Where anything is unusual there are none, and
-everything is looked at in turn; where nothing is, that comes to the same writes. A test holds the two against each
-other.
+Most acquires are *warm* (``acquire_warm``): every leg is remembered, and its first write is granted.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
 from zae_limiter.exceptions import AccessBlocked
 from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import AccessMode
@@ -33,10 +29,10 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
     WriteResult,
     answers_of,
 )
-from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ConfigResolver, Prefetched, ResolvedConfig
+from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver, Prefetched
 from zae_limiter.stores.dynamodb.config_versions import is_fence, may_follow
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.items import BucketSnapshot
+from zae_limiter.stores.dynamodb.intents import NOTHING
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     AcquireLeg,
@@ -46,6 +42,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     versions_seen,
     warm_grant,
 )
+from zae_limiter.stores.dynamodb.operations.acquire_params import params_of
 from zae_limiter.stores.dynamodb.operations.acquire_recorded import DrawRecord
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     THROTTLES_BORNE,
@@ -58,11 +55,11 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     look_elsewhere,
     meets_newer_terms,
 )
+from zae_limiter.stores.dynamodb.operations.acquire_warm import look_healthy, warm_legs
 from zae_limiter.stores.dynamodb.operations.denials import keep_denial, write_due_denials
 from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
-from zae_limiter.stores.dynamodb.plain_writes import plain_draw
 from zae_limiter.stores.dynamodb.requests import (
     KEY_THROTTLED,
     READ_MACHINE_TIME,
@@ -73,11 +70,9 @@ from zae_limiter.stores.dynamodb.requests import (
 )
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, error_of, verb
-from zae_limiter.stores.dynamodb.write_forms import NOTHING, Intent, Terms
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
-from zae_limiter.stores.dynamodb.write_load import WRITE, is_overloaded
-from zae_limiter.stores.limit_statuses import knows
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome, leg_after
+from zae_limiter.stores.dynamodb.write_load import is_overloaded
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -191,59 +186,8 @@ class Acquire:
         self.observing = access is not None
 
     def warm_legs(self) -> Sequence[AcquireLeg]:
-        """The legs of a draw, if all of them can be written at once as they are.
-
-        Their terms and their buckets are remembered and of one version, no bucket is sharded, nothing was refused
-        there of late, no clock that is wrong has written to one, and of several none looks drained.
-        """
-        parts, draw, legs = self.parts, self.draw, list[AcquireLeg]()
-        if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None or draw.record:
-            return ()
-        configs, entity_id = parts.resolver.configs, draw.entity_id
-        counted: frozenset[str] | None = None
-        while True:
-            resolved = configs.peek((entity_id, draw.resource), self.deadline.started)
-            if resolved is None or resolved.switches:
-                return ()
-            for part in (resolved,) if resolved.total is None else (resolved, resolved.total):
-                leg = self._warm_leg(part, counted)
-                if leg is None:
-                    return ()
-                counted = leg.leg.names if counted is None else counted | leg.leg.names
-                legs.append(leg)
-            if not resolved.cascade or resolved.parent_id is None:
-                break
-            if len(legs) >= HIGHEST_TREE:
-                return ()
-            entity_id = resolved.parent_id
-        known = legs[0].leg.known.issuperset(draw.wanted) or knows([leg.leg for leg in legs], draw.wanted)
-        if not known or (len(legs) > 1 and not self._look_healthy(legs)):
-            return ()
-        configs.hits += len(legs)
-        return legs
-
-    def _warm_leg(self, resolved: ResolvedConfig, counted: frozenset[str] | None) -> AcquireLeg | None:
-        """One of them, after those that count these limits; ``None`` if something about it is unusual."""
-        key, own, cache = resolved.bucket, resolved.leg, self.parts.cache
-        cached = cache.buckets.get(key)
-        if (
-            own is None
-            or cached is None
-            or cached.denied
-            or cached.throttled
-            or cached.newest > self.now + FURTHEST_AHEAD_MS
-            or cached.snapshot.cv != resolved.cv
-            or cached.snapshot.shards != 1
-            or key in cache.sharded
-        ):
-            return None
-        own = own if counted is own.cascaded is None else leg_after(own, counted)
-        leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), self.draw)
-        for limit in own.limits:
-            if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
-                return None
-        leg.snapshot = cached.snapshot
-        return leg
+        """The legs of a draw, if all of them can be written at once as they are."""
+        return warm_legs(self)
 
     def _write_warm(self, legs: Sequence[AcquireLeg]) -> Plan[Grant | None]:
         """Write the legs of a warm draw at once. The grant, if that was all there is to do."""
@@ -400,10 +344,6 @@ class Acquire:
 
     # Writing
 
-    def _look_healthy(self, legs: Sequence[AcquireLeg]) -> bool:
-        """Whether none of several legs looks drained."""
-        return not any(leg.looks_drained(self.parts.cache, self.now) for leg in legs)
-
     def _write(self, pending: Sequence[AcquireLeg], is_new: bool) -> Plan[Grant | None]:
         """Write all of them at once if they look healthy, else the first alone; in one transaction if some are new.
 
@@ -414,7 +354,7 @@ class Acquire:
         if is_new:
             yield from create(self)
             return None
-        legs = pending if self._look_healthy(pending) else pending[:1]
+        legs = pending if look_healthy(self, pending) else pending[:1]
         beside = self._look_beside()
         yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
         self._hear_all(legs)
@@ -424,67 +364,7 @@ class Acquire:
 
     def params_of(self, leg: AcquireLeg) -> UpdateParams:
         """The write of a leg whose bucket is there."""
-        parts, snapshot, now = self.parts, leg.snapshot, self.now
-        assert snapshot is not None
-        if (
-            leg.doubtful
-            or snapshot.cv != leg.terms.cv
-            or snapshot.shards != 1
-            or snapshot.retired
-            or not snapshot.is_even
-        ):
-            return self._unusual_params(leg, snapshot)
-        if not leg.leg.limits:
-            return self._unusual_params(leg, snapshot)  # it may have had some before
-        leg.anchor = snapshot.recent_writers[0]
-        cached, guesses, refused, age_ms = parts.cache.buckets.get(leg.key), NOTHING, 0, None
-        if cached is not None:
-            age_ms = now - cached.seen_at
-            if cached.rates and not leg.fresh:
-                guesses = cached.guesses(now)
-            if cached.refused:
-                refused = cached.failed(now)
-        shape, values = plain_draw(
-            snapshot,
-            leg.deltas,
-            leg.needed,
-            now=now,
-            write_id=leg.write_id,
-            epoch_s=self.deadline.epoch_s,
-            ttl_margin_s=parts.client.ttl_margin_s,
-            guesses=guesses,
-            load=WRITE * (snapshot.kilobytes + refused),
-            age_ms=age_ms,
-            tallies=leg.tallies() if leg.denials or leg.leg.cascaded is not None else NOTHING,
-        )
-        return UpdateParams(shape, parts.client.table, leg.key, values)
-
-    def _unusual_params(self, leg: AcquireLeg, snapshot: BucketSnapshot) -> UpdateParams:
-        """The same where something is unusual (see ``plain_writes``)."""
-        parts = self.parts
-        leg.set_anchor()
-        sure = leg.can_be_sure()
-        if leg.doubtful and not sure:
-            parts.writer.unresolved += 1  # no client can tell whether the lost try was done: it may be charged twice
-            leg.denials = NOTHING
-            leg.begin_anew(parts.write_ids.write_id(self.now))
-        return parts.writer.params(
-            leg.key,
-            snapshot,
-            Intent(
-                leg.deltas,
-                leg.needed,
-                leg.terms if leg.is_stale else None,
-                grants=1,
-                rebase=sure,
-                tallies=leg.tallies(),
-            ),
-            max(self.now, snapshot.rf + 1) if sure else self.now,
-            leg.write_id,
-            self.deadline,
-            anchor=leg.anchor if sure else None,
-            guess=not leg.fresh,
-        )
+        return params_of(self, leg)
 
     # Hearing
 

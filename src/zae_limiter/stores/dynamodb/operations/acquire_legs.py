@@ -15,14 +15,14 @@ from zae_limiter.bucket import MILLI, Balance, balance_of
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, SeenBucket, WriteEvent
 from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, lacking, needed_of
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.intents import NOTHING, Terms
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import THROTTLES_BORNE
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_of
 from zae_limiter.stores.dynamodb.shards import over_shards
-from zae_limiter.stores.dynamodb.write_forms import NOTHING, Terms
 from zae_limiter.stores.dynamodb.write_load import is_overloaded
 from zae_limiter.stores.limit_statuses import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg

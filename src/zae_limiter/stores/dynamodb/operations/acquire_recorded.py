@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
 from zae_limiter.stores.dynamodb.bucket_writer import WriteEvent
 from zae_limiter.stores.dynamodb.config_versions import after_taking
 from zae_limiter.stores.dynamodb.expressions import Write
-from zae_limiter.stores.dynamodb.items import snapshot_of
+from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.lease_items import put_record, record_of
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import THROTTLES_BORNE
 from zae_limiter.stores.dynamodb.operations.leases import bookings_of
@@ -24,7 +25,6 @@ from zae_limiter.stores.dynamodb.requests import CHECK_FAILED, CONDITION_FAILED,
 from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
-from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.lease_records import (
     LeaseRecord,
     RecordChange,

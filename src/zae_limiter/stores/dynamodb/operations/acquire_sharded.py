@@ -17,15 +17,15 @@ from zlib import crc32
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_writer import WriteEvent
 from zae_limiter.stores.dynamodb.config_resolver import Prefetched
 from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, lacking
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
 from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
-from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.dynamodb.write_load import may_split
 
 if TYPE_CHECKING:

@@ -13,10 +13,12 @@ from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import decode_cursor, page_of
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter
 from zae_limiter.stores.dynamodb.config_versions import after_settling
+from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import Write
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.lease_items import put_record, record_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import fetched_rows_of, names_after, whole_namespace
@@ -26,7 +28,6 @@ from zae_limiter.stores.dynamodb.schema import Key, lease_filed_as, lease_key, s
 from zae_limiter.stores.dynamodb.shards import fits, placed
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies
-from zae_limiter.stores.dynamodb.write_forms import Intent, coming_back
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordState, check_change
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
 

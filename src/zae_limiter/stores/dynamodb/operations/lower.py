@@ -12,17 +12,18 @@ from functools import partial
 
 from zae_limiter.bucket import MILLI, share
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of
+from zae_limiter.stores.dynamodb.intents import Intent, Terms
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter, made_by
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, verb
-from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, update
+from zae_limiter.stores.dynamodb.write_forms import update
 from zae_limiter.stores.limit_statuses import check_own_names, no_limits
 
 

@@ -9,8 +9,10 @@ from functools import partial
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.expressions import Write
-from zae_limiter.stores.dynamodb.items import BucketSnapshot, snapshot_of, unless_broken
+from zae_limiter.stores.dynamodb.intents import Intent
+from zae_limiter.stores.dynamodb.items import unless_broken
 from zae_limiter.stores.dynamodb.lease_items import put_record
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
@@ -21,7 +23,6 @@ from zae_limiter.stores.dynamodb.operations.settle import made_by
 from zae_limiter.stores.dynamodb.operations.status import StatusReader, by_bucket
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.table_client import WRITES_AT_ONCE, Deadline, commit, persist, verb
-from zae_limiter.stores.dynamodb.write_forms import Intent
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordMoved
 from zae_limiter.stores.limit_statuses import check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset, earlier_result, key_record, record_id_of_key

@@ -12,19 +12,13 @@ from zae_limiter.exceptions import RateLimiterUnavailable, ValidationError
 from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import newest
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import may_follow
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.items import (
-    BrokenItem,
-    BucketSnapshot,
-    config_of,
-    key_of,
-    route_of,
-    snapshot_of,
-    unless_broken,
-)
+from zae_limiter.stores.dynamodb.intents import Intent, Terms
+from zae_limiter.stores.dynamodb.items import BrokenItem, config_of, key_of, route_of, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import (
     Merged,
@@ -51,7 +45,7 @@ from zae_limiter.stores.dynamodb.schema import (
 )
 from zae_limiter.stores.dynamodb.shards import shards_made_by
 from zae_limiter.stores.dynamodb.table_client import Deadline
-from zae_limiter.stores.dynamodb.write_forms import Intent, Terms, brought_back, restamp, update
+from zae_limiter.stores.dynamodb.write_forms import brought_back, restamp, update
 from zae_limiter.stores.dynamodb.write_ids import BROUGHT_BACK
 from zae_limiter.stores.protocol import Scope
 

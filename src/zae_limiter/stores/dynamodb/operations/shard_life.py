@@ -24,19 +24,10 @@ from typing import Any
 from zae_limiter.bucket import MOST_STORED
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.config_versions import FENCE, is_fence
 from zae_limiter.stores.dynamodb.expressions import ABSENT, NEW, Expected, Update, delete
-from zae_limiter.stores.dynamodb.items import (
-    BrokenItem,
-    BucketSnapshot,
-    address,
-    decoder,
-    key_of,
-    logger,
-    ns_in,
-    snapshot_of,
-    unless_broken,
-)
+from zae_limiter.stores.dynamodb.items import BrokenItem, address, decoder, key_of, logger, ns_in, unless_broken
 from zae_limiter.stores.dynamodb.operations.paging import some_at_once, whole_namespace
 from zae_limiter.stores.dynamodb.requests import TRANSACTION_CONFLICT, Item, Refused
 from zae_limiter.stores.dynamodb.schema import (

@@ -13,10 +13,12 @@ from zae_limiter.models.status import BucketStatus, EntityStatus
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import adopted, brought_back_snapshot
-from zae_limiter.stores.dynamodb.items import BrokenItem, BucketSnapshot, key_of, logger, snapshot_of, unless_broken
+from zae_limiter.stores.dynamodb.intents import Terms
+from zae_limiter.stores.dynamodb.items import BrokenItem, key_of, logger, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import fetch, names_after, partition, whole_namespace
 from zae_limiter.stores.dynamodb.operations.propagate import KEYS_PER_PAGE
@@ -24,7 +26,6 @@ from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import GSI2, GSI3, Key, bucket_key, pk_entity, pk_resource
 from zae_limiter.stores.dynamodb.shards import over_shards
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
-from zae_limiter.stores.dynamodb.write_forms import Terms
 from zae_limiter.stores.limit_statuses import capacity_of, limit_level, percent_used, statuses_of, tightness
 from zae_limiter.stores.protocol import Draw, Leg, Look
 

@@ -1,0 +1,58 @@
+"""What a write to a bucket is to do, before it has a form: the terms a bucket is to obey, and the intent. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from zae_limiter.models.limit import Limit
+from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
+from zae_limiter.stores.protocol import Leg
+
+NOTHING: Mapping[str, int] = {}
+
+
+class Terms(NamedTuple):
+    """What a bucket is to obey: the limits of its leg, and the version they have."""
+
+    leg: Leg
+    cv: str
+    parent_id: str | None = None
+    cascade: bool = False
+
+
+class Intent(NamedTuple):
+    """What a write is to do, in millitokens by limit.
+
+    ``deltas``: positive ones are taken, negative ones come back. ``needed`` makes it a draw: every limit named
+    there must hold that much, and no other may be in debt. ``terms``: rebase the bucket to these first;
+    ``rebase``: to those it has, so that nothing computed for the old baseline can be done any more.
+    ``fill``: fill every limit, or ``only`` these. ``uncounted``: what moves is no usage. ``grants`` is added to the
+    count of grants.
+
+    ``held``: what is taken must be there, and nothing comes back to a limit in debt, though it is no draw.
+    ``exactly``: these limits must hold what they were seen to hold.
+    ``not_written``: this write id must not be among the recent writers.
+    ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full and retired.
+    ``tallies``: so much is added to these attributes, which no condition reads (see ``tallies``).
+    ``most``: the levels that these limits may have at most. They fall to it, and none rises.
+    """
+
+    deltas: Mapping[str, int]
+    needed: Mapping[str, int] | None = None
+    terms: Terms | None = None
+    grants: int = 0
+    fill: bool = False
+    rebase: bool = False
+    held: bool = False
+    exactly: frozenset[str] = frozenset()
+    not_written: str | None = None
+    owed: tuple[Limit, ...] = ()
+    only: tuple[str, ...] | None = None
+    uncounted: bool = False
+    tallies: Mapping[str, int] = NO_TALLIES
+    most: Mapping[str, int] = NOTHING
+
+    def fills(self, name: str) -> bool:
+        """Whether this limit is filled, if any is."""
+        return self.only is None or name in self.only
