@@ -40,13 +40,18 @@ def test_a_lease_is_seen_at_each_of_its_buckets_while_it_is_open(
     for _ in range(warm):
         with limiter.acquire("key", "gpt", {"rpm": 1}) as lease:  # the name outlives the block
             lease.adjust(tpm=1)
-    assert not open_on(limiter, KEY) and not open_on(limiter, ORG)
+    assert not open_on(limiter, KEY)
+    assert not open_on(limiter, ORG)
     with limiter.acquire("key", "gpt", {"rpm": 1}, timeout=timeout) as first:
         with limiter.acquire("key", "gpt", {"rpm": 1}) as second:
-            assert open_on(limiter, KEY) and open_on(limiter, ORG) and not open_on(limiter, OTHER)
-        assert open_on(limiter, KEY) and open_on(limiter, ORG)
+            assert open_on(limiter, KEY)
+            assert open_on(limiter, ORG)
+            assert not open_on(limiter, OTHER)
+        assert open_on(limiter, KEY)
+        assert open_on(limiter, ORG)
     assert first.consumed == second.consumed == {"rpm": 1}
-    assert not open_on(limiter, KEY) and not open_on(limiter, ORG)
+    assert not open_on(limiter, KEY)
+    assert not open_on(limiter, ORG)
 
 
 def test_a_lease_that_fails_or_is_detached_is_no_longer_seen(limiter: SyncRateLimiter) -> None:
@@ -58,7 +63,8 @@ def test_a_lease_that_fails_or_is_detached_is_no_longer_seen(limiter: SyncRateLi
         token = lease.detach()
         assert not open_on(limiter, KEY)
     with limiter.resume(token):
-        assert open_on(limiter, KEY) and open_on(limiter, ORG)
+        assert open_on(limiter, KEY)
+        assert open_on(limiter, ORG)
     assert not open_on(limiter, KEY)
 
 
@@ -78,7 +84,8 @@ def test_buckets_without_open_leases_are_forgotten() -> None:
     for number in range(2 * MOST_EMPTY):
         leases.mark([Leg(f"key-{number}", "gpt", (), "entity")])
     assert len(leases._by_bucket) <= MOST_EMPTY + 1
-    assert leases.has(("kept", "gpt")) and not leases.has((f"key-{MOST_EMPTY}", "gpt"))
+    assert leases.has(("kept", "gpt"))
+    assert not leases.has((f"key-{MOST_EMPTY}", "gpt"))
     del kept
     assert not leases.has(("kept", "gpt"))
 
