@@ -19,7 +19,7 @@ from zae_limiter.stores.sqlite.store import SqliteStore
 
 EXIT_CODES = {0, 1, 2, 69, 75}
 
-NOT_HERE = {("demo",), ("watch",), ("cfn-template",), ("lambda-export",), *ON_A_CLOUD}
+NOT_HERE = {("demo",), ("watch",), ("serve",), ("dashboard",), ("cfn-template",), ("lambda-export",), *ON_A_CLOUD}
 """What takes its time by design, leaves this machine, or writes files."""
 
 WORDS = st.one_of(
