@@ -190,6 +190,7 @@ class RedisStore:
         self.identity = ("redis", servers.addresses, servers.db, servers.master)
         self._shown = servers.shown
         self._deadline = deadline
+        self._usage_days = servers.usage_days
         self._calls = ScriptCalls(servers, deadline)
         self._registry = Registry()
         self._spaces: dict[tuple[str, bool], RedisSpace] = {}
@@ -203,7 +204,7 @@ class RedisStore:
     def space(self, namespace: str, *, corrected: bool = False) -> RedisSpace:
         known = self._spaces.get((namespace, corrected))
         if known is None:
-            home = Home(self._registry, namespace)
+            home = Home(self._registry, namespace, self._usage_days)
             known = self._spaces.setdefault((namespace, corrected), RedisSpace(home, corrected, self._deadline))
         return known
 
