@@ -9,6 +9,7 @@ import click
 
 from zae_limiter.cli.options import Command, as_usage_error, on_store
 from zae_limiter.cli.session import Session, note
+from zae_limiter.extras import install_command
 
 if TYPE_CHECKING:
     from zae_limiter.service.backend import Backend
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from zae_limiter.service.guard import Guard
 
 SERVICE_EXTRA = ("httptools", "starlette", "uvicorn", "uvloop")
-"""What ``pip install 'zae-limiter[service]'`` brings."""
+"""What the extra ``service`` brings."""
 
 ENVOY_EXTRA = ("google", "grpc")
 """The same of ``zae-limiter[envoy]``."""
@@ -129,7 +130,7 @@ def command(session: Session, bind: str, token_file: Path | None, drain: float, 
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SERVICE_EXTRA:
             raise
-        raise click.ClickException("the service needs: pip install 'zae-limiter[service]'") from None
+        raise click.ClickException(f"the service needs: {install_command('service')}") from None
     with as_usage_error():
         where = parse_bind(bind)
     envoy = envoy_options_of(**envoy_given)

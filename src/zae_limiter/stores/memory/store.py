@@ -83,7 +83,7 @@ class MemorySpace(
                 if may_repeat(tables, draw, now):
                     fast = fast_path(self._lock, outcome.legs, buckets)
                     if fast is not None:
-                        self.fast_paths[draw.entity_id, draw.resource] = fast
+                        self._note_path(draw.entity_id, draw.resource, fast)
             self._tables.drop_idle_buckets(now)
             return outcome
 
@@ -101,6 +101,12 @@ class MemorySpace(
                     if (change := void_change(grant.record)) is not None:
                         self._tables.lease_slot(change.record.id).record = change.record
             raise
+
+    def _note_path(self, entity_id: str, resource: str, path: FastPath) -> None:
+        before = self.fast_paths.get((entity_id, resource))
+        if before is not None:
+            path.shared_mark = before.shared_mark  # some of its leases may be open
+        self.fast_paths[entity_id, resource] = path
 
     def _uncascade(self, grant: Grant) -> None:
         """Let what was taken back not be counted as taken by several legs either."""

@@ -106,6 +106,9 @@ class SqliteSpace(
         if isinstance(outcome, Grant) and may_repeat(tables, draw, now):
             entity_id, resource = draw.entity_id, draw.resource
             path = SqliteFastPath(self, entity_id, resource, outcome.legs, tables.ns, tables.epoch())
+            before = self.fast_paths.get((entity_id, resource))
+            if before is not None:
+                path.shared_mark = before.shared_mark  # some of its leases may be open
             self.fast_paths[entity_id, resource] = path
             return outcome._replace(path=path if path.is_plain else None)
         return outcome
