@@ -9,8 +9,8 @@ import click
 from zae_limiter.cli.options import as_usage_error, on_store
 from zae_limiter.cli.session import Session, note
 
-SERVICE_EXTRA = ("httptools", "starlette", "uvicorn", "uvloop")
-"""What ``pip install 'zae-limiter[service]'`` brings."""
+SERVICE_EXTRA = ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop")
+"""What the extra ``service`` brings."""
 
 
 @click.command(
@@ -62,7 +62,9 @@ def command(session: Session, bind: str, token_file: Path | None, drain: float) 
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SERVICE_EXTRA:
             raise
-        raise click.ClickException("the service needs: pip install 'zae-limiter[service]'") from None
+        from zae_limiter.extras import install_command
+
+        raise click.ClickException(f"the service needs: {install_command('cli,service')}") from None
     with as_usage_error():
         where = parse_bind(bind)
 
