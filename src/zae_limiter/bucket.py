@@ -242,7 +242,7 @@ class Bucket:
             )
             for limit in limits
         )
-        self.retired = retired
+        self.retired = {key: self._go_on_counting(balance) for key, balance in retired.items()}
         self.limits = limits
         self.stored_terms = None
         self.rf = now
@@ -340,7 +340,7 @@ class Bucket:
 
     def counters(self) -> dict[str, int]:
         """What was ever taken, net, per limit, in millitokens; and what limits that watch would have refused."""
-        if self.is_plain and not self.retired:
+        if self.is_plain and not self.retired and not any(balance.sn for balance in self.balances):
             return self.carried | {balance.name: balance.tc for balance in self.balances}
         counted = dict(self.carried)
         for balance in (*self.balances, *self.retired.values()):

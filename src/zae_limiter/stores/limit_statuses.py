@@ -60,6 +60,13 @@ def check_own_names(own: Leg, wanted: Mapping[str, int], field: str = "consume")
             raise ValidationError(field, name, reason)
 
 
+def check_not_held(own: Leg, names: Iterable[str], field: str) -> None:
+    """Refuse to set or give what is free of a limit of calls in flight."""
+    for name in sorted(own.held.intersection(names)):
+        reason = "is a limit of calls in flight: what is free follows from those that run"
+        raise ValidationError(field, name, reason)
+
+
 def statuses_of(
     legs: Iterable[Leg],
     balances: Iterable[Iterable[Balance]],

@@ -7,7 +7,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.embedded.clock_correction import correct_time, retried_by_the_clock
 from zae_limiter.stores.embedded.lease_verbs import live_record
 from zae_limiter.stores.embedded.tables import Tables, Transacting
-from zae_limiter.stores.limit_statuses import check_own_names, no_limits
+from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset, earlier_result, key_record, record_id_of_key
 
 
@@ -49,6 +49,7 @@ def _credit(tables: Tables, credit: Credit, now: int, proven: int | None) -> boo
     if leg is None:
         raise no_limits(credit.entity_id, credit.resource)
     check_own_names(leg, credit.amounts)
+    check_not_held(leg, credit.amounts, "consume")
     bucket = tables.bucket(credit.entity_id, credit.resource)
     if bucket is not None:  # else it is full
         correct_time(tables, bucket, now, proven)

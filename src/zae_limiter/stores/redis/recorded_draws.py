@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from zae_limiter.exceptions import RateLimiterUnavailable
@@ -15,10 +16,12 @@ from zae_limiter.stores.lease_records import (
     RecordRequest,
     RecordState,
     answer_from,
+    held_by,
     new_record,
 )
 from zae_limiter.stores.protocol import Draw, Grant, Outcome
 from zae_limiter.stores.redis.lease_texts import record_in, told_record
+from zae_limiter.stores.redis.periods import Periods
 from zae_limiter.stores.redis.requests import MarkedScript
 from zae_limiter.stores.redis.routes import Route
 
@@ -44,13 +47,14 @@ class RecordedDraw:
         """The outcome. One that is interrupted is undone."""
         scripts, draw = self._scripts, self._draw
         route: Route | None = None
+        periods: Periods | None = None
         while True:
             yield from scripts.home.find()
             route = route or scripts.route(draw.entity_id, draw.resource)
             granted = Grant(route.legs, draw.wanted, (), (), self._now)
             record = new_record(self._request, draw, granted, self._now, self._seen)
             told = told_record(scripts.home.prefix, record, self._seen.version if self._seen else 0, self._now)
-            script = scripts.request(route, draw, self._now, scripts.home.mark(), told)
+            script = scripts.request(route, draw, self._now, scripts.home.mark(), periods, told)
             try:
                 (reply,) = yield script
             except Interrupted as stop:
@@ -65,9 +69,10 @@ class RecordedDraw:
             else:
                 outcome = scripts.outcome(reply, draw, route, script.mark)
                 if isinstance(outcome, Grant):
-                    return outcome._replace(record=record)
+                    return outcome._replace(record=as_granted(record, outcome))
                 if outcome is not None:
                     return outcome
+                periods = scripts.asked_for(reply, periods)
                 route = None
 
     def _answer(self, reply: list[Any]) -> Grant | None:
@@ -88,12 +93,20 @@ class RecordedDraw:
                 reply = yield script  # the same mark: it takes now, or says what it took
             if reply[0].__class__ is list and reply[0][0] == RECORDED:
                 record = record_in(self._request.id, reply[0][2])
-            elif not isinstance(scripts.outcome(reply[0], self._draw, scripts.route_of(record), script.mark), Grant):
-                return
+            else:
+                outcome = scripts.outcome(reply[0], self._draw, scripts.route_of(record), script.mark)
+                if not isinstance(outcome, Grant):
+                    return
+                record = as_granted(record, outcome)
             if record.writer == self._request.writer and record.state is RecordState.OPEN:
                 change = RecordChange(record.version, record.moved(state=RecordState.VOID, written={}))
                 back = record.grant().give_back()
                 with suppress(RecordMoved):  # a repetition of the request was answered by it: the lease goes on there
                     yield from scripts.settle(back, self._now, RecordedSettlement(back, change))
         except RateLimiterUnavailable:
-            scripts.unresolved += 1
+            scripts.note_unresolved()
+
+
+def as_granted(record: LeaseRecord, grant: Grant) -> LeaseRecord:
+    """The record with what only the script knew: the slots that were lent, and what would have refused."""
+    return replace(record, legs=grant.legs, holds=held_by(grant.holds))

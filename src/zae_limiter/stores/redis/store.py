@@ -22,7 +22,7 @@ from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import note_under_key, result_under_key
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.limit_statuses import check_own_names, no_limits
+from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset
 from zae_limiter.stores.protocol import Denial, Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
 from zae_limiter.stores.redis.bucket_verbs import BucketScripts
@@ -76,9 +76,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
         return self._buckets.settle(postings, now, settlement)
 
     def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
-        """Nothing: this store lends no slots yet."""
-        return ()
-        yield  # makes this a plan
+        return self._buckets.renew(holds, now)
 
     def count_denial(self, denial: Denial, now: int) -> Plan[None]:
         binding = denial.binding
@@ -133,6 +131,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
             if leg is None:
                 raise no_limits(credit.entity_id, credit.resource)
             check_own_names(leg, credit.amounts)
+            check_not_held(leg, credit.amounts, "consume")
             tables.credit_bucket(credit.entity_id, credit.resource, credit.amounts)
             note_under_key(tables, credit, 1, now)
             tables.add_audit(credit.entity_id, "granted", credit.resource, credit.principal, credit.audited, now)
@@ -145,6 +144,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
     ) -> Plan[None]:
         look = yield from self._buckets.look(entity_id, resource, {}, None, now)
         check_own_names(look.legs[0], levels, "levels")
+        check_not_held(look.legs[0], levels, "levels")
         yield from self._replay.commit([["@lower", entity_id, resource, dict(levels)]], now)
         if principal is not None:
             details = {"levels": dict(levels)}

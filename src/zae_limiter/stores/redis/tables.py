@@ -7,7 +7,7 @@ See ``replay.py`` for how a function on these tables is run.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +55,14 @@ class RedisTables:
     usage_dropped = 0
     in_place = False
 
-    def __init__(self, prefix: str, now: str, seen: Mapping[Command, Any]) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        now: str,
+        seen: Mapping[Command, Any],
+        told_periods: Callable[[], str],
+        periods_are_missing: Callable[[Sequence[Any]], bool],
+    ) -> None:
         """``now`` as the scripts are told it: nothing for the server's own time."""
         self.prefix = prefix
         self.routes = Routes()
@@ -64,6 +71,8 @@ class RedisTables:
         self.changed_at = 0
         self._now = now
         self._seen = seen
+        self._told_periods = told_periods
+        self._periods_are_missing = periods_are_missing
         self._events = 0
         self._next_pairs: list[tuple[str, str]] = []
         self.state, self.read_epoch = self._one("HMGET", namespace_key(prefix), "state", "epoch")
@@ -213,7 +222,11 @@ class RedisTables:
     def _show(self, entity_id: str, resource: str, after: str, count: str) -> list[Bucket]:
         key = namespace_key(self.prefix)
         parts = (self.prefix, self._now, resource, entity_id, after, count)
-        return buckets_in(self._one("EVALSHA", SHOW.sha, 1, key, *parts))
+        told = self._told_periods()
+        reply = self._one("EVALSHA", SHOW.sha, 1, key, *parts, told)
+        if self._periods_are_missing(reply):
+            raise Missing([("EVALSHA", SHOW.sha, 1, key, *parts, self._told_periods())])
+        return buckets_in(reply)
 
     def bucket(self, entity_id: str, resource: str) -> Bucket | None:
         found = self._show(entity_id, resource, "", "")
