@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -56,6 +57,10 @@ class Served:
         request.descriptors.add().entries.add(key="entity", value=entity)
         metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         return self._ask(request, metadata=metadata, timeout=SECONDS)
+
+    def metrics(self) -> str:
+        """What monitoring reads."""
+        return self._http.get("/metrics").text
 
     def end(self) -> int:
         """What the process ends with after a signal."""
@@ -121,6 +126,9 @@ def test_both_protocols_take_from_one_bucket_and_nothing_is_taken_twice_or_lost(
         granted = sum(found.result() for found in by_http)
         granted += sum(found.result().overall_code == OK for found in by_envoy)
         assert granted == 50
+        by_event = dict(re.findall(r'events_total{event="(\w+)",protocol="envoy"} (\d+)', service.metrics()))
+        assert sum(map(int, by_event.values())) == 40
+        assert set(by_event) <= {"let_through", "refused"}
         assert service.end() == 0
 
 

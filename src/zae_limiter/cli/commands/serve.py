@@ -9,6 +9,7 @@ import click
 
 from zae_limiter.cli.options import Command, as_usage_error, on_store
 from zae_limiter.cli.session import Session, note
+from zae_limiter.extras import install_command
 
 if TYPE_CHECKING:
     from zae_limiter.service.backend import Backend
@@ -72,8 +73,6 @@ def envoy_options_of(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ENVOY_EXTRA:
             raise
-        from zae_limiter.extras import install_command
-
         raise click.ClickException(f"answering Envoy needs: {install_command('cli,service,envoy')}") from None
     tls = None if envoy_cert is None or envoy_key is None else TlsFiles(envoy_cert, envoy_key, envoy_client_ca)
     with as_usage_error():
@@ -131,8 +130,6 @@ def command(session: Session, bind: str, token_file: Path | None, drain: float, 
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SERVICE_EXTRA:
             raise
-        from zae_limiter.extras import install_command
-
         raise click.ClickException(f"the service needs: {install_command('cli,service')}") from None
     with as_usage_error():
         where = parse_bind(bind)

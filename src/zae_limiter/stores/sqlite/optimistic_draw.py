@@ -16,6 +16,7 @@ from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.clock_correction import WrittenAhead
 from zae_limiter.stores.limit_statuses import names_known
+from zae_limiter.stores.open_leases import SharedMark
 from zae_limiter.stores.protocol import (
     DeferredGrant,
     Denial,
@@ -71,7 +72,7 @@ class FastPaths(BoundedDict[tuple[str, str], FastPath]):
 class SqliteFastPath:
     """A route: its legs, and the epoch of the namespace in which they were resolved. No legs: it is not known yet."""
 
-    __slots__ = ("_entity_id", "_resource", "_space", "epoch", "is_plain", "legs", "ns")
+    __slots__ = ("_entity_id", "_resource", "_space", "epoch", "is_plain", "legs", "ns", "shared_mark")
 
     def __init__(
         self,
@@ -86,6 +87,7 @@ class SqliteFastPath:
         self._entity_id = entity_id
         self._resource = resource
         self.legs = legs
+        self.shared_mark = SharedMark()
         self.is_plain = all(leg.is_plain for leg in legs)
         self.ns = ns
         self.epoch = epoch
