@@ -228,7 +228,7 @@ class Bucket:
         retired = {key: rebase(known[key], known[key].limit, now) for key in known if key not in keys}
         ended = dict(self.carried)
         for key, balance in list(retired.items()):
-            counted = counters_of(balance)
+            counted = counters_of(balance) or ({balance.name: 0} if self.denials.get(balance.name) else {})
             if balance.level(now) == balance.bx and (not counted or len(ended) < MAX_ENDED):
                 del retired[key]
                 for name, count in counted.items():

@@ -25,11 +25,13 @@ from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, may_repeat, with_cascaded
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
-from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
+from zae_limiter.stores.embedded.propagation_verbs import PropagationVerbs
 from zae_limiter.stores.embedded.pulse_verbs import PulseVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.lease_records import void_change
 from zae_limiter.stores.memory.fast_path import fast_path
 from zae_limiter.stores.memory.ordered_names import OrderedNames
 from zae_limiter.stores.memory.tables import MemoryTables
@@ -47,7 +49,9 @@ _STORES: WeakSet[MemoryStore] = WeakSet()
 _HELD_FOR_FORK: list[MemoryStore] = []
 
 
-class MemorySpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVerbs, ReportVerbs, PulseVerbs):
+class MemorySpace(
+    BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, PropagationVerbs, AccessVerbs, ReportVerbs, PulseVerbs
+):
     """One namespace in memory."""
 
     def __init__(self, store: MemoryStore, namespace: str) -> None:

@@ -37,7 +37,7 @@ class Replay:
         """Bucket time as a script is told it: nothing where it is the server's own."""
         return "" if self._corrected else str(now)
 
-    def transact(self, work: Callable[[Any], Result], now: int = 0) -> Plan[Result]:
+    def transact(self, work: Callable[[RedisTables], Result], now: int = 0) -> Plan[Result]:
         """The result of the function, when all that it wrote is done."""
         for _ in range(MOST_CONFLICTS):
             seen: dict[Command, Any] = {}

@@ -124,7 +124,8 @@ class Reports:
             some = names[place : place + PREFETCHED]
             for name, usage in zip(some, (yield from self._usage(entity_id, some, now)), strict=True):
                 joints = joints_of(usage.rows, usage.live, usage.hour)
-                chains += chains_of(Whose(name), joints, len(usage.rows), usage.live, now)
+                lost = self._home.usage_days == 0
+                chains += chains_of(Whose(name), joints, len(usage.rows), usage.live, now, beginnings_lost=lost)
         return UsageProof(entity_id, resource, tuple(chains))
 
     def _usage(self, entity_id: str, resources: Sequence[str], now: int) -> Plan[list[CountedUsage]]:

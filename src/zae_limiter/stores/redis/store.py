@@ -20,8 +20,8 @@ from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import note_under_key, result_under_key
-from zae_limiter.stores.embedded.report_verbs import ReportVerbs
-from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.embedded.report_verbs import HistoryVerbs
+from zae_limiter.stores.embedded.tables import SharedTables
 from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset
 from zae_limiter.stores.protocol import Denial, Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 NO_FAST_PATHS: Final[Mapping[tuple[str, str], FastPath]] = {}
 
 
-class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
+class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, HistoryVerbs):
     """One namespace of the servers."""
 
     fast_paths = NO_FAST_PATHS
@@ -177,7 +177,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
 
     # What is configured, and what was audited: by the shared verbs, replayed
 
-    def _write(self, work: Callable[[Tables], Result]) -> Plan[Result]:
+    def _write(self, work: Callable[[SharedTables], Result]) -> Plan[Result]:
         return self._replay.transact(work)
 
     _read = _scan = _write
@@ -190,6 +190,7 @@ class RedisStore:
         self.identity = ("redis", servers.addresses, servers.db, servers.master)
         self._shown = servers.shown
         self._deadline = deadline
+        self._usage_days = servers.usage_days
         self._calls = ScriptCalls(servers, deadline)
         self._registry = Registry()
         self._spaces: dict[tuple[str, bool], RedisSpace] = {}
@@ -203,7 +204,7 @@ class RedisStore:
     def space(self, namespace: str, *, corrected: bool = False) -> RedisSpace:
         known = self._spaces.get((namespace, corrected))
         if known is None:
-            home = Home(self._registry, namespace)
+            home = Home(self._registry, namespace, self._usage_days)
             known = self._spaces.setdefault((namespace, corrected), RedisSpace(home, corrected, self._deadline))
         return known
 

@@ -52,9 +52,6 @@ class Missing(Exception):
 class RedisTables:
     """One namespace's data, inside one transaction. ``seen`` has the replies by command."""
 
-    usage_dropped = 0
-    in_place = False
-
     def __init__(
         self,
         prefix: str,
@@ -66,7 +63,6 @@ class RedisTables:
         """``now`` as the scripts are told it: nothing for the server's own time."""
         self.prefix = prefix
         self.routes = Routes()
-        self.corrected_at: dict[tuple[str, str], int] = {}
         self.writes: list[list[Any]] = []
         self.changed_at = 0
         self._now = now
@@ -232,9 +228,6 @@ class RedisTables:
         found = self._show(entity_id, resource, "", "")
         return found[0] if found else None
 
-    def put_bucket(self, bucket: Bucket) -> None:
-        raise NotImplementedError("buckets are changed by scripts")
-
     def reset_buckets(self, entity_id: str, resource: str | None, limits: Sequence[str] | None = None) -> None:
         """Fill them; only these limits, if they are named."""
         self.writes.append(
@@ -251,23 +244,10 @@ class RedisTables:
     def buckets_of(self, entity_id: str) -> list[Bucket]:
         return self._show(entity_id, "", "", "")
 
-    def buckets(self, after: tuple[str, str] | None, count: int) -> list[Bucket]:
-        raise NotImplementedError("a scan goes by resource")
-
-    def buckets_on(self, resource: str, after: str | None, count: int) -> list[Bucket]:
-        return self._show("", resource, after or "", str(count))
-
     # Usage: begun by the scripts that take
-
-    def open_usage(self, bucket: Bucket, hour: int, start: Counters) -> int:
-        raise NotImplementedError("hours begin in scripts")
 
     def close_usage(self, bucket: Bucket, end: Counters) -> None:
         """An hour ends where the next begins, or with the bucket."""
-
-    def last_usage(self, entity_id: str, resource: str) -> UsageRow | None:
-        rows = self.usage_rows(entity_id, resource, 0, 1 << 62)
-        return rows[-1] if rows else None
 
     def usage_rows(self, entity_id: str, resource: str, start: int, end: int) -> list[UsageRow]:
         command = self._usage_command(entity_id, resource)
@@ -325,14 +305,6 @@ class RedisTables:
         texts = self._all([("GET", lease_key(self.prefix, record_id)) for record_id in ids])
         records = [record_in(record_id, text) for record_id, text in zip(ids, texts, strict=True) if text is not None]
         return [record for record in records if record.expires_at > now][:count]
-
-    # Pulses: keys of their own
-
-    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> None:
-        raise NotImplementedError("pulses are written without a transaction")
-
-    def pulses(self, most: int, now: int) -> list[str]:
-        raise NotImplementedError("pulses are read without a transaction")
 
     # Audit
 

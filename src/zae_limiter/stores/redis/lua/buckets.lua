@@ -23,7 +23,7 @@ local function list_record(prefix, record)
   call('ZADD', prefix .. 'leases', record.expires, record.member)
 end
 
-local function life_of_buckets(prefix, now)
+local function life_of_buckets(prefix, now, told)      -- told: the argument with the flags, if hours may begin
   local HOUR_MS, DAY_MS = 3600000, 86400000
   local KEPT_MS = 111 * DAY_MS                         -- a bucket outlives the usage that it began
   local CHUNK_MS = 20 * DAY_MS                         -- the hours of usage are kept in hashes of twenty days
@@ -277,15 +277,19 @@ local function life_of_buckets(prefix, now)
   -- The first write of an hour notes what was counted before it.
   function life.begin_hour(b, t, entity, resource)
     local hour = now - now % HOUR_MS
+    local days = tonumber(string.sub(told, 3)) or 90   -- for so many, usage is kept
     local chunk, field = floor(hour / CHUNK_MS), life.decimal(hour / HOUR_MS)
     local tail = '#' .. entity .. '#' .. resource
     local key, text = prefix .. 'u#' .. life.decimal(chunk) .. tail, life.counters(b, t)
-    if b[3] == 0 and b[5] == 0 and call('EXISTS', key, prefix .. 'u#' .. life.decimal(chunk - 1) .. tail) > 0 then
-      text = '*' .. text                               -- it counts from nothing, yet there was something: verify shall say so
-      call('HSET', key, field, text)
+    local is_new = days == 0
+    if days > 0 then
+      if b[3] == 0 and b[5] == 0 and call('EXISTS', key, prefix .. 'u#' .. life.decimal(chunk - 1) .. tail) > 0 then
+        text = '*' .. text                             -- it counts from nothing, yet there was something: verify shall say so
+        call('HSET', key, field, text)
+      end
+      is_new = call('HSETNX', key, field, text) == 1 or call('HGET', key, field) == text
+      call('PEXPIRE', key, life.decimal((chunk + 1) * CHUNK_MS - now + days * DAY_MS))
     end
-    local is_new = call('HSETNX', key, field, text) == 1 or call('HGET', key, field) == text
-    call('PEXPIRE', key, life.decimal((chunk + 1) * CHUNK_MS - now + 90 * DAY_MS))
     b[5] = hour
     if is_new and string.find(text, '~', 1, true) then return without_ended(b, t) end
     return b, t

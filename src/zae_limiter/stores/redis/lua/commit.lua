@@ -7,14 +7,14 @@
 -- Reply: {1, now, buckets changed}, {0, now} if the epoch is another, or {code, now} as for a draw.
 -- The epoch and the mark are last: a script that was stopped on the way, while a slot migrates, is done again, and every
 -- write here may be.
-local prefix, mark, flags = ARGV[1], ARGV[3], ARGV[4]
+local prefix, mark, flags = ARGV[1], ARGV[3], string.sub(ARGV[4], 1, 1)
 local now = clock(ARGV[2])
 local epoch, state = unpack(call('HMGET', KEYS[1], 'epoch', 'state'), 1, 2)
 if state ~= 'live' then return refusal(state, now) end
 if call('GETBIT', KEYS[#KEYS], mark) == 1 then return { 1, now, -1 } end
 if ARGV[5] ~= '' and epoch ~= ARGV[5] then return { 0, now } end
 told_periods = ARGV[7]
-local life = life_of_buckets(prefix, now)
+local life = life_of_buckets(prefix, now, ARGV[4])
 local writes, count = cjson.decode(ARGV[6]), 0
 
 local function each_bucket(write, see)                 -- those that a write of buckets concerns

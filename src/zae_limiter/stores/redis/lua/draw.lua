@@ -1,19 +1,21 @@
 -- Take all or nothing from every leg, or look what a draw would meet.
 -- KEYS: the namespace, entity and bucket of each leg that the client knows of, and last the marks.
 -- ARGV: 1 prefix, 2 entity, 3 resource, 4 now or '', 5 bit in the marks ('' = only look), 6 flags: 1 it may have been done,
---       2 the marks need an expiry, 7 signature of the route that the client knows, 8 options as JSON or '', 9 the server's
---       time at which the caller has given up, or '', 10 periods of calendars (kinds.lua), then name, amount, name, amount, …
+--       2 the marks need an expiry, and behind them for how many days usage is kept, if not for 90, 7 signature of the route
+--       that the client knows, 8 options as JSON or '', 9 the server's time at which the caller has given up, or '', 10 periods
+--       of calendars (kinds.lua), then name, amount, name, amount, …
 -- Reply: doubles in a string (1 granted or 0 denied, now, then T and m of every limit of every leg, and of one that is of
 -- another kind: 1 if it would have refused, when the slots are due that were lent, how many values x has, and those); with
--- the route if the client knows another: {doubles, signature, route}. Or {code, now, …}: -1 a name that no level knows, -2 no limits, -3 no such
--- namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits, -9 blocked, with the switch
--- and its level, -12 periods are missing, -13 it was done, and what it lent is not known any more. A denial that a switch only observes begins with -1 instead of 0.
+-- the route if the client knows another: {doubles, signature, route}. Or {code, now, …}: -1 a name that no level knows, -2 no
+-- limits, -3 no such namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits, -9 blocked,
+-- with the switch and its level, -12 periods are missing, -13 it was done, and what it lent is not known any more. A denial
+-- that a switch only observes begins with -1 instead of 0.
 -- A draw that is recorded (options.record): {2, now, record} if one is there that is not the one expected, and
 -- {-10, now, signature, route} if the client knows another route, for its record has the legs of that one.
 --
 -- The order is a rule, for while a slot migrates a script may be stopped before any access to a key: first all reads, then
 -- what harms no caller if it is done in vain, then the mark, and then only keys that were read before.
-local prefix, resource, mark, flags = ARGV[1], ARGV[3], ARGV[5], ARGV[6]
+local prefix, resource, mark, flags = ARGV[1], ARGV[3], ARGV[5], string.sub(ARGV[6], 1, 1)
 local now = clock(ARGV[4])
 if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { -6, now } end
 local vr = 'v/' .. resource
@@ -88,7 +90,7 @@ local function join(at, on, v, terms, first)           -- one more leg
     t = { cmsgpack.unpack(b[1]) }
   end
   if not stored or t[1] ~= v then
-    life = life or life_of_buckets(prefix, now)
+    life = life or life_of_buckets(prefix, now, ARGV[6])
     b, t = life.current(stored, at, on, v, terms)
     if not b then
       crowded = { -7, now, at, on, t }
@@ -171,13 +173,13 @@ end
 
 local route = false
 if signature ~= ARGV[7] then                           -- the client knows another
-  life = life or life_of_buckets(prefix, now)
+  life = life or life_of_buckets(prefix, now, ARGV[6])
   local told = {}
   for n = 1, count do told[#told + 1] = told_leg(ids[n], ons[n], ts[n]) end
   route = '[' .. table.concat(told, ',') .. ']'
 end
 if known ~= asked then                                 -- a name that is in force nowhere must be known to some level
-  life = life or life_of_buckets(prefix, now)
+  life = life or life_of_buckets(prefix, now, ARGV[6])
   if resource ~= '*' then
     for _, at in ipairs(all) do life.known(at, resource, found) end
   end
@@ -189,7 +191,7 @@ if record and route then return { -10, now, signature, route } end
 
 local function begin(n, mine)                          -- what harms no caller if it is done in vain
   if now - bs[n][5] >= 3600000 then
-    life = life or life_of_buckets(prefix, now)
+    life = life or life_of_buckets(prefix, now, ARGV[6])
     bs[n], ts[n] = life.begin_hour(bs[n], ts[n], ids[n], ons[n])
     fresh[n] = fresh[n] or 'hour'
   end
@@ -198,7 +200,7 @@ end
 
 local function save(n)
   if fresh[n] or ts[n][3] ~= 0 then                    -- its expiry is set anew
-    life = life or life_of_buckets(prefix, now)
+    life = life or life_of_buckets(prefix, now, ARGV[6])
     life.save(keys[n], bs[n], ts[n])
     if fresh[n] == 'born' then call('DEL', life.key('k', ids[n], ons[n])) end
   else
@@ -332,7 +334,7 @@ if mark ~= '' then
       if flags == '2' or flags == '3' then call('PEXPIRE', marks, 600000) end
       take()
       if record then
-        life = life or life_of_buckets(prefix, now)
+        life = life or life_of_buckets(prefix, now, ARGV[6])
         call('SET', record.key, kinds and recorded_text() or record.text, 'PX', record.px)
       end
       if tells then

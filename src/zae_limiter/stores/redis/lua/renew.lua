@@ -5,7 +5,7 @@
 --       life], …]], …], 6 periods of calendars (kinds.lua).
 -- Reply: {1, now, then due, life, ttl and 1 if they were lost of every one; due 0: there is no such limit any more}, or
 -- {code, now}: -3, -4, -12, -13 as for a draw.
-local prefix, mark, flags = ARGV[1], ARGV[3], ARGV[4]
+local prefix, mark, flags = ARGV[1], ARGV[3], string.sub(ARGV[4], 1, 1)
 local now = clock(ARGV[2])
 local state = call('HGET', KEYS[1], 'state')
 if state ~= 'live' then return refusal(state, now) end
@@ -13,7 +13,7 @@ told_periods = ARGV[6]
 local keeping = reply_key(prefix, KEYS[#KEYS], mark)
 local kept = call('GET', keeping)
 if call('GETBIT', KEYS[#KEYS], mark) == 1 then return kept and { cmsgpack.unpack(kept) } or { -13, now } end
-local life = life_of_buckets(prefix, now)
+local life = life_of_buckets(prefix, now, ARGV[4])
 kinds = make_kinds()
 local todo, mine = {}, {}
 local buckets = cjson.decode(ARGV[5])

@@ -8,7 +8,7 @@
 --       6 JSON of the record that goes with it, or '', 7 periods of calendars (kinds.lua).
 -- Reply: {1, now, then due, life and ttl of all slots that were taken}, or {code, now}: -3, -4, -5, -12, -13 as for a draw;
 -- -8 say the terms; -11 the record is another one, which follows.
-local prefix, mark, flags = ARGV[1], ARGV[3], ARGV[4]
+local prefix, mark, flags = ARGV[1], ARGV[3], string.sub(ARGV[4], 1, 1)
 local now = clock(ARGV[2])
 local state = call('HGET', KEYS[1], 'state')
 if state ~= 'live' then return refusal(state, now) end
@@ -92,7 +92,7 @@ for p, posting in ipairs(postings) do
     b = { cmsgpack.unpack(stored) }
     t = { cmsgpack.unpack(b[1]) }
   else                                                 -- it is gone: full, then the debit
-    life = life or life_of_buckets(prefix, now)
+    life = life or life_of_buckets(prefix, now, ARGV[4])
     local holds = life.version(entity, resource, life.wide(resource))
     if not holds and not terms then return { -8, now } end
     b, t = life.current(nil, entity, resource, holds or v, not holds and terms or nil, true)
@@ -122,7 +122,7 @@ local unknown = unknown_periods(now)
 if unknown then return unknown end
 for _, x in ipairs(todo) do                            -- what harms no caller if it is done in vain
   if now - x[4][5] >= 3600000 then
-    life = life or life_of_buckets(prefix, now)
+    life = life or life_of_buckets(prefix, now, ARGV[4])
     x[4], x[5] = life.begin_hour(x[4], x[5], x[1], x[2])
     x[8] = true
   end
@@ -184,7 +184,7 @@ for _, x in ipairs(todo) do
   end
   if posting[7] then change_holds(b, t, posting[7], posting[8], posting[4]) end
   if posting[8] then undo_refusals(b, t, posting[8]) end
-  life = life or life_of_buckets(prefix, now)
+  life = life or life_of_buckets(prefix, now, ARGV[4])
   life.save(x[3], b, t)
   if x[7] then call('DEL', life.key('k', x[1], x[2])) end
 end
