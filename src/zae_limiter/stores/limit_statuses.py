@@ -15,13 +15,9 @@ from zae_limiter.stores.protocol import BucketPlace, Denial, Leg
 Reserved = Mapping[BucketPlace, Mapping[str, int]]
 
 
-class NoLimits(ValidationError):
-    """Nothing is configured for an entity on a resource."""
-
-
-def no_limits(entity_id: str, resource: str) -> NoLimits:
+def no_limits(entity_id: str, resource: str) -> ValidationError:
     """The error that nothing is configured."""
-    return NoLimits(
+    return ValidationError(
         "limits",
         None,
         f"no limits are configured for {entity_id!r} on {resource!r}; set them for the entity, the "

@@ -6,7 +6,7 @@ of its bucket.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from zae_limiter.bucket import MILLI, Balance
@@ -69,6 +69,11 @@ class FastPaths(BoundedDict[tuple[str, str], FastPath]):
         return known
 
 
+def serves(legs: Sequence[Leg]) -> bool:
+    """Whether a fast path serves these legs. If the entity itself has no limits, a client may have some for it."""
+    return bool(legs) and bool(legs[0].limits) and all(leg.is_plain for leg in legs)
+
+
 class SqliteFastPath:
     """A route: its legs, and the epoch of the namespace in which they were resolved. No legs: it is not known yet."""
 
@@ -88,7 +93,7 @@ class SqliteFastPath:
         self._resource = resource
         self.legs = legs
         self.shared_mark = SharedMark()
-        self.is_plain = all(leg.is_plain for leg in legs)
+        self.is_plain = serves(legs)
         self.ns = ns
         self.epoch = epoch
 
@@ -121,7 +126,7 @@ class SqliteFastPath:
         if legs is None:
             return False
         self.legs, self.ns, self.epoch = legs, tables.ns, tables.epoch()
-        self.is_plain = all(leg.is_plain for leg in legs)
+        self.is_plain = serves(legs)
         self._space.fast_paths[self._entity_id, self._resource] = self
         return True
 
