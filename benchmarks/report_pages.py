@@ -18,8 +18,16 @@ BENCHMARKS = {
     "aggregator": "The aggregator",
     "startup": "Starting",
     "integrations": "What the integrations add",
+    "service": "The service over HTTP",
+    "envoy": "Behind Envoy",
+    "namesake": "Against the other zae-limiter",
+    "soak": "Schedules of the last soak",
+    "coverage": "What the tests run",
 }
-"""Sections, in order."""
+"""Sections, in order. Those that no benchmark is there for are left out."""
+
+KEPT = {"soak": "make soak", "coverage": "make coverage"}
+"""Sections whose figures are not of ``make bench``, and where they come from."""
 
 
 def page(
@@ -34,14 +42,17 @@ def page(
     """All of it. ``total``: seconds, if all was measured in one go."""
     parts = [_head(runs, names, about, total), _goals(held(figures, facts))]
     for name, title in BENCHMARKS.items():
+        if name not in figures and name not in names and name not in KEPT:
+            continue
         parts.append(f"## {title}\n")
         if name in figures:
-            parts.append(_how(name, figures[name], runs.get(name, {})))
+            parts.append(_kept(name, figures[name]) if name in KEPT else _how(name, figures[name], runs.get(name, {})))
             if name in pictures:
                 parts.append(f"![{title}]({pictures[name]})\n")
             parts.append(_section(name, figures[name]))
         else:
-            parts.append(f"Not run: {runs.get(name, {}).get('failed', 'it was not asked for')}.\n")
+            reason = f"`{KEPT[name]}` keeps its figures" if name in KEPT else "it was not asked for"
+            parts.append(f"Not run: {runs.get(name, {}).get('failed', reason)}.\n")
     return "\n".join(parts)
 
 
@@ -96,6 +107,10 @@ def _how(name: str, figures: Mapping[str, Any], outcome: Mapping[str, Any]) -> s
     if "cpu_seconds" in outcome:
         took += f" ({outcome['cpu_seconds']:.0f} s of CPU)"
     return f"`{command}`, commit {figures['commit']}, {took}; load when that was noted: {load}.\n"
+
+
+def _kept(name: str, figures: Mapping[str, Any]) -> str:
+    return f"`{KEPT[name]}`, commit {figures['commit']}, {figures['measured_at']}, Python {figures['python']}.\n"
 
 
 def _time(seconds: float) -> str:
@@ -280,6 +295,59 @@ def _aggregator(figures: Mapping[str, Any]) -> Iterator[str]:
     yield table(columns, rows)
 
 
+def _soak(figures: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"{figures['schedules']:,} schedules of {figures['profiles']} profiles, seeds {figures['first_seed']} to "
+        f"{figures['last_seed']}, in {figures['minutes']} minutes on {figures['processes']} processes: "
+        f"{figures['granted']:,} grants, {figures['denied']:,} denials, {figures['failed']} schedules that failed.\n"
+        "The same again: `.venv/bin/python tests/simulation soak --minutes 1000 "
+        f"--seed {figures['first_seed']} --schedules {figures['schedules']}`.\n"
+    )
+
+
+def _coverage(figures: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        "Of `src`, by all tests, with the processes that they start. No test is written for these numbers: they show\n"
+        "where none looks.\n"
+    )
+    rows = [*figures["packages"].items(), ("**all**", figures["total"])]
+    yield table(
+        ("package", "statements", "run", "branches", "run"),
+        [
+            (
+                name if name.startswith("*") else f"`{name}`",
+                f"{one['statements']:,}",
+                f"{one['lines_percent']:.1f} %",
+                f"{one['branches']:,}",
+                f"{one['branches_percent']:.1f} %",
+            )
+            for name, one in rows
+        ],
+    )
+
+
+def _namesake(figures: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"The project that has this name on PyPI, version {figures['their_version']}, in an environment of its own.\n"
+        "Both clients take from two limits of one bucket on the same dynoxide; CPU of the client's process, and what\n"
+        "the engine was asked for per acquire.\n"
+    )
+    yield from _comparisons(figures)
+    columns = ("per acquire", "calls, ours", "theirs", "write units, ours", "theirs", "read units, ours", "theirs")
+    rows = [
+        (
+            row["situation"],
+            *(
+                f"{row[side][what]:.2f}"
+                for what in ("calls", "write_units", "read_units")
+                for side in ("ours", "theirs")
+            ),
+        )
+        for row in figures["costs"]
+    ]
+    yield table(columns, rows)
+
+
 SECTIONS = {
     "embedded": _embedded,
     "dynamodb": _dynamodb,
@@ -291,4 +359,9 @@ SECTIONS = {
     "aggregator": _aggregator,
     "startup": _comparisons,
     "integrations": _comparisons,
+    "service": _comparisons,
+    "envoy": _comparisons,
+    "namesake": _namesake,
+    "soak": _soak,
+    "coverage": _coverage,
 }

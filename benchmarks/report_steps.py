@@ -45,19 +45,28 @@ class Step(NamedTuple):
     on_redis: bool = False
     timed: bool = True
 
+    @property
+    def is_here(self) -> bool:
+        """Whether there is such a benchmark."""
+        return (HERE / f"{self.name}.py").exists()
 
-STEPS = (
+
+_ALL = (
     Step("startup"),
     Step("embedded"),
     Step("dynamodb", on_dynoxide=True),
     Step("redis_store", on_redis=True),
     Step("integrations"),
+    Step("service"),
+    Step("envoy"),
+    Step("namesake", on_dynoxide=True),
     Step("growth"),
     Step("aggregator", ("--quick",), on_dynoxide=True),
     Step("memory", timed=False),
     Step("hot_entity", ("--quick",), timed=False),
     Step("costs", ("--quick",), on_dynoxide=True, timed=False),
 )
+STEPS = tuple(step for step in _ALL if step.is_here)
 
 
 class Interrupted(Exception):

@@ -7,6 +7,7 @@ that watch the clock or start crowds of processes would disturb one another: the
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -50,6 +51,53 @@ ONE_AFTER_THE_OTHER = (
     "tests/sqlite/",
 )
 """How the names of the tests begin that watch the clock or start crowds."""
+
+
+FAST = (
+    "tests/bucket/",
+    "tests/cli/",
+    "tests/docs/",
+    "tests/embedded/",
+    "tests/examples/",
+    "tests/integrations/",
+    "tests/lease/",
+    "tests/limiter/",
+    "tests/llm/",
+    "tests/manifests/",
+    "tests/memory/",
+    "tests/models/",
+    "tests/repository/",
+    "tests/running/",
+    "tests/service/",
+    "tests/stores/",
+    "tests/testing/",
+    "tests/typing/",
+    "tests/visualization/",
+)
+FAST_CONTRACT = ("memory", "sqlite")
+NOT_FAST = (
+    *ONE_AFTER_THE_OTHER,
+    "tests/cli/test_limits_interrupted",
+    "tests/docs/test_pages.py",
+    "tests/docs/test_site.py",
+    "tests/integrations/test_litellm",
+    "tests/manifests/test_manifest_properties",
+)
+ENGINE_FIXTURES = frozenset(("dynoxide", "engine", "ministack", "redis_6_2", "valkey_9_1", "valkey_cluster"))
+"""What may differ from one Python to the next and needs no engine: ``make others`` runs it on those that are here."""
+
+
+def is_fast(nodeid: str, fixtures: Iterable[str]) -> bool:
+    """Whether a test is of the fast half."""
+    if nodeid.startswith("tests/contract/test_contract.py"):
+        return any(store in nodeid for store in FAST_CONTRACT)
+    return nodeid.startswith(FAST) and not nodeid.startswith(NOT_FAST) and ENGINE_FIXTURES.isdisjoint(fixtures)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_fast(item.nodeid, getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.fast)
 
 
 @pytest.hookimpl(optionalhook=True)

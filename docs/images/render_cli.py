@@ -1,6 +1,6 @@
 """Draws what the commands of ``docs/cli.md`` show, as SVG files beside this one.
 
-Run it from anywhere with the Python that has ``zae-limiter[cli]`` installed::
+Run it from anywhere with the Python that has the extra ``cli`` installed::
 
     python docs/images/render_cli.py
 

@@ -1,6 +1,6 @@
 """Records one run of ``zae-limiter demo`` as ``demo.svg``: a moment in the middle, then the verdict.
 
-Run it from anywhere with the Python that has ``zae-limiter[cli]`` installed::
+Run it from anywhere with the Python that has the extra ``cli`` installed::
 
     python docs/images/render_demo.py
 """

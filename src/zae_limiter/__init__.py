@@ -60,6 +60,10 @@ if TYPE_CHECKING:
     from zae_limiter.models.proofs import UsageChain as UsageChain
     from zae_limiter.models.proofs import UsageGap as UsageGap
     from zae_limiter.models.proofs import UsageProof as UsageProof
+    from zae_limiter.models.pulse import Pulse as Pulse
+    from zae_limiter.models.pulse import PulseLevel as PulseLevel
+    from zae_limiter.models.pulse import PulseRow as PulseRow
+    from zae_limiter.models.pulse import RefusedBy as RefusedBy
     from zae_limiter.models.reports import AuditEvent as AuditEvent
     from zae_limiter.models.reports import CacheStats as CacheStats
     from zae_limiter.models.reports import EntityCapacity as EntityCapacity
@@ -120,6 +124,7 @@ _HOMES = {
     "models.level_changes": ("LimitsSet", "ReplacedLimit"),
     "models.limit": ("Limit",),
     "models.proofs": ("UsageChain", "UsageGap", "UsageProof"),
+    "models.pulse": ("Pulse", "PulseLevel", "PulseRow", "RefusedBy"),
     "models.reports": (
         "AuditEvent",
         "CacheStats",

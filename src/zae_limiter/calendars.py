@@ -23,6 +23,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.extras import install_command
 
 UTC = "UTC"
 
@@ -52,7 +53,7 @@ _TEXT = re.compile(r"([0-9]{0,4})([a-z]+)@([^,]+)(?:,([0-9][0-9T:\-]+))?(,fresh)
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2})").fullmatch
 _EVERY = re.compile(r"([0-9]*)([A-Za-z]+)").fullmatch
 
-INSTALL_HINT = "is this host's time zone database installed? pip install 'zae-limiter[tz]'"
+INSTALL_HINT = f"is this host's time zone database installed? {install_command('tz')}"
 
 
 class Calendar:

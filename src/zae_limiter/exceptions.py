@@ -12,6 +12,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from zae_limiter.extras import install_command
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -127,7 +129,7 @@ class MissingExtra(ZAELimiterError, ImportError):
         super().__init__(package)
 
     def __str__(self) -> str:
-        return f"the {self.store} store needs {self.package}: pip install 'zae-limiter[{self.store.lower()}]'"
+        return f"the {self.store} store needs {self.package}: {install_command(self.store.lower())}"
 
 
 class StackOperationError(ZAELimiterError):

@@ -128,6 +128,10 @@ OFFENCES = {
         "zae_limiter/integrations/asgi.py",
         "from zae_limiter.repository.core import Core",
     ),
+    "The service uses public names": (
+        "zae_limiter/service/backend.py",
+        "from zae_limiter.repository.core import Core",
+    ),
     "The aggregator brings no transport and no other store along": (
         "zae_limiter_aggregator/processor.py",
         "import zae_limiter.stores.sqlite.store",

@@ -22,7 +22,17 @@ TWINS: list[tuple[type, type]] = [(RateLimiter, SyncRateLimiter), (Repository, S
 NOT_AWAITED = {
     "RateLimiter": {"acquire", "limit", "resume"},
     "Repository": {"get_cache_stats", "in_namespace", "invalidate_config_cache", "namespace", "unresolved"},
-    "Lease": {"already_settled", "consumed", "degraded", "holds", "id", "refused_by", "remaining", "statuses"},
+    "Lease": {
+        "already_settled",
+        "consumed",
+        "degraded",
+        "holds",
+        "id",
+        "refused_by",
+        "remaining",
+        "statuses",
+        "token",
+    },
 }
 """What an async class answers at once: the rest are coroutine functions."""
 

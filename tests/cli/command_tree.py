@@ -12,6 +12,7 @@ Names = tuple[str, ...]
 
 WITHOUT_A_STORE = {("cfn-template",), ("completion",), ("cost",), ("demo",), ("lambda-export",), ("limits", "schema")}
 WITHOUT_A_STORE |= {("local", name) for name in ("up", "status", "logs", "down")}
+WITHOUT_A_STORE |= {("token", name) for name in ("create", "list", "revoke")}
 """Commands that ask no store, or bring their own."""
 
 ON_A_CLOUD = {("check",), ("delete",), ("deploy",), ("list",), ("upgrade",), ("version",)}

@@ -91,7 +91,7 @@ sys.exit(main())
 """
     answer = python(program)
     assert answer.returncode == 1
-    assert answer.stderr == "the command line needs: pip install 'zae-limiter[cli]'\n"
+    assert answer.stderr == "the command line needs: pip install '.[cli]' in a clone of zae-limiter\n"
 
 
 def test_any_other_missing_module_is_a_bug_and_shows_itself() -> None:

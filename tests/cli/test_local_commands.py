@@ -119,5 +119,5 @@ def test_without_the_extra_it_says_what_to_install(local: Type, monkeypatch: pyt
         without.setitem(sys.modules, "botocore", None)
         ran = local("up", "--port", "0")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "Error: the DynamoDB store needs botocore: pip install 'zae-limiter[dynamodb]'\n"
+    assert ran.err == "Error: the DynamoDB store needs botocore: pip install '.[dynamodb]' in a clone of zae-limiter\n"
     assert "no local cloud is running" in local("status").out

@@ -21,7 +21,7 @@ def used(runner: CommandRunner) -> CommandRunner:
 
 @pytest.mark.parametrize("style", ["bars", "lines"])
 def test_a_figure_is_written_for_reports(used: CommandRunner, tmp_path: Path, style: str) -> None:
-    pytest.importorskip("matplotlib", reason="pip install 'zae-limiter[plots]'")
+    pytest.importorskip("matplotlib", reason="the extra plots")
     png, svg = tmp_path / "usage.png", tmp_path / "usage.svg"
     words = ["usage", "plot", "--entity", "key-1", "--style", style, "--png", str(png), "--svg", str(svg)]
     ran = used.run(*words)
@@ -31,7 +31,7 @@ def test_a_figure_is_written_for_reports(used: CommandRunner, tmp_path: Path, st
 
 
 def test_a_figure_and_a_document_are_from_the_same_data(used: CommandRunner, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="pip install 'zae-limiter[plots]'")
+    pytest.importorskip("matplotlib", reason="the extra plots")
     ran = used.run("usage", "plot", "--entity", "key-1", "--png", str(tmp_path / "usage.png"), "--json")
     assert ran.out == used.run("usage", "plot", "--entity", "key-1", "--json").out
 
@@ -42,7 +42,7 @@ def test_without_matplotlib_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib.dates", None)
     ran = used.run("usage", "plot", "--entity", "key-1", "--png", str(tmp_path / "usage.png"))
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "Error: figures need matplotlib: pip install 'zae-limiter[plots]'\n"
+    assert ran.err == "Error: figures need matplotlib: pip install '.[plots]' in a clone of zae-limiter\n"
 
 
 def test_the_terminal_needs_no_matplotlib(used: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_the_terminal_needs_no_matplotlib(used: CommandRunner, monkeypatch: pyte
 
 
 def test_a_figure_that_cannot_be_written_is_one_line(used: CommandRunner, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="pip install 'zae-limiter[plots]'")
+    pytest.importorskip("matplotlib", reason="the extra plots")
     ran = used.run("usage", "plot", "--entity", "key-1", "--png", str(tmp_path / "nowhere" / "usage.png"))
     assert ran.code == 1
     assert len(ran.err.splitlines()) == 1

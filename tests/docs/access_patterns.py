@@ -247,6 +247,26 @@ def _(table: Table, client: Client) -> None:
     client.repository.list_namespaces()
 
 
+# Pulses
+
+
+@pattern("`write_pulse`, of one kilobyte")
+def _(table: Table, client: Client) -> None:
+    telling = table.client(pulse=True)
+    take(telling, "alone")
+    telling.calls.reset()
+    telling.limiter.write_pulse()
+    client.calls.costs[:] = telling.calls.costs
+
+
+@pattern("`get_pulse`, of two processes")
+def _(table: Table, client: Client) -> None:
+    telling = table.client(pulse=True)
+    take(telling, "alone")
+    telling.limiter.write_pulse()
+    client.limiter.get_pulse()
+
+
 # Operators
 
 

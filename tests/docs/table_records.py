@@ -41,11 +41,11 @@ class Price(NamedTuple):
 class Client:
     """A limiter on a table, its calls counted."""
 
-    def __init__(self, engine: Engine, table: str, clock: FakeClock, **options: Any) -> None:
+    def __init__(self, engine: Engine, table: str, clock: FakeClock, pulse: bool = False, **options: Any) -> None:
         target = target_of(engine)
         self.calls = Counting(BotocoreTransport(target))
         self.store = DynamoStore(table, target, transport=self.calls, deadline=SECONDS, **options)
-        self.repository = SyncRepository(self.store, clock=clock)
+        self.repository = SyncRepository(self.store, clock=clock, pulse=pulse)
         self.limiter = SyncRateLimiter(self.repository)
 
     def price(self) -> Price:
@@ -138,6 +138,7 @@ def write_everything(table: Table) -> None:
     _deny_and_go_on(table)
     with limiter.acquire("busy", "gpt-4", {"slots": 1}), limiter.acquire("busy", "gpt-4", {"slots": 1}):
         pass  # in another hour, which begins with what was counted before
+    _tell_a_pulse(table)
     limiter.delete_limits("key", resource="gpt-4")
     _split(table)
     _come_and_go(repository)
@@ -175,6 +176,13 @@ def _deny_and_go_on(table: Table) -> None:
         table.clock.advance(3_600)
     with limiter.acquire("key", "gpt-4", {"rpm": 1}):
         pass
+
+
+def _tell_a_pulse(table: Table) -> None:
+    telling = table.client(pulse=True).limiter
+    with telling.acquire("key", "gpt-4", {"rpm": 1}):
+        pass
+    telling.write_pulse()
 
 
 def _split(table: Table) -> None:
@@ -229,6 +237,7 @@ KINDS = {
     "access switches": r"[^_][^/]*/SYSTEM# #ACCESS",
     "usage": r"[^_][^/]*/ENTITY#\S+ #USAGE#.+",
     "lease": r"[^_][^/]*/LEASE#\S+ #LEASE",
+    "pulse": r"[^_][^/]*/PULSE# #PULSE#.+",
     "audit event": r"[^_][^/]*/AUDIT#\S+ #AUDIT#.+",
     "version": r"_/SYSTEM# #VERSION",
     "namespace": r"_/SYSTEM# (?:#NAMESPACE#|#NSID#).+",

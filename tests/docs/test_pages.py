@@ -26,6 +26,7 @@ FOR_DEVELOPERS = [*DECISIONS, GLOSSARY_PAGE, ROOT / "CONTRIBUTING.md", ROOT / "d
 SOURCES = [path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
 WITH_LINKS = [*PAGES, ROOT / "examples" / "README.md", ROOT / "benchmarks" / "REPORT.md"]
 
+BUILT_WHEEL = "$(ls dist/zae_limiter-*.whl)"
 README_LINES = 250
 ONE_SCREEN = 45
 """Lines; the page of the first steps is promised to be no longer."""
@@ -160,8 +161,8 @@ def test_what_is_shown_of_make_and_pip_exists() -> None:
         if words[0] == "make":
             assert set(words[1:]) <= set(targets)
         if words[:2] == ["pip", "install"]:
-            name, _, extras = words[2].removesuffix("]").partition("[")
-            assert name == project["name"]
+            source, _, extras = words[2].removesuffix("]").partition("[")
+            assert source in (".", BUILT_WHEEL)
             assert {extra for extra in extras.split(",") if extra} <= set(project["optional-dependencies"])
 
 

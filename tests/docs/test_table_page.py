@@ -75,6 +75,7 @@ KINDS = (
     "access switches",
     "usage",
     "lease",
+    "pulse",
     "audit event",
     "version",
     "namespace",
@@ -129,6 +130,7 @@ def test_the_keys_of_records_are_those_of_the_schema() -> None:
         schema.access_key(NS),
         (schema.pk_entity(NS, ENTITY), schema.sk_usage(RESOURCE, "hourly", HOUR, SHARD, "{inc}")),  # type: ignore[arg-type]
         schema.lease_key(NS, "{id}"),
+        (schema.pk_pulses(NS), "#PULSE#{minute}#{process}"),
         (schema.pk_audit(NS, "{subject}"), schema.sk_audit("{ulid}")),
         schema.version_key(),
         schema.namespace_key("{name}"),

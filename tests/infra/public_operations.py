@@ -141,6 +141,16 @@ def resume(limiter: SyncRateLimiter, world: World) -> None:
                 raise Failed
 
 
+def write_pulse(limiter: SyncRateLimiter, world: World) -> None:
+    """What a process with a pulse tells of itself."""
+    repository = limiter.repository
+    core = repository._core
+    told = SyncRateLimiter(SyncRepository(core.store, namespace=core.namespace, clock=core.clock, pulse=True))
+    take(told)
+    told.repository._core.stop_threads()
+    told.write_pulse()
+
+
 def probe(limiter: SyncRateLimiter, world: World) -> None:
     """What a client asks from time to time when there was no answer for a while."""
     store = limiter.repository._core.store
@@ -163,6 +173,7 @@ ACQUIRING: Mapping[str, Performance] = {
     "resume": resume,
     "get_lease": lambda limiter, _: limiter.get_lease("zl1.req-1"),
     "lower": lambda limiter, _: limiter.lower("key", "gpt", {"tpm": 5}),
+    "write_pulse": write_pulse,
 }
 """What a program does that limits its own calls."""
 
@@ -196,6 +207,7 @@ READING: Mapping[str, Performance] = {
     "resolve_access": lambda limiter, _: [limiter.resolve_access("key"), limiter.resolve_access("key", "gpt")],
     "list_leases": lambda limiter, _: [limiter.list_leases(), limiter.list_leases("key")],
     "list_active_entities": lambda limiter, _: limiter.list_active_entities(),
+    "get_pulse": lambda limiter, _: limiter.get_pulse(),
     "get_namespace": lambda limiter, _: limiter.repository.get_namespace(NAMESPACE),
 }
 """What an operator does who looks at one namespace."""

@@ -130,7 +130,7 @@ def test_without_the_extra_nothing_is_installed_or_started(tmp_path: Path, monke
     monkeypatch.setitem(sys.modules, "botocore", None)
     said: list[str] = []
     cloud = LocalCloud(tmp_path / "home")
-    with pytest.raises(MissingExtra, match=r"needs botocore: pip install 'zae-limiter\[dynamodb\]'"):
+    with pytest.raises(MissingExtra, match=r"needs botocore: pip install '\.\[dynamodb\]' in a clone"):
         cloud.up("my-app", port=0, say=said.append)
     assert said == []
     assert not cloud.home.folder.exists()

@@ -70,7 +70,7 @@ def asked(dynoxide: Engine) -> Iterator[Asked]:
         repository.delete_table()
 
 
-WRITING = ("acquire", "lease", "lost answers", "resume", "lower")
+WRITING = ("acquire", "lease", "lost answers", "resume", "lower", "write_pulse")
 LOOKING = {name: perform for name, perform in ACQUIRING.items() if name not in WRITING}
 
 PURPOSES: Mapping[tuple[Level, bool], Mapping[str, object]] = {
@@ -191,13 +191,13 @@ def test_a_client_that_may_acquire_may_not_manage(scoped: bool, asked: Asked) ->
 
 
 @pytest.mark.parametrize("scoped", [False, True])
-def test_a_client_that_may_acquire_writes_buckets_and_leases_and_nothing_else(scoped: bool, asked: Asked) -> None:
+def test_a_client_that_may_acquire_writes_buckets_leases_pulses_and_nothing_else(scoped: bool, asked: Asked) -> None:
     document = document_for("acquire", scoped, asked)
     written = {question for question in asked.of(EVERYTHING) if question.action in WRITES}
     allowed = {question for question in written if allows(document, question)}
     assert allowed
     kinds = {key.partition("/")[2].partition("#")[0] for question in allowed for key in question.keys}
-    assert kinds == {"BUCKET", "LEASE"}
+    assert kinds == {"BUCKET", "LEASE", "PULSE"}
     assert {question.action for question in allowed} == {"dynamodb:PutItem", "dynamodb:UpdateItem"}
 
 

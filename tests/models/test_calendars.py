@@ -141,7 +141,7 @@ def test_what_is_no_zone_is_refused(tz: object) -> None:
 
 
 def test_a_zone_that_the_host_lacks_is_told_with_what_to_install() -> None:
-    with pytest.raises(ValidationError, match=r"pip install 'zae-limiter\[tz\]'"):
+    with pytest.raises(ValidationError, match=r"pip install '\.\[tz\]' in a clone"):
         Calendar("month", 1, "Europe/Atlantis")
 
 

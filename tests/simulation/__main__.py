@@ -1,7 +1,7 @@
 """Runs the simulator by hand.
 
 python tests/simulation replay everything 1234     one schedule again, with what it does
-python tests/simulation soak --minutes 60          schedules without end; prints every one that fails
+python tests/simulation soak --minutes 60          schedules for so long; prints every one that fails, and the seeds
 python tests/simulation table                      calls per grant for crowds at one bucket
 """
 
@@ -27,6 +27,9 @@ def main() -> int:
     soaking.add_argument("--minutes", type=float, default=10.0)
     soaking.add_argument("--seed", type=int, default=None, help="the first one; random unless given")
     soaking.add_argument("--profile", choices=PROFILES, action="append", help="only this one; may be repeated")
+    soaking.add_argument("--schedules", type=int, default=None, help="end after so many")
+    soaking.add_argument("--processes", type=int, default=1)
+    soaking.add_argument("--keep", action="store_true", help="keep what was run for the report of the benchmarks")
     tabling = commands.add_parser("table", help="what a grant costs")
     tabling.add_argument("--runs", type=int, default=crowds.RUNS, help="so many runs, each with another seed")
     tabling.add_argument("--seconds", type=int, default=crowds.SECONDS)
@@ -35,7 +38,14 @@ def main() -> int:
     if chosen.command == "replay":
         return soak.replay(chosen.profile, chosen.seed)
     if chosen.command == "soak":
-        return soak.soak(chosen.minutes, chosen.seed, chosen.profile)
+        return soak.soak(
+            chosen.minutes,
+            chosen.seed,
+            chosen.profile,
+            schedules=chosen.schedules,
+            processes=chosen.processes,
+            keep=chosen.keep,
+        )
     print(crowds.table(runs=chosen.runs, seconds=chosen.seconds, rate=chosen.rate))
     return 0
 

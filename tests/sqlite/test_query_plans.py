@@ -74,7 +74,7 @@ def test_what_is_removed_is_found_by_its_whole_key(statements: set[str], tmp_pat
     path = tmp_path / "limits.db"
     SqliteStore(str(path))._connections.prepared(lambda: NEW_YEAR_2026_MS).close()
     removals = {found[1]: statement for statement in statements if (found := REMOVAL.match(statement))}
-    assert set(removals) == {"audit", "buckets", "configs", "entities", "leases", "namespaces", "usage"}
+    assert set(removals) == {"audit", "buckets", "configs", "entities", "leases", "namespaces", "pulses", "usage"}
     with opened(path) as connection:
         for table, statement in removals.items():
             key = [name for _, name, *_, place in connection.execute(f"PRAGMA table_info ({table})") if place]

@@ -48,9 +48,13 @@ from zae_limiter import (
     OnError,
     OnUnavailable,
     Page,
+    Pulse,
+    PulseLevel,
+    PulseRow,
     RateLimiter,
     RateLimiterUnavailable,
     RateLimitExceeded,
+    RefusedBy,
     ReplacedLimit,
     Repository,
     RequestExceedsBurst,
@@ -224,6 +228,8 @@ async def use_rate_limiter() -> None:
             assert_type(await lease.release(tpm=1), None)
             assert_type(await lease.flush(), None)
             assert_type(await lease.commit(), None)
+            assert_type(await lease.close(refund=True), None)
+            assert_type(lease.token, str | None)
             assert_type(await lease.renew(), None)
             lease_id: str | None = lease.id
             already: bool = lease.already_settled
@@ -298,6 +304,11 @@ async def use_limiter_data(limiter: RateLimiter) -> None:
     capacity: ResourceCapacity = await limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
     tightest: list[BucketStatus] = await limiter.get_tightest_buckets("gpt-4", limit=10)
     active: list[str] = await limiter.list_active_entities()
+    pulse: Pulse = await limiter.get_pulse()
+    row: PulseRow = pulse.rows[0]
+    level: PulseLevel | None = row.level
+    refused: RefusedBy = pulse.refused[0]
+    assert_type(await limiter.write_pulse(), None)
     assert_type(await limiter.set_access("block", entity_id="key-1", principal="ann", until=None), None)
     switch: Access = await limiter.get_access(entity_id="key-1", resource="gpt-4")
     mode: AccessMode = switch.mode
@@ -366,6 +377,8 @@ def use_sync_rate_limiter() -> None:
             assert_type(lease.release(tpm=1), None)
             assert_type(lease.flush(), None)
             assert_type(lease.commit(), None)
+            assert_type(lease.close(refund=True), None)
+            assert_type(lease.token, str | None)
             assert_type(lease.renew(), None)
             lease_id: str | None = lease.id
             already: bool = lease.already_settled
@@ -436,6 +449,11 @@ def use_sync_limiter_data(limiter: SyncRateLimiter) -> None:
     capacity: ResourceCapacity = limiter.get_resource_capacity("gpt-4", "rpm", limit=10, cursor=None)
     tightest: list[BucketStatus] = limiter.get_tightest_buckets("gpt-4", limit=10)
     active: list[str] = limiter.list_active_entities()
+    pulse: Pulse = limiter.get_pulse()
+    row: PulseRow = pulse.rows[0]
+    level: PulseLevel | None = row.level
+    refused: RefusedBy = pulse.refused[0]
+    assert_type(limiter.write_pulse(), None)
     assert_type(limiter.set_access("block", entity_id="key-1", principal="ann", until=None), None)
     switch: Access = limiter.get_access(entity_id="key-1", resource="gpt-4")
     mode: AccessMode = switch.mode

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zae_limiter.cli.session import Dependencies
 
 CLI_EXTRA = ("click", "rich", "yaml")
-"""What ``pip install 'zae-limiter[cli]'`` brings."""
+"""What the extra ``cli`` brings."""
 
 
 def main(words: Sequence[str] | None = None, dependencies: Dependencies | None = None) -> int:
@@ -30,7 +30,9 @@ def main(words: Sequence[str] | None = None, dependencies: Dependencies | None =
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in CLI_EXTRA:
             raise
-        print("the command line needs: pip install 'zae-limiter[cli]'", file=sys.stderr)
+        from zae_limiter.extras import install_command
+
+        print(f"the command line needs: {install_command('cli')}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         from zae_limiter.cli.error_messages import interrupt_exit_code

@@ -43,7 +43,7 @@ class Compatibility(NamedTuple):
         """What to do, one step after the other; nothing if everything is of this version."""
         name = self.deployment.name
         if self.layout is not None and self.layout > self.own_layout:
-            return ("the table is newer than this library: pip install --upgrade zae-limiter",)
+            return ("the table is newer than this library: install a newer one",)
         if self.layout is None:
             return (f"the table is not set up: zae-limiter deploy --name {name}",)
         steps = []

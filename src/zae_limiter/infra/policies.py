@@ -1,7 +1,7 @@
 """Who may do what to a table: three IAM policies, each for all of it and for one namespace.
 
 ============ ===================================================================================================
-``acquire``  what a program needs that limits its own calls: it reads limits and writes buckets, nothing else
+``acquire``  what a program needs that limits its own calls: it reads limits, writes buckets and its pulse
 ``read``     what a dashboard needs: everything is read, nothing is written
 ``full``     what an operator needs: all that the library does, except to make, migrate, follow or remove a table
 ============ ===================================================================================================
@@ -79,7 +79,7 @@ def _acquire(table_arn: str, ns: str | None) -> list[Statement]:
     scope = "*" if ns is None else ns
     kinds = ("BUCKET#*", "ENTITY#*", "LEASE#*", "RESOURCE#*", "SYSTEM#")
     registry = [] if ns is None else [pk_system(REGISTRY)]
-    written = [f"{scope}/BUCKET#*", f"{scope}/LEASE#*"]
+    written = [f"{scope}/BUCKET#*", f"{scope}/LEASE#*", f"{scope}/PULSE#"]
     return [
         _allow("ReadLimits", READ_ITEMS, [table_arn], [*(f"{scope}/{kind}" for kind in kinds), *registry]),
         _allow("WriteBuckets", WRITE_BUCKETS, [table_arn], written, tagged=ns == TAGGED),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI
@@ -17,13 +17,18 @@ from zae_limiter.exceptions import (
 from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.status import LimitStatus
 from zae_limiter.repository.core import NO_FAST_PATHS, Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
 from zae_limiter.stores.lease_records import RecordRequest
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt, Ticket
 
 logger = logging.getLogger("zae_limiter")
+
+
+LEASES_LOOKED_FOR_MS = 100
+"""So often a caller that waits only for what open leases may give back looks whether there still are any."""
 
 
 class AcquireArguments(NamedTuple):
@@ -48,9 +53,10 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     waited = 0.0
     now: int = yield READ_CLOCK
     try:
-        outcome = yield from _attempt(core, asked, None, now, receipt)
+        ticket = _ticket(core, asked)
+        outcome = yield from _attempt(core, asked, None, now, receipt, None if core.wait_queue else ticket)
         if asked.timeout_ms and isinstance(outcome, Denial):
-            outcome, waited = yield from _after_waiting(core, asked, outcome, now, receipt)
+            outcome, waited = yield from _after_waiting(core, asked, outcome, now, receipt, ticket)
     except AccessBlocked as blocked:
         about = (asked.entity_id, asked.resource, asked.wanted, False, blocked, waited, *core.when())
         core.tell(Decided(*about, blocked=True))
@@ -69,15 +75,22 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     raise refusal(outcome)
 
 
+def _ticket(core: Core, asked: AcquireArguments) -> Ticket | None:
+    """A place in the line of all processes, if the caller may wait and the store keeps claims."""
+    if not asked.timeout_ms or core.space.claims_for_ms is None:
+        return None
+    return core.wait_queue.ticket(asked.timeout_ms)
+
+
 def _after_waiting(
-    core: Core, asked: AcquireArguments, denial: Denial, now: int, receipt: Receipt
+    core: Core, asked: AcquireArguments, denial: Denial, now: int, receipt: Receipt, ticket: Ticket | None
 ) -> Plan[tuple[Outcome, float]]:
     """What became of a denial whose caller may wait, and how many seconds it waited."""
     outcome: Outcome = denial
     waited = 0.0
-    if _may_wait(denial):
-        started = yield from READ_TIMER
-        outcome = yield from _wait_in_queue(core, asked, denial, now, started + asked.timeout_ms, receipt)
+    started = yield from READ_TIMER
+    if _may_wait(denial) and not _is_hopeless(core, denial.lacking_beyond(asked.timeout_ms), started):
+        outcome = yield from _wait_in_queue(core, asked, denial, now, started + asked.timeout_ms, receipt, ticket)
         if core.observer is not None:
             waited = ((yield from READ_TIMER) - started) / MILLI
     if isinstance(outcome, Denial):
@@ -108,6 +121,12 @@ def _may_wait(denial: Denial) -> bool:
     return not denial.observed and denial.wait_ms is not None
 
 
+def _is_hopeless(core: Core, beyond: Iterable[LimitStatus], timer: int) -> bool:
+    """Whether limits that lack for longer than the caller may wait include one that no lease of this process can give
+    back to. What leases of other processes give back is not waited for."""
+    return any(not core.may_come_back((status.entity_id, status.resource), timer) for status in beyond)
+
+
 def _count_denial(core: Core, denial: Denial) -> Plan[None]:
     """Count a denial that is told at the end of a wait. If that fails it is a denial all the same."""
     try:
@@ -125,7 +144,14 @@ def refusal(denial: Denial) -> RateLimitExceeded:
     return kind._because(denial, retry_ms)
 
 
-def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
+def _attempt(
+    core: Core,
+    asked: AcquireArguments,
+    waiter: Waiter | None,
+    now: int,
+    receipt: Receipt,
+    ticket: Ticket | None = None,
+) -> Plan[Outcome]:
     """One try, at one moment, leaving to the waiters ahead what they wait for."""
     ahead: Mapping[tuple[str, str], Mapping[str, int]] = {}
     if core.wait_queue.by_bucket:
@@ -140,6 +166,7 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
         asked.legs,
         is_final=not asked.timeout_ms,
         record=asked.record,
+        ticket=ticket,
     )
     plan = core.draw(draw, now)
     if core.observer is not None:
@@ -168,15 +195,38 @@ def _look_again_in(core: Core, denial: Denial, due: int, wait: int, looks: int) 
     return min(due, max(due - wait + known, min(first << looks, longest))), min(looks + 1, 16)
 
 
+def _due_in(core: Core, denial: Denial, elapsed: int, looks: int) -> tuple[int, int]:
+    """In how many milliseconds the head of a queue is to try again; and how often it has looked for calls that end."""
+    wait = max(denial.wait_ms or 1, 1)
+    due, looks = _look_again_in(core, denial, wait - elapsed, wait, looks)
+    claimed = core.space.claims_for_ms
+    return due if claimed is None else min(due, claimed // 3), looks  # a claim is to be renewed before it is over
+
+
+def _claim(core: Core, ticket: Ticket | None, waiter: Waiter, remaining: int) -> Ticket | None:
+    """The ticket with which the head of a queue tries; the others have none."""
+    if ticket is None or not core.wait_queue.is_head(waiter):
+        return None
+    ticket.patience_ms = remaining
+    return ticket
+
+
 def _wait_in_queue(
-    core: Core, asked: AcquireArguments, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
+    core: Core,
+    asked: AcquireArguments,
+    denial: Denial,
+    denied_at: int,
+    give_up_at: int,
+    receipt: Receipt,
+    ticket: Ticket | None,
 ) -> Plan[Outcome]:
     """Stand in the queue of the first bucket that lacks, until the caller's turn comes and its tokens are due.
 
-    They are due so long after the moment the denial was computed for, however long the denial took to arrive.
+    They are due so long after the moment the denial was computed for, however long the denial took to arrive. If they
+    are due too late, the caller waits only while open leases may give some back.
     """
     wait_queue = core.wait_queue
-    looks = 0
+    looks = heard = 0
     waiter = wait_queue.join(denial.lacking.place, asked.wanted, WaitDeadline(give_up_at, core.timer))
     try:
         while True:
@@ -184,21 +234,27 @@ def _wait_in_queue(
             wait_queue.note_lacking(waiter, lacking)
             timer = yield from READ_TIMER
             remaining = give_up_at - timer
-            if remaining <= 0:
+            elapsed = max((yield from READ_CLOCK) - denied_at, 0)  # the clock may have been set back
+            beyond = denial.lacking_beyond(elapsed + remaining)
+            if remaining <= 0 or _is_hopeless(core, beyond, timer):
                 return denial
             # All but the head wait to be woken, or until the head should have left; it knows when its tokens are due.
             head = wait_queue.head_before(waiter)
             due = remaining
             if head is None:
-                wait = max(denial.wait_ms or 1, 1)
-                due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
-                due, looks = _look_again_in(core, denial, due, wait, looks)
+                due, looks = _due_in(core, denial, elapsed, looks)
             elif (gone_at := head.surely_gone_at(core.timer)) is not None:
                 due = gone_at + 1 - timer
-            if due > 0:
-                yield from AwaitWakeUp(waiter.wake_up, min(due, remaining))
+            pause = min(due, remaining, LEASES_LOOKED_FOR_MS if beyond else due)
+            if pause > 0:
+                yield from AwaitWakeUp(waiter.wake_up, pause)
+            if beyond and pause < due and waiter.wake_up.calls == heard:
+                continue  # nothing came back yet: there is no reason to ask the store
+            heard = waiter.wake_up.calls
             denied_at = yield from READ_CLOCK
-            outcome = yield from _attempt(core, asked, waiter, denied_at, receipt)
+            outcome = yield from _attempt(
+                core, asked, waiter, denied_at, receipt, _claim(core, ticket, waiter, remaining)
+            )
             if isinstance(outcome, Grant) or not _may_wait(outcome):
                 return outcome
             denial = outcome

@@ -25,6 +25,7 @@ class Lease(LeaseBase):
     consume = async_method(LeaseBase._consume_more)
     flush = async_method(LeaseBase._flush, to_the_end=True)
     commit = async_method(LeaseBase._commit, to_the_end=True)
+    close = async_method(LeaseBase._close, to_the_end=True)
     renew = async_method(LeaseBase._renew, to_the_end=True)
 
     async def adjust(self, deltas: Mapping[str, int] | None = None, /, **named: int) -> None:
@@ -79,7 +80,7 @@ class Lease(LeaseBase):
                         else self._drawn_observed(core, fast_path)
                     )
             if drawn is True:
-                self._open = not fast_path.lends or self._keep_holds(self._grant)
+                self._open = self._keep_holds(fast_path) if fast_path.lends else fast_path.shared_mark.mark
                 return self
             if drawn is False:
                 await self._limiter._driver.run(self._begin())

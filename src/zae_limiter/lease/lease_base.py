@@ -12,7 +12,7 @@ from zae_limiter.lease.lease_end import begin_to_close, book_until_done, note_en
 from zae_limiter.lease.lease_holds import postings_with_changed_holds
 from zae_limiter.lease.lease_options import KEEP, LeaseIdentity, LeaseOptions
 from zae_limiter.lease.ledger import Ledger, PendingSettlement, open_ledger, paid_by_both, postings
-from zae_limiter.lease.recorded_end import end_recorded, write_record
+from zae_limiter.lease.recorded_end import close_recorded, end_recorded, write_record
 from zae_limiter.lease.recorded_ledger import RecordedLedger, ledger_to_detach, unwritten_record
 from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.holds import Hold
@@ -58,7 +58,7 @@ class LeaseBase:
     _options: LeaseOptions
     _grant: Grant | DeferredGrant | None
     _ledger: Ledger | None
-    _open: bool
+    _open: object  # while it is open the mark by which its buckets are known to have open leases, then False
 
     @property
     def _core(self) -> Core:
@@ -89,6 +89,12 @@ class LeaseBase:
         """The id of a lease that has a record: the request id it was acquired with, or one of its own."""
         ledger = self._ledger
         return ledger.record.id if isinstance(ledger, RecordedLedger) else None
+
+    @property
+    def token(self) -> str | None:
+        """What ``limiter.resume()`` goes on with a lease that has a record; ``None`` for one that has none."""
+        ledger = self._ledger
+        return ledger.record.token if isinstance(ledger, RecordedLedger) else None
 
     @property
     def already_settled(self) -> bool:
@@ -140,12 +146,13 @@ class LeaseBase:
         """The slots that this lease holds of limits of calls in flight."""
         return () if (grant := self._granted) is None else tuple(hold for hold in grant.holds if hold.amount)
 
-    def _keep_holds(self, grant: Any) -> bool:
-        """Let the slots of a deferred grant be renewed, if the call lasts long. The lease is open."""
-        keeper = self._limiter._core.keeper
-        if keeper is not None:
-            keeper.keep(grant[-1])
-        return True
+    def _keep_holds(self, path: FastPath) -> object:
+        """Let the slots of a deferred grant be renewed, if the call lasts long. The mark of the open lease."""
+        keeper, grant = self._limiter._core.keeper, self._grant
+        if keeper is not None and grant is not None:
+            holds: Any = grant[-1]
+            keeper.keep(holds)
+        return path.shared_mark.mark
 
     def _must_give_back(self) -> bool:
         """Whether a lease that owes nothing else has yet to give slots back. Those of a fast path come back here."""
@@ -228,6 +235,21 @@ class LeaseBase:
         self._open_ledger().keep = True
         yield from self._flush()
 
+    def _close(self, *, refund: bool = False) -> Plan[None]:
+        """End the lease now. Raises ``RateLimiterUnavailable``, and leaves it open, if what it owes cannot be written.
+
+        The end of the block does the same, and only logs what it cannot write. With ``refund`` what was taken and not
+        settled comes back, as if the body had raised.
+        """
+        ledger = self._open_ledger()
+        if isinstance(ledger, RecordedLedger):
+            yield from close_recorded(self, ledger, refund)
+        else:
+            if refund and not ledger.keep:
+                ledger.totals = ledger.totals_on_failure()
+            yield from self._flush()
+        yield from self._end(failed=False)
+
     def _detach(self, record_id: str, writer: str, lifetime_ms: int) -> Plan[str]:
         """Write what is pending, and end the block without ending the lease. Repeated, it does the same."""
         ledger, grant = self._open_ledger(), self._granted
@@ -272,7 +294,7 @@ class LeaseBase:
             self._keep(grant)
             if grant.record is not None and identity is not None:
                 self._ledger = RecordedLedger(grant, grant.record, identity.writer)
-        self._open = True
+        self._open = self._core.open_leases.mark(() if grant is None else grant.legs)
 
     def _keep(self, grant: Grant) -> None:
         """Let the slots that it holds be renewed for as long as the lease is open."""
@@ -300,7 +322,8 @@ class LeaseBase:
         grant = record.grant()
         ledger = RecordedLedger(grant, record, identity.writer)
         ledger.is_repeated, ledger.must_close = False, True
-        self._ledger, self._grant, self._open = ledger, grant, True
+        mark = core.open_leases.mark(grant.legs)
+        self._ledger, self._grant, self._open = ledger, grant, mark
         if not ledger.is_settled_elsewhere:
             self._keep(grant)
 

@@ -39,27 +39,37 @@ def write_record(lease: LeaseBase, ledger: RecordedLedger, lifetime_ms: int | No
     yield from _move(lease, ledger, pending)
 
 
+def close_recorded(lease: LeaseBase, ledger: RecordedLedger, failed: bool) -> Plan[None]:
+    """Write what the lease owes, and close its record. Raises if that cannot be known to be done."""
+    if not ledger.is_over:
+        # A caller that says so ends the lease, also one that repeated the request of another.
+        ledger.is_repeated, ledger.must_close = False, True
+        yield from _move(lease, ledger, lambda now: _closing(lease, ledger, failed))
+        ledger.is_closed = True
+
+
 def end_recorded(lease: LeaseBase, ledger: RecordedLedger, failed: bool) -> Plan[None]:
-    """Write what the lease owes, and close its record. Never raises."""
-    if ledger.is_detached or ledger.is_settled_elsewhere:
+    """The same at the end of a block. Never raises."""
+    if ledger.is_over:
         return
-    keeps = ledger.is_repeated or lease._keeps(ledger)
-
-    def closing(now: int) -> PendingSettlement | None:
-        totals = ledger.totals_on_failure() if failed and not keeps else ledger.totals
-        owed = ledger.owed_if(totals)
-        postings, grant = lease._postings_of(ledger, owed), lease._granted
-        if grant is not None and grant.holds and not ledger.is_repeated:
-            postings = postings_with_end_of_holds(grant, postings)
-        if not postings and not ledger.arrears and not ledger.must_close:
-            return None
-        state = ledger.state_at_end(totals, failed and not keeps)
-        return PendingSettlement(owed, postings, ledger.change_for(owed, state, ()))
-
-    failure = yield from _with_retries(lease, ledger, closing)
+    failure = yield from _with_retries(lease, ledger, lambda now: _closing(lease, ledger, failed))
     if failure is not None:
         lease._core.unresolved += 1
         logger.error("could not settle lease %s of %s: %s", ledger.record.token, lease._entity_id, failure)
+
+
+def _closing(lease: LeaseBase, ledger: RecordedLedger, failed: bool) -> PendingSettlement | None:
+    """What is to be booked when a lease ends; ``None``: nothing, and its record stays as it is."""
+    keeps = ledger.is_repeated or lease._keeps(ledger)
+    totals = ledger.totals_on_failure() if failed and not keeps else ledger.totals
+    owed = ledger.owed_if(totals)
+    postings, grant = lease._postings_of(ledger, owed), lease._granted
+    if grant is not None and grant.holds and not ledger.is_repeated:
+        postings = postings_with_end_of_holds(grant, postings)
+    if not postings and not ledger.arrears and not ledger.must_close:
+        return None
+    state = ledger.state_at_end(totals, failed and not keeps)
+    return PendingSettlement(owed, postings, ledger.change_for(owed, state, ()))
 
 
 def _with_retries(

@@ -37,14 +37,19 @@ class RecordedLedger(Ledger):
     has ended the lease, and nothing is booked here any more.
     """
 
-    __slots__ = ("is_detached", "is_repeated", "is_settled_elsewhere", "must_close", "record", "writer")
+    __slots__ = ("is_closed", "is_detached", "is_repeated", "is_settled_elsewhere", "must_close", "record", "writer")
 
     def __init__(self, grant: Grant, record: LeaseRecord, writer: str) -> None:
         super().__init__(grant, record.written)
         self.writer = writer
         self.is_repeated = grant.is_repeated and record.writer != writer
-        self.is_as_granted = self.is_detached = self.must_close = False
+        self.is_as_granted = self.is_closed = self.is_detached = self.must_close = False
         self.follow(record)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to write at the end: it was closed, detached, or ended elsewhere."""
+        return self.is_closed or self.is_detached or self.is_settled_elsewhere
 
     def follow(self, record: LeaseRecord | None) -> None:
         """Go on from what the store has recorded. ``None``: it has expired, and what was charged stays."""

@@ -25,6 +25,7 @@ class SyncLease(LeaseBase):
     consume = sync_method(LeaseBase._consume_more)
     flush = sync_method(LeaseBase._flush, to_the_end=True)
     commit = sync_method(LeaseBase._commit, to_the_end=True)
+    close = sync_method(LeaseBase._close, to_the_end=True)
     renew = sync_method(LeaseBase._renew, to_the_end=True)
 
     def adjust(self, deltas: Mapping[str, int] | None = None, /, **named: int) -> None:
@@ -79,7 +80,7 @@ class SyncLease(LeaseBase):
                         else self._drawn_observed(core, fast_path)
                     )
             if drawn is True:
-                self._open = not fast_path.lends or self._keep_holds(self._grant)
+                self._open = self._keep_holds(fast_path) if fast_path.lends else fast_path.shared_mark.mark
                 return self
             if drawn is False:
                 self._limiter._driver.run(self._begin())

@@ -30,6 +30,7 @@ class OpenOptions(StoreOptions, total=False):
     config_cache_ttl: float
     limits: Iterable[Limit] | None
     keep_holds: bool
+    pulse: bool | None
 
 
 class Closable(Protocol):

@@ -11,9 +11,11 @@ from zae_limiter.models.events import Observer
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.access_verbs import AccessVerbs
-from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
+from zae_limiter.repository.core import DEFAULT_DEADLINE, Core, check_clock
 from zae_limiter.repository.data_verbs import DataVerbs
 from zae_limiter.repository.opening import Opening, StoreOptions
+from zae_limiter.repository.pulse_verbs import PulseVerbs
+from zae_limiter.repository.pulse_writer import PulseWriter
 from zae_limiter.repository.repository_verbs import RepositoryVerbs
 from zae_limiter.running.async_driver import AsyncDriver
 from zae_limiter.running.clocks import Clock
@@ -22,7 +24,7 @@ from zae_limiter.stores.open_store import DEFAULT_CONFIG_CACHE_TTL
 from zae_limiter.stores.protocol import Store
 
 
-class AsyncData(DataVerbs, AccessVerbs):
+class AsyncData(DataVerbs, AccessVerbs, PulseVerbs):
     """The data methods, awaited."""
 
     __slots__ = ()
@@ -52,6 +54,8 @@ class AsyncData(DataVerbs, AccessVerbs):
     get_top_usage = async_method(DataVerbs._get_top_usage)
     get_tightest_buckets = async_method(DataVerbs._get_tightest_buckets)
     list_active_entities = async_method(DataVerbs._list_active_entities)
+    get_pulse = async_method(PulseVerbs._get_pulse)
+    write_pulse = async_method(PulseVerbs._write_pulse)
     set_access = async_method(AccessVerbs._set_access)
     get_access = async_method(AccessVerbs._get_access)
     list_access = async_method(AccessVerbs._list_access)
@@ -68,9 +72,14 @@ class Repository(RepositoryVerbs, AsyncData):
         namespace: str = DEFAULT_NAMESPACE,
         clock: Clock | None = None,
         observer: Observer | None = None,
+        limits: Iterable[Limit] | None = None,
+        pulse: bool = False,
     ) -> None:
         """A repository on a store object; ``await Repository.open(url)`` is the usual way."""
-        self._bind(Core(store, namespace=namespace, clock=clock, observer=observer))
+        writer = PulseWriter(store, check_clock(clock)) if pulse else None
+        self._bind(
+            Core(store, namespace=namespace, clock=clock, observer=observer, limits=limits, pulse_writer=writer)
+        )
 
     def _bind(self, core: Core) -> Self:
         self._core = core
@@ -90,6 +99,7 @@ class Repository(RepositoryVerbs, AsyncData):
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
         limits: Iterable[Limit] | None = None,
         keep_holds: bool = True,
+        pulse: bool | None = None,
         **options: Unpack[StoreOptions],
     ) -> Opening[Self]:
         """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
@@ -101,6 +111,8 @@ class Repository(RepositoryVerbs, AsyncData):
         store; ``config_cache_ttl`` how many seconds resolved limits may be remembered. With ``keep_holds=False``
         calls in flight that last long are not renewed by themselves: for a process that does not run in between.
         ``limits`` hold for an entity and resource for which no level has any, in this process; they are not stored.
+        With ``pulse=True`` (or ``?pulse=on`` in the URL) the process tells every ten seconds who is refused, near a
+        limit and in debt, for ``get_pulse`` and the dashboard.
 
         Await it, or enter it: ``async with Repository.open(url) as repository``.
         """
@@ -113,6 +125,7 @@ class Repository(RepositoryVerbs, AsyncData):
             config_cache_ttl=config_cache_ttl,
             limits=limits,
             keep_holds=keep_holds,
+            pulse=pulse,
             options=options,
         )
         return Opening(cls._opened(core, create))
@@ -140,8 +153,8 @@ class Repository(RepositoryVerbs, AsyncData):
 
     async def close(self) -> None:
         """Write denials that are not counted yet, and let go of files and connections. Closing twice is fine."""
-        if self._core.keeper is not None:
-            await asyncio.to_thread(self._core.stop_keeping)
+        if self._core.has_threads:
+            await asyncio.to_thread(self._core.stop_threads)
         await self._driver.run(self._finish())
         await self._core.store.aclose()
 

@@ -44,6 +44,8 @@ class RepositoryVerbs:
             yield from self._core.space.write_denials()
         except Exception as error:
             logger.warning("some denials were not counted, because the store could not be written to: %s", error)
+        if self._core.pulse_writer is not None:
+            yield from self._core.pulse_writer.finish()
 
     def _resolve_limits(self, entity_id: str, resource: str) -> Plan[Resolution]:
         """The limits that hold for an entity on a resource: ``(limits, on_unavailable, source)``.

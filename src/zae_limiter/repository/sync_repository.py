@@ -10,9 +10,11 @@ from zae_limiter.models.events import Observer
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_NAMESPACE
 from zae_limiter.repository.access_verbs import AccessVerbs
-from zae_limiter.repository.core import DEFAULT_DEADLINE, Core
+from zae_limiter.repository.core import DEFAULT_DEADLINE, Core, check_clock
 from zae_limiter.repository.data_verbs import DataVerbs
 from zae_limiter.repository.opening import StoreOptions
+from zae_limiter.repository.pulse_verbs import PulseVerbs
+from zae_limiter.repository.pulse_writer import PulseWriter
 from zae_limiter.repository.repository_verbs import RepositoryVerbs
 from zae_limiter.running.clocks import Clock
 from zae_limiter.running.sync_async import sync_method
@@ -21,7 +23,7 @@ from zae_limiter.stores.open_store import DEFAULT_CONFIG_CACHE_TTL
 from zae_limiter.stores.protocol import Store
 
 
-class SyncData(DataVerbs, AccessVerbs):
+class SyncData(DataVerbs, AccessVerbs, PulseVerbs):
     """The data methods, returned."""
 
     __slots__ = ()
@@ -51,6 +53,8 @@ class SyncData(DataVerbs, AccessVerbs):
     get_top_usage = sync_method(DataVerbs._get_top_usage)
     get_tightest_buckets = sync_method(DataVerbs._get_tightest_buckets)
     list_active_entities = sync_method(DataVerbs._list_active_entities)
+    get_pulse = sync_method(PulseVerbs._get_pulse)
+    write_pulse = sync_method(PulseVerbs._write_pulse)
     set_access = sync_method(AccessVerbs._set_access)
     get_access = sync_method(AccessVerbs._get_access)
     list_access = sync_method(AccessVerbs._list_access)
@@ -67,9 +71,14 @@ class SyncRepository(RepositoryVerbs, SyncData):
         namespace: str = DEFAULT_NAMESPACE,
         clock: Clock | None = None,
         observer: Observer | None = None,
+        limits: Iterable[Limit] | None = None,
+        pulse: bool = False,
     ) -> None:
         """A repository on a store object; ``SyncRepository.open(url)`` is the usual way."""
-        self._bind(Core(store, namespace=namespace, clock=clock, observer=observer))
+        writer = PulseWriter(store, check_clock(clock)) if pulse else None
+        self._bind(
+            Core(store, namespace=namespace, clock=clock, observer=observer, limits=limits, pulse_writer=writer)
+        )
 
     def _bind(self, core: Core) -> Self:
         self._core = core
@@ -89,6 +98,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
         config_cache_ttl: float = DEFAULT_CONFIG_CACHE_TTL,
         limits: Iterable[Limit] | None = None,
         keep_holds: bool = True,
+        pulse: bool | None = None,
         **options: Unpack[StoreOptions],
     ) -> Self:
         """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
@@ -100,6 +110,8 @@ class SyncRepository(RepositoryVerbs, SyncData):
         store; ``config_cache_ttl`` how many seconds resolved limits may be remembered. With ``keep_holds=False``
         calls in flight that last long are not renewed by themselves: for a process that does not run in between.
         ``limits`` hold for an entity and resource for which no level has any, in this process; they are not stored.
+        With ``pulse=True`` (or ``?pulse=on`` in the URL) the process tells every ten seconds who is refused, near a
+        limit and in debt, for ``get_pulse`` and the dashboard.
         """
         core = Core.open(
             url,
@@ -110,6 +122,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
             config_cache_ttl=config_cache_ttl,
             limits=limits,
             keep_holds=keep_holds,
+            pulse=pulse,
             options=options,
         )
         repository = cls.__new__(cls)._bind(core)
@@ -133,7 +146,7 @@ class SyncRepository(RepositoryVerbs, SyncData):
 
     def close(self) -> None:
         """Write denials that are not counted yet, and let go of files and connections. Closing twice is fine."""
-        self._core.stop_keeping()
+        self._core.stop_threads()
         self._driver.run(self._finish())
         self._core.store.close()
 

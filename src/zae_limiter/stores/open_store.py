@@ -172,6 +172,22 @@ def open_store(
     return opener(parts, Settings(deadline, config_cache_ttl, options))
 
 
+def without_pulse(url: str | None) -> tuple[str | None, bool]:
+    """The URL of the store without what it says of the pulse, and what that is: ``?pulse=on`` or ``off``."""
+    given = url if url is not None else os.environ.get(URL_VARIABLE)
+    if not isinstance(given, str) or "pulse=" not in given:
+        return url, False
+    address, _, query = given.partition("?")
+    pairs = query.split("&")
+    said = [pair.removeprefix("pulse=") for pair in pairs if pair.startswith("pulse=")]
+    if not said:
+        return url, False
+    if len(said) > 1 or said[0] not in ("on", "off"):
+        raise ValidationError("url", given, "has pulse=on or pulse=off, once")
+    rest = "&".join(pair for pair in pairs if not pair.startswith("pulse="))
+    return f"{address}?{rest}" if rest else address, said[0] == "on"
+
+
 def place_in_environment() -> Target | None:
     """Where the table of ``ZAEL_URL`` is; ``None`` if that names no DynamoDB table."""
     url = urlsplit(os.environ.get(URL_VARIABLE, ""))

@@ -12,11 +12,27 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import at
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.stores.legs import BucketPlace, HoldChange, Leg, Posting, Settlement
+from zae_limiter.stores.open_leases import SharedMark
 
 if TYPE_CHECKING:
     from zae_limiter.stores.lease_records import LeaseRecord, RecordRequest
 
 NOTHING_RESERVED: Mapping[BucketPlace, Mapping[str, int]] = {}
+
+
+class Ticket:
+    """The place of a caller that waits in the line of all processes, where a store keeps claims.
+
+    ``number`` tells it from the others of its process and namespace. ``since`` is when it first claimed, by the
+    clock of the store; ``patience_ms`` for how long it still waits.
+    """
+
+    __slots__ = ("number", "patience_ms", "since")
+
+    def __init__(self, number: int, patience_ms: int) -> None:
+        self.number = number
+        self.patience_ms = patience_ms
+        self.since: int | None = None
 
 
 class Draw(NamedTuple):
@@ -26,7 +42,8 @@ class Draw(NamedTuple):
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
     instead of resolving it (a lease takes more where it took first). ``is_final``: a denial is what the caller is
     told, and is counted; else the caller waits. With a ``record`` the grant is recorded in the step that
-    takes, or is the one that was recorded before (``lease_records.py``).
+    takes, or is the one that was recorded before (``lease_records.py``). With a ``ticket`` a draw that is denied
+    leaves a claim, if the store keeps claims: draws of other processes that come later must leave what it wants.
     """
 
     entity_id: str
@@ -37,6 +54,7 @@ class Draw(NamedTuple):
     legs: tuple[Leg, ...] | None = None
     is_final: bool = True
     record: RecordRequest | None = None
+    ticket: Ticket | None = None
 
 
 class Grant(NamedTuple):
@@ -183,6 +201,17 @@ class Denial:
             return None
         return self._longest([status.retry_after_seconds for status in refusing if not status.at_latest]) or 0
 
+    def lacking_beyond(self, wait_ms: int) -> list[LimitStatus]:
+        """The limits that refuse for longer than this by themselves: not those of calls in flight, nor for load."""
+        if self.by_load:
+            return []
+        seconds = wait_ms / MILLI
+        return [
+            status
+            for status in self.statuses
+            if status.refuses and not status.at_latest and (status.retry_after_seconds or 0) > seconds
+        ]
+
     def _longest(self, waits: Sequence[float | None]) -> int | None:
         if None in waits:
             return None
@@ -215,10 +244,11 @@ class FastPath(Protocol):
     """Draws by one entity on one resource, and their settlements, without a plan: the way of a warm grant.
 
     It knows the route (which legs, which buckets), and never waits. It goes with the route: a store makes one when it
-    grants, and drops it when limits or hierarchies change.
+    grants, and drops it when limits or hierarchies change. Its leases have its ``shared_mark`` while they are open.
     """
 
     legs: tuple[Leg, ...]
+    shared_mark: SharedMark
 
     @property
     def lends(self) -> bool:

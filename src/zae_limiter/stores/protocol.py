@@ -33,7 +33,17 @@ from zae_limiter.models.reports import (
 )
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
 from zae_limiter.running.plan import Plan, Request
-from zae_limiter.stores.legs import NO_NAMES, BucketPlace, HoldChange, Leg, Posting, Settlement, in_order, leg_after
+from zae_limiter.stores.legs import (
+    NO_NAMES,
+    BucketPlace,
+    HoldChange,
+    Leg,
+    Posting,
+    Settlement,
+    in_order,
+    leg_after,
+    with_refusals,
+)
 from zae_limiter.stores.outcomes import (
     NOTHING_RESERVED,
     DeferredGrant,
@@ -44,6 +54,7 @@ from zae_limiter.stores.outcomes import (
     NotedGrant,
     Outcome,
     Receipt,
+    Ticket,
 )
 from zae_limiter.stores.scopes import (
     Config,
@@ -83,6 +94,7 @@ __all__ = [
     "Settlement",
     "Space",
     "Store",
+    "Ticket",
     "UsageQuery",
     "access_from_text",
     "access_on",
@@ -91,6 +103,7 @@ __all__ = [
     "in_order",
     "leg_after",
     "scopes_for",
+    "with_refusals",
 ]
 
 
@@ -130,6 +143,11 @@ class Space(Protocol):
     def slot_pauses_ms(self) -> tuple[int, int] | None:
         """After how many milliseconds a caller that waits for a call in flight to end looks again: at first, and at
         most. ``None``: no other process can have it."""
+
+    @property
+    def claims_for_ms(self) -> int | None:
+        """For how many milliseconds the claim of a caller that waits is kept, unless it is renewed. ``None``: callers
+        of several processes do not wait in one line."""
 
     # Taking and settling
 
@@ -277,6 +295,12 @@ class Space(Protocol):
 
     def usage(self, query: UsageQuery, limit: int, cursor: str | None) -> Plan[Page[UsageSnapshot]]:
         """Usage windows, by entity, resource, window type and start."""
+
+    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> Plan[None]:
+        """Keep what a process tells of itself in place of what it told last, until it expires. Not audited."""
+
+    def pulses(self, most: int, now: int) -> Plan[tuple[str, ...]]:
+        """What processes tell of themselves, those that have not expired. Reads nothing else."""
 
     def verify_usage(self, entity_id: str, resource: str | None, now: int) -> Plan[UsageProof]:
         """How the usage of an entity compares with what its buckets counted."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zae_limiter.exceptions import ZAELimiterError
+from zae_limiter.extras import install_command
 from zae_limiter.models.choices import WindowType
 from zae_limiter.visualization.scales import compact
 from zae_limiter.visualization.series import Series
@@ -29,7 +30,7 @@ class PlotsNotInstalled(ZAELimiterError, ImportError):
     """What draws figures is an extra."""
 
     def __init__(self) -> None:
-        super().__init__("figures need matplotlib: pip install 'zae-limiter[plots]'")
+        super().__init__(f"figures need matplotlib: {install_command('plots')}")
 
 
 def save(all_series: Sequence[Series], title: str, style: Style, path: Path, kind: str) -> None:

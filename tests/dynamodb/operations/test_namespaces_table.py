@@ -116,7 +116,7 @@ def test_an_old_table_is_not_taken_for_a_new_one(world: World, place: str) -> No
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ({"layout_version": LAYOUT + 1}, "pip install --upgrade zae-limiter"),
+        ({"layout_version": LAYOUT + 1}, "Install a newer one"),
         ({"layout_version": LAYOUT - 1}, "Bring it here with: zae-limiter migrate"),
         ({"layout_version": LAYOUT - 1, "migration": "x"}, "is being migrated"),
         ({}, "layout 1;"),

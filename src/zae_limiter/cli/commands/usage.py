@@ -231,7 +231,7 @@ def plot(
 ) -> None:
     """Plot usage over time, each limit on its own scale.
 
-    On the terminal, or with --png and --svg as a figure for reports (pip install 'zae-limiter[plots]').
+    On the terminal, or with --png and --svg as a figure for reports (the extra `plots`).
     """
     from zae_limiter import WindowType
     from zae_limiter.cli.views.plots import plots_picture, series_document

@@ -99,7 +99,7 @@ def check_layout(table: str, record: Item | None) -> None:
     whose = f" (of zae-limiter {made_by})" if made_by else ""
     about = f"table {table!r} has layout {found}{whose}; zae-limiter {__version__} uses {LAYOUT}"
     if found > LAYOUT:
-        raise VersionError(f"{about}. Install a newer one: pip install --upgrade zae-limiter")
+        raise VersionError(f"{about}. Install a newer one")
     if "migration" in record:
         raise VersionError(
             f"{about}. It is being migrated; if that was interrupted, continue it with: "

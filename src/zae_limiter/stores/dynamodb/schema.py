@@ -77,6 +77,11 @@ def pk_audit(ns: str, subject: str) -> str:
     return f"{ns}/AUDIT#{subject}"
 
 
+def pk_pulses(ns: str) -> str:
+    """What the processes of a namespace tell of themselves."""
+    return f"{ns}/PULSE#"
+
+
 def sk_config(resource: str | None = None) -> str:
     """A config: an entity's for one resource (or ``_default_``), or the only one of its partition."""
     return SK_CONFIG if resource is None else f"{SK_CONFIG}#{resource}"
@@ -125,6 +130,11 @@ def shard_of(key: Key) -> int:
 def lease_key(ns: str, record_id: str) -> Key:
     """Where the record of a lease is."""
     return Key(f"{ns}/LEASE#{record_id}", SK_LEASE)
+
+
+def pulse_key(ns: str, expires_at: int, process: str) -> Key:
+    """Where a process tells of itself: the same place for a minute, and later ones behind earlier ones."""
+    return Key(pk_pulses(ns), f"#PULSE#{expires_at // 60_000:012d}#{process}")
 
 
 def meta_key(ns: str, entity_id: str) -> Key:

@@ -19,6 +19,7 @@ from zae_limiter.stores.dynamodb.operations.lower import Lowering
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
 from zae_limiter.stores.dynamodb.operations.operator_changes import OperatorChanges
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
+from zae_limiter.stores.dynamodb.operations.pulses import Pulses
 from zae_limiter.stores.dynamodb.operations.renew import Renewals
 from zae_limiter.stores.dynamodb.operations.settle import Settlements, SettlementWriter
 from zae_limiter.stores.dynamodb.operations.status import StatusReader
@@ -37,6 +38,7 @@ class DynamoSpace:
     fast_paths: Mapping[tuple[str, str], FastPath] = {}  # none: there is always a call to wait for
 
     slot_pauses_ms = (100, 1_000)
+    claims_for_ms = None
 
     def __init__(
         self,
@@ -115,6 +117,9 @@ class DynamoSpace:
         self.audit_events = AuditTrail(self.namespace).audit_events
         self.usage = UsageWindows(self.namespace).usage
         self.verify_usage = UsageProofs(self.namespace).verify_usage
+        pulses = Pulses(self.namespace)
+        self.put_pulse = pulses.put_pulse
+        self.pulses = pulses.pulses
         self.capacity = looks.capacity
         self.tightest_buckets = looks.tightest_buckets
         self.active_entities = looks.active_entities

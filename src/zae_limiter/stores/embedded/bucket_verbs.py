@@ -25,7 +25,7 @@ from zae_limiter.stores.embedded.tables import LeaseSlot, Tables, Transacting, r
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange
 from zae_limiter.stores.limit_statuses import (
     check_names,
-    check_none_lent,
+    check_not_held,
     check_own_names,
     denial,
     limit_level,
@@ -51,6 +51,7 @@ class BucketVerbs(Transacting):
 
     unresolved = 0  # a transaction is done or not
     slot_pauses_ms: tuple[int, int] | None = None
+    claims_for_ms: int | None = None
 
     def _draw(
         self, tables: Tables, draw: Draw, now: int, receipt: Receipt | None = None, proven: int | None = None
@@ -249,7 +250,7 @@ class BucketVerbs(Transacting):
         if leg is None:
             raise no_limits(entity_id, resource)
         check_own_names(leg, levels, "levels")
-        check_none_lent(leg, levels, "levels")
+        check_not_held(leg, levels, "levels")
         bucket = tables.bucket(entity_id, resource) or new_bucket(tables, leg, now)
         correct_time(tables, bucket, now, proven)
         bucket.begin_periods(now)

@@ -74,6 +74,7 @@ class MemoryTables:
         self._oldest_usage: deque[tuple[int, tuple[str, str]]] = deque()
         self.usage_dropped = 0
         self._leases = LeaseTable()
+        self._pulses: dict[str, tuple[int, str]] = {}
         self._audit: list[AuditEvent] = []
         self._audit_serial = 0
 
@@ -291,6 +292,16 @@ class MemoryTables:
 
     def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
         return self._leases.after(entity_id, after, count, now)
+
+    # Pulses
+
+    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> None:
+        self._pulses = {name: pulse for name, pulse in self._pulses.items() if pulse[0] > now and name != process}
+        self._pulses[process] = expires_at, text
+
+    def pulses(self, most: int, now: int) -> list[str]:
+        live = [text for expires_at, text in self._pulses.values() if expires_at > now]
+        return live[-most:]
 
     # Audit
 

@@ -14,6 +14,7 @@ COMMANDS: Final = (
     *("get", "set", "del", "exists", "unlink", "pexpire", "scan", "getbit", "setbit"),
     *("hget", "hmget", "hset", "hsetnx", "hdel", "hkeys", "hgetall", "hincrby"),
     *("zadd", "zrem", "zrange", "zrangebylex", "zrevrangebylex", "zremrangebylex", "zrandmember", "zscore"),
+    *("zrangebyscore", "zremrangebyscore"),
 )
 
 FOR_CHECKS: Final = ("info",)

@@ -17,6 +17,7 @@ KEYS = {
     "entities": ("ns", "id"),
     "usage": ("ns", "entity_id", "resource", "hour"),
     "leases": ("ns", "id"),
+    "pulses": ("ns", "process"),
     "audit": ("serial",),
 }
 """The tables of a namespace, and what a row of each is found by."""

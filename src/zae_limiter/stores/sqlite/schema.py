@@ -110,6 +110,16 @@ UPGRADES = (
     CREATE INDEX leases_by_entity ON leases (ns, entity_id, id);
     CREATE INDEX leases_by_expiry ON leases (expires_ms);
     """,
+    """
+    CREATE TABLE pulses (
+        ns INTEGER NOT NULL,
+        process TEXT NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (ns, process)
+    ) WITHOUT ROWID;
+    CREATE INDEX pulses_by_expiry ON pulses (ns, expires_ms);
+    """,
 )
 VERSION = len(UPGRADES)
 

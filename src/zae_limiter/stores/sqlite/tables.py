@@ -378,6 +378,20 @@ class SqliteTables:
         )
         return [lease_from_row(row) for row in rows]
 
+    # Pulses
+
+    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> None:
+        expired = self._all("SELECT ns, process FROM pulses WHERE ns = ? AND expires_ms <= ?", self.ns, now)
+        self.connection.executemany("DELETE FROM pulses WHERE ns = ? AND process = ?", expired)
+        self.connection.execute(
+            "INSERT OR REPLACE INTO pulses (ns, process, expires_ms, body) VALUES (?, ?, ?, ?)",
+            (self.ns, process, expires_at, text),
+        )
+
+    def pulses(self, most: int, now: int) -> list[str]:
+        query = "SELECT body FROM pulses WHERE ns = ? AND expires_ms > ? ORDER BY expires_ms DESC LIMIT ?"
+        return [str(body) for (body,) in self._all(query, self.ns, now, most)]
+
     # Audit
 
     def add_audit(

@@ -31,6 +31,7 @@ from zae_limiter.testing.contract import (  # noqa: F401  (importing a chapter r
     lowered_levels,
     misconfiguration,
     namespaces,
+    pulses,
     settlement,
     status_reports,
     totals,

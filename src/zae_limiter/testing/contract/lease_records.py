@@ -131,6 +131,61 @@ async def a_detached_lease_is_settled_elsewhere(world: World) -> None:
     assert await world.limiter.available("key", "gpt") == {"rpm": 9, "tpm": 970}
 
 
+@case("A lease that is closed has ended before its block does, once")
+async def a_closed_lease_has_ended(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM, TPM])
+    async with world.limiter.acquire("key", "gpt", ASKED, request_id="r-1") as lease:
+        token = lease.token
+    assert token is not None
+    async with world.client().resume(token) as lease:
+        await lease.settle(tpm=30)
+        await lease.close()
+        assert (await world.client().get_lease(token)).state == "closed"
+        with world.raises(LeaseExpiredError):
+            await lease.adjust(tpm=1)
+    assert await world.limiter.available("key", "gpt") == {"rpm": 9, "tpm": 970}
+    async with world.client().resume(token) as lease:
+        assert lease.already_settled
+    async with world.limiter.acquire("key", "gpt", ASKED) as lease:
+        assert lease.token is None
+        await lease.settle(rpm=1)
+        await lease.close(refund=True)
+        assert await world.limiter.available("key", "gpt") == {"rpm": 8, "tpm": 970}  # the settled request stays
+    assert await world.limiter.available("key", "gpt") == {"rpm": 8, "tpm": 970}
+
+
+@case("A lease that is closed with a refund gives back what is not settled, and its request may be granted anew")
+async def a_refunded_lease_gives_back(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM, TPM])
+    for _ in range(2):
+        async with world.limiter.acquire("key", "gpt", ASKED, request_id="r-1") as lease:
+            token = lease.token
+        assert await world.limiter.available("key", "gpt") == {"rpm": 9, "tpm": 900}
+        async with world.client().resume(token) as lease:
+            await lease.close(refund=True)
+        assert await world.limiter.available("key", "gpt") == {"rpm": 10, "tpm": 1_000}
+    with world.raises(LeaseNotFoundError):
+        async with world.client().resume(token):
+            pass
+
+
+@case("A lease that cannot be closed says so and stays open, and closing it again books once")
+async def a_lease_that_cannot_be_closed_stays_open(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM, TPM])
+    limiter = world.failing_limiter
+    for place, applied in enumerate((False, True)):
+        async with limiter.acquire("key", "gpt", ASKED) as lease:
+            token = await lease.detach()
+        world.store.fail("settle", times=1, applied=applied)
+        async with limiter.resume(token) as lease:
+            await lease.settle(tpm=30)
+            with world.raises(RateLimiterUnavailable):
+                await lease.close()
+            await lease.close()
+        assert (await world.client().get_lease(token)).state == "closed"
+        assert await world.limiter.available("key", "gpt") == {"rpm": 9 - place, "tpm": 970 - 30 * place}
+
+
 @case("Of two that settle one lease, one does, and the other is told")
 async def of_two_settlers_one_settles(world: World) -> None:
     await world.limiter.set_system_defaults([RPM, TPM])

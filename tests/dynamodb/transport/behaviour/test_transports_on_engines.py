@@ -142,7 +142,7 @@ def test_a_missing_extra_says_what_to_install(asking: Any, monkeypatch: pytest.M
     monkeypatch.setenv("AWS_PROFILE", "work")
     with asking(Target("us-east-1", "http://127.0.0.1:1")) as ask, pytest.raises(ImportError) as caught:
         ask("GetItem", get("t", "a"))
-    assert "pip install 'zae-limiter[dynamodb]'" in str(caught.value)
+    assert "pip install '.[dynamodb]' in a clone" in str(caught.value)
 
 
 def test_credentials_do_not_show_their_secret() -> None:

@@ -67,6 +67,7 @@ from zae_limiter.stores.dynamodb.schema import (
     namespace_id_key,
     namespace_key,
     number_in,
+    pk_pulses,
     pk_system,
     sk_namespace,
     version_key,
@@ -245,7 +246,7 @@ class Namespaces:
         )
 
     def _remove_all_found(self, ns: str, *, only_existing: bool) -> Plan[int]:
-        removed = 0
+        removed = yield from self._remove_pulses(ns)
         items = whole_namespace(self.client, ns)
         while found := (yield from items.take(PURGED_AT_ONCE)):
             keys = [key_of(item) for item in found]
@@ -257,6 +258,13 @@ class Namespaces:
             yield from side_by_side([self.client.delete_all(batch, deadline) for batch in batches])
             removed += len(keys)
         return removed
+
+    def _remove_pulses(self, ns: str) -> Plan[int]:
+        """They are in no index."""
+        keys = [key_of(item) for item in (yield from self.client.query_all(pk_pulses(ns)))]
+        if keys:
+            yield from self.client.delete_all(keys, (yield from self.client.new_deadline()))
+        return len(keys)
 
 
 def places_of(info: NamespaceInfo) -> tuple[Key, Key]:

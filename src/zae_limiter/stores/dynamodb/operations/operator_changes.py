@@ -27,7 +27,7 @@ from zae_limiter.stores.dynamodb.requests import Contended
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.table_client import WRITES_AT_ONCE, Deadline, commit, persist, verb
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordMoved
-from zae_limiter.stores.limit_statuses import check_none_lent, check_own_names, no_limits
+from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset, earlier_result, key_record, record_id_of_key
 
 
@@ -65,7 +65,7 @@ class OperatorChanges:
         if terms is None:
             raise no_limits(credit.entity_id, credit.resource)
         check_own_names(terms.leg, credit.amounts)
-        check_none_lent(terms.leg, credit.amounts, "amounts")
+        check_not_held(terms.leg, credit.amounts, "consume")
         first = bucket_key(ns, credit.entity_id, credit.resource)
         back = {name: -amount * MILLI for name, amount in credit.amounts.items()}
         booking = Booking(first, terms.leg, {first: back}, uncounted=True)

@@ -357,6 +357,17 @@ class SettlementWriter:
         self, write: BucketWrite, terms: Terms, now: int, deadline: Deadline
     ) -> Plan[Refused | NoAnswer | None]:
         """Try to rebuild its bucket. Returns what went wrong, if another client was not just faster."""
+        self.batching.take_denials_along([write])
+        try:
+            return (yield from self._create(write, terms, now, deadline))
+        finally:
+            if write.denials:
+                self.batching.keep_denials(write, deadline)
+
+    def _create(
+        self, write: BucketWrite, terms: Terms, now: int, deadline: Deadline
+    ) -> Plan[Refused | NoAnswer | None]:
+        """Put its bucket, with what it takes taken."""
         if isinstance(write.work, SettleWork) and not write.doubtful:
             write.inc = write.inc or self.write_ids.incarnation()
             write.work.begin_life(terms.leg.limits, life_on(0, write.inc), now)
