@@ -12,8 +12,8 @@ from zae_limiter.lease.lease_base import LeaseBase
 from zae_limiter.lease.lease_ids import new_writer
 from zae_limiter.lease.lease_options import DEFAULT_OPTIONS, LeaseIdentity, LeaseOptions, lease_options
 from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, record_id_of
-from zae_limiter.models.access import AccessMode, strictest
-from zae_limiter.models.choices import OnError, OnUnavailable
+from zae_limiter.models.access import strictest
+from zae_limiter.models.choices import AccessMode, OnError, OnUnavailable
 from zae_limiter.models.leases import LeaseInfo
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.moments import at
