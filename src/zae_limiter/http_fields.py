@@ -53,11 +53,13 @@ def rate_limit_fields(statuses: Sequence[LimitStatus], entity_id: str, *, compat
     return [*fields, *_compatible_fields(told)] if compatible else fields
 
 
-def refused(error: RateLimitExceeded, entity_id: str, *, compatible: bool = False) -> Answer:
-    """The answer to a request that lacks: 429, or 413 if it can never fit."""
+def refused(
+    error: RateLimitExceeded, entity_id: str, *, compatible: bool = False, status: int | None = None
+) -> Answer:
+    """The answer to a request that lacks: 429, or 413 if it can never fit. ``status``: what a proxy sends instead."""
     wait = error.retry_after_seconds
     never = wait is None or isinstance(error, RequestExceedsBurst)
-    status = 413 if never else 429
+    status = status or (413 if never else 429)
     headers = [*_problem_headers(), *rate_limit_fields(error.statuses, entity_id, compatible=compatible)]
     if wait is not None:
         headers += [("Retry-After", error.retry_after_header), ("retry-after-ms", str(math.ceil(wait * 1000)))]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Self
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self, TypeAlias
 
 from zae_limiter import (
     NamespaceNotFoundError,
@@ -24,8 +25,8 @@ DEADLINE_S = 2.0
 MOST_NAMESPACES = 1_000
 """So many namespaces keep their limiter open; of more, the one that was used longest ago is opened anew."""
 
-LOOK_EVERY = 16
-"""Of grants, every so many-th is asked how full its limits are, for the metrics."""
+AttentionSource: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any]]]
+"""What needs an operator's attention in a namespace, as a document."""
 
 
 class Backend:
@@ -33,12 +34,16 @@ class Backend:
 
     def __init__(self, store: Store, namespace: str = DEFAULT_NAMESPACE, *, tally: Tally | None = None) -> None:
         self.namespace = check_namespace(namespace)
-        self.tally = tally or Tally(look_every=LOOK_EVERY)
+        self.tally = tally or Tally()
         self.events = EventStream()
         self.observer = observers(self.tally, self.events.publish)
         self._store = store
         self._repository = Repository(store, namespace=namespace, observer=self.observer)
         self._limiters: OrderedDict[str, RateLimiter] = OrderedDict({namespace: RateLimiter(self._repository)})
+        self.attention: AttentionSource | None = None
+        """What knows what needs attention, if this process has it."""
+        self.answers: Counter[tuple[str, int]] = Counter()
+        """How many requests were answered, by operation and status."""
         self.is_ending = False
         """Whether the process is about to end: load balancers are to send nothing more."""
 

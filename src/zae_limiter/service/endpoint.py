@@ -41,6 +41,7 @@ class Endpoint:
         if "GET" in self._operations:
             self._operations.setdefault("HEAD", self._operations["GET"])
         self._backend = backend
+        self._answers = backend.answers
         self._guard = guard
         self._allowed = ", ".join(sorted(self._operations)).encode()
 
@@ -69,6 +70,7 @@ class Endpoint:
         except Exception as error:
             reply = reply_to_error(error, entity_of(body))
         if reply is not None:
+            self._answers[operation.id, reply.status] += 1
             await send_reply(send, reply, with_body=scope["method"] != "HEAD")
 
     def _limiter(self, headers: Mapping[bytes, bytes], caller: Caller) -> RateLimiter:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from zae_limiter import Lease, LeaseInfo, LimitStatus, ValidationError
 from zae_limiter.http_fields import rate_limit_fields
+from zae_limiter.service.documents import lease_document
 from zae_limiter.service.operations import Call, json_reply, no_content
 from zae_limiter.service.problems import Headers, Problem, Reply
 
@@ -195,20 +196,6 @@ async def _ended(call: Call, lease: Lease, *, keep_open: bool) -> Reply:
         "already_settled": lease.already_settled,
     }
     return json_reply(document)
-
-
-def lease_document(info: LeaseInfo) -> dict[str, Any]:
-    """A lease for programs."""
-    return {
-        "lease": info.token,
-        "entity": info.entity_id,
-        "resource": info.resource,
-        "state": info.state,
-        "granted": dict(info.granted),
-        "consumed": dict(info.consumed),
-        "granted_at": info.granted_at.isoformat(),
-        "expires_at": info.expires_at.isoformat(),
-    }
 
 
 # What several of them need

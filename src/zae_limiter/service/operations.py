@@ -93,7 +93,6 @@ class Operation:
     reply: Schema | None = None
     reply_type: str = "application/json"
     errors: tuple[int, ...] = ()
-    tag: str = ""
     check_body: Check | None = field(init=False, default=None)
     checks: Mapping[str, tuple[Parameter, Check]] = field(init=False, default_factory=dict)
 

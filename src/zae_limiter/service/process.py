@@ -21,11 +21,12 @@ async def run(
     *,
     drain_seconds: float = 0.0,
     on_start: Callable[[str], object] = lambda address: None,
-    companions: Callable[[Backend], Sequence[Companion]] = lambda backend: (),
+    companions: Callable[[Backend, Guard], Sequence[Companion]] = lambda backend, guard: (),
 ) -> None:
     """Serve a namespace of a store until a signal comes.
 
-    ``companions`` makes servers for other protocols, which work on the same backend and end with this one.
+    ``companions`` makes servers for other protocols, which work on the same backend, let the same clients in, and end
+    with this one.
     """
     tokens = None if token_file is None else TokenFile(token_file)
     check_bind(bind, has_tokens=tokens is not None)
@@ -33,13 +34,14 @@ async def run(
         tokens.load()
     listener = listen(bind)
     backend = Backend.open(url, namespace)
-    app = create_app(backend, Guard(tokens))
+    guard = Guard(tokens)
+    app = create_app(backend, guard)
     await serve(
         app,
         backend,
         listener,
         drain_seconds=drain_seconds,
-        companions=companions(backend),
+        companions=companions(backend, guard),
         on_start=on_start,
     )
     sys.stdout.flush()

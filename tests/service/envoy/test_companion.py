@@ -1,0 +1,173 @@
+"""``zae-limiter serve --envoy-bind``: HTTP and Envoy in one process, with one store, the same tokens and one end."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from engines.redis_servers import RedisServer
+from engines.servers import Engine
+from zae_limiter import Limit, SyncRateLimiter
+from zae_limiter.cli.group import cli
+from zae_limiter.service.envoy.messages import METHOD, SERVICE, RateLimitRequest, RateLimitResponse
+from zae_limiter.service.envoy.responses import OK, OVER_LIMIT
+
+SECONDS = 20.0
+
+
+class Served:
+    """A process that serves, and a client of both its protocols."""
+
+    def __init__(self, process: subprocess.Popen[str], address: str, envoy: str) -> None:
+        self.process = process
+        self._http = httpx.Client(base_url=address, timeout=SECONDS)
+        self._channel = grpc.insecure_channel(envoy)
+        self._ask = self._channel.unary_unary(
+            f"/{SERVICE}/{METHOD}",
+            request_serializer=RateLimitRequest.SerializeToString,
+            response_deserializer=RateLimitResponse.FromString,
+        )
+
+    def take(self, entity: str) -> bool:
+        """Take one by HTTP; whether it was granted."""
+        asked = {"entity": entity, "resource": "default", "consume": {"requests": 1}}
+        status = self._http.post("/v1/take", json=asked).status_code
+        assert status in (200, 429)
+        return status == 200
+
+    def ask(self, entity: str, token: str | None = None) -> Any:
+        """What Envoy is answered."""
+        request = RateLimitRequest(domain="default")
+        request.descriptors.add().entries.add(key="entity", value=entity)
+        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        return self._ask(request, metadata=metadata, timeout=SECONDS)
+
+    def end(self) -> int:
+        """What the process ends with after a signal."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(SECONDS)
+
+    def close(self) -> None:
+        self._channel.close()
+        self._http.close()
+
+
+@contextmanager
+def served(url: str, *options: str) -> Iterator[Served]:
+    told = ["serve", "--url", url, "--bind", "127.0.0.1:0", "--envoy-bind", "127.0.0.1:0", "--json", *options]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zae_limiter", *told],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"},
+    )
+    assert process.stdout is not None
+    try:
+        assert select.select([process.stdout], [], [], SECONDS)[0], "it did not start"
+        lines = [process.stdout.readline()]
+        while lines[-1] not in ("", "}\n"):
+            lines.append(process.stdout.readline())
+        document = json.loads("".join(lines))
+        client = Served(process, document["address"], document["envoy"])
+        try:
+            yield client
+        finally:
+            client.close()
+    finally:
+        process.kill()
+        process.wait(SECONDS)
+        process.stdout.close()
+
+
+@pytest.fixture(params=["sqlite", "redis", "dynamodb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store with fifty a day for each entity."""
+    name = f"envoy-{uuid.uuid4().hex[:8]}"
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("valkey_9_1")
+        server.ask("FLUSHALL")
+        found = server.url
+    elif request.param == "dynamodb":
+        engine: Engine = request.getfixturevalue("dynoxide")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+        found = f"dynamodb://{name}?region=us-east-1&endpoint_url={engine.endpoint_url}"
+    else:
+        found = f"sqlite:///{tmp_path / 'limits.db'}"
+    with SyncRateLimiter.open(found, create=True) as limiter:
+        limiter.set_system_defaults([Limit.per_day("requests", 50)])
+    return found
+
+
+def test_both_protocols_take_from_one_bucket_and_nothing_is_taken_twice_or_lost(url: str) -> None:
+    with served(url) as service, ThreadPoolExecutor(8) as threads:
+        by_http = [threads.submit(service.take, "shared") for _ in range(40)]
+        by_envoy = [threads.submit(service.ask, "shared") for _ in range(40)]
+        granted = sum(found.result() for found in by_http)
+        granted += sum(found.result().overall_code == OK for found in by_envoy)
+        assert granted == 50
+        assert service.end() == 0
+
+
+def test_the_tokens_are_those_of_the_service(tmp_path: Path) -> None:
+    url, tokens = f"sqlite:///{tmp_path / 'limits.db'}", tmp_path / "tokens.json"
+    with SyncRateLimiter.open(url, create=True) as limiter:
+        limiter.set_system_defaults([Limit.per_day("requests", 1)])
+    texts = {}
+    for name, options in {
+        "envoy": ["--role", "take"],
+        "reader": ["--role", "read"],
+        "elsewhere": ["--role", "take", "--for-namespace", "other"],
+        "prefixed": ["--role", "take", "--entity-prefix", "a:"],
+    }.items():
+        made = CliRunner().invoke(cli, ["token", "create", name, *options, "--token-file", str(tokens), "--json"])
+        assert made.exit_code == 0, made.output
+        texts[name] = json.loads(made.output)["token"]
+
+    def outcome(entity: str, token: str | None) -> object:
+        try:
+            return service.ask(entity, token).overall_code
+        except grpc.RpcError as error:
+            return error.code()
+
+    with served(url, "--token-file", str(tokens)) as service:
+        assert [outcome("a", texts["envoy"]) for _ in range(2)] == [OK, OVER_LIMIT]
+        for token in (None, "wrong", texts["reader"], texts["elsewhere"]):
+            assert outcome("b", token) is grpc.StatusCode.UNAUTHENTICATED
+        assert outcome("b", texts["prefixed"]) is grpc.StatusCode.PERMISSION_DENIED
+        assert outcome("a:1", texts["prefixed"]) == OK
+        assert service.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "words"),
+    [
+        (["--rls-map", "user=entity"], 2, "say --envoy-bind"),
+        (["--envoy-bind", "8081"], 2, "HOST:PORT"),
+        (["--envoy-bind", "127.0.0.1:0", "--rls-map", "user"], 2, "KEY=ROLE"),
+        (["--envoy-bind", "127.0.0.1:0", "--envoy-cert", "c.pem"], 2, "belong together"),
+        (["--envoy-bind", "0.0.0.0:0"], 78, "without a token"),
+    ],
+)
+def test_what_is_said_wrongly_is_told(options: list[str], exit_code: int, words: str, tmp_path: Path) -> None:
+    told = ["serve", "--url", f"sqlite:///{tmp_path / 'limits.db'}", "--bind", "127.0.0.1:0", *options]
+    ended = subprocess.run(
+        [sys.executable, "-m", "zae_limiter", *told], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert ended.returncode == exit_code
+    assert words in ended.stderr.replace("\n", " ")
