@@ -1,8 +1,8 @@
 """The first view: what needs attention, worst first.
 
-The pulse says which rows are worth reading; what is shown of them is read from their buckets, each with one look at
-what its last call would meet. So the view costs one small text per process and at most fifty looks, however many
-entities there are.
+The pulse says which rows are worth reading: those that are refused or near a limit, then those that call most. What
+is shown of them is read from their buckets, each with one look at what its last call would meet. So the view costs one
+small text per process and at most fifty looks, however many entities there are.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ MOST_NOISY = 6
 async def read_overview(limiter: RateLimiter) -> dict[str, Any]:
     """Everything that the first view shows."""
     pulse = await limiter.get_pulse()
-    wanted = [row for row in pulse.rows if row.refused_in_all or row.level is not None]
-    looks = await look_at(limiter, wanted[:MOST_ROWS])
+    looks = await look_at(limiter, pulse.rows[:MOST_ROWS])
     shown = [(row, check) for row, check in looks if check is not None]
     rows = [row_document(row, check) for row, check in shown]
     rows = sorted((row for row in rows if row["kinds"]), key=_badness)
@@ -37,7 +36,7 @@ async def read_overview(limiter: RateLimiter) -> dict[str, Any]:
         "processes": pulse.processes,
         "counts": {kind: sum(kind in row["kinds"] for row in rows) for kind in ("refused", "near", "debt")},
         "rows": rows,
-        "more": max(len(wanted) - MOST_ROWS, 0),
+        "more": sum(bool(row.refused_in_all or row.level) for row in pulse.rows[MOST_ROWS:]),
         "minutes": minutes_document(pulse),
         "store": {
             "p50_ms": pulse.store_milliseconds(0.5),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -56,7 +57,7 @@ def pages() -> list[Route]:
     ]
 
 
-def _answer(name: str, content: bytes):  # type: ignore[no-untyped-def]
+def _answer(name: str, content: bytes) -> Callable[[Request], Awaitable[Response]]:
     etag = f'"{hashlib.sha256(content).hexdigest()[:24]}"'
     headers = {**HEADERS, "content-type": TYPES[name.rpartition(".")[2]], "etag": etag}
 

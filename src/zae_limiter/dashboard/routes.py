@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from zae_limiter import RateLimiter, __version__
@@ -22,7 +23,9 @@ MOST_LEVELS = 50
 SECONDS_OF_CHARTS = 30.0
 
 ANY_ROLE = frozenset(Role)
-HOURS = Parameter("hours", {"type": "integer", "minimum": 1, "maximum": MOST_HOURS}, "So many hours; a day if not said.")
+HOURS = Parameter(
+    "hours", {"type": "integer", "minimum": 1, "maximum": MOST_HOURS}, "So many hours; a day if not said."
+)
 WORDS = schemas.list_of({"type": "string", "minLength": 1, "maxLength": 200}, maxItems=32)
 PREVIEW = schemas.document(
     {"limits": WORDS},
@@ -102,8 +105,8 @@ class DashboardRoutes:
         namespace = call.limiter.repository.namespace
         found = {}
         for entity_id in dict.fromkeys(call.body["entities"]):
-            read = self._reads.get((namespace, call.entity(entity_id)), lambda who=entity_id: _levels(call.limiter, who))
-            found[entity_id] = await read
+            key = (namespace, call.entity(entity_id))
+            found[entity_id] = await self._reads.get(key, partial(_levels, call.limiter, entity_id))
         return json_reply({"levels": found})
 
     async def limits(self, call: Call) -> Reply:
@@ -126,9 +129,7 @@ class DashboardRoutes:
         entity_id, resource = call.entity_or_all(call.query.get("entity")), call.query.get("resource")
         hours = call.query.get("hours", 24)
         key = (call.limiter.repository.namespace, entity_id, resource, hours)
-        return json_reply(
-            await self._charts.get(key, lambda: usage_chart(call.limiter, entity_id, resource, hours))
-        )
+        return json_reply(await self._charts.get(key, lambda: usage_chart(call.limiter, entity_id, resource, hours)))
 
 
 async def _levels(limiter: RateLimiter, entity_id: str) -> list[dict[str, Any]]:
@@ -151,15 +152,18 @@ async def _levels(limiter: RateLimiter, entity_id: str) -> list[dict[str, Any]]:
 async def _all_limits(limiter: RateLimiter) -> dict[str, Any]:
     system, policy = await limiter.get_system_defaults()
     resources = await limiter.list_resources_with_defaults(limit=MOST_LEVELS)
-    levels = [{"entity": None, "resource": None, "limits": [format_limit(limit) for limit in system]}]
+    levels: list[dict[str, Any]] = [
+        {"entity": None, "resource": None, "limits": [format_limit(limit) for limit in system]}
+    ]
     for name in resources.items:
         limits = await limiter.get_resource_defaults(name)
         levels.append({"entity": None, "resource": name, "limits": [format_limit(limit) for limit in limits]})
     more = resources.next_cursor is not None
-    for resource in (None, *resources.items):
+    in_use = [row.resource for row in (await limiter.get_pulse()).rows]
+    for resource in (None, *dict.fromkeys([*resources.items, *in_use])):
         page = await limiter.list_entities_with_custom_limits(resource or "_default_", limit=MOST_LEVELS)
         more = more or page.next_cursor is not None
-        for entity_id in page.items[: MOST_LEVELS * 2 - len(levels)]:
+        for entity_id in page.items[: max(MOST_LEVELS * 2 - len(levels), 0)]:
             limits = await limiter.get_limits(entity_id, resource=resource or "_default_")
             words = [format_limit(limit) for limit in limits]
             levels.append({"entity": entity_id, "resource": resource, "limits": words})

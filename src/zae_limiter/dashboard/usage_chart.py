@@ -54,9 +54,7 @@ async def _read(
     return found, cursor is not None
 
 
-def _series(
-    snapshots: list[UsageSnapshot], index: dict[datetime, int], *, by_resource: bool
-) -> list[dict[str, Any]]:
+def _series(snapshots: list[UsageSnapshot], index: dict[datetime, int], *, by_resource: bool) -> list[dict[str, Any]]:
     """What each resource, or entity, took per hour and limit; the largest first, small ones together."""
     taken: dict[str, dict[str, list[int]]] = {}
     for snapshot in snapshots:

@@ -44,7 +44,7 @@ export function Audit({ asked }) {
     ${state.loaded && !state.events.length && html`<div class="empty"><b>No changes</b>Nothing was changed in 90 days.</div>`}
     <ul class="changes">${state.events.map((event) => html`<li key=${event.id}>
       <time datetime=${event.timestamp}>${moment(event.timestamp)}</time>
-      <div><b>${event.principal || 'a program'}</b> <span class="chip">${event.action.replaceAll('_', ' ')}</span> <b>${SUBJECT(event)}</b>${event.resource && event.resource !== '_default_' ? html` on <span class="mono">${event.resource}</span>` : ''}
+      <div><b>${event.principal || 'a program'}</b> <span class="chip">${event.action.replaceAll('_', ' ')}</span> <b>${SUBJECT(event)}</b>${event.resource && event.resource !== '_default_' && !event.entity.startsWith('$') ? html` on <span class="mono">${event.resource}</span>` : ''}
         <${FromTo} details=${event.details} /></div></li>`)}</ul>
     ${state.cursor && html`<div class="foot"><button class="button small" onClick=${() => load(state.cursor)}>Show more</button></div>`}
   </section></main>`

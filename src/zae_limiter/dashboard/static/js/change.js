@@ -52,8 +52,8 @@ function Effect({ title, look }) {
   const level = binding && levelOf(binding)
   return html`<div>
     <b>${title}: ${look.fits ? 'the last call fits' : look.wait_seconds === null ? 'the last call never fits' : `fits in ${duration(look.wait_seconds)}`}</b>
-    ${binding && html`<span class="under">${look.fits ? 'next to bind' : 'bound by'}: <span class="mono">${limitWords(binding)}</span>
-      of ${binding.entity}, <span class=${level.kind ? `${level.kind}-text` : ''}>${binding.available < 0 ? `${level.text} in debt` : `${level.text} used`}</span></span>`}
+    ${binding && html`<span class="under">${look.fits ? 'next to bind' : 'bound by'}: <span class="mono">${limitWords(binding)}</span>${' '}
+      of ${binding.entity}, <span class=${level.kind ? `${level.kind}-text` : ''}>${binding.available < 0 ? `${level.text}, in debt` : `${level.text} used`}</span></span>`}
   </div>`
 }
 

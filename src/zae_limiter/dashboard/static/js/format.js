@@ -40,6 +40,7 @@ export const sourceWords = (source) => SOURCES[source] || 'given with the call'
 export function levelOf(limit) {
   const used = limit.used_permille
   if (limit.available < 0) return { kind: 'bad', text: count(limit.available), used }
+  if (limit.refuses && limit.wait_seconds === null) return { kind: 'bad', text: 'too large', used }
   if (limit.refuses || used >= 1000) return { kind: 'bad', text: percent(used / 1000), used }
   return { kind: used >= 800 ? 'warn' : '', text: percent(used / 1000), used }
 }

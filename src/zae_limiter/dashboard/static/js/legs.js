@@ -31,7 +31,7 @@ function LimitOfLeg({ leg, limit }) {
   const held = limit.in_flight ? `${count(limit.burst - limit.available)} calls in flight` : null
   return html`<div class="limit">
     <span class="mono">${limitWords(limit)}</span>
-    <span class=${`mono ${kind ? `${kind}-text` : ''}`}>${count(limit.available)} left</span>
+    <span class=${`mono ${kind ? `${kind}-text` : ''}`}>${limit.available < 0 ? `owes ${count(-limit.available)}` : `${count(limit.available)} left`}</span>
     <${Bar} limit=${limit} label=${`${limit.name} of ${leg.entity}`} />
     <span class="under">${held || sourceWords(limit.source)}${until}${limit.enforced ? '' : ', only watches'}</span>
   </div>`

@@ -32,7 +32,7 @@ export function Usage({ asked, suggestions, theme }) {
       <label class="field">Of<select name="by"><option value="entity" selected=${by === 'entity'}>a key, by model</option><option value="resource" selected=${by === 'resource'}>a model, by key</option></select></label>
       <label class="field">Name<input name="name" value=${name} list="usage-names" autocomplete="off" required /></label>
       <datalist id="usage-names">${[...suggestions.entities, ...suggestions.resources].map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
-      ${data && data.limits.length > 0 && html`<label class="field">Limit<select value=${limit} onChange=${(event) => setChosen(event.target.value)}>${data.limits.map((one) => html`<option key=${one} selected=${one === limit}>${one}</option>`)}</select></label>`}
+      ${data && data.limits.length > 0 && html`<label class="field">Limit<select value=${limit} onChange=${(event) => setChosen(event.target.value)}>${data.limits.map((one) => html`<option key=${one} value=${one} selected=${one === limit}>${one}</option>`)}</select></label>`}
       <button class="button">Show</button>
     </form>
     ${error && html`<div class="error">${error.message}</div>`}
@@ -42,7 +42,7 @@ export function Usage({ asked, suggestions, theme }) {
       : html`<div class="empty"><b>Nothing was taken</b>in these hours${limit ? ` of ${limit}` : ''}.</div>`)}
     ${data && html`<div class="legend">${series.map((one, index) => html`<span key=${one.name}><i class=${`key ${CLASSES[index]}`}></i>${one.name} <b>${compact(sum(one.values))}</b></span>`)}
       ${total > 0 && html`<span>in all <b>${count(total)} ${limit}</b></span>`}</div>`}
-    ${data && html`<div class="head"><h2>Refused</h2><span class="soft small">calls per hour, ${count(sum(data.refused))} in all</span></div>
+    ${data && html`<div class="head"><h2>Refused</h2><span class="soft small">by limits of ${by === 'entity' ? 'its own' : 'keys'}, calls per hour, ${count(sum(data.refused))} in all</span></div>
       <${Columns} times=${data.hours} theme=${theme} height=${90} format=${compact} series=${[{ colour: '--bad-fill', values: data.refused }]}
         label=${`Refused calls per hour, ${count(sum(data.refused))} in all`} />`}
     ${data && data.cut && html`<div class="foot">There is more than is drawn here: name a key to see all of it.</div>`}
