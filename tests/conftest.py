@@ -75,7 +75,12 @@ FAST = (
     "tests/visualization/",
 )
 FAST_CONTRACT = ("memory", "sqlite")
-NOT_FAST = ("tests/cli/test_demo_",)
+NOT_FAST = (
+    "tests/docs/test_pages.py",
+    "tests/docs/test_site.py",
+    "tests/architecture/test_imports.py",
+    *ONE_AFTER_THE_OTHER,
+)
 ENGINE_FIXTURES = frozenset(("dynoxide", "engine", "ministack", "redis_6_2", "valkey_9_1", "valkey_cluster"))
 """What may differ from one Python to the next and needs no engine: ``make others`` runs it on those that are here."""
 

@@ -1,7 +1,8 @@
 """What mkdocs does to our pages on their way to the site.
 
-The pages are read on a code host too, so they are written for that. On the site, what only tests need is left out, and
-a link that leads out of ``docs/`` leads to the page that shows the same thing, or to nowhere.
+The pages are read on a code host too, so they are written for that. On the site, what only tests need is left out, a
+link that leads out of ``docs/`` leads to the page that shows the same thing, or to nowhere, and pictures follow the
+site's switch between light and dark.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 sys.path.insert(0, str(Path(__file__).parent))
+from themed_pictures import in_both_schemes, scheme_pictures
 from written_pages import pictures, written_pages
 
 _FOR_TESTS = re.compile(r"<!-- (?:setup\n.*?|no-run|/?bills) ?-->\n?", re.DOTALL)
@@ -50,6 +52,8 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, path, content=text))
     for path, picture in pictures().items():
         files.append(File.generated(config, path, abs_src_path=str(picture)))
+    for path, text in scheme_pictures().items():
+        files.append(File.generated(config, path, content=text))
     return files
 
 
@@ -57,6 +61,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """The page as the site shows it."""
     page.meta["hide"] = _sidebars_without_use(markdown, page)
     parts = _FENCE.split(_FOR_TESTS.sub("", markdown))
+    parts[::2] = [in_both_schemes(prose) for prose in parts[::2]]
     parts[::2] = [_LINK.sub(lambda link: _led_within(link, page.file.src_uri, files), prose) for prose in parts[::2]]
     return "".join(parts)
 

@@ -228,7 +228,7 @@ class Bucket:
         retired = {key: rebase(known[key], known[key].limit, now) for key in known if key not in keys}
         ended = dict(self.carried)
         for key, balance in list(retired.items()):
-            counted = counters_of(balance)
+            counted = counters_of(balance) or ({balance.name: 0} if self.denials.get(balance.name) else {})
             if balance.level(now) == balance.bx and (not counted or len(ended) < MAX_ENDED):
                 del retired[key]
                 for name, count in counted.items():
@@ -242,7 +242,7 @@ class Bucket:
             )
             for limit in limits
         )
-        self.retired = retired
+        self.retired = {key: self._go_on_counting(balance) for key, balance in retired.items()}
         self.limits = limits
         self.stored_terms = None
         self.rf = now
@@ -340,7 +340,7 @@ class Bucket:
 
     def counters(self) -> dict[str, int]:
         """What was ever taken, net, per limit, in millitokens; and what limits that watch would have refused."""
-        if self.is_plain and not self.retired:
+        if self.is_plain and not self.retired and not any(balance.sn for balance in self.balances):
             return self.carried | {balance.name: balance.tc for balance in self.balances}
         counted = dict(self.carried)
         for balance in (*self.balances, *self.retired.values()):

@@ -86,9 +86,9 @@ KEEPS_EVERY_KIND = {
     "sqlite": True,
     "dynamodb-on-dynoxide": False,
     "dynamodb-on-ministack": False,
-    "redis-6.2": False,
-    "valkey-9.1": False,
-    "valkey-8.1-cluster": False,
+    "redis-6.2": True,
+    "valkey-9.1": True,
+    "valkey-8.1-cluster": True,
 }
 """Whether a store keeps limits by the calendar, of calls in flight, and that only watch; the others refuse them."""
 

@@ -21,6 +21,7 @@ from zae_limiter.cli.group import cli
 
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "site"))
+from themed_pictures import in_both_schemes, scheme_pictures  # noqa: E402
 from written_pages import apart, commands_page, pictures, reference_pages, written_pages  # noqa: E402
 
 OF_DECISIONS = "adr/0"
@@ -100,3 +101,34 @@ def test_the_report_of_benchmarks_comes_with_its_pictures() -> None:
     shown = {f"benchmarks/{path}" for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page)}
     assert shown
     assert shown <= set(pictures())
+
+
+# Pictures in light and dark
+
+
+def test_a_picture_with_a_source_for_dark_becomes_two_images() -> None:
+    picture = (
+        '<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/a-dark.svg">\n'
+        '  <img alt="Bars" src="images/a-light.svg">\n</picture>'
+    )
+    assert in_both_schemes(picture) == "![Bars](images/a-light.svg#only-light)![Bars](images/a-dark.svg#only-dark)"
+
+
+def test_a_picture_with_a_style_for_dark_is_written_for_both_schemes() -> None:
+    written = scheme_pictures()
+    light, dark = written["images/acquire-path-light.svg"], written["images/acquire-path-dark.svg"]
+    assert "prefers-color-scheme" not in light + dark
+    assert "#e6eaf0" not in light
+    assert '[fill="#1f2933"] { fill: #e6eaf0 }' in dark
+    both = "![The path](images/acquire-path-light.svg#only-light)![The path](images/acquire-path-dark.svg#only-dark)"
+    assert in_both_schemes("![The path](images/acquire-path.svg)") == both
+
+
+def test_a_picture_that_is_the_same_in_both_is_left_alone() -> None:
+    assert in_both_schemes("![The demo](images/demo.svg)") == "![The demo](images/demo.svg)"
+
+
+def test_no_page_has_a_picture_that_follows_the_system_on_the_site() -> None:
+    pages = list(DOCS.rglob("*.md"))
+    assert any("<picture>" in page.read_text(encoding="utf-8") for page in pages)
+    assert [page.name for page in pages if "<picture>" in in_both_schemes(page.read_text(encoding="utf-8"))] == []

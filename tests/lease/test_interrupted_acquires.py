@@ -103,18 +103,17 @@ def test_cancelling_in_the_queue_leaves_it_and_takes_nothing(cancels: int) -> No
         memory = MemoryStore()
         hierarchy(memory, clock)
         limiter = memory_limiter(store=memory, clock=clock)
-        async with limiter.acquire("org", "gpt", {"rpd": 100}):
-            pass
-        waiting = [asyncio.create_task(use(limiter, False, patient=True)) for _ in range(3)]
-        while clock.waiting < 3:
-            await asyncio.sleep(0)
-        for task in waiting:
-            for _ in range(cancels):
-                task.cancel()
+        async with limiter.acquire("org", "gpt", {"rpd": 100}):  # which may give back: else none would wait
+            waiting = [asyncio.create_task(use(limiter, False, patient=True)) for _ in range(3)]
+            while clock.waiting < 3:
                 await asyncio.sleep(0)
-        for task in waiting:
-            with pytest.raises(asyncio.CancelledError):
-                await task
+            for task in waiting:
+                for _ in range(cancels):
+                    task.cancel()
+                    await asyncio.sleep(0)
+            for task in waiting:
+                with pytest.raises(asyncio.CancelledError):
+                    await task
         assert not limiter._core.wait_queue
         assert levels(memory, clock)[0] == FULL[0]
 

@@ -27,7 +27,7 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
     server.ask("ACL", "DELUSER", "limiter")
 
 
-COVERED = ("hierarchy", "namespaces", "settlement", "status_reports")
+COVERED = ("hierarchy", "namespaces", "settlement", "status_reports", "calls_in_flight", "calendar_limits")
 """The parts of the contract that use every command between them."""
 
 

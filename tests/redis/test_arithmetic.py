@@ -20,7 +20,7 @@ MUTATIONS = {
     "the ceiling is passed": ("if tokens >= top then tokens = top; b[i + 2] = 0 end", ""),
     "a full bucket keeps its millitokens": ("tokens = top; b[i + 2] = 0 end", "tokens = top end"),
     "a credit passes the ceiling": ("if tokens >= top then return top, 0 end", ""),
-    "time is credited twice": ("  b[2] = now\nend", "end"),
+    "time is credited twice": ("    b[2] = now\n  elseif", "  elseif"),
 }
 
 

@@ -34,7 +34,7 @@ class CallCounts:
         self.denials: Counter[tuple[Owner, str]] = Counter()
 
     def took(self, names: Iterable[str], amounts: Mapping[str, int], *, grants: int = 0) -> None:
-        """A caller took that (whole tokens; negative: gave back) of limits that its own bucket has."""
+        """A caller took that (whole tokens; negative: gave back) of limits that any of its legs has."""
         self.taken["ev"] += grants
         self.taken.update({name: amount * 1000 for name, amount in amounts.items() if name in names})
 

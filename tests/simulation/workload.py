@@ -125,7 +125,7 @@ class Worker:
         if isinstance(outcome, Grant):
             self.granted += 1
             self.world.check_open(draw, outcome, task.verb.started)
-            fleet.call_counts.took(outcome.legs[0].names, outcome.wanted, grants=1)
+            fleet.call_counts.took(_names_of(outcome.legs), outcome.wanted, grants=1)
             for owner, amounts in taken_by(outcome.legs, outcome.wanted):
                 fleet.books.know(owner, amounts)
         return outcome
@@ -174,7 +174,7 @@ class Worker:
         """Note what a settlement did, and return what is still owed."""
         books = self.fleet.books
         if failure is None:
-            self.fleet.call_counts.took(legs[0].names, owed)
+            self.fleet.call_counts.took(_names_of(legs), owed)
             for owner, amounts in _owed(legs, owed):
                 books.know(owner, amounts)
             return {}
@@ -185,6 +185,11 @@ class Worker:
         for owner, amounts in _owed(legs, owed):
             books.doubt(owner, amounts)
         return {name: delta for name, delta in owed.items() if delta > 0}
+
+
+def _names_of(legs: tuple[Leg, ...]) -> set[str]:
+    """The limits that an acquire is counted by: each by the first of its legs that has it."""
+    return {name for leg in legs for name in leg.names}
 
 
 def _owed(legs: tuple[Leg, ...], owed: Mapping[str, int]) -> list[tuple[tuple[str, str], dict[str, int]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI
@@ -17,6 +17,7 @@ from zae_limiter.exceptions import (
 from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.status import LimitStatus
 from zae_limiter.repository.core import NO_FAST_PATHS, Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
@@ -24,6 +25,10 @@ from zae_limiter.stores.lease_records import RecordRequest
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
 
 logger = logging.getLogger("zae_limiter")
+
+
+LEASES_LOOKED_FOR_MS = 100
+"""So often a caller that waits only for what open leases may give back looks whether there still are any."""
 
 
 class AcquireArguments(NamedTuple):
@@ -75,8 +80,8 @@ def _after_waiting(
     """What became of a denial whose caller may wait, and how many seconds it waited."""
     outcome: Outcome = denial
     waited = 0.0
-    if _may_wait(denial):
-        started = yield from READ_TIMER
+    started = yield from READ_TIMER
+    if _may_wait(denial) and not _is_hopeless(core, denial.lacking_beyond(asked.timeout_ms), started):
         outcome = yield from _wait_in_queue(core, asked, denial, now, started + asked.timeout_ms, receipt)
         if core.observer is not None:
             waited = ((yield from READ_TIMER) - started) / MILLI
@@ -106,6 +111,12 @@ def _let_through_or_raise(
 def _may_wait(denial: Denial) -> bool:
     """Whether waiting may turn it into a grant. What is only observed is let through at once."""
     return not denial.observed and denial.wait_ms is not None
+
+
+def _is_hopeless(core: Core, beyond: Iterable[LimitStatus], timer: int) -> bool:
+    """Whether limits that lack for longer than the caller may wait include one that no lease of this process can give
+    back to. What leases of other processes give back is not waited for."""
+    return any(not core.may_come_back((status.entity_id, status.resource), timer) for status in beyond)
 
 
 def _count_denial(core: Core, denial: Denial) -> Plan[None]:
@@ -168,15 +179,22 @@ def _look_again_in(core: Core, denial: Denial, due: int, wait: int, looks: int) 
     return min(due, max(due - wait + known, min(first << looks, longest))), min(looks + 1, 16)
 
 
+def _due_in(core: Core, denial: Denial, elapsed: int, looks: int) -> tuple[int, int]:
+    """In how many milliseconds the head of a queue is to try again; and how often it has looked for calls that end."""
+    wait = max(denial.wait_ms or 1, 1)
+    return _look_again_in(core, denial, wait - elapsed, wait, looks)
+
+
 def _wait_in_queue(
     core: Core, asked: AcquireArguments, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
 ) -> Plan[Outcome]:
     """Stand in the queue of the first bucket that lacks, until the caller's turn comes and its tokens are due.
 
-    They are due so long after the moment the denial was computed for, however long the denial took to arrive.
+    They are due so long after the moment the denial was computed for, however long the denial took to arrive. If they
+    are due too late, the caller waits only while open leases may give some back.
     """
     wait_queue = core.wait_queue
-    looks = 0
+    looks = heard = 0
     waiter = wait_queue.join(denial.lacking.place, asked.wanted, WaitDeadline(give_up_at, core.timer))
     try:
         while True:
@@ -184,19 +202,23 @@ def _wait_in_queue(
             wait_queue.note_lacking(waiter, lacking)
             timer = yield from READ_TIMER
             remaining = give_up_at - timer
-            if remaining <= 0:
+            elapsed = max((yield from READ_CLOCK) - denied_at, 0)  # the clock may have been set back
+            beyond = denial.lacking_beyond(elapsed + remaining)
+            if remaining <= 0 or _is_hopeless(core, beyond, timer):
                 return denial
             # All but the head wait to be woken, or until the head should have left; it knows when its tokens are due.
             head = wait_queue.head_before(waiter)
             due = remaining
             if head is None:
-                wait = max(denial.wait_ms or 1, 1)
-                due = min(denied_at + wait - (yield from READ_CLOCK), wait)  # the clock may have been set back
-                due, looks = _look_again_in(core, denial, due, wait, looks)
+                due, looks = _due_in(core, denial, elapsed, looks)
             elif (gone_at := head.surely_gone_at(core.timer)) is not None:
                 due = gone_at + 1 - timer
-            if due > 0:
-                yield from AwaitWakeUp(waiter.wake_up, min(due, remaining))
+            pause = min(due, remaining, LEASES_LOOKED_FOR_MS if beyond else due)
+            if pause > 0:
+                yield from AwaitWakeUp(waiter.wake_up, pause)
+            if beyond and pause < due and waiter.wake_up.calls == heard:
+                continue  # nothing came back yet: there is no reason to ask the store
+            heard = waiter.wake_up.calls
             denied_at = yield from READ_CLOCK
             outcome = yield from _attempt(core, asked, waiter, denied_at, receipt)
             if isinstance(outcome, Grant) or not _may_wait(outcome):

@@ -58,7 +58,7 @@ class LeaseBase:
     _options: LeaseOptions
     _grant: Grant | DeferredGrant | None
     _ledger: Ledger | None
-    _open: bool
+    _open: object  # while it is open the mark by which its buckets are known to have open leases, then False
 
     @property
     def _core(self) -> Core:
@@ -146,12 +146,13 @@ class LeaseBase:
         """The slots that this lease holds of limits of calls in flight."""
         return () if (grant := self._granted) is None else tuple(hold for hold in grant.holds if hold.amount)
 
-    def _keep_holds(self, grant: Any) -> bool:
-        """Let the slots of a deferred grant be renewed, if the call lasts long. The lease is open."""
-        keeper = self._limiter._core.keeper
-        if keeper is not None:
-            keeper.keep(grant[-1])
-        return True
+    def _keep_holds(self, path: FastPath) -> object:
+        """Let the slots of a deferred grant be renewed, if the call lasts long. The mark of the open lease."""
+        keeper, grant = self._limiter._core.keeper, self._grant
+        if keeper is not None and grant is not None:
+            holds: Any = grant[-1]
+            keeper.keep(holds)
+        return path.shared_mark.mark
 
     def _must_give_back(self) -> bool:
         """Whether a lease that owes nothing else has yet to give slots back. Those of a fast path come back here."""
@@ -293,7 +294,7 @@ class LeaseBase:
             self._keep(grant)
             if grant.record is not None and identity is not None:
                 self._ledger = RecordedLedger(grant, grant.record, identity.writer)
-        self._open = True
+        self._open = self._core.open_leases.mark(() if grant is None else grant.legs)
 
     def _keep(self, grant: Grant) -> None:
         """Let the slots that it holds be renewed for as long as the lease is open."""
@@ -321,7 +322,8 @@ class LeaseBase:
         grant = record.grant()
         ledger = RecordedLedger(grant, record, identity.writer)
         ledger.is_repeated, ledger.must_close = False, True
-        self._ledger, self._grant, self._open = ledger, grant, True
+        mark = core.open_leases.mark(grant.legs)
+        self._ledger, self._grant, self._open = ledger, grant, mark
         if not ledger.is_settled_elsewhere:
             self._keep(grant)
 

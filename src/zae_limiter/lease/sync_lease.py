@@ -80,7 +80,7 @@ class SyncLease(LeaseBase):
                         else self._drawn_observed(core, fast_path)
                     )
             if drawn is True:
-                self._open = not fast_path.lends or self._keep_holds(self._grant)
+                self._open = self._keep_holds(fast_path) if fast_path.lends else fast_path.shared_mark.mark
                 return self
             if drawn is False:
                 self._limiter._driver.run(self._begin())

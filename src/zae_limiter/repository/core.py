@@ -12,14 +12,14 @@ from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.repository.arguments import check_seconds
+from zae_limiter.repository.early_returns import EarlyReturns
 from zae_limiter.repository.outage_log import OutageLog
 from zae_limiter.repository.pulse_writer import PulseWriter
 from zae_limiter.repository.wait_queue import wait_queue_of
 from zae_limiter.running.clocks import Clock, Stopwatch, machine_clock, stopwatch_of, timer_of
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.limit_statuses import NoLimits
 from zae_limiter.stores.open_store import open_store, without_pulse
-from zae_limiter.stores.protocol import Draw, FastPath, Look, Outcome, Store
+from zae_limiter.stores.protocol import BucketPlace, Draw, FastPath, Look, Outcome, Store
 
 Result = TypeVar("Result")
 
@@ -66,6 +66,7 @@ class Core:
 
     __slots__ = (
         "clock",
+        "early_returns",
         "fast_paths",
         "given_observer",
         "health",
@@ -74,6 +75,7 @@ class Core:
         "limits",
         "namespace",
         "observer",
+        "open_leases",
         "pulse_writer",
         "space",
         "stopwatch",
@@ -114,6 +116,8 @@ class Core:
         if pulse_writer is not None:
             self.observer = pulse_writer.observer(self.namespace, self.space, observer)
         self.wait_queue = wait_queue_of((store.identity, namespace))
+        self.open_leases = self.wait_queue.open_leases
+        self.early_returns = EarlyReturns(self.open_leases)
         self.unresolved = 0
         # What every acquire looks at first, without a hop:
         self.waiters = self.wait_queue.by_bucket
@@ -172,24 +176,30 @@ class Core:
 
     def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
         """Draw by the limits that are stored, or else by this client's own."""
-        return self.space.draw(draw, now) if self.limits is None else self._draw_by_own(draw, now)
+        if self.limits is None or draw.limits is not None or draw.legs is not None:
+            return self.space.draw(draw, now)
+        return self._draw_by_own(draw, now)
 
     def _draw_by_own(self, draw: Draw, now: int) -> Plan[Outcome]:
-        try:
-            return (yield from self.space.draw(draw, now))
-        except NoLimits:
-            return (yield from self.space.draw(draw._replace(limits=self.limits), now))
+        limits = yield from self._stand_in(draw.entity_id, draw.resource)
+        return (yield from self.space.draw(draw._replace(limits=limits), now))
+
+    def _stand_in(self, entity_id: str, resource: str) -> Plan[tuple[Limit, ...] | None]:
+        """This client's own limits, if no level has any for the entity itself; ancestors and totals may have some."""
+        resolution = yield from self.space.resolve(entity_id, resource)
+        return None if resolution.limits else self.limits
 
     def look(
         self, entity_id: str, resource: str, wanted: Mapping[str, int], limits: tuple[Limit, ...] | None, now: int
     ) -> Plan[Look]:
         """Look, likewise."""
-        try:
-            return (yield from self.space.look(entity_id, resource, wanted, limits, now))
-        except NoLimits:
-            if self.limits is None:
-                raise
-            return (yield from self.space.look(entity_id, resource, wanted, self.limits, now))
+        if self.limits is not None and limits is None:
+            limits = yield from self._stand_in(entity_id, resource)
+        return (yield from self.space.look(entity_id, resource, wanted, limits, now))
+
+    def may_come_back(self, place: BucketPlace, now: int) -> bool:
+        """Whether a lease of this process is open that took from this bucket. ``now`` is the timer's."""
+        return self.early_returns.may_come_to(place, self.space.fast_paths, now)
 
     def stop_threads(self) -> None:
         """Renew no calls in flight and write no pulse any more: what they use is being closed."""

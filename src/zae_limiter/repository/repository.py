@@ -72,11 +72,14 @@ class Repository(RepositoryVerbs, AsyncData):
         namespace: str = DEFAULT_NAMESPACE,
         clock: Clock | None = None,
         observer: Observer | None = None,
+        limits: Iterable[Limit] | None = None,
         pulse: bool = False,
     ) -> None:
         """A repository on a store object; ``await Repository.open(url)`` is the usual way."""
         writer = PulseWriter(store, check_clock(clock)) if pulse else None
-        self._bind(Core(store, namespace=namespace, clock=clock, observer=observer, pulse_writer=writer))
+        self._bind(
+            Core(store, namespace=namespace, clock=clock, observer=observer, limits=limits, pulse_writer=writer)
+        )
 
     def _bind(self, core: Core) -> Self:
         self._core = core

@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.running.clocks import Clock
 from zae_limiter.running.plan import WakeUp
+from zae_limiter.stores.open_leases import OpenLeases
 
 GRACE_MS = 1_000
 """How long after its deadline a waiter is taken for gone: on a busy machine it may only be late."""
@@ -70,13 +71,14 @@ class Waiter:
 class WaitQueue:
     """The queues at all buckets of one namespace. False while no caller waits."""
 
-    __slots__ = ("__weakref__", "_also_lacking", "_arrivals", "_lock", "by_bucket")
+    __slots__ = ("__weakref__", "_also_lacking", "_arrivals", "_lock", "by_bucket", "open_leases")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._arrivals = 0
         self.by_bucket: dict[BucketKey, list[Waiter]] = {}
         self._also_lacking: dict[BucketKey, dict[Waiter, None]] = {}
+        self.open_leases = OpenLeases()
 
     def __bool__(self) -> bool:
         return bool(self.by_bucket)
@@ -203,6 +205,7 @@ class WaitQueue:
         self._lock = threading.Lock()
         self.by_bucket.clear()
         self._also_lacking.clear()
+        self.open_leases.forget_parent()
 
 
 _QUEUES: WeakValueDictionary[Hashable, WaitQueue] = WeakValueDictionary()

@@ -58,16 +58,19 @@ class Pause(Request[None]):
 class WakeUp:
     """A wake-up call that a plan can wait for, and that any thread may give: before, during or after."""
 
-    __slots__ = ("_is_gone", "_wake", "is_set")
+    __slots__ = ("_is_gone", "_wake", "calls", "is_set")
 
     def __init__(self) -> None:
         self.is_set = False
+        self.calls = 0
+        """How often it was given: a plan that waited can tell whether it was woken."""
         self._wake: Callable[[], object] | None = None
         self._is_gone: Callable[[], bool] | None = None
 
     def wake(self) -> None:
         """Wake the plan that waits, or the next that does."""
         self.is_set = True
+        self.calls += 1
         wake = self._wake
         if wake is not None:
             wake()

@@ -5,6 +5,6 @@ function. ``app`` makes it an ASGI application, ``openapi`` a document, ``endpoi
 errors into problem documents. ``backend`` has the limiters, ``server`` runs all of it in a process and ends it
 gracefully. Replicas keep nothing that another one needs: leases have records in the store.
 
-Needs ``pip install 'zae-limiter[service]'``. It uses public names of the library only, and nothing imports it but the
+Needs the extra ``service``. It uses public names of the library only, and nothing imports it but the
 command line.
 """

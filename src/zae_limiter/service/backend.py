@@ -47,6 +47,8 @@ class Backend:
         """What knows what needs attention, if this process has it."""
         self.answers: Counter[tuple[str, int]] = Counter()
         """How many requests were answered, by operation and status."""
+        self.companion_counts: dict[str, Callable[[], Mapping[str, int]]] = {}
+        """What the servers for other protocols count, by protocol: read when the metrics are asked for."""
         self.is_ending = False
         """Whether the process is about to end: load balancers are to send nothing more."""
 

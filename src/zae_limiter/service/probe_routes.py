@@ -37,7 +37,7 @@ async def metrics(call: Call) -> Reply:
 
 
 class AnswerCollector(Collector):
-    """How many requests were answered, by operation and status."""
+    """How many requests were answered, by operation and status; and what companions count."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -48,4 +48,10 @@ class AnswerCollector(Collector):
         family = CounterMetricFamily("zae_limiter_service_answers", words, labels=["operation", "status"])
         for (operation, status), count in sorted(self._backend.answers.items()):
             family.add_metric([operation, str(status)], count)
+        yield family
+        words = "What servers for other protocols did."
+        family = CounterMetricFamily("zae_limiter_service_events", words, labels=["protocol", "event"])
+        for protocol, counts in self._backend.companion_counts.items():
+            for event, count in sorted(counts().items()):
+                family.add_metric([protocol, event], count)
         yield family

@@ -174,6 +174,59 @@ def answer_from(record: LeaseRecord | None, request: RecordRequest) -> Grant | N
     return record.grant()
 
 
+class DrawRecord:
+    """The record of one draw, as far as its client knows it. Pure: a store does what it decides.
+
+    ``seen`` is what is there and is no answer: void, or expired. The draw's own record replaces it.
+    """
+
+    __slots__ = ("draw", "request", "seen")
+
+    def __init__(self, request: RecordRequest, draw: Draw) -> None:
+        self.request = request
+        self.draw = draw
+        self.seen: LeaseRecord | None = None
+
+    @property
+    def expected_version(self) -> int | None:
+        """At which version the record that is there must be; ``None``: there must be none."""
+        return None if self.seen is None else self.seen.version
+
+    def granting(self, grant: Grant, now: int) -> LeaseRecord:
+        """What is to be written in the step that takes."""
+        return new_record(self.request, self.draw, grant, now, self.seen)
+
+    def fencing(self, now: int) -> LeaseRecord:
+        """A void record, in whose place no earlier try of this draw can be written any more."""
+        record = self.granting(Grant((), {}, (), (), now), now)
+        return replace(record, state=RecordState.VOID, granted={}, written={})
+
+    def heard(self, found: LeaseRecord | None, now: int) -> Grant | None:
+        """The grant, if what was found there answers the request. ``None``: it is to be drawn over what was found."""
+        grant = answer_from(found if found is not None and found.expires_at > now else None, self.request)
+        if grant is None:
+            self.seen = found
+        return grant
+
+    def is_own_fence(self) -> bool:
+        """Whether what was seen is the void record of an earlier try of this draw."""
+        seen = self.seen
+        return seen is not None and seen.writer == self.request.writer and seen.state is RecordState.VOID
+
+    def undoing(self, record: LeaseRecord | None) -> RecordChange | None:
+        """What undoes the draw, if this record is its own and the lease is open: then its grant is given back."""
+        if record is None or record.writer != self.request.writer or record.state is not RecordState.OPEN:
+            return None
+        return void_change(record)
+
+
+def void_change(record: LeaseRecord | None) -> RecordChange | None:
+    """What becomes of the record of a draw that is undone, if it has one."""
+    if record is None:
+        return None
+    return RecordChange(record.version, record.moved(state=RecordState.VOID, written={}))
+
+
 def check_change(change: RecordChange, found: LeaseRecord | None) -> bool:
     """Whether a change is still to be made. ``False``: it is what is there. Raises ``RecordMoved`` if it cannot be."""
     if found == change.record:

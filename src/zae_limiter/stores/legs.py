@@ -82,6 +82,21 @@ def leg_after(leg: Leg, counted: frozenset[str] | None) -> Leg:
     return leg if leg.cascaded == cascaded else replace(leg, cascaded=cascaded)
 
 
+def with_refusals(legs: tuple[Leg, ...], refused: Mapping[int, set[str]]) -> tuple[Leg, ...]:
+    """The legs; those with limits that only watch and would have refused say so, and what those before them have
+    counted then. ``refused`` has them by the place of the leg."""
+    if not refused:
+        return legs
+    marked = []
+    counted: frozenset[str] = frozenset()
+    for place, leg in enumerate(legs):
+        names = leg.names - refused.get(place, set())
+        cascaded = None if leg.cascaded is None else leg.cascaded & counted & names
+        marked.append(replace(leg, refused=leg.names - names, cascaded=cascaded))
+        counted |= names
+    return tuple(marked)
+
+
 class HoldChange(NamedTuple):
     """Slots by which a hold is to change: positive ones are taken without asking, negative ones given back."""
 

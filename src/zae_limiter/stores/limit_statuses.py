@@ -15,13 +15,9 @@ from zae_limiter.stores.protocol import BucketPlace, Denial, Leg
 Reserved = Mapping[BucketPlace, Mapping[str, int]]
 
 
-class NoLimits(ValidationError):
-    """Nothing is configured for an entity on a resource."""
-
-
-def no_limits(entity_id: str, resource: str) -> NoLimits:
+def no_limits(entity_id: str, resource: str) -> ValidationError:
     """The error that nothing is configured."""
-    return NoLimits(
+    return ValidationError(
         "limits",
         None,
         f"no limits are configured for {entity_id!r} on {resource!r}; set them for the entity, the "
@@ -58,6 +54,13 @@ def check_own_names(own: Leg, wanted: Mapping[str, int], field: str = "consume")
             known = ", ".join(sorted(own.names))
             reason = f"{own.entity_id!r} has no such limit on {own.resource!r}; its limits are {known}"
             raise ValidationError(field, name, reason)
+
+
+def check_not_held(own: Leg, names: Iterable[str], field: str) -> None:
+    """Refuse to set or give what is free of a limit of calls in flight."""
+    for name in sorted(own.held.intersection(names)):
+        reason = "is a limit of calls in flight: what is free follows from those that run"
+        raise ValidationError(field, name, reason)
 
 
 def statuses_of(

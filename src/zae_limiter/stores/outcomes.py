@@ -12,6 +12,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.moments import at
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.stores.legs import BucketPlace, HoldChange, Leg, Posting, Settlement
+from zae_limiter.stores.open_leases import SharedMark
 
 if TYPE_CHECKING:
     from zae_limiter.stores.lease_records import LeaseRecord, RecordRequest
@@ -183,6 +184,17 @@ class Denial:
             return None
         return self._longest([status.retry_after_seconds for status in refusing if not status.at_latest]) or 0
 
+    def lacking_beyond(self, wait_ms: int) -> list[LimitStatus]:
+        """The limits that refuse for longer than this by themselves: not those of calls in flight, nor for load."""
+        if self.by_load:
+            return []
+        seconds = wait_ms / MILLI
+        return [
+            status
+            for status in self.statuses
+            if status.refuses and not status.at_latest and (status.retry_after_seconds or 0) > seconds
+        ]
+
     def _longest(self, waits: Sequence[float | None]) -> int | None:
         if None in waits:
             return None
@@ -215,10 +227,11 @@ class FastPath(Protocol):
     """Draws by one entity on one resource, and their settlements, without a plan: the way of a warm grant.
 
     It knows the route (which legs, which buckets), and never waits. It goes with the route: a store makes one when it
-    grants, and drops it when limits or hierarchies change.
+    grants, and drops it when limits or hierarchies change. Its leases have its ``shared_mark`` while they are open.
     """
 
     legs: tuple[Leg, ...]
+    shared_mark: SharedMark
 
     @property
     def lends(self) -> bool:

@@ -33,7 +33,17 @@ from zae_limiter.models.reports import (
 )
 from zae_limiter.models.status import BucketStatus, EntityStatus, LimitStatus
 from zae_limiter.running.plan import Plan, Request
-from zae_limiter.stores.legs import NO_NAMES, BucketPlace, HoldChange, Leg, Posting, Settlement, in_order, leg_after
+from zae_limiter.stores.legs import (
+    NO_NAMES,
+    BucketPlace,
+    HoldChange,
+    Leg,
+    Posting,
+    Settlement,
+    in_order,
+    leg_after,
+    with_refusals,
+)
 from zae_limiter.stores.outcomes import (
     NOTHING_RESERVED,
     DeferredGrant,
@@ -91,6 +101,7 @@ __all__ = [
     "in_order",
     "leg_after",
     "scopes_for",
+    "with_refusals",
 ]
 
 

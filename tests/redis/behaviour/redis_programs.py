@@ -2,9 +2,10 @@
 
     python tests/redis/behaviour/redis_programs.py --seconds 600 --seed 1
 
-A program changes limits at every level, moves entities in a tree, acquires, settles, fails, looks, deletes and lets
-time pass. What memory and Redis answer is compared step by step. Memory is told to forget no bucket: Redis keeps one
-for months, and one that was full and is gone differs from one that is full when the next change raises its limits.
+A program changes limits of all kinds at every level, moves entities in a tree, acquires, settles, fails, looks,
+deletes, leaves leases open, renews and ends them later, and lets time pass. What memory and Redis answer is compared
+step by step. Memory is told to forget no bucket: Redis keeps one for months, and one that was full and is gone differs
+from one that is full when the next change raises its limits.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from zae_limiter.testing import FakeClock
 
 ENTITIES = ("org", "team", "key-1", "key-2")
 RESOURCES = ("gpt", "claude")
-NAMES = ("rpm", "tpm", "usd")
+NAMES = ("rpm", "tpm", "usd", "calls")
+ZONES = ("UTC", "UTC", "Europe/Berlin", "America/New_York")
+EVERY = ("month", "month", "day", "week", "hour", "5hour", "3min", "7sec")
 PAUSES_MS = (0, 0, 1, 7, 999, 1_000, 60_001, 1_800_000, 3_600_000, 7_200_000, 90_000_000)
 STEPS = 120
 
@@ -41,17 +44,36 @@ Step = Callable[[SyncRateLimiter], Any]
 
 
 def some_limits(rng: random.Random) -> list[Limit]:
-    names = rng.sample(NAMES, rng.randint(1, len(NAMES)))
-    return [
-        Limit(
+    return [some_limit(rng, name) for name in rng.sample(NAMES, rng.randint(1, len(NAMES)))]
+
+
+def some_limit(rng: random.Random, name: str) -> Limit:
+    enforce = rng.random() < 0.8
+    kind = rng.random()
+    if kind < 0.25:
+        amount = rng.choice((1, 3, 10, 1_000, 10**15))
+        return Limit.calendar(
             name,
-            capacity := rng.choice((1, 3, 10, 1_000, 10**15)),
-            rng.choice((1, 2, 7, 10, 999, 10**6, 10**15)),
-            rng.choice((1, 3, 60, 3_600, 86_400, 366 * 86_400)),
-            rng.choice((capacity, 1, 5, 20, 10**15)),
+            amount,
+            rng.choice(EVERY),
+            rng.choice((amount, amount, min(2 * amount + 1, 10**15))),
+            tz=rng.choice(ZONES),
+            start=rng.choice((None, None, "07:30", "2026-01-05T09:00")),
+            carry_debt=rng.random() < 0.7,
+            enforce=enforce,
         )
-        for name in names
-    ]
+    if kind < (0.7 if name == "calls" else 0.35):
+        return Limit.concurrent(
+            name, rng.choice((1, 3, 20, 10**6)), ttl=rng.choice((10, 11, 60, 3_600)), enforce=enforce
+        )
+    return Limit(
+        name,
+        capacity := rng.choice((1, 3, 10, 1_000, 10**15)),
+        rng.choice((1, 2, 7, 10, 999, 10**6, 10**15)),
+        rng.choice((1, 3, 60, 3_600, 86_400, 366 * 86_400)),
+        rng.choice((capacity, 1, 5, 20, 10**15)),
+        enforce=enforce,
+    )
 
 
 def amounts(rng: random.Random) -> dict[str, int]:
@@ -92,6 +114,55 @@ def _use(lease: Any, what: str, given: Mapping[str, int], sign: int) -> Any:
     if what in ("consume", "settle"):
         return getattr(lease, what)(given)
     return None
+
+
+OPEN: dict[SyncRateLimiter, list[Any]] = {}
+"""Leases that a program has left open."""
+
+
+def leaving_open(rng: random.Random) -> Step:
+    entity, resource, wanted = (
+        rng.choice(ENTITIES),
+        rng.choice(RESOURCES),
+        {**amounts(rng), "calls": rng.randint(1, 3)},
+    )
+
+    def step(limiter: SyncRateLimiter) -> Any:
+        context = limiter.acquire(entity, resource, wanted)
+        lease = context.__enter__()
+        OPEN.setdefault(limiter, []).append((context, lease))
+        return [_status(status) for status in lease.statuses], _holds(lease)
+
+    return step
+
+
+def going_on(rng: random.Random) -> Step:
+    """Renew, change or end a lease that was left open."""
+    which, what, fails = rng.random(), rng.choice(("renew", "renew", "end", "end", "adjust")), rng.random() < 0.3
+    given, sign = {**amounts(rng), "calls": rng.randint(0, 2)}, rng.choice((1, 1, -1))
+
+    def step(limiter: SyncRateLimiter) -> Any:
+        leases = OPEN.setdefault(limiter, [])
+        if not leases:
+            return None
+        place = int(which * len(leases))
+        context, lease = leases[place]
+        if what == "renew":
+            lease.renew()
+        elif what == "adjust":
+            _use(lease, "adjust", given, sign)
+            lease.flush()
+        else:
+            del leases[place]
+            error = ZeroDivisionError() if fails else None
+            context.__exit__(type(error) if error else None, error, None)
+        return _holds(lease)
+
+    return step
+
+
+def _holds(lease: Any) -> Any:
+    return [(hold.entity_id, hold.resource, hold.limit_name, hold.amount, hold.due, hold.ttl) for hold in lease.holds]
 
 
 def changing(rng: random.Random) -> Step:
@@ -144,8 +215,13 @@ def _status(status: Any) -> Any:
         status.resource,
         status.limit_name,
         status.available,
+        status.exceeded,
         status.retry_after_seconds,
         status.source,
+        status.seconds_to_full,
+        status.enforced,
+        status.resets_at,
+        status.at_latest,
     )
 
 
@@ -154,7 +230,10 @@ def _buckets(status: Any) -> Any:
         (
             bucket.resource,
             bucket.total_events,
-            [(level.limit_name, level.available, level.total_consumed) for level in bucket.limits],
+            [
+                (level.limit_name, level.available, level.total_consumed, level.seconds_to_full)
+                for level in bucket.limits
+            ],
         )
         for bucket in status.buckets
     ]
@@ -163,7 +242,7 @@ def _buckets(status: Any) -> Any:
 def _usage(limiter: SyncRateLimiter, entity: str) -> Any:
     """Without what was not taken: one store may name a limit in an hour in which it came too late to be used."""
     return [
-        (row.resource, row.window_type, row.window_start, _taken(row.counters), row.total_events)
+        (row.resource, row.window_type, row.window_start, _taken(row.counters), row.total_events, row.would_refuse)
         for row in limiter.get_usage_snapshots(entity_id=entity, limit=1000).items
     ]
 
@@ -199,7 +278,7 @@ def play(seed: int, open_redis: Callable[[], Store], steps: int = STEPS) -> str 
     limiters = [(limiter_on(memory, clocks[0]), limiter_on(one, clocks[1])) for one in redis]
     try:
         for number in range(steps):
-            kind = rng.choices((acquiring, changing, reading), (6, 2, 3))[0]
+            kind = rng.choices((acquiring, leaving_open, going_on, changing, reading), (6, 2, 3, 2, 3))[0]
             step = kind(rng)
             pause = rng.choice(PAUSES_MS)
             for clock in clocks:
@@ -213,6 +292,7 @@ def play(seed: int, open_redis: Callable[[], Store], steps: int = STEPS) -> str 
                 return f"seed {seed}: usage of {entity} has gaps"
         return None
     finally:
+        OPEN.clear()
         for store in redis:
             store.close()
 

@@ -3,95 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import select
-import signal
+import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
-import httpx
 import pytest
 from click.testing import CliRunner
+from served_process import SECONDS, served
 
 from engines.redis_servers import RedisServer
 from engines.servers import Engine
 from zae_limiter import Limit, SyncRateLimiter
 from zae_limiter.cli.group import cli
-from zae_limiter.service.envoy.messages import METHOD, SERVICE, RateLimitRequest, RateLimitResponse
 from zae_limiter.service.envoy.responses import OK, OVER_LIMIT
-
-SECONDS = 20.0
-
-
-class Served:
-    """A process that serves, and a client of both its protocols."""
-
-    def __init__(self, process: subprocess.Popen[str], address: str, envoy: str) -> None:
-        self.process = process
-        self._http = httpx.Client(base_url=address, timeout=SECONDS)
-        self._channel = grpc.insecure_channel(envoy)
-        self._ask = self._channel.unary_unary(
-            f"/{SERVICE}/{METHOD}",
-            request_serializer=RateLimitRequest.SerializeToString,
-            response_deserializer=RateLimitResponse.FromString,
-        )
-
-    def take(self, entity: str) -> bool:
-        """Take one by HTTP; whether it was granted."""
-        asked = {"entity": entity, "resource": "default", "consume": {"requests": 1}}
-        status = self._http.post("/v1/take", json=asked).status_code
-        assert status in (200, 429)
-        return status == 200
-
-    def ask(self, entity: str, token: str | None = None) -> Any:
-        """What Envoy is answered."""
-        request = RateLimitRequest(domain="default")
-        request.descriptors.add().entries.add(key="entity", value=entity)
-        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-        return self._ask(request, metadata=metadata, timeout=SECONDS)
-
-    def end(self) -> int:
-        """What the process ends with after a signal."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(SECONDS)
-
-    def close(self) -> None:
-        self._channel.close()
-        self._http.close()
-
-
-@contextmanager
-def served(url: str, *options: str) -> Iterator[Served]:
-    told = ["serve", "--url", url, "--bind", "127.0.0.1:0", "--envoy-bind", "127.0.0.1:0", "--json", *options]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "zae_limiter", *told],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"},
-    )
-    assert process.stdout is not None
-    try:
-        assert select.select([process.stdout], [], [], SECONDS)[0], "it did not start"
-        lines = [process.stdout.readline()]
-        while lines[-1] not in ("", "}\n"):
-            lines.append(process.stdout.readline())
-        document = json.loads("".join(lines))
-        client = Served(process, document["address"], document["envoy"])
-        try:
-            yield client
-        finally:
-            client.close()
-    finally:
-        process.kill()
-        process.wait(SECONDS)
-        process.stdout.close()
 
 
 @pytest.fixture(params=["sqlite", "redis", "dynamodb"])
@@ -121,6 +49,9 @@ def test_both_protocols_take_from_one_bucket_and_nothing_is_taken_twice_or_lost(
         granted = sum(found.result() for found in by_http)
         granted += sum(found.result().overall_code == OK for found in by_envoy)
         assert granted == 50
+        by_event = dict(re.findall(r'events_total{event="(\w+)",protocol="envoy"} (\d+)', service.metrics()))
+        assert sum(map(int, by_event.values())) == 40
+        assert set(by_event) <= {"let_through", "refused"}
         assert service.end() == 0
 
 

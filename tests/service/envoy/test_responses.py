@@ -92,8 +92,13 @@ def test_what_can_never_fit_is_429_as_envoy_sends_it_and_no_time_is_told() -> No
 
 def test_a_refusal_without_statuses_is_a_refusal() -> None:
     response = over_limit(2, demand(tpm=0), RateLimitExceeded((), unread_wait_seconds=0.1))
-    assert (response.code, response.statuses) == (OVER_LIMIT, [NO_LIMIT, NO_LIMIT])
+    assert (response.code, response.statuses) == (OVER_LIMIT, [DescriptorStatus(OVER_LIMIT), NO_LIMIT])
     assert dict(response.response_headers)["retry-after"] == "1"
+
+
+def test_a_debt_of_a_limit_that_no_descriptor_names_is_told() -> None:
+    response = over_limit(2, demand(rpm=1), RateLimitExceeded([status(RPM, 9), status(TPM, -5, 18.0)]))
+    assert response.statuses == [NO_LIMIT, DescriptorStatus(OVER_LIMIT, "tpm", 1_000, 3, 0, 18)]
 
 
 def test_a_limit_that_watches_is_over_for_no_descriptor() -> None:

@@ -9,17 +9,18 @@ import click
 
 from zae_limiter.cli.options import Command, as_usage_error, on_store
 from zae_limiter.cli.session import Session, note
+from zae_limiter.extras import install_command
 
 if TYPE_CHECKING:
     from zae_limiter.service.backend import Backend
     from zae_limiter.service.envoy.companion import EnvoyCompanion, EnvoyOptions
     from zae_limiter.service.guard import Guard
 
-SERVICE_EXTRA = ("httptools", "starlette", "uvicorn", "uvloop")
-"""What ``pip install 'zae-limiter[service]'`` brings."""
+SERVICE_EXTRA = ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop")
+"""What the extra ``service`` brings."""
 
 ENVOY_EXTRA = ("google", "grpc")
-"""The same of ``zae-limiter[envoy]``."""
+"""What the extra ``envoy`` brings."""
 
 
 def envoy_options(command: Command) -> Command:
@@ -72,7 +73,7 @@ def envoy_options_of(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ENVOY_EXTRA:
             raise
-        raise click.ClickException("answering Envoy needs: pip install 'zae-limiter[envoy]'") from None
+        raise click.ClickException(f"answering Envoy needs: {install_command('cli,service,envoy')}") from None
     tls = None if envoy_cert is None or envoy_key is None else TlsFiles(envoy_cert, envoy_key, envoy_client_ca)
     with as_usage_error():
         return EnvoyOptions(envoy_bind, DescriptorRules.of(rls_map, allow_overrides=allow_overrides), tls)
@@ -130,7 +131,7 @@ def command(session: Session, bind: str, token_file: Path | None, drain: float, 
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SERVICE_EXTRA:
             raise
-        raise click.ClickException("the service needs: pip install 'zae-limiter[service]'") from None
+        raise click.ClickException(f"the service needs: {install_command('cli,service')}") from None
     with as_usage_error():
         where = parse_bind(bind)
     envoy = envoy_options_of(**envoy_given)

@@ -54,6 +54,7 @@ class EnvoyCompanion:
         options = self._options
         service = RateLimitService(self._backend.sync_repository(), rules=options.rules)
         self._server = EnvoyServer(service, options.bind, authorize=self._authorize, tls=options.tls)
+        self._backend.companion_counts["envoy"] = service.counts.as_dict
         self._server.start()
 
     async def stop(self, grace_seconds: float) -> None:

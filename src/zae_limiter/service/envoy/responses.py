@@ -1,7 +1,8 @@
 """From grants and refusals to what Envoy is answered. Pure.
 
 Every descriptor gets the status of its limit: what is left, and the seconds until it is full, or if it refuses until
-the same request fits. An ancestor's limit stands in for the entity's own when it is the one that refuses. The client
+the same request fits. An ancestor's limit stands in for the entity's own when it is the one that refuses, and a limit
+that no descriptor names for all of its demand: a debt of one limit refuses what asks for another. The client
 gets the fields of ``http_fields``, of the demand that refuses or else of the first, and with a refusal a problem
 document. Its status is the one that Envoy sends, 429, whatever the reason: a service cannot choose another.
 """
@@ -76,6 +77,10 @@ def over_limit(descriptors: int, demand: Demand, error: RateLimitExceeded) -> Re
     """The answer to a request that lacks."""
     statuses = [NO_LIMIT] * descriptors
     _place(statuses, demand, _shown(demand, error.statuses, is_refused=True), is_refused=True)
+    if all(status.code == OK for status in statuses):  # a limit refuses that no descriptor names: one in debt
+        over = _described(error.primary_violation, OVER_LIMIT) if error.violations else DescriptorStatus(OVER_LIMIT)
+        for place in _places(demand):
+            statuses[place] = over
     answer = refused(error, demand.entity_id, status=STATUS)
     return Response(OVER_LIMIT, statuses, lowered(answer.headers), [], answer.body)
 
@@ -108,13 +113,17 @@ def _refusal(descriptors: int, title: str, detail: str | None = None, demand: De
     statuses = [DescriptorStatus(OVER_LIMIT)] * descriptors
     if demand is not None:
         statuses = [NO_LIMIT] * descriptors
-        for place in (place for places in demand.places.values() for place in places):
+        for place in _places(demand):
             statuses[place] = DescriptorStatus(OVER_LIMIT)
     problem: dict[str, object] = {"type": "about:blank", "title": title, "status": STATUS}
     if detail is not None:
         problem["detail"] = detail
     headers = [("content-type", "application/problem+json"), ("cache-control", "no-store")]
     return Response(OVER_LIMIT, statuses, headers, [], json.dumps(problem).encode())
+
+
+def _places(demand: Demand) -> list[int]:
+    return [place for places in demand.places.values() for place in places]
 
 
 def _shown(demand: Demand, statuses: Iterable[LimitStatus], *, is_refused: bool) -> Mapping[str, LimitStatus]:

@@ -209,7 +209,7 @@ class BatchingWriter:
         """
         leading, waiting = writes, list[AnyWrite]()
         if self.denials.unwritten:
-            self._take_denials_along(writes)
+            self.take_denials_along(writes)
         try:
             try:
                 if self.coalesce:
@@ -231,7 +231,7 @@ class BatchingWriter:
                 if write.denials:
                     self.keep_denials(write, deadline)
 
-    def _take_denials_along(self, writes: Sequence[BucketWrite]) -> None:
+    def take_denials_along(self, writes: Sequence[BucketWrite]) -> None:
         """Let these write the denials by their buckets that are not written yet."""
         for write in writes:
             if not (write.denials or write.doubtful):

@@ -9,7 +9,7 @@ from zae_limiter.models.reports import Page
 from zae_limiter.stores.audit_events import access_told, change_told
 from zae_limiter.stores.cursors import page_of, place_after
 from zae_limiter.stores.embedded.routes import cascade, switches_on
-from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans, writes
+from zae_limiter.stores.embedded.tables import SharedTables, Transacting, reads, scans, writes
 from zae_limiter.stores.protocol import Config, Scope, access_scope
 
 
@@ -17,7 +17,9 @@ class AccessVerbs(Transacting):
     """The verbs on access switches. The next acquire obeys, of every process: the epoch of the namespace moves on."""
 
     @writes
-    def set_access(self, tables: Tables, scope: Scope, access: Access | None, principal: str | None, now: int) -> None:
+    def set_access(
+        self, tables: SharedTables, scope: Scope, access: Access | None, principal: str | None, now: int
+    ) -> None:
         before = tables.config(scope) or Config()
         if access == before.access:
             return
@@ -31,16 +33,16 @@ class AccessVerbs(Transacting):
         tables.add_audit(scope.audited_as, "access_set", scope.resource, principal, told, now)
 
     @reads
-    def get_access(self, tables: Tables, scope: Scope) -> Access | None:
+    def get_access(self, tables: SharedTables, scope: Scope) -> Access | None:
         return (tables.config(scope) or Config()).access
 
     @scans
-    def switches(self, tables: Tables, limit: int, cursor: str | None) -> Page[Access]:
+    def switches(self, tables: SharedTables, limit: int, cursor: str | None) -> Page[Access]:
         rows = tables.switches(place_after(cursor), limit + 1)
         return page_of(rows, limit, position)
 
     @reads
-    def access_of(self, tables: Tables, entity_id: str, resource: str | None, now: int) -> tuple[Access, ...]:
+    def access_of(self, tables: SharedTables, entity_id: str, resource: str | None, now: int) -> tuple[Access, ...]:
         return live(switches_on(tables, [entity_id, *cascade(tables, entity_id)], resource), now)
 
 

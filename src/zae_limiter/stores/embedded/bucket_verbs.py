@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from zae_limiter.bucket import MILLI, Bucket, lower
-from zae_limiter.exceptions import AccessBlocked, ValidationError
+from zae_limiter.exceptions import AccessBlocked
 from zae_limiter.mixed_limits import lacks
 from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.holds import Hold
@@ -23,7 +23,15 @@ from zae_limiter.stores.embedded.holds import Changes, change_holds, counted_by,
 from zae_limiter.stores.embedded.lease_verbs import recorded, recorded_grant, to_book
 from zae_limiter.stores.embedded.tables import LeaseSlot, Tables, Transacting, reads
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange
-from zae_limiter.stores.limit_statuses import check_names, check_own_names, denial, limit_level, no_limits, statuses_of
+from zae_limiter.stores.limit_statuses import (
+    check_names,
+    check_not_held,
+    check_own_names,
+    denial,
+    limit_level,
+    no_limits,
+    statuses_of,
+)
 from zae_limiter.stores.protocol import (
     Denial,
     Draw,
@@ -241,9 +249,7 @@ class BucketVerbs(Transacting):
         if leg is None:
             raise no_limits(entity_id, resource)
         check_own_names(leg, levels, "levels")
-        for name in sorted(leg.held & levels.keys()):
-            reason = "is a limit of calls in flight: what is free follows from those that run"
-            raise ValidationError("levels", name, reason)
+        check_not_held(leg, levels, "levels")
         bucket = tables.bucket(entity_id, resource) or new_bucket(tables, leg, now)
         correct_time(tables, bucket, now, proven)
         bucket.begin_periods(now)

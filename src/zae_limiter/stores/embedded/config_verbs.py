@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import partial
+from typing import Protocol
 
-from zae_limiter.exceptions import EntityChangedError, EntityExistsError, EntityNotFoundError, ValidationError
+from zae_limiter.exceptions import EntityChangedError, EntityExistsError, EntityNotFoundError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
@@ -14,22 +14,25 @@ from zae_limiter.models.reports import CacheStats, Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import change_told, deletion_told, description, fields_told, level_told
 from zae_limiter.stores.cursors import name_after, page_of
-from zae_limiter.stores.embedded.clock_correction import correct_time, retried_by_the_clock
-from zae_limiter.stores.embedded.tables import Tables, Transacting, reads, scans, writes
+from zae_limiter.stores.embedded.tables import SharedTables, Transacting, reads, scans, writes
 from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
 from zae_limiter.stores.refusals import has_children, own_ancestor
 from zae_limiter.stores.windows import counted
 
 logger = logging.getLogger("zae_limiter")
 
-BUCKETS_PER_PAGE = 500
+
+class Propagating(Transacting, Protocol):
+    """Lets live buckets follow a change of limits."""
+
+    def _propagate(self, scope: Scope, now: int) -> Plan[None]: ...
 
 
-class ConfigVerbs(Transacting):
+class ConfigVerbs(Propagating):
     """The verbs on entities and limits."""
 
     @writes
-    def create_entity(self, tables: Tables, entity: Entity, principal: str | None, now: int) -> Entity:
+    def create_entity(self, tables: SharedTables, entity: Entity, principal: str | None, now: int) -> Entity:
         if tables.entity(entity.id) is not None:
             raise EntityExistsError(entity.id)
         check_parent(tables, entity.id, entity.parent_id)
@@ -39,12 +42,12 @@ class ConfigVerbs(Transacting):
         return entity
 
     @reads
-    def get_entity(self, tables: Tables, entity_id: str) -> Entity:
+    def get_entity(self, tables: SharedTables, entity_id: str) -> Entity:
         return existing(tables, entity_id)
 
     @writes
     def update_entity(
-        self, tables: Tables, entity_id: str, change: EntityChange, principal: str | None, now: int
+        self, tables: SharedTables, entity_id: str, change: EntityChange, principal: str | None, now: int
     ) -> Entity:
         entity = existing(tables, entity_id)
         if change.expected_version not in (None, entity.version):
@@ -58,7 +61,7 @@ class ConfigVerbs(Transacting):
         return updated
 
     @writes
-    def delete_entity(self, tables: Tables, entity_id: str, principal: str | None, now: int) -> None:
+    def delete_entity(self, tables: SharedTables, entity_id: str, principal: str | None, now: int) -> None:
         entity = tables.entity(entity_id)
         buckets = tables.buckets_of(entity_id)
         scopes = tables.scopes_of(entity_id)
@@ -80,12 +83,12 @@ class ConfigVerbs(Transacting):
         )
 
     @scans
-    def children(self, tables: Tables, parent_id: str, limit: int, cursor: str | None) -> Page[Entity]:
+    def children(self, tables: SharedTables, parent_id: str, limit: int, cursor: str | None) -> Page[Entity]:
         rows = tables.children(parent_id, name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda entity: (entity.id,))
 
     @scans
-    def entities(self, tables: Tables, limit: int, cursor: str | None) -> Page[Entity]:
+    def entities(self, tables: SharedTables, limit: int, cursor: str | None) -> Page[Entity]:
         rows = tables.entities(name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda entity: (entity.id,))
 
@@ -105,7 +108,7 @@ class ConfigVerbs(Transacting):
     @writes
     def _put_config(
         self,
-        tables: Tables,
+        tables: SharedTables,
         scope: Scope,
         limits: tuple[Limit, ...],
         on_unavailable: OnUnavailable | None,
@@ -121,7 +124,7 @@ class ConfigVerbs(Transacting):
         tables.add_audit(scope.audited_as, "limits_set", scope.resource, principal, told, now)
 
     @reads
-    def get_config(self, tables: Tables, scope: Scope) -> Config:
+    def get_config(self, tables: SharedTables, scope: Scope) -> Config:
         return tables.config(scope) or Config()
 
     def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
@@ -130,7 +133,7 @@ class ConfigVerbs(Transacting):
             yield from self._propagate(scope, now)
 
     @writes
-    def _forget_config(self, tables: Tables, scope: Scope, principal: str | None, now: int) -> bool:
+    def _forget_config(self, tables: SharedTables, scope: Scope, principal: str | None, now: int) -> bool:
         before = tables.config(scope) or Config()
         if not (before.limits or before.on_unavailable):
             return False
@@ -143,44 +146,8 @@ class ConfigVerbs(Transacting):
         tables.add_audit(scope.audited_as, "limits_deleted", scope.resource, principal, told, now)
         return True
 
-    def _propagate(self, scope: Scope, now: int) -> Plan[None]:
-        """Let the live buckets a change concerns follow it from the moment it was made, a page at a time.
-
-        A bucket that is acquired before its page comes adopts the new limits by itself; without this, one
-        that is not would go on filling by the old ones until its next acquire.
-        """
-        after: tuple[str, str] | None = None
-        while True:
-            after = yield from retried_by_the_clock(partial(self._propagate_page, scope, after), now)
-            if after is None:
-                return
-
-    @writes
-    def _propagate_page(
-        self, tables: Tables, scope: Scope, after: tuple[str, str] | None, now: int, proven: int | None
-    ) -> tuple[str, str] | None:
-        if scope.entity_id is not None:
-            buckets, more = tables.buckets_of(scope.entity_id), False
-        elif scope.resource is not None:
-            buckets = tables.buckets_on(scope.resource, after[0] if after else None, BUCKETS_PER_PAGE)
-            more = len(buckets) == BUCKETS_PER_PAGE
-        else:
-            buckets = tables.buckets(after, BUCKETS_PER_PAGE)
-            more = len(buckets) == BUCKETS_PER_PAGE
-        for bucket in buckets:
-            leg = tables.routes.leg(tables, bucket.entity_id, bucket.resource)
-            corrected = leg is not None and correct_time(tables, bucket, now, proven)
-            try:
-                changed = leg is not None and bucket.adopt(leg.limits, now)
-            except ValidationError as error:
-                logger.warning("a bucket keeps its old limits: %s", error)
-                changed = False
-            if changed or corrected:
-                tables.put_bucket(bucket)
-        return (buckets[-1].entity_id, buckets[-1].resource) if more else None
-
     @reads
-    def resolve(self, tables: Tables, entity_id: str, resource: str) -> Resolution:
+    def resolve(self, tables: SharedTables, entity_id: str, resource: str) -> Resolution:
         system = tables.config(Scope()) or Config()
         leg = tables.routes.leg(tables, entity_id, resource)
         if leg is None:
@@ -188,12 +155,14 @@ class ConfigVerbs(Transacting):
         return Resolution(list(leg.limits), system.on_unavailable, leg.source)
 
     @scans
-    def resources_with_defaults(self, tables: Tables, limit: int, cursor: str | None) -> Page[str]:
+    def resources_with_defaults(self, tables: SharedTables, limit: int, cursor: str | None) -> Page[str]:
         rows = tables.resources_with_limits(name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda name: (name,))
 
     @scans
-    def entities_with_custom_limits(self, tables: Tables, resource: str, limit: int, cursor: str | None) -> Page[str]:
+    def entities_with_custom_limits(
+        self, tables: SharedTables, resource: str, limit: int, cursor: str | None
+    ) -> Page[str]:
         rows = tables.entities_with_limits(resource, name_after(cursor), limit + 1)
         return page_of(rows, limit, lambda name: (name,))
 
@@ -204,7 +173,7 @@ class ConfigVerbs(Transacting):
         return CacheStats(hits=0, misses=0, size=0, ttl_seconds=0)
 
 
-def existing(tables: Tables, entity_id: str) -> Entity:
+def existing(tables: SharedTables, entity_id: str) -> Entity:
     """The entity, or the error that it is not there."""
     entity = tables.entity(entity_id)
     if entity is None:
@@ -212,7 +181,7 @@ def existing(tables: Tables, entity_id: str) -> Entity:
     return entity
 
 
-def check_parent(tables: Tables, entity_id: str, parent_id: str | None) -> None:
+def check_parent(tables: SharedTables, entity_id: str, parent_id: str | None) -> None:
     """Refuse a parent that does not exist or is a descendant."""
     ancestor_id = parent_id
     while ancestor_id is not None:

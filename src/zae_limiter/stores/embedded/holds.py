@@ -8,14 +8,13 @@ is renewed and is not there any more is **taken again without asking**: the call
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeAlias
 
 from zae_limiter.bucket import MILLI, Balance, Bucket, HeldBalance, would_take
 from zae_limiter.mixed_limits import Taken, would_take_mixed
 from zae_limiter.models.holds import Hold
-from zae_limiter.stores.protocol import Draw, Grant, HoldChange, Leg, Posting
+from zae_limiter.stores.protocol import Draw, Grant, HoldChange, Leg, Posting, with_refusals
 
 Drawn: TypeAlias = tuple[Grant, list[Any], list[str], list[Any]]
 """A grant, and what it changes: which objects, which attributes, which values."""
@@ -77,19 +76,10 @@ def _marked(
     legs: tuple[Leg, ...], balances: Sequence[Balance], places: Sequence[int], taken: Taken
 ) -> tuple[Leg, ...]:
     """The legs; those with limits that would have refused say so, and what those before them have counted then."""
-    if not taken.refused:
-        return legs
     refused: dict[int, set[str]] = {}
     for place in taken.refused:
         refused.setdefault(places[place], set()).add(balances[place].name)
-    marked = []
-    counted: frozenset[str] = frozenset()
-    for place, leg in enumerate(legs):
-        names = leg.names - refused.get(place, set())
-        cascaded = None if leg.cascaded is None else leg.cascaded & counted & names
-        marked.append(replace(leg, refused=leg.names - names, cascaded=cascaded))
-        counted |= names
-    return tuple(marked)
+    return with_refusals(legs, refused)
 
 
 def _hold(bucket: Bucket, balance: Balance, slots: int, due: int) -> Hold:

@@ -18,7 +18,7 @@ from zae_limiter.models.status import BucketStatus
 from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
 from zae_limiter.stores.embedded.bucket_verbs import as_configured, bucket_status
-from zae_limiter.stores.embedded.tables import Tables, Transacting, UsageRow, scans
+from zae_limiter.stores.embedded.tables import SharedTables, Tables, Transacting, UsageRow, scans
 from zae_limiter.stores.limit_statuses import capacity_of, percent_used, tightness
 from zae_limiter.stores.protocol import UsageQuery
 from zae_limiter.stores.windows import (
@@ -35,13 +35,13 @@ LAST_HOUR = 1 << 62
 ROWS_AT_ONCE = 500
 
 
-class ReportVerbs(Transacting):
-    """The verbs that only read."""
+class HistoryVerbs(Transacting):
+    """What was changed, and what was used."""
 
     @scans
     def audit_events(
         self,
-        tables: Tables,
+        tables: SharedTables,
         entity_id: str | None,
         start_ms: int | None,
         end_ms: int | None,
@@ -52,7 +52,7 @@ class ReportVerbs(Transacting):
         return page_of(rows, limit, lambda event: (event.event_id,))
 
     @scans
-    def usage(self, tables: Tables, query: UsageQuery, limit: int, cursor: str | None) -> Page[UsageSnapshot]:
+    def usage(self, tables: SharedTables, query: UsageQuery, limit: int, cursor: str | None) -> Page[UsageSnapshot]:
         after = decode_cursor(cursor, str, str, int, int)
         rows: list[UsageSnapshot] = []
         for entity_id, resource in pairs_from(tables, query, after):
@@ -63,6 +63,10 @@ class ReportVerbs(Transacting):
             if len(rows) > limit:
                 break
         return page_of(rows, limit, position)
+
+
+class ReportVerbs(HistoryVerbs):
+    """All verbs that only read."""
 
     @scans
     def verify_usage(self, tables: Tables, entity_id: str, resource: str | None, now: int) -> UsageProof:
@@ -109,7 +113,7 @@ def live_buckets_on(tables: Tables, resource: str) -> Iterator[Bucket]:
         last = buckets[-1].entity_id
 
 
-def pairs_from(tables: Tables, query: UsageQuery, after: Key | None) -> Iterator[tuple[str, str]]:
+def pairs_from(tables: SharedTables, query: UsageQuery, after: Key | None) -> Iterator[tuple[str, str]]:
     """Every (entity, resource) the query concerns, from the one the cursor stands in."""
     last: tuple[str, str] | None = None
     if after is not None:
@@ -119,7 +123,7 @@ def pairs_from(tables: Tables, query: UsageQuery, after: Key | None) -> Iterator
 
 
 def usage_pairs(
-    tables: Tables, entity_id: str | None, resource: str | None, after: tuple[str, str] | None
+    tables: SharedTables, entity_id: str | None, resource: str | None, after: tuple[str, str] | None
 ) -> Iterator[tuple[str, str]]:
     """Every (entity, resource) that has usage, in order, behind ``after``."""
     while pairs := tables.usage_pairs(entity_id, resource, after, ROWS_AT_ONCE):
@@ -127,7 +131,7 @@ def usage_pairs(
         after = pairs[-1]
 
 
-def hours_of_use(tables: Tables, query: UsageQuery, entity_id: str, resource: str) -> list[HourOfUse]:
+def hours_of_use(tables: SharedTables, query: UsageQuery, entity_id: str, resource: str) -> list[HourOfUse]:
     """The hours of one bucket that the query's windows are made of."""
     return [
         HourOfUse(row.hour, used_in(tables, row))
@@ -135,7 +139,7 @@ def hours_of_use(tables: Tables, query: UsageQuery, entity_id: str, resource: st
     ]
 
 
-def used_in(tables: Tables, row: UsageRow) -> Counters:
+def used_in(tables: SharedTables, row: UsageRow) -> Counters:
     """The difference of a row's counters; those of the bucket while the hour is open."""
     end = row.end
     if end is None:

@@ -14,7 +14,7 @@ from zae_limiter.stores.limit_statuses import no_limits
 from zae_limiter.stores.protocol import Leg, Scope, in_order, scopes_for
 
 if TYPE_CHECKING:
-    from zae_limiter.stores.embedded.tables import Tables
+    from zae_limiter.stores.embedded.tables import SharedTables
 
 MAX_ROUTES = 100_000
 MAX_DEFAULTS = 1_000
@@ -49,7 +49,7 @@ class Routes:
         self.on_unavailable: OnUnavailable | None = None
         self.has_switches = False
 
-    def access(self, tables: Tables, entity_id: str, resource: str, now: int) -> Access | None:
+    def access(self, tables: SharedTables, entity_id: str, resource: str, now: int) -> Access | None:
         """The access switch that decides an acquire. ``None``: the limits do."""
         switches = self._route(tables, entity_id, resource).switches
         return strictest(switches, now) if switches else None
@@ -61,7 +61,9 @@ class Routes:
         except KeyError:
             return None
 
-    def legs(self, tables: Tables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None) -> tuple[Leg, ...]:
+    def legs(
+        self, tables: SharedTables, entity_id: str, resource: str, limits: tuple[Limit, ...] | None
+    ) -> tuple[Leg, ...]:
         """Every leg of an acquire, the entity's own first. ``limits`` stand in for the entity's own."""
         own, others, _ = self._route(tables, entity_id, resource)
         if limits is not None:
@@ -70,18 +72,18 @@ class Routes:
             raise no_limits(entity_id, resource)
         return (own, *others) if limits is None else in_order((own, *others))
 
-    def leg(self, tables: Tables, entity_id: str, resource: str) -> Leg | None:
+    def leg(self, tables: SharedTables, entity_id: str, resource: str) -> Leg | None:
         """The leg of one entity as it is configured now, if it has limits."""
         own = self._route(tables, entity_id, resource).own
         return own if own.limits else None
 
-    def above(self, tables: Tables, entity_id: str, resource: str) -> tuple[str, ...]:
+    def above(self, tables: SharedTables, entity_id: str, resource: str) -> tuple[str, ...]:
         """The entities that an acquire by this one also takes from."""
         others = self._route(tables, entity_id, resource).others
         return tuple(dict.fromkeys(leg.entity_id for leg in others if leg.entity_id != entity_id))
 
     def legs_of_found(
-        self, tables: Tables, entity_id: str, resource: str, found: LevelLimits, parent_id: str | None
+        self, tables: SharedTables, entity_id: str, resource: str, found: LevelLimits, parent_id: str | None
     ) -> tuple[Leg, ...] | None:
         """Every leg of an acquire by an entity of which is known which limits were ``found`` of its own, and which
         parent it cascades to, if it does. It is not remembered.
@@ -95,7 +97,7 @@ class Routes:
         ancestors = () if parent_id is None else self._route(tables, parent_id, resource).legs
         return in_order((own, *total, *ancestors)) if own.limits or total or ancestors else None
 
-    def _route(self, tables: Tables, entity_id: str, resource: str) -> Route:
+    def _route(self, tables: SharedTables, entity_id: str, resource: str) -> Route:
         self._look_at_epoch(tables)
         try:
             return self._known[entity_id, resource]
@@ -109,7 +111,7 @@ class Routes:
             route = self._known[entity_id, resource] = Route(own, tuple(others), switches)
             return route
 
-    def _look_at_epoch(self, tables: Tables) -> None:
+    def _look_at_epoch(self, tables: SharedTables) -> None:
         epoch = tables.epoch()
         if epoch != self._epoch:
             self._known.clear()
@@ -119,7 +121,7 @@ class Routes:
             self.on_unavailable = system.on_unavailable if system else None
             self.has_switches = bool(tables.switches(None, 1))
 
-    def _configured_legs(self, tables: Tables, entity_id: str, resource: str) -> tuple[Leg, ...]:
+    def _configured_legs(self, tables: SharedTables, entity_id: str, resource: str) -> tuple[Leg, ...]:
         """The leg of an entity on a resource, and its total if it has one. The total is a leg by itself, on ``*``."""
         total = Scope(entity_id, TOTAL_RESOURCE)
         if resource == TOTAL_RESOURCE:
@@ -127,7 +129,7 @@ class Routes:
         *own, _, _ = scopes_for(entity_id, resource)
         return self._legs_of(tables, entity_id, resource, tables.limits_in((*own, total)))
 
-    def _legs_of(self, tables: Tables, entity_id: str, resource: str, found: LevelLimits) -> tuple[Leg, ...]:
+    def _legs_of(self, tables: SharedTables, entity_id: str, resource: str, found: LevelLimits) -> tuple[Leg, ...]:
         """Likewise, from what was found for the entity."""
         total = tuple(one for one in found if one[0].resource == TOTAL_RESOURCE)
         if total:
@@ -135,7 +137,7 @@ class Routes:
         own = leg_of(entity_id, resource, found + self._default(tables, resource))
         return (own, leg_of(entity_id, TOTAL_RESOURCE, total)) if total else (own,)
 
-    def _default(self, tables: Tables, resource: str) -> LevelLimits:
+    def _default(self, tables: SharedTables, resource: str) -> LevelLimits:
         """The levels of entities that have no limits of their own."""
         try:
             return self._defaults[resource]
@@ -153,7 +155,7 @@ def leg_of(entity_id: str, resource: str, levels: Sequence[tuple[Scope, tuple[Li
     return Leg(entity_id, resource, limits, nearest.level, known=known)
 
 
-def switches_on(tables: Tables, entity_ids: Iterable[str], resource: str | None) -> tuple[Access, ...]:
+def switches_on(tables: SharedTables, entity_ids: Iterable[str], resource: str | None) -> tuple[Access, ...]:
     """The access switches that concern an acquire by the first of these entities, which cascades to the others.
 
     Without a ``resource``: those of the entities on any resource, and the system's.
@@ -168,7 +170,7 @@ def switches_on(tables: Tables, entity_ids: Iterable[str], resource: str | None)
     return tuple(config.access for config in configs if config is not None and config.access is not None)
 
 
-def cascade(tables: Tables, entity_id: str) -> list[str]:
+def cascade(tables: SharedTables, entity_id: str) -> list[str]:
     """The ancestors an acquire also takes from: upwards while each entity cascades."""
     ancestors: list[str] = []
     entity = tables.entity(entity_id)

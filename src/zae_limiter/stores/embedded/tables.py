@@ -55,18 +55,12 @@ class LeaseSlot:
         self.record = record
 
 
-class Tables(Protocol):
-    """One namespace's data, inside one transaction."""
+class SharedTables(Protocol):
+    """One namespace's data, inside one transaction, but for writes to buckets: what Redis has of it too, where scripts
+    do those."""
 
     routes: Routes
     """What was resolved from these tables; kept between transactions, and checked by the epoch."""
-
-    usage_dropped: int
-    """How many rows of usage were dropped before their time, to keep within a bound."""
-    in_place: bool
-    """Whether the buckets it gives are the data itself, so that they are stored when they are changed."""
-    corrected_at: dict[tuple[str, str], int]
-    """When a bucket that a wrong clock had written to was last brought back by this process."""
 
     def epoch(self) -> int:
         """Grows whenever an entity or a limit changes: what was resolved under another epoch is stale."""
@@ -96,17 +90,10 @@ class Tables(Protocol):
     def entities_with_limits(self, resource: str, after: str | None, count: int) -> list[str]: ...
 
     def bucket(self, entity_id: str, resource: str) -> Bucket | None: ...
-    def put_bucket(self, bucket: Bucket) -> None: ...
     def drop_bucket(self, bucket: Bucket) -> None: ...
     def buckets_of(self, entity_id: str) -> list[Bucket]: ...
-    def buckets(self, after: tuple[str, str] | None, count: int) -> list[Bucket]: ...
-    def buckets_on(self, resource: str, after: str | None, count: int) -> list[Bucket]: ...
-
-    def open_usage(self, bucket: Bucket, hour: int, start: Counters) -> int:
-        """Begin a row, or go on with the last one if it is of that hour; the hour of the open row."""
 
     def close_usage(self, bucket: Bucket, end: Counters) -> None: ...
-    def last_usage(self, entity_id: str, resource: str) -> UsageRow | None: ...
     def usage_rows(self, entity_id: str, resource: str, start: int, end: int) -> list[UsageRow]: ...
     def usage_pairs(
         self, entity_id: str | None, resource: str | None, after: tuple[str, str] | None, count: int
@@ -118,12 +105,6 @@ class Tables(Protocol):
 
     def lease_records(self, entity_id: str | None, after: str | None, count: int, now: int) -> list[LeaseRecord]:
         """Those that have not expired, by id; of one entity, or of all."""
-
-    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> None:
-        """Keep the pulse of a process in place of its last one; those that have expired go."""
-
-    def pulses(self, most: int, now: int) -> list[str]:
-        """Those that have not expired."""
 
     def add_audit(
         self,
@@ -139,12 +120,38 @@ class Tables(Protocol):
     ) -> list[AuditEvent]: ...
 
 
-class Transacting(Protocol):
-    """Runs a function on the tables as one transaction."""
+class Tables(SharedTables, Protocol):
+    """One namespace's data, inside one transaction."""
 
-    def _read(self, work: Callable[[Tables], Result]) -> Plan[Result]: ...
-    def _scan(self, work: Callable[[Tables], Result]) -> Plan[Result]: ...
-    def _write(self, work: Callable[[Tables], Result]) -> Plan[Result]: ...
+    usage_dropped: int
+    """How many rows of usage were dropped before their time, to keep within a bound."""
+    in_place: bool
+    """Whether the buckets it gives are the data itself, so that they are stored when they are changed."""
+    corrected_at: dict[tuple[str, str], int]
+    """When a bucket that a wrong clock had written to was last brought back by this process."""
+
+    def put_bucket(self, bucket: Bucket) -> None: ...
+    def buckets(self, after: tuple[str, str] | None, count: int) -> list[Bucket]: ...
+    def buckets_on(self, resource: str, after: str | None, count: int) -> list[Bucket]: ...
+
+    def open_usage(self, bucket: Bucket, hour: int, start: Counters) -> int:
+        """Begin a row, or go on with the last one if it is of that hour; the hour of the open row."""
+
+    def last_usage(self, entity_id: str, resource: str) -> UsageRow | None: ...
+
+    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> None:
+        """Keep the pulse of a process in place of its last one; those that have expired go."""
+
+    def pulses(self, most: int, now: int) -> list[str]:
+        """Those that have not expired."""
+
+
+class Transacting(Protocol):
+    """Runs a function on the tables as one transaction. Which tables these are, the store knows."""
+
+    def _read(self, work: Callable[[Any], Result]) -> Plan[Result]: ...
+    def _scan(self, work: Callable[[Any], Result]) -> Plan[Result]: ...
+    def _write(self, work: Callable[[Any], Result]) -> Plan[Result]: ...
 
 
 Result = TypeVar("Result")

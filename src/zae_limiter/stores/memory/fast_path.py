@@ -32,6 +32,7 @@ from zae_limiter.models.holds import Hold
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.stores.limit_statuses import denial, names_known, statuses_of
+from zae_limiter.stores.open_leases import SharedMark
 from zae_limiter.stores.protocol import DeferredGrant, Denial, Grant, Leg, Receipt, Settlement
 from zae_limiter.stores.windows import HOUR_MS
 
@@ -96,13 +97,14 @@ class MemoryFastPath(ABC):
     bucket with the balances that it had. The abstract methods are compiled for each shape.
     """
 
-    __slots__ = ("legs", "lock", "parts")
+    __slots__ = ("legs", "lock", "parts", "shared_mark")
 
     lends = False
 
     def __init__(self, lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> None:
         self.legs = legs
         self.lock = lock
+        self.shared_mark = SharedMark()
         held: list[Bucket | tuple[Balance, ...]] = []
         for bucket in buckets:
             held += (bucket, bucket.balances)

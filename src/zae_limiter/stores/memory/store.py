@@ -25,11 +25,13 @@ from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, may_repeat, with_cascaded
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
-from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
+from zae_limiter.stores.embedded.propagation_verbs import PropagationVerbs
 from zae_limiter.stores.embedded.pulse_verbs import PulseVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
+from zae_limiter.stores.lease_records import void_change
 from zae_limiter.stores.memory.fast_path import fast_path
 from zae_limiter.stores.memory.ordered_names import OrderedNames
 from zae_limiter.stores.memory.tables import MemoryTables
@@ -47,7 +49,9 @@ _STORES: WeakSet[MemoryStore] = WeakSet()
 _HELD_FOR_FORK: list[MemoryStore] = []
 
 
-class MemorySpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVerbs, ReportVerbs, PulseVerbs):
+class MemorySpace(
+    BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, PropagationVerbs, AccessVerbs, ReportVerbs, PulseVerbs
+):
     """One namespace in memory."""
 
     def __init__(self, store: MemoryStore, namespace: str) -> None:
@@ -79,7 +83,7 @@ class MemorySpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVer
                 if may_repeat(tables, draw, now):
                     fast = fast_path(self._lock, outcome.legs, buckets)
                     if fast is not None:
-                        self.fast_paths[draw.entity_id, draw.resource] = fast
+                        self._note_path(draw.entity_id, draw.resource, fast)
             self._tables.drop_idle_buckets(now)
             return outcome
 
@@ -97,6 +101,12 @@ class MemorySpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVer
                     if (change := void_change(grant.record)) is not None:
                         self._tables.lease_slot(change.record.id).record = change.record
             raise
+
+    def _note_path(self, entity_id: str, resource: str, path: FastPath) -> None:
+        before = self.fast_paths.get((entity_id, resource))
+        if before is not None:
+            path.shared_mark = before.shared_mark  # some of its leases may be open
+        self.fast_paths[entity_id, resource] = path
 
     def _uncascade(self, grant: Grant) -> None:
         """Let what was taken back not be counted as taken by several legs either."""

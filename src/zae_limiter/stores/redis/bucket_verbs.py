@@ -1,15 +1,16 @@
-"""Taking, settling, looking: what happens to buckets, each a script of one round trip."""
+"""Taking and looking: what happens to buckets, each a script of one round trip."""
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from time import monotonic_ns
 from typing import Any, Final
 
 from zae_limiter.bucket import MILLI
+from zae_limiter.calendars import Calendar
 from zae_limiter.exceptions import AccessBlocked, RateLimiterUnavailable
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import OnUnavailable
@@ -17,7 +18,7 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
-from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordMoved
+from zae_limiter.stores.lease_records import LeaseRecord
 from zae_limiter.stores.limit_statuses import check_names, denial, no_limits, statuses_of
 from zae_limiter.stores.protocol import (
     Draw,
@@ -25,17 +26,25 @@ from zae_limiter.stores.protocol import (
     Leg,
     Look,
     Outcome,
-    Posting,
     Scope,
-    Settlement,
     access_from_text,
 )
 from zae_limiter.stores.redis.home import Home
-from zae_limiter.stores.redis.lease_texts import record_in, told_record
+from zae_limiter.stores.redis.periods import PERIODS_MISSING, Periods
 from zae_limiter.stores.redis.recorded_draws import RecordedDraw
 from zae_limiter.stores.redis.requests import MarkedScript, packed
-from zae_limiter.stores.redis.routes import Balances, Left, Route, route_in, time_in, unknown_route
-from zae_limiter.stores.redis.scripts import DRAW, SETTLE
+from zae_limiter.stores.redis.routes import (
+    Balances,
+    Drawn,
+    Left,
+    Route,
+    calendars_of,
+    route_in,
+    time_in,
+    unknown_route,
+)
+from zae_limiter.stores.redis.scripts import DRAW
+from zae_limiter.stores.redis.settle_verbs import SettleScripts
 from zae_limiter.stores.redis.terms import call_version, terms_of
 from zae_limiter.stores.redis.wire import bulk
 from zae_limiter.stores.redis.write_marks import ONLY_LOOK, Mark
@@ -43,7 +52,7 @@ from zae_limiter.stores.redis.write_marks import ONLY_LOOK, Mark
 GRANTED: Final = struct.pack(">d", 1.0)
 OBSERVED: Final = struct.pack(">d", -1.0)
 NOTHING: Final = bulk("")
-BOOKED, UNKNOWN_NAME, NO_LIMITS, SAY_THE_TERMS, BLOCKED, ANOTHER_RECORD = 1, -1, -2, -8, -9, -11
+UNKNOWN_NAME, NO_LIMITS, BLOCKED = -1, -2, -9
 LOOK: Final = Mark("", packed("{look}"), ONLY_LOOK, False)
 GRACE_MS = 20
 """How much longer than the caller's deadline the server may take a draw for wanted."""
@@ -61,8 +70,19 @@ class BucketScripts:
         self._routes: BoundedDict[tuple[str, str], Route] = BoundedDict(MAX_ROUTES)
         self._server_ahead_ms: int | None = None
         self._blocks: dict[tuple[str, str], Access] = {}
+        self._settlements = SettleScripts(home, corrected)
+        self.settle, self.renew = self._settlements.settle, self._settlements.renew
         self.policy: OnUnavailable | None = None
-        self.unresolved = 0
+        self._unresolved = 0
+
+    @property
+    def unresolved(self) -> int:
+        """How often it could not be known what became of a write."""
+        return self._unresolved + self._settlements.unresolved
+
+    def note_unresolved(self) -> None:
+        """It cannot be known what became of a write."""
+        self._unresolved += 1
 
     # Taking
 
@@ -71,12 +91,13 @@ class BucketScripts:
         if draw.record is not None:
             return (yield from RecordedDraw(self, draw, draw.record, now).run())
         home = self.home
+        periods: Periods | None = None
         while True:
             if not home.found:
                 yield from home.find()
             route = self.route(draw.entity_id, draw.resource)
             mark = home.mark()
-            request = self.request(route, draw, now, mark)
+            request = self.request(route, draw, now, mark, periods)
             replies = None
             try:
                 replies = yield request
@@ -88,6 +109,13 @@ class BucketScripts:
                 raise
             if outcome is not None:
                 return outcome
+            periods = self.asked_for(replies[0], periods)
+
+    def asked_for(self, reply: Any, periods: Periods | None) -> Periods:
+        """The periods that are told from now on: with those that a reply asks for, if it does."""
+        periods = periods or Periods(self.home.calendars)
+        periods.are_missing(reply)
+        return periods
 
     def _undo(
         self,
@@ -111,9 +139,9 @@ class BucketScripts:
             if isinstance(outcome, Grant):
                 yield from self.settle(outcome.give_back(), now)
         except RateLimiterUnavailable:
-            self.unresolved += 1
+            self.note_unresolved()
         except BaseException:
-            self.unresolved += 1
+            self.note_unresolved()
             raise
 
     def look(
@@ -121,17 +149,18 @@ class BucketScripts:
     ) -> Plan[Look]:
         """What a draw would meet."""
         draw = Draw(entity_id, resource, wanted, limits)
+        periods: Periods | None = None
         while True:
             yield from self.home.find()
             route = self.route(entity_id, resource)
-            (reply,) = yield from self.request(
-                route, draw, now, LOOK._replace(packed_key=bulk(self.home.prefix + "w#"))
-            )
+            mark = LOOK._replace(packed_key=bulk(self.home.prefix + "w#"))
+            (reply,) = yield from self.request(route, draw, now, mark, periods)
             found = self._understood(reply, draw, route)
             if found is not None:
                 legs, levels = found
                 held = Balances(legs, levels).by_leg()
                 return Look(legs, statuses_of(legs, held, wanted, {}, time_in(levels)))
+            periods = self.asked_for(reply, periods)
 
     def route_of(self, record: LeaseRecord) -> Route:
         """The route that a record was made by."""
@@ -145,9 +174,15 @@ class BucketScripts:
             return unknown_route(self.home.prefix, entity_id, resource)
 
     def request(
-        self, route: Route, draw: Draw, now: int, mark: Mark, record: Mapping[str, Any] | None = None
+        self,
+        route: Route,
+        draw: Draw,
+        now: int,
+        mark: Mark,
+        periods: Periods | None = None,
+        record: Mapping[str, Any] | None = None,
     ) -> MarkedScript:
-        """A draw as it is sent. ``record``: what is recorded with it."""
+        """A draw as it is sent. ``periods``: what the script has asked for, ``record``: what is recorded with it."""
         given_up = NOTHING
         if self._corrected:
             time = NOTHING
@@ -164,11 +199,25 @@ class BucketScripts:
             or record is not None
         ):
             options = bulk(json.dumps(_options(draw, record)))
-        after = [route.signed, options, given_up]
+        after = [route.signed, options, given_up, self._told_periods(route, draw, now, periods)]
         for name, amount in draw.wanted.items():
             after += (packed_name(name), bulk(amount))
         parts = route.parts + 2 * len(draw.wanted)
         return MarkedScript(self.home.tag, DRAW, parts, route.before, route.middle + time, b"".join(after), mark)
+
+    def _told_periods(self, route: Route, draw: Draw, now: int, periods: Periods | None) -> bytes:
+        """Those of the calendars that the draw will meet; if its route is not known, of all that were met so far."""
+        is_known = route.legs and draw.limits is None
+        calendars: Iterable[Calendar] = route.calendars if is_known else self.home.calendars.calendars()
+        if draw.limits is not None:
+            calendars = (*calendars, *(limit.periods for limit in draw.limits if limit.periods is not None))
+        if draw.legs is not None:
+            calendars = (*calendars, *calendars_of(draw.legs))
+        if not calendars and periods is None:
+            return NOTHING
+        if self._corrected and self._server_ahead_ms is not None:
+            now = monotonic_ns() // 1_000_000 + self._server_ahead_ms
+        return bulk((periods or Periods(self.home.calendars)).told(dict.fromkeys(calendars), now))
 
     def outcome(self, reply: Any, draw: Draw, route: Route, mark: Mark) -> Outcome | None:
         """What came of a draw; ``None``: the namespace has to be looked up again."""
@@ -181,6 +230,9 @@ class BucketScripts:
                 self.home.marks.written(mark, monotonic_ns() // 1_000_000)
             if self._blocks:
                 self._blocks.pop((draw.entity_id, draw.resource), None)
+            if not all(leg.is_plain for leg in legs):
+                drawn, at = Drawn(legs, levels, draw.wanted), time_in(levels)
+                return Grant(drawn.legs, draw.wanted, drawn.balances, drawn.left(at), at, holds=drawn.holds)
             balances = Balances(legs, levels)
             return Grant(legs, draw.wanted, balances, Left(balances), time_in(levels))
         statuses = statuses_of(legs, Balances(legs, levels).by_leg(), draw.wanted, draw.reserved, time_in(levels))
@@ -205,8 +257,9 @@ class BucketScripts:
             raise no_limits(draw.entity_id, draw.resource)
         if reply[0] == BLOCKED:
             raise self._block(draw, *map(bytes.decode, reply[2:5]))
-        self.home.refused(reply)
-        self._routes.clear()
+        if reply[0] != PERIODS_MISSING:
+            self.home.refused(reply)
+            self._routes.clear()
         return None
 
     def _block(self, draw: Draw, switch: str, entity_id: str, resource: str) -> AccessBlocked:
@@ -226,90 +279,6 @@ class BucketScripts:
         if draw.limits is None and draw.legs is None:
             self._routes[draw.entity_id, draw.resource] = route
         return route
-
-    # Settling
-
-    def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
-        """Book after the fact. What cannot be known to be booked is doubtful."""
-        noted = settlement or Settlement(postings)
-        postings = [posting for posting in postings if posting.deltas_milli]
-        if not postings and noted.change is None:
-            noted.postings = ()
-            return
-        with_terms = False
-        while True:
-            yield from self.home.find()
-            request = self._settle_request(postings, now, with_terms, noted.change)
-            reply = yield from self._booked(request, noted)
-            if reply[0] == BOOKED:
-                return
-            if reply[0] == SAY_THE_TERMS:
-                with_terms = True
-            elif reply[0] == ANOTHER_RECORD and noted.change is not None:
-                record_id = noted.change.record.id
-                raise RecordMoved(record_id, record_in(record_id, reply[2]) if reply[2] else None)
-            else:
-                self.home.refused(reply)
-
-    def _booked(self, request: MarkedScript, settlement: Settlement) -> Plan[list[Any]]:
-        """The reply, noted in the settlement, also when the caller is interrupted: then it is asked for again."""
-        settlement.doubtful = True
-        try:
-            (reply,) = yield request
-            self._note_booked(reply, request, settlement)
-            return list(reply)
-        except RateLimiterUnavailable as error:
-            settlement.doubtful = error.ambiguous
-            raise
-        except Interrupted as stop:
-            if isinstance(stop.error, RateLimiterUnavailable):
-                settlement.doubtful = stop.error.ambiguous
-            elif settlement.doubtful:
-                yield from self._booked_after_all(request, stop, settlement)
-            raise
-
-    def _booked_after_all(self, request: MarkedScript, stop: Interrupted, settlement: Settlement) -> Plan[None]:
-        replies = stop.reply
-        if not isinstance(replies, list):
-            request.repeated = True
-            try:
-                replies = yield request
-            except RateLimiterUnavailable:
-                self.unresolved += 1
-                return
-        self._note_booked(replies[0], request, settlement)
-
-    def _note_booked(self, reply: list[Any], request: MarkedScript, settlement: Settlement) -> None:
-        settlement.doubtful = False
-        if reply[0] == BOOKED:
-            settlement.postings = ()
-            if request.mark.moves_expiry:
-                self.home.marks.written(request.mark, monotonic_ns() // 1_000_000)
-
-    def _settle_request(
-        self, postings: Sequence[Posting], now: int, with_terms: bool, change: RecordChange | None
-    ) -> MarkedScript:
-        home = self.home
-        keys = [home.key]
-        told = []
-        record = None
-        if change is not None:
-            record = told_record(home.prefix, change.record, change.expected_version, now)
-        for leg, deltas, *_ in postings:
-            keys.append(f"{home.prefix}b#{leg.entity_id}#{leg.resource}")
-            amounts = {name: _tokens(milli) for name, milli in deltas.items()}
-            parts = [name for name in amounts if leg.cascaded and name in leg.cascaded]
-            one: list[Any] = [leg.entity_id, leg.resource, amounts, parts]
-            told.append([*one, call_version(leg.limits), terms_of(leg.limits)] if with_terms else one)
-        return MarkedScript(
-            home.tag,
-            SETTLE,
-            3 + len(keys) + 1 + 6,
-            packed(len(keys) + 1, *keys),
-            packed(home.prefix, "" if self._corrected else now),
-            packed(json.dumps(told), "" if record is None else json.dumps(record)),
-            home.mark(),
-        )
 
 
 def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -336,10 +305,3 @@ def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
             for leg in draw.legs
         ]
     return options
-
-
-def _tokens(milli: int) -> int:
-    tokens, rest = divmod(milli, MILLI)
-    if rest:
-        raise ValueError(f"settlements are in whole tokens here, not {milli} millitokens")
-    return tokens

@@ -9,25 +9,29 @@ from zae_limiter.models.limit import too_many_retired
 from zae_limiter.running.clocks import machine_timer
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.redis.keys import namespace_key, prefix_of, tag_of
+from zae_limiter.stores.redis.periods import KnownCalendars
 from zae_limiter.stores.redis.write_marks import Mark, Marks
+from zae_limiter.stores.windows import DAYS_KEPT
 
 if TYPE_CHECKING:
     from zae_limiter.stores.redis.registry import Registry
 
-GONE, DELETED, TOO_MUCH, TOO_LATE, TOO_MANY_RETIRED = -3, -4, -5, -6, -7
+GONE, DELETED, TOO_MUCH, TOO_LATE, TOO_MANY_RETIRED, FORGOTTEN = -3, -4, -5, -6, -7, -13
 """What a script answers that does nothing."""
 
 
 class Home:
     """The keys of one namespace, and this process's marks there."""
 
-    __slots__ = ("_registry", "found", "key", "marks", "namespace", "prefix", "tag")
+    __slots__ = ("_registry", "calendars", "found", "key", "marks", "namespace", "prefix", "tag", "usage_days")
 
     marks: Marks
 
-    def __init__(self, registry: Registry, namespace: str) -> None:
+    def __init__(self, registry: Registry, namespace: str, usage_days: int = DAYS_KEPT) -> None:
         self._registry = registry
         self.namespace = namespace
+        self.usage_days = usage_days
+        self.calendars = KnownCalendars()
         self.found = False
         self.tag = self.prefix = self.key = ""
 
@@ -39,7 +43,7 @@ class Home:
         self.tag = tag_of(record.id)
         prefix = prefix_of(self.tag)
         if prefix != self.prefix:
-            self.prefix, self.key, self.marks = prefix, namespace_key(prefix), Marks(prefix)
+            self.prefix, self.key, self.marks = prefix, namespace_key(prefix), Marks(prefix, self.usage_days)
         self.found = True
 
     def mark(self) -> Mark:
@@ -51,6 +55,11 @@ class Home:
         code = reply[0]
         if code == TOO_LATE:
             raise RateLimiterUnavailable("the server got it after the deadline, and did nothing")
+        if code == FORGOTTEN:
+            what = (
+                "calls in flight were lent, and the server does not know any more until when: they come back when due"
+            )
+            raise RateLimiterUnavailable(what, ambiguous=True)
         if code == TOO_MUCH:
             raise ValidationError("amount", None, "the balance or the counter of a limit would pass 8e15 tokens")
         if code == TOO_MANY_RETIRED:

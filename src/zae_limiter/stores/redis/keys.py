@@ -10,6 +10,7 @@ All keys of a namespace begin with its prefix, whose braces make them one hash s
 ``u#CHUNK#ENTITY#RESOURCE``          hash    usage: hour → counters at its beginning, for twenty days
 ``k#ENTITY#RESOURCE``                string  counters of a bucket that was dropped
 ``w#CLIENT.BLOCK``                   bitmap  marks of writes that are done
+``y#CLIENT.BLOCK.BIT``               string  what a write that lent slots of calls in flight was answered, for a minute
 ``on#RESOURCE``                      zset    entities that have a bucket
 ``res`` ``ids`` ``rdef``             zset    resources in use, entities, resources that have limits
 ``kids#PARENT`` ``own#RESOURCE``     zset    entities by parent, and those with limits of their own

@@ -1,12 +1,18 @@
-"""Records of leases as Redis keeps them: a text under the id, which expires by itself, and a list of all."""
+"""Records of leases as Redis keeps them: a text under the id, which expires by itself, and a list of all.
+
+What only the script knows that takes, it writes beside: ``h`` has the slots that it lent, ``refused`` has by leg the
+limits that only watch and would have refused. The next version of a record has both where they belong.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from zae_limiter.exceptions import VersionError
 from zae_limiter.stores.lease_records import LeaseRecord, record_from_text, record_to_text
+from zae_limiter.stores.protocol import with_refusals
 from zae_limiter.stores.redis.keys import lease_key
 
 
@@ -20,7 +26,12 @@ def record_in(record_id: str, text: bytes) -> LeaseRecord:
     """The record in a text."""
     try:
         stored = json.loads(text)
-        return record_from_text(record_id, stored["st"], stored["ver"], stored["exp"], stored["body"])
+        record = record_from_text(record_id, stored["st"], stored["ver"], stored["exp"], stored["body"])
+        if "h" not in stored:
+            return record
+        refused = {place: set(names) for place, names in enumerate(stored["refused"]) if names}
+        holds = tuple(tuple(one) for one in stored["h"])
+        return replace(record, holds=holds, legs=with_refusals(record.legs, refused))
     except (LookupError, TypeError, ValueError) as error:
         raise VersionError(f"the record of the lease {record_id!r} cannot be read ({error!r})") from error
 

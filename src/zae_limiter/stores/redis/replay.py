@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.redis.home import Home
+from zae_limiter.stores.redis.periods import Periods
 from zae_limiter.stores.redis.requests import Commands, MarkedScript, packed
 from zae_limiter.stores.redis.scripts import COMMIT
 from zae_limiter.stores.redis.tables import Command, Missing, RedisTables
@@ -35,14 +37,21 @@ class Replay:
         """Bucket time as a script is told it: nothing where it is the server's own."""
         return "" if self._corrected else str(now)
 
-    def transact(self, work: Callable[[Any], Result], now: int = 0) -> Plan[Result]:
+    def transact(self, work: Callable[[RedisTables], Result], now: int = 0) -> Plan[Result]:
         """The result of the function, when all that it wrote is done."""
         for _ in range(MOST_CONFLICTS):
             seen: dict[Command, Any] = {}
+            periods = Periods(self._home.calendars)
             while True:
                 yield from self._home.find()
                 try:
-                    tables = RedisTables(self._home.prefix, self.bucket_time(now), seen)
+                    tables = RedisTables(
+                        self._home.prefix,
+                        self.bucket_time(now),
+                        seen,
+                        partial(periods.all_told, now),
+                        periods.are_missing,
+                    )
                     if tables.state != b"live":
                         self._home.refused([-4 if tables.state == b"deleted" else -3])
                         seen.clear()
@@ -61,19 +70,27 @@ class Replay:
 
     def commit(self, writes: Sequence[Sequence[Any]], now: int, epoch: str = "") -> Plan[bool]:
         """Do these writes, if the epoch is as it was read; whether they are done."""
+        periods = Periods(self._home.calendars)
+        while True:
+            reply = yield from self._commit_once(writes, now, epoch, periods)
+            if reply[0] in (0, 1):
+                return bool(reply[0] == 1)
+            if not periods.are_missing(reply):
+                self._home.refused(reply)
+                return False
+
+    def _commit_once(self, writes: Sequence[Sequence[Any]], now: int, epoch: str, periods: Periods) -> Plan[list[Any]]:
         home = self._home
         named = dict.fromkeys(write[1] for write in writes if not write[0].startswith("@"))
         keys = (home.key, *named)
         request = MarkedScript(
             home.tag,
             COMMIT,
-            3 + len(keys) + 1 + 6,
+            3 + len(keys) + 1 + 7,
             packed(len(keys) + 1, *keys),
             packed(home.prefix, self.bucket_time(now)),
-            packed(epoch, json.dumps(writes)),
+            packed(epoch, json.dumps(writes), periods.all_told(now)),
             home.mark(),
         )
         (reply,) = yield from request
-        if reply[0] not in (0, 1):
-            home.refused(reply)
-        return bool(reply[0] == 1)
+        return list(reply)

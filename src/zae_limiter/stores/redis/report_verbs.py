@@ -21,6 +21,7 @@ from zae_limiter.stores.embedded.bucket_verbs import bucket_status
 from zae_limiter.stores.embedded.report_verbs import joints_of
 from zae_limiter.stores.limit_statuses import capacity_of, percent_used, tightness
 from zae_limiter.stores.redis.home import Home
+from zae_limiter.stores.redis.periods import Periods
 from zae_limiter.stores.redis.replay import Replay
 from zae_limiter.stores.redis.requests import Commands
 from zae_limiter.stores.redis.scripts import SHOW, USAGE
@@ -40,14 +41,17 @@ class Reports:
 
     def _show(self, now: int, resource: str, entity_id: str, after: str = "", count: int = 0) -> Plan[list[Any]]:
         """The reply of the script that shows buckets."""
+        periods = Periods(self._home.calendars)
         while True:
             yield from self._home.find()
             home = self._home
-            parts = (home.prefix, self._replay.bucket_time(now), resource, entity_id, after, count)
+            times = self._replay.bucket_time(now), periods.all_told(now)
+            parts = (home.prefix, times[0], resource, entity_id, after, count, times[1])
             (reply,) = yield from Commands(home.tag, ("EVALSHA", SHOW.sha, 1, home.key, *parts))
             if reply[0] == 1:
                 return list(reply)
-            home.refused(reply)
+            if not periods.are_missing(reply):
+                home.refused(reply)
 
     def each_bucket(self, resource: str, now: int, see: Callable[[Bucket, Sequence[str], int], None]) -> Plan[None]:
         """Show every bucket on a resource, the ancestors that its acquires also take from, and the time."""
@@ -120,7 +124,8 @@ class Reports:
             some = names[place : place + PREFETCHED]
             for name, usage in zip(some, (yield from self._usage(entity_id, some, now)), strict=True):
                 joints = joints_of(usage.rows, usage.live, usage.hour)
-                chains += chains_of(Whose(name), joints, len(usage.rows), usage.live, now)
+                lost = self._home.usage_days == 0
+                chains += chains_of(Whose(name), joints, len(usage.rows), usage.live, now, beginnings_lost=lost)
         return UsageProof(entity_id, resource, tuple(chains))
 
     def _usage(self, entity_id: str, resources: Sequence[str], now: int) -> Plan[list[CountedUsage]]:

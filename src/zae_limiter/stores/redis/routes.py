@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
 from zae_limiter.bucket import MILLI, Balance
+from zae_limiter.calendars import Calendar
 from zae_limiter.models.choices import OnUnavailable
-from zae_limiter.stores.protocol import Leg, in_order
+from zae_limiter.models.holds import Hold
+from zae_limiter.stores.protocol import Leg, in_order, with_refusals
 from zae_limiter.stores.redis.keys import bucket_key, entity_key, namespace_key
 from zae_limiter.stores.redis.requests import packed
-from zae_limiter.stores.redis.terms import LEVELS, limit_of
+from zae_limiter.stores.redis.terms import LEVELS, balance_from, limit_of
 
 UNKNOWN = "?"
 """The signature of a route that is not known."""
@@ -24,16 +26,17 @@ UNKNOWN = "?"
 class Route:
     """The legs, and the parts of a draw that are the same for each."""
 
-    __slots__ = ("before", "legs", "middle", "parts", "signature", "signed")
+    __slots__ = ("before", "calendars", "legs", "middle", "parts", "signature", "signed")
 
     def __init__(self, prefix: str, entity_id: str, resource: str, legs: tuple[Leg, ...], signature: str) -> None:
         self.legs = legs
         self.signature = signature
+        self.calendars = calendars_of(legs)
         places = [(leg.entity_id, leg.resource) for leg in legs] or [(entity_id, resource)]
         keys = [namespace_key(prefix)]
         for name, on in places:
             keys += (entity_key(prefix, name), bucket_key(prefix, name, on))
-        self.parts = len(keys) + 13
+        self.parts = len(keys) + 14
         self.before = packed(len(keys) + 1, *keys)
         self.middle = packed(prefix, entity_id, resource)
         self.signed = packed(signature)
@@ -43,6 +46,12 @@ class Route:
         """The stored policy, which the signature begins with."""
         policy = self.signature.partition("#")[0]
         return None if policy == "-" else OnUnavailable(policy)
+
+
+def calendars_of(legs: Sequence[Leg]) -> tuple[Calendar, ...]:
+    """The calendars that the limits of these legs go by."""
+    found = (limit.periods for leg in legs if not leg.is_plain for limit in leg.limits)
+    return tuple(dict.fromkeys(calendar for calendar in found if calendar is not None))
 
 
 def unknown_route(prefix: str, entity_id: str, resource: str) -> Route:
@@ -59,6 +68,42 @@ def route_in(prefix: str, entity_id: str, resource: str, signature: bytes, legs:
     return Route(prefix, entity_id, resource, told, signature.decode())
 
 
+class Drawn:
+    """What a reply tells of limits of all kinds: the balances in the order of legs and limits; the legs, which say
+    what would have refused; and what was lent of ``wanted``."""
+
+    __slots__ = ("balances", "holds", "legs")
+
+    def __init__(self, legs: tuple[Leg, ...], packed: bytes, wanted: Mapping[str, int]) -> None:
+        _, now, *values = map(int, struct.unpack(f">{len(packed) // 8}d", packed))
+        self.balances: list[Balance] = []
+        refused: dict[int, set[str]] = {}
+        holds = []
+        place = 0
+        for number, leg in enumerate(legs):
+            for limit in leg.limits:
+                tk = values[place] * MILLI + values[place + 1]
+                place += 2
+                if limit.is_plain:
+                    self.balances.append(Balance(limit, now, tk=tk))
+                    continue
+                refuses, due, count = values[place : place + 3]
+                extra = values[place + 3 : place + 3 + count]
+                place += 3 + count
+                self.balances.append(balance_from(limit, now, tk, 0, extra))
+                if refuses:
+                    refused.setdefault(number, set()).add(limit.name)
+                if due:
+                    lent = wanted[limit.name], due, limit.hold_seconds or 0, extra[2]
+                    holds.append(Hold(leg.entity_id, leg.resource, limit.name, *lent))
+        self.legs = with_refusals(legs, refused)
+        self.holds = tuple(holds)
+
+    def left(self, now: int) -> list[int]:
+        """What every balance has."""
+        return [balance.left(now) for balance in self.balances]
+
+
 class Balances(Sequence[Balance]):
     """The balances of a reply, made when they are looked at: those of most grants never are."""
 
@@ -72,12 +117,7 @@ class Balances(Sequence[Balance]):
     def made(self) -> list[Balance]:
         """All of them, in the order of legs and limits."""
         if self._made is None:
-            _, now, *levels = map(int, struct.unpack(f">{len(self._packed) // 8}d", self._packed))
-            limits = [limit for leg in self._legs for limit in leg.limits]
-            self._made = [
-                Balance(limit, now, tk=levels[2 * place] * MILLI + levels[2 * place + 1])
-                for place, limit in enumerate(limits)
-            ]
+            self._made = Drawn(self._legs, self._packed, {}).balances
         return self._made
 
     def by_leg(self) -> list[list[Balance]]:

@@ -14,7 +14,7 @@ class Script:
 
     def __init__(self, name: str) -> None:
         folder = files("zae_limiter.stores.redis") / "lua"
-        parts = ("arithmetic", "buckets", name)
+        parts = ("arithmetic", "kinds", "buckets", name)
         self.name = name
         self.text = "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts).encode()
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()
@@ -28,5 +28,6 @@ SETTLE: Final = Script("settle")
 SHOW: Final = Script("show")
 USAGE: Final = Script("usage")
 COMMIT: Final = Script("commit")
+RENEW: Final = Script("renew")
 
-BY_DIGEST: Final = {script.sha: script for script in (DRAW, SETTLE, SHOW, USAGE, COMMIT)}
+BY_DIGEST: Final = {script.sha: script for script in (DRAW, SETTLE, SHOW, USAGE, COMMIT, RENEW)}

@@ -20,9 +20,9 @@ from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import note_under_key, result_under_key
-from zae_limiter.stores.embedded.report_verbs import ReportVerbs
-from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.limit_statuses import check_own_names, no_limits
+from zae_limiter.stores.embedded.report_verbs import HistoryVerbs
+from zae_limiter.stores.embedded.tables import SharedTables
+from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset
 from zae_limiter.stores.protocol import Denial, Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
 from zae_limiter.stores.redis.bucket_verbs import BucketScripts
@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 NO_FAST_PATHS: Final[Mapping[tuple[str, str], FastPath]] = {}
 
 
-class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
+class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, HistoryVerbs):
     """One namespace of the servers."""
 
     fast_paths = NO_FAST_PATHS
@@ -76,9 +76,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
         return self._buckets.settle(postings, now, settlement)
 
     def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
-        """Nothing: this store lends no slots yet."""
-        return ()
-        yield  # makes this a plan
+        return self._buckets.renew(holds, now)
 
     def count_denial(self, denial: Denial, now: int) -> Plan[None]:
         binding = denial.binding
@@ -133,6 +131,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
             if leg is None:
                 raise no_limits(credit.entity_id, credit.resource)
             check_own_names(leg, credit.amounts)
+            check_not_held(leg, credit.amounts, "consume")
             tables.credit_bucket(credit.entity_id, credit.resource, credit.amounts)
             note_under_key(tables, credit, 1, now)
             tables.add_audit(credit.entity_id, "granted", credit.resource, credit.principal, credit.audited, now)
@@ -145,6 +144,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
     ) -> Plan[None]:
         look = yield from self._buckets.look(entity_id, resource, {}, None, now)
         check_own_names(look.legs[0], levels, "levels")
+        check_not_held(look.legs[0], levels, "levels")
         yield from self._replay.commit([["@lower", entity_id, resource, dict(levels)]], now)
         if principal is not None:
             details = {"levels": dict(levels)}
@@ -177,7 +177,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, ReportVerbs):
 
     # What is configured, and what was audited: by the shared verbs, replayed
 
-    def _write(self, work: Callable[[Tables], Result]) -> Plan[Result]:
+    def _write(self, work: Callable[[SharedTables], Result]) -> Plan[Result]:
         return self._replay.transact(work)
 
     _read = _scan = _write
@@ -190,6 +190,7 @@ class RedisStore:
         self.identity = ("redis", servers.addresses, servers.db, servers.master)
         self._shown = servers.shown
         self._deadline = deadline
+        self._usage_days = servers.usage_days
         self._calls = ScriptCalls(servers, deadline)
         self._registry = Registry()
         self._spaces: dict[tuple[str, bool], RedisSpace] = {}
@@ -203,7 +204,7 @@ class RedisStore:
     def space(self, namespace: str, *, corrected: bool = False) -> RedisSpace:
         known = self._spaces.get((namespace, corrected))
         if known is None:
-            home = Home(self._registry, namespace)
+            home = Home(self._registry, namespace, self._usage_days)
             known = self._spaces.setdefault((namespace, corrected), RedisSpace(home, corrected, self._deadline))
         return known
 

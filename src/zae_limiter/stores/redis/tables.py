@@ -7,7 +7,7 @@ See ``replay.py`` for how a function on these tables is run.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,18 +52,23 @@ class Missing(Exception):
 class RedisTables:
     """One namespace's data, inside one transaction. ``seen`` has the replies by command."""
 
-    usage_dropped = 0
-    in_place = False
-
-    def __init__(self, prefix: str, now: str, seen: Mapping[Command, Any]) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        now: str,
+        seen: Mapping[Command, Any],
+        told_periods: Callable[[], str],
+        periods_are_missing: Callable[[Sequence[Any]], bool],
+    ) -> None:
         """``now`` as the scripts are told it: nothing for the server's own time."""
         self.prefix = prefix
         self.routes = Routes()
-        self.corrected_at: dict[tuple[str, str], int] = {}
         self.writes: list[list[Any]] = []
         self.changed_at = 0
         self._now = now
         self._seen = seen
+        self._told_periods = told_periods
+        self._periods_are_missing = periods_are_missing
         self._events = 0
         self._next_pairs: list[tuple[str, str]] = []
         self.state, self.read_epoch = self._one("HMGET", namespace_key(prefix), "state", "epoch")
@@ -213,14 +218,15 @@ class RedisTables:
     def _show(self, entity_id: str, resource: str, after: str, count: str) -> list[Bucket]:
         key = namespace_key(self.prefix)
         parts = (self.prefix, self._now, resource, entity_id, after, count)
-        return buckets_in(self._one("EVALSHA", SHOW.sha, 1, key, *parts))
+        told = self._told_periods()
+        reply = self._one("EVALSHA", SHOW.sha, 1, key, *parts, told)
+        if self._periods_are_missing(reply):
+            raise Missing([("EVALSHA", SHOW.sha, 1, key, *parts, self._told_periods())])
+        return buckets_in(reply)
 
     def bucket(self, entity_id: str, resource: str) -> Bucket | None:
         found = self._show(entity_id, resource, "", "")
         return found[0] if found else None
-
-    def put_bucket(self, bucket: Bucket) -> None:
-        raise NotImplementedError("buckets are changed by scripts")
 
     def reset_buckets(self, entity_id: str, resource: str | None, limits: Sequence[str] | None = None) -> None:
         """Fill them; only these limits, if they are named."""
@@ -238,23 +244,10 @@ class RedisTables:
     def buckets_of(self, entity_id: str) -> list[Bucket]:
         return self._show(entity_id, "", "", "")
 
-    def buckets(self, after: tuple[str, str] | None, count: int) -> list[Bucket]:
-        raise NotImplementedError("a scan goes by resource")
-
-    def buckets_on(self, resource: str, after: str | None, count: int) -> list[Bucket]:
-        return self._show("", resource, after or "", str(count))
-
     # Usage: begun by the scripts that take
-
-    def open_usage(self, bucket: Bucket, hour: int, start: Counters) -> int:
-        raise NotImplementedError("hours begin in scripts")
 
     def close_usage(self, bucket: Bucket, end: Counters) -> None:
         """An hour ends where the next begins, or with the bucket."""
-
-    def last_usage(self, entity_id: str, resource: str) -> UsageRow | None:
-        rows = self.usage_rows(entity_id, resource, 0, 1 << 62)
-        return rows[-1] if rows else None
 
     def usage_rows(self, entity_id: str, resource: str, start: int, end: int) -> list[UsageRow]:
         command = self._usage_command(entity_id, resource)
@@ -312,14 +305,6 @@ class RedisTables:
         texts = self._all([("GET", lease_key(self.prefix, record_id)) for record_id in ids])
         records = [record_in(record_id, text) for record_id, text in zip(ids, texts, strict=True) if text is not None]
         return [record for record in records if record.expires_at > now][:count]
-
-    # Pulses: keys of their own
-
-    def put_pulse(self, process: str, text: str, expires_at: int, now: int) -> None:
-        raise NotImplementedError("pulses are written without a transaction")
-
-    def pulses(self, most: int, now: int) -> list[str]:
-        raise NotImplementedError("pulses are read without a transaction")
 
     # Audit
 

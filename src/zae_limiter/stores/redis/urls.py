@@ -6,6 +6,8 @@
     redis+cluster://host[:port],host[:port]…        any of these hosts tells where a namespace lives
     redis+sentinel://host[:port],…/name[/db]        the sentinels are asked which server is the master called name
     redis+unix:///path/to/socket[?db=N]
+
+Each may have ``?usage_days=N``: for how many days usage is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote
 
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.stores.windows import DAYS_KEPT
 
 PORT: Final = 6379
 SENTINEL_PORT: Final = 26379
@@ -49,6 +52,8 @@ class Servers(NamedTuple):
     tls: Mapping[str, Any] | None = None
     master: str | None = None
     """What the sentinels call the master."""
+    usage_days: int = DAYS_KEPT
+    """For how many days usage is kept; 0: it is not counted by the hour."""
 
     @property
     def shown(self) -> str:
@@ -64,6 +69,7 @@ def servers_of(url: SplitResult, credentials: object = None) -> Servers:
     base, _, way = url.scheme.partition("+")
     options = _options(url, base in TLS_SCHEMES)
     db = _db(url, options.pop("db", None))
+    usage_days = _usage_days(url, options.pop("usage_days", str(DAYS_KEPT)))
     tls = options if base in TLS_SCHEMES else None
     if url.fragment:
         raise _malformed(url)
@@ -77,6 +83,7 @@ def servers_of(url: SplitResult, credentials: object = None) -> Servers:
         unquote(password) or None,
         credentials if callable(credentials) else None,
         tls,
+        usage_days=usage_days,
     )
     if servers.credentials is not None and login:
         raise ValidationError("credentials", "…", "are given in the URL already; leave them out of one of the two")
@@ -106,7 +113,7 @@ def _on_socket(url: SplitResult, servers: Servers, hosts: str) -> Servers:
 
 
 def _options(url: SplitResult, tls: bool) -> dict[str, str]:
-    known = {"db"} | (TLS_OPTIONS if tls else set())
+    known = {"db", "usage_days"} | (TLS_OPTIONS if tls else set())
     given: dict[str, str] = {}
     for name, value in parse_qsl(url.query, keep_blank_values=True):
         if name not in known or name in given or not value:
@@ -122,6 +129,13 @@ def _db(url: SplitResult, text: str | None) -> int | None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
         raise ValidationError("url", _shown(url), f"names the database {text!r}; a database is a number")
+    return int(text)
+
+
+def _usage_days(url: SplitResult, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= DAYS_KEPT):
+        reason = f"keeps usage for {text!r} days; that is a number from 0 (count none) to {DAYS_KEPT}"
+        raise ValidationError("url", _shown(url), reason)
     return int(text)
 
 

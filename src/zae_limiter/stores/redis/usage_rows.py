@@ -2,8 +2,8 @@
 
 A row has the counters that its hour began with, so an hour ends where the next begins, and the last one with the
 bucket, or with what was kept of it. A name after ``~`` belongs to a limit that had ended by then: it was counted to
-the end of the hour before. A row after ``*`` counts from nothing although there were others: what was between them is
-lost.
+the end of the hour before. What a limit that only watches would have refused stands behind its name and a ``!``. A row
+after ``*`` counts from nothing although there were others: what was between them is lost.
 """
 
 from __future__ import annotations
@@ -73,5 +73,5 @@ def _figures(text: str) -> tuple[int, int, int]:
 def _note(counters: Counters, name: str, taken: int, cascaded: int, denials: int) -> None:
     figures = (counters.milli, taken * MILLI), (counters.cascaded, cascaded * MILLI), (counters.denials, denials)
     for amounts, amount in figures:
-        if amount or amounts is counters.milli:
-            cast(dict[str, int], amounts)[name] = amount
+        if amount or amounts is counters.milli:  # calls in flight and another limit may have one name
+            cast(dict[str, int], amounts)[name] = amounts.get(name, 0) + amount

@@ -11,17 +11,30 @@ every minute: writes are repeated within seconds.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from itertools import count
 from typing import Final, NamedTuple
 
 from zae_limiter.stores.redis.keys import marks_key
 from zae_limiter.stores.redis.wire import bulk
+from zae_limiter.stores.windows import DAYS_KEPT
 
 MARKS_PER_BLOCK: Final = 4096
 RENEWAL_MS: Final = 60_000
 
 ONLY_LOOK = bulk("")
 """Instead of a mark: write nothing."""
+
+
+Flags = tuple[bytes, bytes, bytes, bytes]
+"""What a script is told: 1 it may have been done, 2 the marks need an expiry; then for how many days usage is kept."""
+
+
+@lru_cache
+def flags_of(usage_days: int) -> Flags:
+    """The four of them."""
+    days = "" if usage_days == DAYS_KEPT else f" {usage_days}"
+    return bulk(f"0{days}"), bulk(f"1{days}"), bulk(f"2{days}"), bulk(f"3{days}")
 
 
 class Mark(NamedTuple):
@@ -31,23 +44,34 @@ class Mark(NamedTuple):
     packed_key: bytes
     bit: bytes
     moves_expiry: bool
+    all_flags: Flags = flags_of(DAYS_KEPT)
 
     def flags(self, repeated: bool) -> bytes:
         """What the script is told about it."""
-        return _FLAGS[repeated + 2 * self.moves_expiry]
+        return self.all_flags[repeated + 2 * self.moves_expiry]
 
 
-_FLAGS = tuple(bulk(flags) for flags in range(4))
 _BITS = tuple(bulk(bit) for bit in range(MARKS_PER_BLOCK))
 
 
 class Marks:
     """The marks of one process in one namespace. A forked child has its own."""
 
-    __slots__ = ("_block", "_client", "_counter", "_key", "_packed_key", "_pid", "_prefix", "_renewed_ms")
+    __slots__ = (
+        "_all_flags",
+        "_block",
+        "_client",
+        "_counter",
+        "_key",
+        "_packed_key",
+        "_pid",
+        "_prefix",
+        "_renewed_ms",
+    )
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, usage_days: int) -> None:
         self._prefix = prefix
+        self._all_flags = flags_of(usage_days)
         self._begin()
 
     def _begin(self) -> None:
@@ -68,7 +92,8 @@ class Marks:
             self._block = block
             self._renewed_ms = None
         renewed = self._renewed_ms
-        return Mark(self._key, self._packed_key, _BITS[bit], renewed is None or timer_ms - renewed > RENEWAL_MS)
+        moves_expiry = renewed is None or timer_ms - renewed > RENEWAL_MS
+        return Mark(self._key, self._packed_key, _BITS[bit], moves_expiry, self._all_flags)
 
     def written(self, mark: Mark, timer_ms: int) -> None:
         """A write that was asked to move the expiry of its bitmap has done so."""

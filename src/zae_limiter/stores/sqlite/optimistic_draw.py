@@ -6,7 +6,7 @@ of its bucket.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from zae_limiter.bucket import MILLI, Balance
@@ -16,6 +16,7 @@ from zae_limiter.running.plan import Interrupted
 from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.embedded.clock_correction import WrittenAhead
 from zae_limiter.stores.limit_statuses import names_known
+from zae_limiter.stores.open_leases import SharedMark
 from zae_limiter.stores.protocol import (
     DeferredGrant,
     Denial,
@@ -68,10 +69,15 @@ class FastPaths(BoundedDict[tuple[str, str], FastPath]):
         return known
 
 
+def serves(legs: Sequence[Leg]) -> bool:
+    """Whether a fast path serves these legs. If the entity itself has no limits, a client may have some for it."""
+    return bool(legs) and bool(legs[0].limits) and all(leg.is_plain for leg in legs)
+
+
 class SqliteFastPath:
     """A route: its legs, and the epoch of the namespace in which they were resolved. No legs: it is not known yet."""
 
-    __slots__ = ("_entity_id", "_resource", "_space", "epoch", "is_plain", "legs", "ns")
+    __slots__ = ("_entity_id", "_resource", "_space", "epoch", "is_plain", "legs", "ns", "shared_mark")
 
     def __init__(
         self,
@@ -86,7 +92,8 @@ class SqliteFastPath:
         self._entity_id = entity_id
         self._resource = resource
         self.legs = legs
-        self.is_plain = all(leg.is_plain for leg in legs)
+        self.shared_mark = SharedMark()
+        self.is_plain = serves(legs)
         self.ns = ns
         self.epoch = epoch
 
@@ -119,7 +126,7 @@ class SqliteFastPath:
         if legs is None:
             return False
         self.legs, self.ns, self.epoch = legs, tables.ns, tables.epoch()
-        self.is_plain = all(leg.is_plain for leg in legs)
+        self.is_plain = serves(legs)
         self._space.fast_paths[self._entity_id, self._resource] = self
         return True
 

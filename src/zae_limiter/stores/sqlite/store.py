@@ -28,13 +28,14 @@ from zae_limiter.stores.embedded.access_verbs import AccessVerbs
 from zae_limiter.stores.embedded.bucket_verbs import BucketVerbs, may_repeat
 from zae_limiter.stores.embedded.clock_correction import UNCORRECTED, retried_by_the_clock
 from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
-from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs, void_change
+from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
+from zae_limiter.stores.embedded.propagation_verbs import PropagationVerbs
 from zae_limiter.stores.embedded.pulse_verbs import PulseVerbs
 from zae_limiter.stores.embedded.report_verbs import ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
-from zae_limiter.stores.lease_records import RecordChange, RecordedSettlement, RecordMoved
+from zae_limiter.stores.lease_records import RecordChange, RecordedSettlement, RecordMoved, void_change
 from zae_limiter.stores.protocol import Draw, Grant, Outcome, Posting, Settlement
 from zae_limiter.stores.sqlite.connections import Connections
 from zae_limiter.stores.sqlite.errors import error_of, is_busy, too_busy
@@ -68,7 +69,9 @@ class RenewRequest(Write[Any]):
         return lost
 
 
-class SqliteSpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVerbs, ReportVerbs, PulseVerbs):
+class SqliteSpace(
+    BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, PropagationVerbs, AccessVerbs, ReportVerbs, PulseVerbs
+):
     """One namespace of the file."""
 
     slot_pauses_ms = (50, 250)
@@ -103,6 +106,9 @@ class SqliteSpace(BucketVerbs, LeaseVerbs, OperatorVerbs, ConfigVerbs, AccessVer
         if isinstance(outcome, Grant) and may_repeat(tables, draw, now):
             entity_id, resource = draw.entity_id, draw.resource
             path = SqliteFastPath(self, entity_id, resource, outcome.legs, tables.ns, tables.epoch())
+            before = self.fast_paths.get((entity_id, resource))
+            if before is not None:
+                path.shared_mark = before.shared_mark  # some of its leases may be open
             self.fast_paths[entity_id, resource] = path
             return outcome._replace(path=path if path.is_plain else None)
         return outcome

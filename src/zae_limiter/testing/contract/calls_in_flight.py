@@ -301,3 +301,16 @@ async def reads_know_slots(world: World) -> None:
         assert await world.limiter.time_until_available("key", "gpt", {"calls": 1}) == check.wait_seconds > 0
         assert (await world.limiter.check("key", "gpt", {"rpm": 1})).fits
     assert (await world.limiter.check("key", "gpt", {"calls": 1})).fits
+
+
+@kind_case("What is free of calls in flight is neither granted nor lowered: it follows from those that run")
+async def free_slots_are_not_set(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM, CALLS])
+    async with world.limiter.acquire("key", "gpt", ONE):
+        with world.raises(ValidationError):
+            await world.limiter.grant("key", "gpt", {"calls": 1}, key="one")
+        with world.raises(ValidationError):
+            await world.limiter.lower("key", "gpt", {"calls": 0})
+        await world.limiter.grant("key", "gpt", {"rpm": 1}, key="two")
+        assert await free(world) == 1
+    assert await free(world) == 2

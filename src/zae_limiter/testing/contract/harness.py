@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from zae_limiter.limiter.limiter import RateLimiter
 from zae_limiter.limiter.sync_limiter import SyncRateLimiter
+from zae_limiter.models.limit import Limit
 from zae_limiter.repository.repository import Repository
 from zae_limiter.repository.sync_repository import SyncRepository
 from zae_limiter.stores.protocol import Store
@@ -96,16 +97,20 @@ class World:
         self.failing_limiter = self.client(store=self.store)
 
     def client(
-        self, *, namespace: str = "default", observer: Any = None, store: Any = None, pulse: bool = False
+        self,
+        *,
+        namespace: str = "default",
+        observer: Any = None,
+        store: Any = None,
+        limits: Iterable[Limit] | None = None,
+        pulse: bool = False,
     ) -> Any:
         """One more limiter on the same data, in a process of its own for all it knows."""
         store = store or self._opened()
+        options: dict[str, Any] = {"clock": self.clock, "observer": observer, "limits": limits, "pulse": pulse}
         if self.mode == "async":
-            return RateLimiter(
-                Repository(store, namespace=namespace, clock=self.clock, observer=observer, pulse=pulse)
-            )
-        repository = SyncRepository(store, namespace=namespace, clock=self.clock, observer=observer, pulse=pulse)
-        return Dressed(SyncRateLimiter(repository))
+            return RateLimiter(Repository(store, namespace=namespace, **options))
+        return Dressed(SyncRateLimiter(SyncRepository(store, namespace=namespace, **options)))
 
     def observed(self) -> Any:
         """A limiter on ``store`` whose events come to ``events``."""

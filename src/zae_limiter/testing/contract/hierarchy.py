@@ -199,3 +199,29 @@ async def lists_are_paged_to_the_end(world: World) -> None:
     assert await all_of(world.limiter.list_entities_with_custom_limits, resource="gpt") == expected
     assert await all_of(world.limiter.list_resources_with_defaults) == [f"r/{name}" for name in expected]
     assert (await world.limiter.list_entities_with_custom_limits()).items == []
+
+
+@case("A client's own limits stand in for an entity that has none, also where an ancestor or its total has some")
+async def own_limits_stand_in_beside_ancestors_and_totals(world: World) -> None:
+    client = world.client(limits=[Limit.per_hour("rpm", 3)])
+    await client.create_entity("org")
+    await client.create_entity("key", parent_id="org", cascade=True)
+    await client.set_limits("org", [Limit.per_hour("rpm", 100)])
+    await client.set_limits("acme", [Limit.per_hour("rpm", 50)], resource="*")
+    for entity, others in (("key", {("org", "gpt"): 98}), ("acme", {("acme", "*"): 48})):
+        assert await client.available(entity, "gpt") == {"rpm": 3}
+        for _ in range(2):  # the second may be served by what was remembered of the first
+            async with client.acquire(entity, "gpt", {"rpm": 1}) as lease:
+                own, above = lease.statuses
+            assert own.limit.burst == 3
+        assert {(above.entity_id, above.resource): above.available} == others
+        with world.raises(RateLimitExceeded) as caught:
+            async with client.acquire(entity, "gpt", {"rpm": 2}):
+                pass
+        assert [status.limit.burst for status in caught.value.violations] == [3]
+        # A client that has none takes what the others have.
+        async with world.limiter.acquire(entity, "gpt", {"rpm": 10}):
+            pass
+    await client.set_limits("key", [Limit.per_hour("rpm", 20)])
+    async with client.acquire("key", "gpt", {"rpm": 1}) as lease:
+        assert lease.statuses[0].limit.burst == 20

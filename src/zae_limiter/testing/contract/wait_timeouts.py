@@ -41,19 +41,89 @@ async def a_wait_ends_when_the_tokens_are_due(world: World) -> None:
     assert log == [("a", 5.0)]
 
 
-@case("A wait that takes too long ends with RateLimitExceeded at its timeout")
-async def a_wait_ends_at_its_timeout(world: World) -> None:
+@case("A wait longer than the timeout is refused at once")
+async def a_hopeless_wait_is_refused_at_once(world: World) -> None:
     await world.limiter.set_system_defaults([RPM])
-    await drain(world)
+    await world.limiter.create_entity("org")
+    await world.limiter.create_entity("child", parent_id="org", cascade=True)
+    for entity in ("key", "child"):
+        await drain(world, entity)
+        for amount, timeout in ((5, 4.999), (60, 30)):
+            with world.raises(RateLimitExceeded) as caught:
+                async with world.limiter.acquire(entity, "gpt", {"rpm": amount}, timeout=timeout):
+                    pass
+            assert caught.value.retry_after_seconds == amount
+    assert world.clock() == world.clock.start
+    # Leases of other buckets are none of its business.
+    async with world.limiter.acquire("other", "gpt", {"rpm": 60}):
+        with world.raises(RateLimitExceeded):
+            async with world.limiter.acquire("key", "gpt", {"rpm": 5}, timeout=3):
+                pass
+    assert world.clock() == world.clock.start
+
+
+@case("While a lease of the process is open, which may give back, a wait longer than the timeout goes on until that")
+async def a_wait_for_an_open_lease_ends_at_its_timeout(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM])
     log: list[Any] = []
 
-    async def time() -> None:
-        await world.until_waiting(1)
-        world.clock.advance(3)
+    async def holding() -> None:
+        async with world.limiter.acquire("key", "gpt", {"rpm": 60}):
+            log.append("held")
+            await world.until_waiting(1)
+            world.clock.advance(3)
+            await world.until(lambda: len(log) == 2)
 
-    await world.concurrently(taking(world, log, "a", 5, 3), time())
-    assert log == [("a", "denied")]
+    async def waiting() -> None:
+        await world.until(lambda: bool(log))
+        await taking(world, log, "late", 30, 3)
+
+    assert await world.concurrently(holding(), waiting()) == [None, None]
+    assert log == ["held", ("late", "denied")]
     assert await world.limiter.available("key", "gpt") == {"rpm": 3}
+
+
+@case("When the last open lease has ended and gave nothing back, a wait longer than the timeout is over")
+async def a_wait_for_an_open_lease_ends_with_it(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM])
+    log: list[Any] = []
+
+    async def holding() -> None:
+        async with world.limiter.acquire("key", "gpt", {"rpm": 60}):
+            log.append("held")
+            await world.until_waiting(1)
+        log.append("ended")
+        world.clock.advance(0.1)
+
+    async def waiting() -> None:
+        await world.until(lambda: bool(log))
+        await taking(world, log, "late", 30, 20)
+
+    assert await world.concurrently(holding(), waiting()) == [None, None]
+    assert log == ["held", "ended", ("late", "denied")]
+
+
+@case("What an open lease of an ancestor's other child gives back ends a wait that was longer than the timeout")
+async def leases_below_the_same_ancestor_may_give_back(world: World) -> None:
+    await world.limiter.set_system_defaults([Limit.per_minute("rpm", 600)])
+    await world.limiter.create_entity("org")
+    await world.limiter.set_limits("org", [RPM])
+    for key in ("one", "two"):
+        await world.limiter.create_entity(key, parent_id="org", cascade=True)
+    log: list[Any] = []
+
+    async def giving_back() -> None:
+        async with world.limiter.acquire("one", "gpt", {"rpm": 60}) as lease:
+            log.append("holding")
+            await world.until_waiting(1)
+            await lease.release(rpm=50)
+
+    async def waiting() -> None:
+        await world.until(lambda: bool(log))
+        await taking(world, log, "two", 50, 3, "two")
+
+    assert await world.concurrently(giving_back(), waiting()) == [None, None]
+    assert log == ["holding", ("two", 0.0)]
 
 
 @case("First come, first served")
@@ -121,7 +191,7 @@ async def a_give_back_wakes_who_waits(world: World) -> None:
 
 @case("A change of limits wakes the head of the queue")
 async def a_change_of_limits_wakes_who_waits(world: World) -> None:
-    await world.limiter.set_limits("key", [Limit.per_day("rpm", 60)])
+    await world.limiter.set_limits("key", [RPM])
     await drain(world)
     log: list[Any] = []
 

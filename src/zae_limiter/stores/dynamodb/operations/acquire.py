@@ -43,7 +43,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     warm_grant,
 )
 from zae_limiter.stores.dynamodb.operations.acquire_params import params_of
-from zae_limiter.stores.dynamodb.operations.acquire_recorded import DrawRecord
+from zae_limiter.stores.dynamodb.operations.acquire_recorded import RecordedAcquire
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     THROTTLES_BORNE,
     adopt_all,
@@ -116,7 +116,7 @@ class Acquire:
         """So often others were faster."""
         self.seen_before: dict[Key, str] = {}
         self.backs: list[BucketWrite] = []
-        self.record = None if draw.record is None else DrawRecord(self, draw.record)
+        self.record = None if draw.record is None else RecordedAcquire(self, draw.record)
         self.switches: tuple[Access, ...] = ()
         self.observing = False
         """A switch says that what is refused is let through."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zae_limiter.running.plan import Plan
@@ -26,13 +25,10 @@ from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.lease_records import (
+    DrawRecord,
     LeaseRecord,
-    RecordChange,
     RecordMoved,
     RecordRequest,
-    RecordState,
-    answer_from,
-    new_record,
 )
 from zae_limiter.stores.protocol import Grant
 
@@ -41,14 +37,12 @@ if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
 
 
-class DrawRecord:
-    """The record of one draw, as far as it is known."""
+class RecordedAcquire:
+    """The writes of one draw and of its record, as far as they are known."""
 
     def __init__(self, acquire: Acquire, request: RecordRequest) -> None:
         self.acquire = acquire
-        self.request = request
-        self.seen: LeaseRecord | None = None
-        """What is there: void, or expired. A live one is the answer."""
+        self.record = DrawRecord(request, acquire.draw)
         self.written: LeaseRecord | None = None
         """What this draw has written."""
         self.in_doubt = False
@@ -59,9 +53,9 @@ class DrawRecord:
         acquire, parts = self.acquire, self.acquire.parts
         writes, spans = self._writes()
         grant = Grant(tuple(leg.paid_leg() for leg in acquire.legs), acquire.draw.wanted, (), (), acquire.now)
-        record = new_record(self.request, acquire.draw, grant, acquire.now, self.seen)
+        record = self.record.granting(grant, acquire.now)
         ns = yield from parts.namespace.ns(acquire.deadline)
-        put = put_record(parts.client, ns, record, self._version, acquire.now, acquire.deadline)
+        put = put_record(parts.client, ns, record, self.record.expected_version, acquire.now, acquire.deadline)
         doubts: list[NoAnswer] = []
         try:
             reasons = yield from parts.client.transact([*writes, put], acquire.deadline, doubts)
@@ -78,19 +72,13 @@ class DrawRecord:
             return None
         self.in_doubt = self.in_doubt or bool(doubts)
         if reasons[-1].code == CHECK_FAILED:
-            return self._answer(None if reasons[-1].item is None else record_of(reasons[-1].item))
+            return self._heard(reasons[-1])
         yield from self._hear(spans, reasons)
         return None
 
-    @property
-    def _version(self) -> int | None:
-        return None if self.seen is None else self.seen.version
-
-    def _answer(self, found: LeaseRecord | None) -> Grant | None:
+    def _heard(self, reason: Reason) -> Grant | None:
         """The grant that is recorded. ``None``: what is there is void, or has expired, or is gone."""
-        self.seen = found
-        alive = found if found is not None and found.expires_at > self.acquire.now else None
-        return answer_from(alive, self.request)
+        return self.record.heard(None if reason.item is None else record_of(reason.item), self.acquire.now)
 
     def _writes(self) -> tuple[list[Write], list[tuple[AcquireLeg, Sequence[tuple[Key, Mapping[str, int]]]]]]:
         """The writes of all legs, and which of them are whose."""
@@ -177,25 +165,17 @@ class DrawRecord:
             return None
         parts, now = self.acquire.parts, self.acquire.now
         ns = yield from parts.namespace.ns(deadline)
-        request = self.request
-        grant = Grant((), {}, (), (), now)
-        fence = new_record(request, self.acquire.draw, grant, now, self.seen)
-        void = _voided(fence)
         while True:
-            put = put_record(parts.client, ns, void, self._version, now, deadline)
+            void = self.record.fencing(now)
+            put = put_record(parts.client, ns, void, self.record.expected_version, now, deadline)
             reasons = yield from parts.client.transact([put], deadline)
             if not reasons:
-                self.seen, self.in_doubt = void, False
+                self.record.seen, self.in_doubt = void, False
                 return None
-            item = reasons[0].item
-            found = self._answer(None if item is None else record_of(item))
-            if found is not None:
+            found = self._heard(reasons[0])
+            if found is not None or self.record.is_own_fence():  # written by an earlier try, whose answer was lost
                 self.in_doubt = False
                 return found
-            if self.seen is not None and self.seen.writer == request.writer and self.seen.state is RecordState.VOID:
-                self.in_doubt = False  # an earlier try to write it, whose answer was lost
-                return None
-            void = _voided(new_record(request, self.acquire.draw, grant, now, self.seen))
 
     def undo(self, deadline: Deadline) -> Plan[None]:
         """The caller was interrupted: what was taken comes back, and the record is void."""
@@ -203,17 +183,13 @@ class DrawRecord:
         if record is None:
             found = yield from self.fence(deadline)
             record = None if found is None else found.record
-        if record is None or record.writer != self.request.writer or record.state is not RecordState.OPEN:
+        change = self.record.undoing(record)
+        if record is None or change is None:
             return
         parts = self.acquire.parts
         ns = yield from parts.namespace.ns(deadline)
         owed = [(posting.leg, posting.deltas_milli) for posting in record.grant().give_back()]
         back = parts.settling.writes_of(ns, owed, grants=-1)
-        change = RecordChange(record.version, record.moved(state=RecordState.VOID, written={}))
         with suppress(RecordMoved):  # a repetition of the request was answered by it: the lease goes on there
             yield from parts.leases.book(ns, bookings_of(back), change, self.acquire.now, deadline)
         self.written = None
-
-
-def _voided(record: LeaseRecord) -> LeaseRecord:
-    return replace(record, state=RecordState.VOID, granted={}, written={})

@@ -335,6 +335,16 @@ class SettlementWriter:
         self, write: BucketWrite, terms: Terms, now: int, deadline: Deadline
     ) -> Plan[Refused | NoAnswer | None]:
         """Try to rebuild its bucket. Returns what went wrong, if another client was not just faster."""
+        self.batching.take_denials_along([write])
+        try:
+            return (yield from self._create(write, terms, now, deadline))
+        finally:
+            if write.denials:
+                self.batching.keep_denials(write, deadline)
+
+    def _create(
+        self, write: BucketWrite, terms: Terms, now: int, deadline: Deadline
+    ) -> Plan[Refused | NoAnswer | None]:
         call = self.writer.call_to_create(write, terms, now, deadline)
         try:
             (answer,) = yield from self.writer.ask_together([call])

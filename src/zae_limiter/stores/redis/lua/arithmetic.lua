@@ -25,34 +25,41 @@ end
 
 -- A bucket b is {packed terms, rf, events, events that an earlier leg counted too, hour, then T, m, C, K, D, x of each limit}:
 -- C counts what was ever taken, K what of it an earlier leg of the same acquires counted too, D denials. Its terms t are
--- {version, n, slow, then name, capacity, amount, period, B, qT, qm, s, rp, kind of each limit}. The first n limits are in
+-- {version, n, care, then name, capacity, amount, period, B, qT, qm, s, rp, kind of each limit}. The first n limits are in
 -- force, the others retired; one with B = 0 has ended, and only its counters are left. Kind and x are '' for a limit that
--- refills evenly and is enforced, the only kind there is.
+-- refills evenly and refuses; kinds.lua has the others. Care is 0 if all limits are such, 1 if one takes long to fill, and
+-- 2 if one is of another kind.
+local kinds, make_kinds
+local told_periods = ''                                -- the periods of calendars that the client told
 local function advance(b, t, now)            -- make now the baseline, if it is later; no level changes
   local rf = b[2]
-  if now <= rf then
-    if rf > now + 60000 then b[2] = now end            -- the clock was ahead, and was set back: go on from now
-    return
-  end
-  local dt, j = now - rf, 3
-  for i = 5, #b - 6, 6 do
-    local top, tokens = t[j + 5], b[i + 1]
-    local a = dt * t[j + 6]
-    if a >= top - tokens then
-      tokens = top
-    else
-      local s, rp = t[j + 8], t[j + 9]
-      local am = b[i + 2] + dt * t[j + 7]
-      if s > 0 then am = am + low(now, s, rp) - low(rf, s, rp) end
-      local k = floor(am / 1000)
-      tokens = tokens + a + k
-      b[i + 2] = am - k * 1000
+  if now > rf then
+    local dt, j = now - rf, 3
+    for i = 5, #b - 6, 6 do
+      local top, tokens = t[j + 5], b[i + 1]
+      local a = dt * t[j + 6]
+      if a >= top - tokens then
+        tokens = top
+      else
+        local s, rp = t[j + 8], t[j + 9]
+        local am = b[i + 2] + dt * t[j + 7]
+        if s > 0 then am = am + low(now, s, rp) - low(rf, s, rp) end
+        local k = floor(am / 1000)
+        tokens = tokens + a + k
+        b[i + 2] = am - k * 1000
+      end
+      if tokens >= top then tokens = top; b[i + 2] = 0 end
+      b[i + 1] = tokens
+      j = j + 10
     end
-    if tokens >= top then tokens = top; b[i + 2] = 0 end
-    b[i + 1] = tokens
-    j = j + 10
+    b[2] = now
+  elseif rf > now + 60000 then
+    b[2] = now                                         -- the clock was ahead, and was set back: go on from now
   end
-  b[2] = now
+  if t[3] == 2 then
+    kinds = kinds or make_kinds()
+    kinds.advance(b, t, now, rf > now + 60000)
+  end
 end
 
 -- The level after so many whole tokens are taken (or, negative, given back): into debt if need be, up to the ceiling.

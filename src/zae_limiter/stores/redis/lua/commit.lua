@@ -3,18 +3,42 @@
 -- ARGV: 1 prefix, 2 now or '', 3 bit in the marks, 4 flags as for a draw, 5 epoch that was read, or '' to change buckets only,
 --       6 JSON of writes: commands, or ['@adopt', entity, resource], ['@reset', entity, resource or '', {name: 1} or nil],
 --       ['@drop', entity], ['@lower', entity, resource, {name: tokens}], ['@credit', entity, resource, {name: tokens}],
---       ['@deny', entity, resource, name].
+--       ['@deny', entity, resource, name]. 7 periods of calendars (kinds.lua).
 -- Reply: {1, now, buckets changed}, {0, now} if the epoch is another, or {code, now} as for a draw.
 -- The epoch and the mark are last: a script that was stopped on the way, while a slot migrates, is done again, and every
 -- write here may be.
-local prefix, mark, flags = ARGV[1], ARGV[3], ARGV[4]
+local prefix, mark, flags = ARGV[1], ARGV[3], string.sub(ARGV[4], 1, 1)
 local now = clock(ARGV[2])
 local epoch, state = unpack(call('HMGET', KEYS[1], 'epoch', 'state'), 1, 2)
 if state ~= 'live' then return refusal(state, now) end
 if call('GETBIT', KEYS[#KEYS], mark) == 1 then return { 1, now, -1 } end
 if ARGV[5] ~= '' and epoch ~= ARGV[5] then return { 0, now } end
-local life = life_of_buckets(prefix, now)
-local count = 0
+told_periods = ARGV[7]
+local life = life_of_buckets(prefix, now, ARGV[4])
+local writes, count = cjson.decode(ARGV[6]), 0
+
+local function each_bucket(write, see)                 -- those that a write of buckets concerns
+  local resource = write[3] or ''
+  for _, r in ipairs(resource ~= '' and { resource } or call('ZRANGE', prefix .. 'res', 0, -1)) do
+    local key = life.key('b', write[2], r)
+    local stored = call('GET', key)
+    if stored or write[1] == '@lower' then see(write[2], r, key, stored, write[4]) end   -- one that is not there is full
+  end
+end
+
+local function look_for_periods(entity, r, key, stored)    -- all that the write will need, before anything is written
+  local v = life.version(entity, r, life.wide(r)) or stored and cmsgpack.unpack((cmsgpack.unpack(stored)))
+  if v then
+    local b, t = life.current(stored, entity, r, v, nil, true)
+    advance(b, t, now)
+  end
+end
+for _, write in ipairs(writes) do
+  if string.sub(write[1], 1, 1) == '@' and write[1] ~= '@drop' and write[1] ~= '@deny' then each_bucket(write, look_for_periods) end
+end
+local unknown = unknown_periods(now)
+if unknown then return unknown end
+
 local acts = {}
 acts['@adopt'] = function(entity, r, key, stored)
   local v = life.version(entity, r, life.wide(r))
@@ -28,7 +52,10 @@ acts['@reset'] = function(entity, r, key, stored, only)
   advance(b, t, now)
   for i = 5, #b - 6, 6 do
     local j = 3 + (i - 5) / 6 * 10
-    if not only or only[t[j + 1]] then b[i + 1], b[i + 2] = t[j + 5], 0 end
+    if not only or only[t[j + 1]] then
+      b[i + 1], b[i + 2] = t[j + 5], 0
+      if t[j + 10] == 'h' or t[j + 10] == 'wh' then b[i + 6] = kinds.refilled(b[i + 6]) end
+    end
   end
   life.save(key, b, t)
 end
@@ -67,22 +94,20 @@ acts['@deny'] = function(entity, r, key, stored, name)
   local t = { cmsgpack.unpack(b[1]) }
   if now - b[5] >= 3600000 then b, t = life.begin_hour(b, t, entity, r) end
   for i = 5, #b - 6, 6 do
-    if t[3 + (i - 5) / 6 * 10 + 1] == name then b[i + 5] = b[i + 5] + 1 end
+    if t[3 + (i - 5) / 6 * 10 + 1] == name then
+      b[i + 5] = b[i + 5] + 1
+      break                                            -- the one in force is the first of its name
+    end
   end
   life.save(key, b, t)
 end
-for _, write in ipairs(cjson.decode(ARGV[6])) do
+for _, write in ipairs(writes) do
   local act = acts[write[1]]
   if act then
-    local resource = write[3] or ''
-    for _, r in ipairs(resource ~= '' and { resource } or call('ZRANGE', prefix .. 'res', 0, -1)) do
-      local key = life.key('b', write[2], r)
-      local stored = call('GET', key)
-      if stored or write[1] == '@lower' then           -- a bucket that is not there is full
-        act(write[2], r, key, stored, write[4])
-        count = count + 1
-      end
-    end
+    each_bucket(write, function(...)
+      act(...)
+      count = count + 1
+    end)
   else
     call(unpack(write))
   end

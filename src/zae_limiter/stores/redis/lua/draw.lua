@@ -1,26 +1,30 @@
 -- Take all or nothing from every leg, or look what a draw would meet.
 -- KEYS: the namespace, entity and bucket of each leg that the client knows of, and last the marks.
 -- ARGV: 1 prefix, 2 entity, 3 resource, 4 now or '', 5 bit in the marks ('' = only look), 6 flags: 1 it may have been done,
---       2 the marks need an expiry, 7 signature of the route that the client knows, 8 options as JSON or '', 9 the server's
---       time at which the caller has given up, or '', then name, amount, name, amount, …
--- Reply: doubles in a string (1 granted or 0 denied, now, then T and m of every limit of every leg); with the route if the
--- client knows another: {doubles, signature, route}. Or {code, now, …}: -1 a name that no level knows, -2 no limits, -3 no such
--- namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits, -9 blocked, with the switch
--- and its level. A denial that a switch only observes begins with -1 instead of 0.
+--       2 the marks need an expiry, and behind them for how many days usage is kept, if not for 90, 7 signature of the route
+--       that the client knows, 8 options as JSON or '', 9 the server's time at which the caller has given up, or '', 10 periods
+--       of calendars (kinds.lua), then name, amount, name, amount, …
+-- Reply: doubles in a string (1 granted or 0 denied, now, then T and m of every limit of every leg, and of one that is of
+-- another kind: 1 if it would have refused, when the slots are due that were lent, how many values x has, and those); with
+-- the route if the client knows another: {doubles, signature, route}. Or {code, now, …}: -1 a name that no level knows, -2 no
+-- limits, -3 no such namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits, -9 blocked,
+-- with the switch and its level, -12 periods are missing, -13 it was done, and what it lent is not known any more. A denial
+-- that a switch only observes begins with -1 instead of 0.
 -- A draw that is recorded (options.record): {2, now, record} if one is there that is not the one expected, and
 -- {-10, now, signature, route} if the client knows another route, for its record has the legs of that one.
 --
 -- The order is a rule, for while a slot migrates a script may be stopped before any access to a key: first all reads, then
 -- what harms no caller if it is done in vain, then the mark, and then only keys that were read before.
-local prefix, resource, mark, flags = ARGV[1], ARGV[3], ARGV[5], ARGV[6]
+local prefix, resource, mark, flags = ARGV[1], ARGV[3], ARGV[5], string.sub(ARGV[6], 1, 1)
 local now = clock(ARGV[4])
 if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { -6, now } end
 local vr = 'v/' .. resource
 local ar = 'a/' .. resource
 local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy', ar, 'a')
 if wide[1] ~= 'live' then return refusal(wide[1], now) end
+told_periods = ARGV[10]
 local wanted, asked = {}, 0
-for i = 10, #ARGV, 2 do wanted[ARGV[i]] = tonumber(ARGV[i + 1]); asked = asked + 1 end
+for i = 11, #ARGV, 2 do wanted[ARGV[i]] = tonumber(ARGV[i + 1]); asked = asked + 1 end
 local life, given, legs, reserved, waits, record
 if ARGV[8] ~= '' then
   local options = cjson.decode(ARGV[8])
@@ -46,6 +50,37 @@ local function obey(switch, id, on)
 end
 local longest, binding, bound = -1, nil, nil           -- which limit of which leg lacks for longest
 
+-- One more leg that has limits of other kinds. Those that only watch and lack are noted, by the place of their x.
+local refused, lends, tells = {}, false, false         -- tells: its repeat must be told the same, whatever is then
+local function join_mixed(b, t, held)
+  refused[count] = {}
+  local j = 3
+  for i = 5, 6 * t[2] - 1, 6 do
+    local name, kind = t[j + 1], kinds.parsed(t[j + 10])
+    local amount = wanted[name]
+    local needed, free = amount or 0, b[i + 1]
+    if amount then
+      if not found[name] then found[name] = true; known = known + 1 end
+      if b[i + 3] + amount > 9e15 then overflow = true end
+      if held and amount > 0 and not kind.watches then needed = amount + (held[name] or 0) end
+    end
+    if kind.held then
+      free = free + kinds.overdue(b[i + 6], now)
+      if amount and amount > 0 then lends, tells = true, true end
+    end
+    if free < needed and ((amount or 0) > 0 or not kind.held) then
+      if kind.watches then
+        refused[count][i], tells = true, true
+      else
+        enough = false
+        local wait = (amount or 0) > t[j + 5] and math.huge or kinds.wait(b, t, i, j, needed, now)
+        if wait > longest then longest, binding, bound = wait, count, i + 1 end
+      end
+    end
+    j = j + 10
+  end
+end
+
 local function join(at, on, v, terms, first)           -- one more leg
   local key = prefix .. 'b#' .. at .. '#' .. on
   local stored = call('GET', key)
@@ -55,7 +90,7 @@ local function join(at, on, v, terms, first)           -- one more leg
     t = { cmsgpack.unpack(b[1]) }
   end
   if not stored or t[1] ~= v then
-    life = life or life_of_buckets(prefix, now)
+    life = life or life_of_buckets(prefix, now, ARGV[6])
     b, t = life.current(stored, at, on, v, terms)
     if not b then
       crowded = { -7, now, at, on, t }
@@ -65,8 +100,10 @@ local function join(at, on, v, terms, first)           -- one more leg
   end
   advance(b, t, now)
   count, limited = count + 1, limited + t[2]
+  ids[count], ons[count], keys[count], bs[count], ts[count], fresh[count], later[count] = at, on, key, b, t, new, not first
   local held = reserved and reserved[at]
   held = held and held[on]
+  if t[3] == 2 then return join_mixed(b, t, held) end
   local j = 4
   for i = 6, 6 * t[2], 6 do
     local name = t[j]
@@ -86,7 +123,6 @@ local function join(at, on, v, terms, first)           -- one more leg
     end
     j = j + 10
   end
-  ids[count], ons[count], keys[count], bs[count], ts[count], fresh[count], later[count] = at, on, key, b, t, new, not first
 end
 
 if legs then
@@ -117,6 +153,8 @@ else
   until not at
 end
 if crowded then return crowded end
+local unknown = unknown_periods(now)
+if unknown then return unknown end
 obey(wide[5], '', resource)
 obey(wide[6], '', '')
 if limited == 0 then return { -2, now } end
@@ -124,7 +162,8 @@ if limited == 0 then return { -2, now } end
 local function told_leg(id, on, t)                     -- a leg as JSON: its limits, and the names that its levels know
   local limits, names, set, d = {}, {}, {}, life.decimal
   for j = 3, 3 + (t[2] - 1) * 10, 10 do
-    limits[#limits + 1] = '["' .. t[j + 1] .. '",' .. d(t[j + 2]) .. ',' .. d(t[j + 3]) .. ',' .. d(t[j + 4]) .. ',' .. d(t[j + 5]) .. ']'
+    limits[#limits + 1] = '["' .. t[j + 1] .. '",' .. d(t[j + 2]) .. ',' .. d(t[j + 3]) .. ',' .. d(t[j + 4]) .. ',' .. d(t[j + 5])
+      .. (t[j + 10] ~= '' and ',"' .. t[j + 10] .. '"' or '') .. ']'
   end
   if on ~= '*' then life.known(id, on, set) end
   for name in pairs(set) do names[#names + 1] = '"' .. name .. '"' end
@@ -134,13 +173,13 @@ end
 
 local route = false
 if signature ~= ARGV[7] then                           -- the client knows another
-  life = life or life_of_buckets(prefix, now)
+  life = life or life_of_buckets(prefix, now, ARGV[6])
   local told = {}
   for n = 1, count do told[#told + 1] = told_leg(ids[n], ons[n], ts[n]) end
   route = '[' .. table.concat(told, ',') .. ']'
 end
 if known ~= asked then                                 -- a name that is in force nowhere must be known to some level
-  life = life or life_of_buckets(prefix, now)
+  life = life or life_of_buckets(prefix, now, ARGV[6])
   if resource ~= '*' then
     for _, at in ipairs(all) do life.known(at, resource, found) end
   end
@@ -152,7 +191,7 @@ if record and route then return { -10, now, signature, route } end
 
 local function begin(n, mine)                          -- what harms no caller if it is done in vain
   if now - bs[n][5] >= 3600000 then
-    life = life or life_of_buckets(prefix, now)
+    life = life or life_of_buckets(prefix, now, ARGV[6])
     bs[n], ts[n] = life.begin_hour(bs[n], ts[n], ids[n], ons[n])
     fresh[n] = fresh[n] or 'hour'
   end
@@ -160,8 +199,8 @@ local function begin(n, mine)                          -- what harms no caller i
 end
 
 local function save(n)
-  if fresh[n] or ts[n][3] == 1 then                    -- its expiry is set anew
-    life = life or life_of_buckets(prefix, now)
+  if fresh[n] or ts[n][3] ~= 0 then                    -- its expiry is set anew
+    life = life or life_of_buckets(prefix, now, ARGV[6])
     life.save(keys[n], bs[n], ts[n])
     if fresh[n] == 'born' then call('DEL', life.key('k', ids[n], ons[n])) end
   else
@@ -182,13 +221,38 @@ local function deny(marks)                             -- new terms are kept: a 
   end
 end
 
+-- Take from a leg that has limits of other kinds. A limit that would have refused is not taken from, and counts that.
+local lent = {}                                        -- by leg and place: when the slots are due
+local function take_mixed(n, b, t, after, counted)
+  lent[n] = {}
+  local j = 3
+  for i = 5, 6 * t[2] - 1, 6 do
+    local name, kind = t[j + 1], kinds.parsed(t[j + 10])
+    local amount = wanted[name]
+    if refused[n][i] then
+      b[i + 6][1] = b[i + 6][1] + 1
+    elseif amount then
+      if kind.held and amount > 0 then
+        b[i + 1], lent[n][i] = kinds.lend(b[i + 1], b[i + 6], t[j + 4], amount, now)
+      else
+        b[i + 1] = b[i + 1] - amount
+      end
+      b[i + 3] = b[i + 3] + amount
+      if after and counted[name] then b[i + 4] = b[i + 4] + amount end
+      counted[name] = true
+    end
+    j = j + 10
+  end
+end
+
 local function take()
   local counted = {}
   for n = 1, count do
     local b, t, j, after = bs[n], ts[n], 4, later[n]
     b[3] = b[3] + 1
     if after then b[4] = b[4] + 1 end
-    for i = 6, 6 * t[2], 6 do
+    if t[3] == 2 then take_mixed(n, b, t, after, counted) end
+    for i = 6, t[3] ~= 2 and 6 * t[2] or 0, 6 do
       local name = t[j]
       local amount = wanted[name]
       if amount then
@@ -202,10 +266,58 @@ local function take()
   end
 end
 
+-- The record of a lease, with what is known only now: the slots it holds, and the limits that would have refused.
+local function recorded_text()
+  local holds, refusing = {}, {}
+  for n = 1, count do
+    local t, names = ts[n], {}
+    for i, due in pairs(lent[n] or {}) do
+      local j = 3 + (i - 5) / 6 * 10
+      local name, d = t[j + 1], life.decimal
+      holds[#holds + 1] = '[' .. cjson.encode(ids[n]) .. ',' .. cjson.encode(ons[n]) .. ',"' .. name .. '",' .. d(wanted[name]) .. ','
+        .. d(due) .. ',' .. d(t[j + 4]) .. ',' .. d(bs[n][i + 6][3]) .. ']'
+    end
+    for i in pairs(refused[n] or {}) do names[#names + 1] = '"' .. t[3 + (i - 5) / 6 * 10 + 1] .. '"' end
+    refusing[n] = '[' .. table.concat(names, ',') .. ']'
+  end
+  return string.sub(record.text, 1, -2) .. ',"h":[' .. table.concat(holds, ',') .. '],"refused":[' .. table.concat(refusing, ',') .. ']}'
+end
+
+local function reply_with(code)                        -- doubles in a string: cheap to make, and decoded only if they are looked at
+  local numbers, r = { code, now }, 2
+  for n = 1, count do
+    local b, t = bs[n], ts[n]
+    local mixed, j = t[3] == 2, 3
+    for i = 6, 6 * t[2], 6 do
+      numbers[r + 1], numbers[r + 2] = b[i], b[i + 1]
+      r = r + 2
+      if mixed and t[j + 10] ~= '' then
+        local x = b[i + 5]
+        numbers[r + 1] = refused[n][i - 1] and 1 or 0
+        numbers[r + 2] = lent[n] and lent[n][i - 1] or 0
+        numbers[r + 3] = #x
+        for k = 1, #x do numbers[r + 3 + k] = x[k] end
+        r = r + 3 + #x
+      end
+      j = j + 10
+    end
+  end
+  local packed = struct.pack('>' .. string.rep('d', r), unpack(numbers))
+  if route then return { packed, signature, route } end
+  return packed
+end
+
 local code = enough and 1 or observed and -1 or 0
 if mark ~= '' then
-  local marks = KEYS[#KEYS]
-  if (flags == '1' or flags == '3') and call('GETBIT', marks, mark) == 1 then
+  local marks, may_be_done, keeping, kept = KEYS[#KEYS], flags == '1' or flags == '3', nil, nil
+  if tells or kinds and may_be_done then
+    keeping = reply_key(prefix, marks, mark)
+    kept = call('GET', keeping)
+  end
+  if may_be_done and call('GETBIT', marks, mark) == 1 then
+    if kept then return cmsgpack.unpack(kept) end
+    if lends then return { -13, now } end
+    for n in pairs(refused) do refused[n] = {} end
     code = 1
   elseif blocked then
     return blocked
@@ -220,19 +332,19 @@ if mark ~= '' then
     if record then list_record(prefix, record) end
     if call('SETBIT', marks, mark, 1) == 0 then        -- else its repeat was faster
       if flags == '2' or flags == '3' then call('PEXPIRE', marks, 600000) end
-      if record then call('SET', record.key, record.text, 'PX', record.px) end
       take()
+      if record then
+        life = life or life_of_buckets(prefix, now, ARGV[6])
+        call('SET', record.key, kinds and recorded_text() or record.text, 'PX', record.px)
+      end
+      if tells then
+        local reply = reply_with(1)
+        call('SET', keeping, cmsgpack.pack(reply), 'PX', 60000)
+        return reply
+      end
+    elseif kept or lends then
+      return kept and cmsgpack.unpack(kept) or { -13, now }
     end
   end
 end
-local numbers, r = { code, now }, 2                    -- doubles in a string: cheap to make, and decoded only if they are looked at
-for n = 1, count do
-  local b = bs[n]
-  for i = 6, 6 * ts[n][2], 6 do
-    numbers[r + 1], numbers[r + 2] = b[i], b[i + 1]
-    r = r + 2
-  end
-end
-local packed = struct.pack('>' .. string.rep('d', r), unpack(numbers))
-if route then return { packed, signature, route } end
-return packed
+return reply_with(code)

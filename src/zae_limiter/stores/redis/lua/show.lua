@@ -1,13 +1,14 @@
 -- Buckets as the next draw will find them.
 -- KEYS: the namespace. ARGV: 1 prefix, 2 now or '', 3 resource or '' for all, 4 entity or '' for a page of those on the
--- resource, 5 the entity to go on after, 6 how many.
+-- resource, 5 the entity to go on after, 6 how many, 7 periods of calendars (kinds.lua).
 -- Reply: 1, now, where to go on or '', then per bucket: entity, resource, the ancestors that its acquires also take from
 -- (only in a page of a resource; separated by #), events, events that an earlier leg counted too, hour, limits in force, all
--- limits, and for each limit: name, capacity, amount, period, B, T, m, C, K, D.
+-- limits, and for each limit: name, capacity, amount, period, B, T, m, C, K, D, kind, how many values x has, and those.
 local prefix, resource, entity = ARGV[1], ARGV[3], ARGV[4]
 local now = clock(ARGV[2])
 local state = call('HGET', KEYS[1], 'state')
 if state ~= 'live' then return refusal(state, now) end
+told_periods = ARGV[7]
 local life = life_of_buckets(prefix, now)
 local resources = resource ~= '' and { resource } or call('ZRANGE', prefix .. 'res', 0, -1)
 local entities, more = { entity }, ''
@@ -38,10 +39,11 @@ for _, r in ipairs(resources) do
       tell(e, r, above(e, r, wide), b[3], b[4], b[5], t[2], (#b - 5) / 6)
       local j = 3
       for i = 5, #b - 6, 6 do
-        tell(t[j + 1], t[j + 2], t[j + 3], t[j + 4], t[j + 5], b[i + 1], b[i + 2], b[i + 3], b[i + 4], b[i + 5])
+        tell(t[j + 1], t[j + 2], t[j + 3], t[j + 4], t[j + 5], b[i + 1], b[i + 2], b[i + 3], b[i + 4], b[i + 5], t[j + 10], #b[i + 6])
+        if b[i + 6] ~= '' then tell(unpack(b[i + 6])) end
         j = j + 10
       end
     end
   end
 end
-return reply
+return unknown_periods(now) or reply
