@@ -32,7 +32,7 @@ Examples:
 )
 @on_existing_store
 def command(session: Session, read_only: bool, no_open: bool, port: int) -> None:
-    """Show in a browser who is refused, near a limit and in debt, and change limits.
+    """Show who is refused and change limits, in a browser.
 
     It listens on this machine only. The address works once, for the browser that opens it first. What needs attention
     is told by processes that were opened with pulse=True, 'zae-limiter serve' among them. Ctrl-C ends it.
@@ -52,6 +52,7 @@ def command(session: Session, read_only: bool, no_open: bool, port: int) -> None
         if not no_open and not session.as_json:
             webbrowser.open(address)
 
+    session.store.close()  # looked at, so that a file that is not there is told
     entrance = DashboardSession(_user(), read_only=read_only, namespace=session.namespace)
     uvloop.run(run(session.url, session.namespace, entrance, port=port, on_start=tell))
     if not session.as_json:
