@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeAlias
@@ -42,6 +43,7 @@ class Backend:
         self._store = store
         self._repository = Repository(store, namespace=namespace, observer=self.observer, pulse=pulse)
         self._has_pulse = pulse
+        self._sync_repositories: list[SyncRepository] = []
         self._limiters: OrderedDict[str, RateLimiter] = OrderedDict({namespace: RateLimiter(self._repository)})
         self.attention: AttentionSource | None = None
         """What knows what needs attention, if this process has it."""
@@ -79,6 +81,7 @@ class Backend:
         """A limiter for threads, on the same store. The backend closes the store."""
         name = self.namespace if namespace is None else namespace
         repository = SyncRepository(self._store, namespace=name, observer=self.observer, pulse=self._has_pulse)
+        self._sync_repositories.append(repository)
         return SyncRateLimiter(repository)
 
     async def is_ready(self) -> bool:
@@ -100,4 +103,6 @@ class Backend:
         for name, limiter in self._limiters.items():
             if name != self.namespace:
                 await limiter.repository.close()
+        for repository in self._sync_repositories:
+            await asyncio.to_thread(repository.close)
         await self._repository.close()
