@@ -37,6 +37,7 @@ class DynamoSpace:
     fast_paths: Mapping[tuple[str, str], FastPath] = {}  # none: there is always a call to wait for
 
     slot_pauses_ms = (100, 1_000)
+    claims_for_ms = None
 
     def __init__(
         self,
