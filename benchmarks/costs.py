@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -205,6 +206,23 @@ def alone(stage: Stage) -> list[Cost]:
     return rows
 
 
+def of_every_kind(stage: Stage) -> list[Cost]:
+    """Two even limits, and one of another kind."""
+    take, rows = stage.client.take, list[Cost]()
+    for situation, limit in (
+        ("grant with a calendar limit", Limit.per_month("usd", 100_000, tz="Europe/Berlin")),
+        ("grant with a call in flight, and its end", Limit.concurrent("calls", 20)),
+        ("grant with a limit that watches", Limit.per_minute("usd", 100_000, enforce=False)),
+        ("grant that a limit which watches would have refused", Limit.per_day("usd", 1, enforce=False)),
+    ):
+        key = f"key-{next(NUMBERS)}"
+        stage.client.limiter.set_limits(key, [RPM, TPM, limit])
+        take(key, rpm=1, tpm=500, **{limit.name: 1})
+        stage.clock.advance(60)
+        rows.append(stage.cost(situation, [partial(take, key, rpm=1, tpm=500, **{limit.name: 1})] * 20))
+    return rows
+
+
 def in_hierarchies(stage: Stage) -> list[Cost]:
     """Two and three levels."""
     limiter, rows = stage.client.limiter, []
@@ -323,6 +341,7 @@ def measure(engine: Engine) -> list[Cost]:
     stage = Stage(engine)
     rows = [
         *alone(stage),
+        *of_every_kind(stage),
         *in_hierarchies(stage),
         *cold(stage),
         divided(stage),

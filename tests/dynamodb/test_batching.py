@@ -21,6 +21,8 @@ from zae_limiter.repository.repository import Repository
 from zae_limiter.repository.sync_repository import SyncRepository
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
+from zae_limiter.stores.dynamodb.batching import batch_of
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 
 TABLES = count()
@@ -359,3 +361,10 @@ def test_one_write_counts_once_in_the_write_load(open_store: Opening) -> None:
 
     finish(store, all_of_them())
     assert before - write_load() == store.calls["UpdateItem"] * 1_000
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_batch_of_nothing_is_empty(shards: int) -> None:
+    """As when a refusal brings a bucket that none of those who wait can be joined to any more."""
+    snapshot = BucketSnapshot("key", "gpt", rf=0, cv="1", inc="a", balances={}, shards=shards)
+    assert batch_of(snapshot, [], 0, {}).writes == []

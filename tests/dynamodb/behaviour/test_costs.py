@@ -12,6 +12,7 @@ from engines.servers import Engine
 from support.dynamodb.counting_transport import Counting
 from support.item_sizes import size_of
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
+from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb import tallies
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
@@ -66,6 +67,57 @@ def test_a_grant_on_a_warm_client_is_one_call_and_one_write_unit(measured: Measu
         take(measured, rpm=1, tpm=100)
         assert measured.calls.operations == {"UpdateItem": 1}
         assert (measured.calls.consumed, measured.calls.of_indexes) == (1.0, 0.0)
+
+
+OF_OTHER_KINDS = {
+    "calendar": Limit.per_month("usd", 500, tz="Europe/Berlin"),
+    "in flight": Limit.concurrent("calls", 20),
+    "watching": Limit.per_minute("usd", 500, enforce=False),
+}
+
+
+@pytest.mark.parametrize("kind", OF_OTHER_KINDS)
+def test_a_limit_of_another_kind_beside_two_even_ones_is_one_call_and_one_write_unit(
+    kind: str, measured: Measured, dynoxide: Engine, table: str
+) -> None:
+    limit = OF_OTHER_KINDS[kind]
+    measured.limiter.set_system_defaults([RPM, TPM, limit])
+    take(measured, rpm=1, tpm=100, **{limit.name: 1})
+    for _ in range(20):
+        measured.clock.advance(milliseconds=97_700)  # over due times, and refills
+        measured.calls.reset()
+        with measured.limiter.acquire(ENTITY, RESOURCE, {"rpm": 1, "tpm": 100, limit.name: 1}):
+            assert measured.calls.operations == {"UpdateItem": 1}
+            assert measured.calls.consumed == 1.0
+        assert measured.calls.operations == {"UpdateItem": 1 + limit.is_held}  # what is held comes back
+        assert measured.calls.consumed == 1.0 + limit.is_held
+    (item,) = buckets_in(dynoxide, table)
+    assert size_of(item) <= 1024
+
+
+def test_slots_come_back_with_the_settlement(measured: Measured) -> None:
+    measured.limiter.set_system_defaults([RPM, TPM, Limit.concurrent("calls", 20)])
+    take(measured, rpm=1, calls=1)
+    measured.calls.reset()
+    with measured.limiter.acquire(ENTITY, RESOURCE, {"tpm": 100, "calls": 1}) as lease:
+        lease.settle(tpm=70)
+    assert measured.calls.operations == {"UpdateItem": 2}
+
+
+def test_a_renewal_is_one_write_for_all_calls_of_a_process_in_one_bucket(measured: Measured) -> None:
+    measured.limiter.set_system_defaults([RPM, TPM, Limit.concurrent("calls", 20, ttl=60)])
+    take(measured, rpm=1, calls=1)
+    leases = [measured.limiter.acquire(ENTITY, RESOURCE, {"calls": 1}) for _ in range(5)]
+    holds = [hold for lease in leases for hold in lease.__enter__().holds]
+    measured.clock.advance(40)
+    measured.calls.reset()
+    space = measured.repository._core.space
+    lost = SyncDriver(measured.clock, measured.repository._core.store.perform).run(
+        space.renew(holds, measured.clock())
+    )
+    assert not lost
+    assert measured.calls.operations == {"UpdateItem": 1}
+    assert measured.calls.consumed == 1.0
 
 
 def test_a_total_is_one_more_call_and_one_more_write_unit_for_who_has_one(measured: Measured) -> None:

@@ -72,8 +72,7 @@ def batch_of(snapshot: BucketSnapshot, writes: Sequence[BucketWrite], now: int, 
     drawn = dict.fromkeys(left, 0)
     granted = [write for write in draws if joint.fits(write) and _fits(write, left, drawn) and joint.draw(write)]
     if not granted and not settled:
-        granted = draws[:1]
-        joint.draw(granted[0])
+        granted = [write for write in draws[:1] if joint.draw(write)]
     needed = {name: -back.get(name, 0) for name in left}
     drawn = dict.fromkeys(left, 0)
     for write in granted:
@@ -83,11 +82,7 @@ def batch_of(snapshot: BucketSnapshot, writes: Sequence[BucketWrite], now: int, 
         _draw(write, drawn)
         for name, delta in write.deltas.items():
             deltas[name] = deltas.get(name, 0) + delta
-    written = [*settled, *granted]
-    grants = sum(write.grants for write in written)
-    owed = _owed(snapshot, deltas, settled)
-    intent = Intent(deltas, needed if granted else None, grants=grants, owed=owed, tallies=_tallies(written))
-    return Batch(written, joint.told_in(intent))
+    return _batch(joint, [*settled, *granted], Intent(deltas, needed if granted else None), settled)
 
 
 def _batch_on_shard(
@@ -117,8 +112,7 @@ def _batch_on_shard(
     drawn = dict.fromkeys(active, 0)
     granted = [write for write in draws if joint.fits(write) and _fits(write, active, drawn) and joint.draw(write)]
     if not granted and not held:
-        granted = list(draws[:1])
-        joint.draw(granted[0])
+        granted = [write for write in draws[:1] if joint.draw(write)]
     drawn = {name: deltas.get(name, 0) for name in active}
     needed = {name: delta if alone else max(delta, 0) for name, delta in drawn.items()}
     for write in granted:
@@ -128,11 +122,13 @@ def _batch_on_shard(
         _draw(write, drawn)
         for name, delta in write.deltas.items():
             deltas[name] = deltas.get(name, 0) + delta
-    written = [*held, *granted]
-    grants = sum(write.grants for write in written)
-    owed = _owed(snapshot, deltas, held)
-    intent = Intent(deltas, needed if granted else None, grants=grants, held=not alone, owed=owed)
-    return Batch(written, joint.told_in(intent._replace(tallies=_tallies(written))))
+    return _batch(joint, [*held, *granted], Intent(deltas, needed if granted else None, held=not alone), held)
+
+
+def _batch(joint: JointWork, writes: Sequence[BucketWrite], intent: Intent, settled: Sequence[BucketWrite]) -> Batch:
+    """These writes, and the intent of all, of which the deltas and what is needed are known."""
+    grants, owed = sum(write.grants for write in writes), _owed(joint.snapshot, intent.deltas, settled)
+    return Batch(writes, joint.told_in(intent._replace(grants=grants, owed=owed, tallies=_tallies(writes))))
 
 
 def _tallies(writes: Sequence[BucketWrite]) -> dict[str, int]:

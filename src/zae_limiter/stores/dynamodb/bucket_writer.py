@@ -43,8 +43,7 @@ which ``maybe_done`` says that the caller cannot be told for sure).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum, auto
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan, WakeUp
 from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
@@ -59,6 +58,9 @@ from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies, denial_tallies
 from zae_limiter.stores.dynamodb.write_forms import new_item, update
 from zae_limiter.stores.dynamodb.write_load import load_of
+from zae_limiter.stores.dynamodb.write_states import TRANSITIONS as TRANSITIONS
+from zae_limiter.stores.dynamodb.write_states import WriteEvent as WriteEvent
+from zae_limiter.stores.dynamodb.write_states import WriteState as WriteState
 from zae_limiter.stores.protocol import Leg
 
 
@@ -71,43 +73,6 @@ class SeenBucket(NamedTuple):
 
 WriteResult: TypeAlias = SeenBucket | Refused | NoAnswer
 """What became of a write. ``Refused`` is never for a condition: that is ``SeenBucket``, and not done."""
-
-
-class WriteState(Enum):
-    """How far a write is."""
-
-    OPEN = auto()
-    IN_DOUBT = auto()
-    DONE = auto()
-
-
-class WriteEvent(Enum):
-    """What can become known of a write."""
-
-    ANSWERED = auto()
-    REFUSED = auto()
-    NOT_SENT = auto()
-    LOST = auto()
-    SEEN = auto()
-    EXCLUDED = auto()
-    BEGUN_ANEW = auto()
-    NOTHING_LEFT = auto()
-    GIVEN_BACK = auto()
-
-
-OPEN, IN_DOUBT, DONE = WriteState
-
-TRANSITIONS: Final[Mapping[WriteEvent, Mapping[WriteState, WriteState]]] = {
-    WriteEvent.ANSWERED: {OPEN: DONE, IN_DOUBT: DONE, DONE: DONE},
-    WriteEvent.REFUSED: {OPEN: OPEN, IN_DOUBT: IN_DOUBT, DONE: DONE},
-    WriteEvent.NOT_SENT: {OPEN: OPEN, IN_DOUBT: IN_DOUBT, DONE: DONE},
-    WriteEvent.LOST: {OPEN: IN_DOUBT, IN_DOUBT: IN_DOUBT, DONE: DONE},
-    WriteEvent.SEEN: {OPEN: DONE, IN_DOUBT: DONE, DONE: DONE},
-    WriteEvent.EXCLUDED: {OPEN: OPEN, IN_DOUBT: OPEN, DONE: DONE},
-    WriteEvent.BEGUN_ANEW: {OPEN: OPEN, IN_DOUBT: OPEN, DONE: DONE},
-    WriteEvent.NOTHING_LEFT: {OPEN: DONE, IN_DOUBT: DONE, DONE: DONE},
-    WriteEvent.GIVEN_BACK: {OPEN: OPEN, IN_DOUBT: OPEN, DONE: OPEN},
-}
 
 
 class BucketWrite:

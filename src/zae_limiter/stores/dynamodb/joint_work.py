@@ -22,7 +22,7 @@ class JointWork:
     def __init__(
         self, snapshot: BucketSnapshot, settled: Sequence[BucketWrite], now: int, guesses: Mapping[str, int]
     ) -> None:
-        self._snapshot, self._now = snapshot, max(now, snapshot.rf)
+        self.snapshot, self._now = snapshot, max(now, snapshot.rf)
         self._is_idle = snapshot.is_refilled and all(write.work is None for write in settled)
         if self._is_idle:
             return
@@ -66,7 +66,7 @@ class JointWork:
         if self._is_idle or not isinstance(work, DrawWork):
             return True
         for name in work.lends:
-            balance = self._snapshot.holds.get(name)
+            balance = self.snapshot.holds.get(name)
             if balance is not None and balance.limit.enforce:
                 asked = (write.needed or {}).get(name, work.lends[name])
                 if self._levels.get(key_of(balance.limit), 0) < asked:
@@ -80,7 +80,7 @@ class JointWork:
             return True
         dues: dict[str, int] = {}
         refused: set[str] = set()
-        for balance in (*self._snapshot.balances.values(), *self._snapshot.holds.values()):
+        for balance in (*self.snapshot.balances.values(), *self.snapshot.holds.values()):
             key, asked = key_of(balance.limit), work.asked(balance)
             if asked is None or key not in self._levels:
                 continue

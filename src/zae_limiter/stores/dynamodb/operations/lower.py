@@ -20,7 +20,8 @@ from zae_limiter.stores.dynamodb.intents import Intent, Terms
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
-from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter, made_by
+from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
+from zae_limiter.stores.dynamodb.operations.shard_life import made_by
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, verb
 from zae_limiter.stores.dynamodb.write_forms import update

@@ -21,7 +21,7 @@ from zae_limiter.stores.dynamodb.operations.audit import AuditEntry, audited
 from zae_limiter.stores.dynamodb.operations.leases import Booking, LeaseRecords
 from zae_limiter.stores.dynamodb.operations.paging import AT_ONCE, side_by_side
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
-from zae_limiter.stores.dynamodb.operations.settle import made_by
+from zae_limiter.stores.dynamodb.operations.shard_life import made_by
 from zae_limiter.stores.dynamodb.operations.status import StatusReader, by_bucket
 from zae_limiter.stores.dynamodb.requests import Contended
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key

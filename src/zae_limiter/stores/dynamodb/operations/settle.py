@@ -7,12 +7,12 @@ again (at worst it is charged twice) and a credit is not (it must never be given
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS, key_of
+from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
@@ -26,15 +26,21 @@ from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, Intent, Terms
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
+from zae_limiter.stores.dynamodb.operations.settle_slots import (
+    gives_back_only,
+    has_no_such_limits,
+    left_of,
+    let_slots_change,
+)
 from zae_limiter.stores.dynamodb.plain_writes import plain_settlement
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
-from zae_limiter.stores.dynamodb.shards import fits, placed, shards_made_by, shared_out
-from zae_limiter.stores.dynamodb.slot_work import SettleWork, life_on, shard_and_inc
+from zae_limiter.stores.dynamodb.shards import fits, placed, shared_out
+from zae_limiter.stores.dynamodb.slot_work import SettleWork, life_on
 from zae_limiter.stores.dynamodb.table_client import Deadline, unavailable
 from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_load import WRITE
-from zae_limiter.stores.protocol import HoldChange, Leg, Posting, Settlement
+from zae_limiter.stores.protocol import Leg, Posting, Settlement
 
 if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
@@ -73,7 +79,7 @@ class SettlementWriter:
                     for shard, part, deltas in shared_out(leg, owes)
                 ]
             if posting.holds or (posting.undo and leg.refused):
-                _let_slots_change(own, posting, bucket_key(ns, leg.entity_id, leg.resource))
+                let_slots_change(own, posting, bucket_key(ns, leg.entity_id, leg.resource))
             writes += [write for write in own if write.deltas or write.grants or write.work or not posting.holds]
         return writes
 
@@ -122,9 +128,9 @@ class SettlementWriter:
         while pending := [write for write in writes if not write.done]:
             yield from self._resolve_doubts(pending, now, deadline)
             for write in pending:
-                if not write.done and write.snapshot is None and not _gives_back_only(write):
+                if not write.done and write.snapshot is None and not gives_back_only(write):
                     terms = rebuilt[write.key] = yield from self.terms_to_rebuild(write.leg, deadline)
-                    if _has_no_such_limits(write, terms):
+                    if has_no_such_limits(write, terms):
                         continue
                     failure = (yield from self._rebuild(write, terms, now, deadline)) or failure
             alone = yield from self._written_alone(writes, pending, now, deadline)
@@ -435,72 +441,6 @@ def _needs_no_care(write: BucketWrite, now: int) -> bool:
     if snapshot is None or snapshot.shards > 1 or write.doubtful or write.inc:
         return False
     return newest(snapshot) <= now + FURTHEST_AHEAD_MS
-
-
-def left_of(writes: Sequence[BucketWrite]) -> list[Posting]:
-    """What is to be booked again."""
-    found = []
-    for write in writes:
-        left, work = write.left(), write.work
-        holds: tuple[HoldChange, ...] = ()
-        if isinstance(work, SettleWork) and not write.done:
-            holds = tuple(change for change in work.left() if change.slots > 0 or not write.doubtful)
-        if left or holds:
-            found.append(Posting(write.leg, left, holds, undo=isinstance(work, SettleWork) and work.undo))
-    return found
-
-
-def _gives_back_only(write: BucketWrite) -> bool:
-    """Whether there is nothing to book in a bucket that is gone: what was lent there is not lent any more."""
-    work = write.work
-    if not isinstance(work, SettleWork) or write.deltas or write.grants or write.doubtful:
-        return False
-    if any(change.slots > 0 for change in work.changes) or any(hold.amount for hold in work.renewals):
-        return False
-    work.forget()
-    write.advance(WriteEvent.NOTHING_LEFT)
-    return True
-
-
-def _has_no_such_limits(write: BucketWrite, terms: Terms) -> bool:
-    """Whether slots would be taken of limits that there are no more, and there is nothing else to do."""
-    work = write.work
-    if not isinstance(work, SettleWork) or write.deltas or write.grants or write.doubtful:
-        return False
-    if terms.leg.held.intersection(hold.limit_name for hold in work.holds_to_take()):
-        return False
-    work.begin_life((), "", 0)
-    write.advance(WriteEvent.NOTHING_LEFT)
-    return True
-
-
-def _let_slots_change(writes: list[BucketWrite], posting: Posting, first: Key) -> None:
-    """Let these writes, one for each shard that paid, change the holds too; those of other shards get one of their
-    own. What is taken without asking is taken where was paid first."""
-    leg, home = posting.leg, posting.leg.paid[0][0] if posting.leg.paid else 0
-    by_shard: dict[int, list[HoldChange]] = {home: []} if posting.undo and leg.refused else {}
-    for change in posting.holds:
-        shard = shard_and_inc(change.hold)[0] if change.slots < 0 else home
-        by_shard.setdefault(shard, []).append(HoldChange(*change))
-    refused = frozenset(key_of(limit) for limit in leg.limits if limit.name in leg.refused)
-    for shard, changes in by_shard.items():
-        key = shard_key(first, shard)
-        write = next((one for one in writes if one.key == key), None)
-        if write is None:
-            write = BucketWrite(key, leg, {})
-            writes.append(write)
-        unrefused = refused if posting.undo and shard == home else frozenset[str]()
-        write.work = SettleWork(changes, undo=posting.undo, unrefused=unrefused)
-
-
-def made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
-    """The shards that these have made."""
-    return [
-        bucket_key(ns, one.entity_id, one.resource, other)
-        for one in shards
-        if one is not None
-        for other in shards_made_by(one.shard, one.shards)
-    ]
 
 
 class Settlements:

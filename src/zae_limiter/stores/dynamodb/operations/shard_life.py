@@ -18,7 +18,7 @@ that was not there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zae_limiter.bucket import MOST_STORED
@@ -34,19 +34,30 @@ from zae_limiter.stores.dynamodb.schema import (
     MOST_SHARDS,
     REGISTRY,
     Key,
+    bucket_key,
     number_in,
     pk_system,
     shard_key,
     shard_of,
     sk_namespace_id,
 )
-from zae_limiter.stores.dynamodb.shards import ancestor_of, split_in_two, top_bit
+from zae_limiter.stores.dynamodb.shards import ancestor_of, shards_made_by, split_in_two, top_bit
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
 from zae_limiter.stores.dynamodb.write_forms import FULL_BY
 from zae_limiter.stores.dynamodb.write_load import may_split
 
 TRIES = 3
 """So often a split is tried while others write to the shard."""
+
+
+def made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
+    """The shards that these have made."""
+    return [
+        bucket_key(ns, one.entity_id, one.resource, other)
+        for one in shards
+        if one is not None
+        for other in shards_made_by(one.shard, one.shards)
+    ]
 
 
 def split(client: TableClient, key: Key, item: Item, now: int, deadline: Deadline) -> Plan[bool]:
