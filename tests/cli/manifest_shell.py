@@ -86,10 +86,13 @@ PLAN = """\
     + on_unavailable allow
 + resource gpt-4
     + rpm:30/min
+    ! No longer holds here: tpm 10,000/min, of all entities on all resources.
 + limits of acme
     + rpm:1000/min
+    ! No longer holds here: tpm 10,000/min, of all entities on all resources.
 + limits of search on gpt-4
     + images: 1 per 15sec, capacity 4, burst 4
+    ! No longer holds here: rpm 30/min, of all entities on gpt-4.
 6 to create; 0 unchanged.
 """
 

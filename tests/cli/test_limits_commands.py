@@ -115,6 +115,7 @@ def test_json_is_one_document(shell: Callable[..., Answer], tmp_path: Path) -> N
         "before": None,
         "after": {"name": "Acme Inc.", "parent": None, "cascade": False, "metadata": {"plan": "gold"}},
         "managed": False,
+        "replaced": [],
         "line": 6,
     }
     outcome = document(shell("limits", "apply", "-f", "limits.yaml", "--json", "--yes"), "limits_apply")

@@ -7,9 +7,22 @@ from typing import Any
 import pytest
 from applied_manifests import manifest, per_minute
 
+from zae_limiter import Limit
 from zae_limiter.manifests.change_plan import Action, ChangePlan, Dependents, Existing, Situation, plan_changes
-from zae_limiter.manifests.model import Level, Place, Profile, Settings, Thing, entity_thing, limits_of
+from zae_limiter.manifests.model import (
+    SYSTEM,
+    Level,
+    Manifest,
+    Place,
+    Profile,
+    Settings,
+    Thing,
+    entity_thing,
+    limits_of,
+    resource_defaults,
+)
 from zae_limiter.manifests.record_format import Record
+from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE
 
 
 def found(**entities: str | None) -> dict[Thing, Existing]:
@@ -219,3 +232,28 @@ def test_settings_of_another_kind_never_agree() -> None:
     profile: Settings = Profile()
     assert not profile.agrees_with(Level(()))
     assert not Level(()).agrees_with(profile)
+
+
+def test_a_plan_says_which_limits_of_wider_levels_are_replaced() -> None:
+    rpm, tpm, usd = Limit.per_minute("rpm", 10), Limit.per_minute("tpm", 100), Limit.per_day("usd", 5)
+    wanted = {
+        resource_defaults("gpt"): Level((tpm,)),
+        limits_of("key", "gpt"): Level((rpm,)),
+        limits_of("other", DEFAULT_RESOURCE): Level((usd,)),
+        limits_of("other", TOTAL_RESOURCE): Level((usd,)),
+    }
+    wider = {SYSTEM: Existing(Level((rpm, usd))), resource_defaults("claude"): Existing(Level((rpm,)))}
+    changes = plan_changes(Manifest("m", wanted), situation({}, wider=wider)).changes
+    replaced = {
+        change.thing: [(one.limit.name, one.source, one.resource) for one in change.replaced] for change in changes
+    }
+    assert replaced == {
+        resource_defaults("gpt"): [("rpm", "system", None), ("usd", "system", None)],
+        limits_of("key", "gpt"): [("tpm", "resource", "gpt")],  # as the resource will be, not as it is
+        limits_of("other", DEFAULT_RESOURCE): [
+            ("rpm", "resource", "claude"),
+            ("tpm", "resource", "gpt"),
+            ("rpm", "system", None),
+        ],
+        limits_of("other", TOTAL_RESOURCE): [],  # a total holds besides
+    }

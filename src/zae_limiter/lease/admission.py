@@ -22,7 +22,7 @@ from zae_limiter.repository.core import NO_FAST_PATHS, Core
 from zae_limiter.repository.wait_queue import WaitDeadline, Waiter
 from zae_limiter.running.plan import READ_CLOCK, READ_TIMER, AwaitWakeUp, Plan
 from zae_limiter.stores.lease_records import RecordRequest
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, Outcome, Receipt, Ticket
 
 logger = logging.getLogger("zae_limiter")
 
@@ -53,9 +53,10 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     waited = 0.0
     now: int = yield READ_CLOCK
     try:
-        outcome = yield from _attempt(core, asked, None, now, receipt)
+        ticket = _ticket(core, asked)
+        outcome = yield from _attempt(core, asked, None, now, receipt, None if core.wait_queue else ticket)
         if asked.timeout_ms and isinstance(outcome, Denial):
-            outcome, waited = yield from _after_waiting(core, asked, outcome, now, receipt)
+            outcome, waited = yield from _after_waiting(core, asked, outcome, now, receipt, ticket)
     except AccessBlocked as blocked:
         about = (asked.entity_id, asked.resource, asked.wanted, False, blocked, waited, *core.when())
         core.tell(Decided(*about, blocked=True))
@@ -74,15 +75,22 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     raise refusal(outcome)
 
 
+def _ticket(core: Core, asked: AcquireArguments) -> Ticket | None:
+    """A place in the line of all processes, if the caller may wait and the store keeps claims."""
+    if not asked.timeout_ms or core.space.claims_for_ms is None:
+        return None
+    return core.wait_queue.ticket(asked.timeout_ms)
+
+
 def _after_waiting(
-    core: Core, asked: AcquireArguments, denial: Denial, now: int, receipt: Receipt
+    core: Core, asked: AcquireArguments, denial: Denial, now: int, receipt: Receipt, ticket: Ticket | None
 ) -> Plan[tuple[Outcome, float]]:
     """What became of a denial whose caller may wait, and how many seconds it waited."""
     outcome: Outcome = denial
     waited = 0.0
     started = yield from READ_TIMER
     if _may_wait(denial) and not _is_hopeless(core, denial.lacking_beyond(asked.timeout_ms), started):
-        outcome = yield from _wait_in_queue(core, asked, denial, now, started + asked.timeout_ms, receipt)
+        outcome = yield from _wait_in_queue(core, asked, denial, now, started + asked.timeout_ms, receipt, ticket)
         if core.observer is not None:
             waited = ((yield from READ_TIMER) - started) / MILLI
     if isinstance(outcome, Denial):
@@ -136,7 +144,14 @@ def refusal(denial: Denial) -> RateLimitExceeded:
     return kind._because(denial, retry_ms)
 
 
-def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: int, receipt: Receipt) -> Plan[Outcome]:
+def _attempt(
+    core: Core,
+    asked: AcquireArguments,
+    waiter: Waiter | None,
+    now: int,
+    receipt: Receipt,
+    ticket: Ticket | None = None,
+) -> Plan[Outcome]:
     """One try, at one moment, leaving to the waiters ahead what they wait for."""
     ahead: Mapping[tuple[str, str], Mapping[str, int]] = {}
     if core.wait_queue.by_bucket:
@@ -151,6 +166,7 @@ def _attempt(core: Core, asked: AcquireArguments, waiter: Waiter | None, now: in
         asked.legs,
         is_final=not asked.timeout_ms,
         record=asked.record,
+        ticket=ticket,
     )
     plan = core.draw(draw, now)
     if core.observer is not None:
@@ -182,11 +198,27 @@ def _look_again_in(core: Core, denial: Denial, due: int, wait: int, looks: int) 
 def _due_in(core: Core, denial: Denial, elapsed: int, looks: int) -> tuple[int, int]:
     """In how many milliseconds the head of a queue is to try again; and how often it has looked for calls that end."""
     wait = max(denial.wait_ms or 1, 1)
-    return _look_again_in(core, denial, wait - elapsed, wait, looks)
+    due, looks = _look_again_in(core, denial, wait - elapsed, wait, looks)
+    claimed = core.space.claims_for_ms
+    return due if claimed is None else min(due, claimed // 3), looks  # a claim is to be renewed before it is over
+
+
+def _claim(core: Core, ticket: Ticket | None, waiter: Waiter, remaining: int) -> Ticket | None:
+    """The ticket with which the head of a queue tries; the others have none."""
+    if ticket is None or not core.wait_queue.is_head(waiter):
+        return None
+    ticket.patience_ms = remaining
+    return ticket
 
 
 def _wait_in_queue(
-    core: Core, asked: AcquireArguments, denial: Denial, denied_at: int, give_up_at: int, receipt: Receipt
+    core: Core,
+    asked: AcquireArguments,
+    denial: Denial,
+    denied_at: int,
+    give_up_at: int,
+    receipt: Receipt,
+    ticket: Ticket | None,
 ) -> Plan[Outcome]:
     """Stand in the queue of the first bucket that lacks, until the caller's turn comes and its tokens are due.
 
@@ -220,7 +252,9 @@ def _wait_in_queue(
                 continue  # nothing came back yet: there is no reason to ask the store
             heard = waiter.wake_up.calls
             denied_at = yield from READ_CLOCK
-            outcome = yield from _attempt(core, asked, waiter, denied_at, receipt)
+            outcome = yield from _attempt(
+                core, asked, waiter, denied_at, receipt, _claim(core, ticket, waiter, remaining)
+            )
             if isinstance(outcome, Grant) or not _may_wait(outcome):
                 return outcome
             denial = outcome

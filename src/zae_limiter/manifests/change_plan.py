@@ -25,6 +25,7 @@ from enum import StrEnum
 
 from zae_limiter.manifests.model import (
     Kind,
+    Level,
     Manifest,
     Place,
     Profile,
@@ -35,6 +36,9 @@ from zae_limiter.manifests.model import (
     walk_up,
 )
 from zae_limiter.manifests.record_format import Record
+from zae_limiter.manifests.replaced_limits import replaced_limits
+from zae_limiter.models.level_changes import ReplacedLimit
+from zae_limiter.models.limit import Limit
 
 
 class Action(StrEnum):
@@ -66,7 +70,8 @@ class Situation:
     """What was found in a namespace, as far as a manifest is concerned.
 
     ``parents`` has the existing entities that the manifest does not name but needs as ancestors, and their parents;
-    ``dependents`` what hangs on the entities that may be deleted.
+    ``dependents`` what hangs on the entities that may be deleted; ``wider`` the levels that it does not name and that
+    stand behind some that it does.
     """
 
     record: Record
@@ -74,11 +79,13 @@ class Situation:
     actual: Mapping[Thing, Existing] = field(default_factory=dict)
     parents: Mapping[str, str | None] = field(default_factory=dict)
     dependents: Mapping[str, Dependents] = field(default_factory=dict)
+    wider: Mapping[Thing, Existing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step. ``managed``: the record had the thing already."""
+    """One step. ``managed``: the record had the thing already. ``replaced`` are the limits of wider levels that will
+    no longer hold, because this level has others."""
 
     action: Action
     thing: Thing
@@ -86,6 +93,7 @@ class Change:
     after: Settings | None
     version: int | None = None
     managed: bool = True
+    replaced: tuple[ReplacedLimit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +202,23 @@ class _Planner:
         wanted, found = self._wanted[thing], self._situation.actual.get(thing)
         managed = thing in self._managed
         if found is None:
-            return Change(Action.CREATE, thing, None, wanted, managed=managed)
+            return Change(Action.CREATE, thing, None, wanted, managed=managed, replaced=self._replaced(thing))
         if wanted.agrees_with(found.settings):
             return None
-        return Change(Action.UPDATE, thing, found.settings, wanted, found.version, managed)
+        return Change(Action.UPDATE, thing, found.settings, wanted, found.version, managed, self._replaced(thing))
+
+    def _replaced(self, thing: Thing) -> tuple[ReplacedLimit, ...]:
+        resources = {
+            known.resource for known in (*self._wanted, *self._situation.wider) if known.kind is Kind.RESOURCE
+        }
+        return replaced_limits(thing, self._limits_after, resources)
+
+    def _limits_after(self, thing: Thing) -> tuple[Limit, ...]:
+        settings = self._wanted.get(thing)
+        if settings is None and thing not in self._deleted:
+            found = self._situation.actual.get(thing) or self._situation.wider.get(thing)
+            settings = None if found is None else found.settings
+        return settings.limits if isinstance(settings, Level) else ()
 
     # The hierarchy as it will be
 

@@ -74,6 +74,7 @@ def as_dict(change: Change, manifest: Manifest) -> dict[str, Any]:
         "before": None if change.before is None else change.before.as_dict(),
         "after": None if change.after is None else change.after.as_dict(),
         "managed": change.managed,
+        "replaced": [replaced.as_dict() for replaced in change.replaced],
         "line": line_of(change.thing, manifest),
     }
 

@@ -22,6 +22,7 @@ from zae_limiter.manifests.model import (
 )
 from zae_limiter.manifests.record_format import Record
 from zae_limiter.manifests.record_store import PAGE, all_of, children_of, load, load_others
+from zae_limiter.manifests.replaced_limits import wider_things
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.entity import Entity
@@ -59,7 +60,17 @@ def read_situation(
         actual=actual,
         parents=_parents_outside(repository, manifest),
         dependents={thing.entity_id: _dependents_of(repository, thing.entity_id, known) for thing in gone},
+        wider=_wider_levels(repository, manifest),
     )
+
+
+def _wider_levels(repository: SyncRepository, manifest: Manifest) -> dict[Thing, Existing]:
+    """The levels behind those that a manifest names, as far as it does not name them and they exist."""
+    wider = {behind: None for thing in manifest.things for behind in wider_things(thing)}
+    if any(thing.kind is Kind.LIMITS and thing.resource == DEFAULT_RESOURCE for thing in manifest.things):
+        wider |= {resource_defaults(name): None for name in all_of(repository.list_resources_with_defaults)}
+    found = {thing: find(repository, thing) for thing in wider if thing not in manifest.things}
+    return {thing: existing for thing, existing in found.items() if existing is not None}
 
 
 def find(repository: SyncRepository, thing: Thing) -> Existing | None:

@@ -1,4 +1,4 @@
-"""Waiting for tokens: which caller is next at a bucket, within one process.
+"""Waiting for tokens: which caller is next at a bucket, within one process; and its place among all processes.
 
 A caller that may wait joins the queue of the bucket that lacks tokens. Only the head of a queue tries; it tries when
 its tokens are due, or when something is given back or configured. Nothing overtakes: every request must leave in a
@@ -7,6 +7,9 @@ bucket what those that came earlier wait for there (see ``Draw.reserved``), and 
 Earlier means earlier over all queues, by one count of arrivals that a waiter keeps when it moves to another
 bucket. So the oldest of all never yields, and two that wait at different buckets of one hierarchy cannot
 wait for each other for ever.
+
+Where a store keeps claims, the head of a queue also has a ticket: its draws that are denied leave a claim, and draws
+of other processes that come later must leave what it wants.
 
 A task may stand in a queue when its event loop is stopped, and never leave. So a place in a queue ends: at once if the
 loop is closed, else a moment after the time for which it was to be held.
@@ -18,6 +21,7 @@ import os
 import threading
 from bisect import insort
 from collections.abc import Hashable, Iterable, Mapping
+from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -25,6 +29,7 @@ from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.running.clocks import Clock
 from zae_limiter.running.plan import WakeUp
 from zae_limiter.stores.open_leases import OpenLeases
+from zae_limiter.stores.protocol import Ticket
 
 GRACE_MS = 1_000
 """How long after its deadline a waiter is taken for gone: on a busy machine it may only be late."""
@@ -71,11 +76,12 @@ class Waiter:
 class WaitQueue:
     """The queues at all buckets of one namespace. False while no caller waits."""
 
-    __slots__ = ("__weakref__", "_also_lacking", "_arrivals", "_lock", "by_bucket", "open_leases")
+    __slots__ = ("__weakref__", "_also_lacking", "_arrivals", "_lock", "_tickets", "by_bucket", "open_leases")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._arrivals = 0
+        self._tickets = count()
         self.by_bucket: dict[BucketKey, list[Waiter]] = {}
         self._also_lacking: dict[BucketKey, dict[Waiter, None]] = {}
         self.open_leases = OpenLeases()
@@ -90,6 +96,10 @@ class WaitQueue:
             waiter = Waiter(key, amounts, self._arrivals, deadline)
             self._enqueue(waiter)
         return waiter
+
+    def ticket(self, patience_ms: int) -> Ticket:
+        """A place in the line of all processes, for a caller that waits so long."""
+        return Ticket(next(self._tickets), patience_ms)
 
     def drop_abandoned(self, timer: Clock, now: int) -> None:
         """Drop the waiters that can never leave by themselves: their event loop is closed, or was stopped until their

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import Protocol
 
 from zae_limiter.service.problems import Problem
-from zae_limiter.service.tokens import Role, Token, TokenFile
+from zae_limiter.service.tokens import Role, Token, TokenSet
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OWN_SITES = frozenset({b"none", b"same-origin"})
@@ -63,10 +64,17 @@ class Caller:
 LOCAL_CALLER = Caller(UNNAMED_PRINCIPAL, frozenset(Role), None, None, b"")
 
 
+class Tokens(Protocol):
+    """Where tokens are: a file, or a process that makes its own."""
+
+    def current(self) -> TokenSet:
+        """Those that hold now."""
+
+
 class Guard:
     """Lets clients in."""
 
-    def __init__(self, token_file: TokenFile | None = None) -> None:
+    def __init__(self, token_file: Tokens | None = None) -> None:
         self._token_file = token_file
         self._callers: dict[Token, Caller] = {}
 

@@ -140,6 +140,7 @@ async def check(call: Call) -> Reply:
     document = {
         "fits": found.fits,
         "wait_seconds": found.wait_seconds,
+        "access": None if found.access is None else str(found.access.mode),
         "limits": limit_states(found.statuses, entity_id, call),
     }
     return json_reply(document, 200, fields(found.statuses, entity_id))

@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 NOTHING_RESERVED: Mapping[BucketPlace, Mapping[str, int]] = {}
 
 
+class Ticket:
+    """The place of a caller that waits in the line of all processes, where a store keeps claims.
+
+    ``number`` tells it from the others of its process and namespace. ``since`` is when it first claimed, by the
+    clock of the store; ``patience_ms`` for how long it still waits.
+    """
+
+    __slots__ = ("number", "patience_ms", "since")
+
+    def __init__(self, number: int, patience_ms: int) -> None:
+        self.number = number
+        self.patience_ms = patience_ms
+        self.since: int | None = None
+
+
 class Draw(NamedTuple):
     """A request to take ``wanted`` from an entity's bucket and those of the ancestors it cascades to.
 
@@ -27,7 +42,8 @@ class Draw(NamedTuple):
     request with an amount for such a limit must leave that much. ``legs`` repeats an earlier draw's route
     instead of resolving it (a lease takes more where it took first). ``is_final``: a denial is what the caller is
     told, and is counted; else the caller waits. With a ``record`` the grant is recorded in the step that
-    takes, or is the one that was recorded before (``lease_records.py``).
+    takes, or is the one that was recorded before (``lease_records.py``). With a ``ticket`` a draw that is denied
+    leaves a claim, if the store keeps claims: draws of other processes that come later must leave what it wants.
     """
 
     entity_id: str
@@ -38,6 +54,7 @@ class Draw(NamedTuple):
     legs: tuple[Leg, ...] | None = None
     is_final: bool = True
     record: RecordRequest | None = None
+    ticket: Ticket | None = None
 
 
 class Grant(NamedTuple):

@@ -54,6 +54,7 @@ from zae_limiter.stores.outcomes import (
     NotedGrant,
     Outcome,
     Receipt,
+    Ticket,
 )
 from zae_limiter.stores.scopes import (
     Config,
@@ -93,6 +94,7 @@ __all__ = [
     "Settlement",
     "Space",
     "Store",
+    "Ticket",
     "UsageQuery",
     "access_from_text",
     "access_on",
@@ -141,6 +143,11 @@ class Space(Protocol):
     def slot_pauses_ms(self) -> tuple[int, int] | None:
         """After how many milliseconds a caller that waits for a call in flight to end looks again: at first, and at
         most. ``None``: no other process can have it."""
+
+    @property
+    def claims_for_ms(self) -> int | None:
+        """For how many milliseconds the claim of a caller that waits is kept, unless it is renewed. ``None``: callers
+        of several processes do not wait in one line."""
 
     # Taking and settling
 

@@ -172,6 +172,7 @@ _NEVER_FAILING = frozenset(
         "aclose",
         "attempt",
         "cache_stats",
+        "claims_for_ms",
         "close",
         "identity",
         "invalidate_config_cache",

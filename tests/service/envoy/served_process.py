@@ -42,11 +42,24 @@ class Served:
         return status == 200
 
     def ask(self, entity: str, token: str | None = None) -> Any:
-        """What Envoy is answered."""
+        """What Envoy is answered when it asks for one request of an entity."""
+        return self.send({"entity": entity}, token=token)
+
+    def send(self, entries: dict[str, str], hits: int | None = None, *, token: str | None = None) -> Any:
+        """What Envoy is answered to one descriptor."""
         request = RateLimitRequest(domain="default")
-        request.descriptors.add().entries.add(key="entity", value=entity)
+        descriptor = request.descriptors.add()
+        for key, value in entries.items():
+            descriptor.entries.add(key=key, value=value)
+        if hits is not None:
+            descriptor.hits_addend.value = hits
         metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         return self._ask(request, metadata=metadata, timeout=SECONDS)
+
+    def settle(self, lease: str, **actual: int) -> None:
+        """Settle a lease by HTTP."""
+        answer = self._http.post(f"/v1/leases/{lease}/settle", json={"actual": actual})
+        assert answer.status_code == 200, answer.text
 
     def metrics(self) -> str:
         """What monitoring reads."""

@@ -38,7 +38,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     else:
         found = f"sqlite:///{tmp_path / 'limits.db'}"
     with SyncRateLimiter.open(found, create=True) as limiter:
-        limiter.set_system_defaults([Limit.per_day("requests", 50)])
+        limiter.set_system_defaults([Limit.per_day("requests", 50), Limit.per_day("tpm", 1_000)])
     return found
 
 
@@ -53,6 +53,27 @@ def test_both_protocols_take_from_one_bucket_and_nothing_is_taken_twice_or_lost(
         assert sum(map(int, by_event.values())) == 40
         assert set(by_event) <= {"let_through", "refused"}
         assert service.end() == 0
+
+
+def test_a_replica_settles_what_a_replica_took_that_is_gone(url: str) -> None:
+    estimate = {"entity": "travels", "limit": "tpm"}
+    with served(url) as first:
+        taken = first.send(estimate, 400)
+        assert (taken.overall_code, taken.statuses[0].limit_remaining) == (OK, 600)
+        (header,) = taken.request_headers_to_add
+        assert header.key == "x-zael-lease"
+        first.process.kill()
+    with served(url) as second:
+        done = {"lease": header.value, "limit": "tpm"}
+        assert second.send(estimate, 0).statuses[0].limit_remaining == 600
+        for used in (123, 0):  # settled once
+            assert second.send(done, used).overall_code == OK
+        assert second.send(estimate, 0).statuses[0].limit_remaining == 877
+        assert second.send(estimate, 878).overall_code == OVER_LIMIT
+        (header,) = second.send(estimate, 800).request_headers_to_add
+        second.settle(header.value, tpm=77)  # as the application behind Envoy may, which sees the header
+        assert second.send(estimate, 0).statuses[0].limit_remaining == 800
+        assert second.end() == 0
 
 
 def test_the_tokens_are_those_of_the_service(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def show(
             Group(
                 Text.assemble((entity_id, "bold"), f" {on(resource)}"),
                 limits_table(session.output, limits),
-                *replaced_lines(changed, merge_hint=merge_hint),
+                *replaced_lines(() if changed is None else changed.replaced, merge_hint=merge_hint),
             )
             if limits
             else f"{entity_id} has no limits of its own {meant_for(resource)}"

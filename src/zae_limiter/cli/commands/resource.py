@@ -197,7 +197,7 @@ def show(session: Session, resource: str, changed: LimitsSet | None = None, *, m
             Group(
                 Text.assemble(("all entities on ", ""), (resource, "bold")),
                 limits_table(session.output, limits),
-                *replaced_lines(changed, merge_hint=merge_hint),
+                *replaced_lines(() if changed is None else changed.replaced, merge_hint=merge_hint),
             )
             if limits
             else f"{resource} has no limits of its own"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -55,10 +55,10 @@ def replaced_document(changed: LimitsSet | None) -> dict[str, Any]:
     return {} if changed is None else {"replaced": [replaced.as_dict() for replaced in changed.replaced]}
 
 
-def replaced_lines(changed: LimitsSet | None, *, merge_hint: bool) -> list[Text]:
+def replaced_lines(replaced_limits: Iterable[ReplacedLimit], *, merge_hint: bool) -> list[Text]:
     """The same for people: a line for each level they belong to."""
     by_level: dict[str, list[Limit]] = {}
-    for replaced in () if changed is None else changed.replaced:
+    for replaced in replaced_limits:
         by_level.setdefault(_level_of(replaced), []).append(replaced.limit)
     lines = [
         Text(f"No longer holds here: {limits_in_words(limits)}, of {level}.", style="yellow")

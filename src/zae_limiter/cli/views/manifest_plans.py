@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from zae_limiter.cli.output.console import shown
+from zae_limiter.cli.views.limits import replaced_lines
 from zae_limiter.manifests.change_plan import Change, ChangePlan
 from zae_limiter.manifests.description import MARKS, details, note_on, summary
 from zae_limiter.manifests.drift import Difference, Drift
@@ -54,6 +55,8 @@ def _change_lines(change: Change) -> Iterator[Text]:
     for detail in details(change.before, change.after):
         values = " → ".join(value for value in (detail.before, detail.after) if value is not None)
         yield _line(detail.mark, f"{detail.label} {values}".lstrip(), depth=1)
+    for line in replaced_lines(change.replaced, merge_hint=False):
+        yield _line("!", line.plain, depth=1)
 
 
 def _drift_lines(manifest: Manifest, found: Sequence[Drift]) -> Iterator[Text]:

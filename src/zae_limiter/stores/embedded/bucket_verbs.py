@@ -51,6 +51,7 @@ class BucketVerbs(Transacting):
 
     unresolved = 0  # a transaction is done or not
     slot_pauses_ms: tuple[int, int] | None = None
+    claims_for_ms: int | None = None
 
     def _draw(
         self, tables: Tables, draw: Draw, now: int, receipt: Receipt | None = None, proven: int | None = None

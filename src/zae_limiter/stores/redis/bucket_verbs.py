@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from time import monotonic_ns
 from typing import Any, Final
@@ -21,6 +21,7 @@ from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.lease_records import LeaseRecord
 from zae_limiter.stores.limit_statuses import check_names, denial, no_limits, statuses_of
 from zae_limiter.stores.protocol import (
+    BucketPlace,
     Draw,
     Grant,
     Leg,
@@ -47,15 +48,20 @@ from zae_limiter.stores.redis.scripts import DRAW
 from zae_limiter.stores.redis.settle_verbs import SettleScripts
 from zae_limiter.stores.redis.terms import call_version, terms_of
 from zae_limiter.stores.redis.wire import bulk
-from zae_limiter.stores.redis.write_marks import ONLY_LOOK, Mark
+from zae_limiter.stores.redis.write_marks import ONLY_LOOK, Mark, process_name
 
 GRANTED: Final = struct.pack(">d", 1.0)
 OBSERVED: Final = struct.pack(">d", -1.0)
 NOTHING: Final = bulk("")
 UNKNOWN_NAME, NO_LIMITS, BLOCKED = -1, -2, -9
+CLAIMS_AT = 3
+"""Where a reply has the claims of others, if there are any."""
 LOOK: Final = Mark("", packed("{look}"), ONLY_LOOK, False)
 GRACE_MS = 20
 """How much longer than the caller's deadline the server may take a draw for wanted."""
+
+CLAIMED_FOR_MS = 3_000
+"""How long the claim of a caller that waits is kept, unless it is renewed: it may be gone."""
 
 packed_name = lru_cache(1024)(bulk)
 
@@ -196,6 +202,7 @@ class BucketScripts:
             or draw.reserved
             or draw.legs is not None
             or not draw.is_final
+            or draw.ticket is not None
             or record is not None
         ):
             options = bulk(json.dumps(_options(draw, record)))
@@ -235,7 +242,8 @@ class BucketScripts:
                 return Grant(drawn.legs, draw.wanted, drawn.balances, drawn.left(at), at, holds=drawn.holds)
             balances = Balances(legs, levels)
             return Grant(legs, draw.wanted, balances, Left(balances), time_in(levels))
-        statuses = statuses_of(legs, Balances(legs, levels).by_leg(), draw.wanted, draw.reserved, time_in(levels))
+        reserved = draw.reserved if reply.__class__ is bytes else _with_claims(reply, draw)
+        statuses = statuses_of(legs, Balances(legs, levels).by_leg(), draw.wanted, reserved, time_in(levels))
         refused = denial(legs, statuses)
         refused.observed = levels.startswith(OBSERVED)
         return refused
@@ -247,9 +255,9 @@ class BucketScripts:
                 self._server_ahead_ms = time_in(reply) - monotonic_ns() // 1_000_000
             return route.legs, reply
         if reply[0].__class__ is bytes:
-            levels, signature, told = reply
+            levels, signature, told, *_ = reply
             self._server_ahead_ms = time_in(levels) - monotonic_ns() // 1_000_000
-            return self.learnt(draw, signature, told).legs, levels
+            return self.learnt(draw, signature, told).legs if told else route.legs, levels
         if reply[0] == UNKNOWN_NAME:
             legs = route.legs if reply[3] is None else self.learnt(draw, reply[2], reply[3]).legs
             check_names(legs, draw.wanted)
@@ -286,6 +294,12 @@ def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
     options: dict[str, Any] = {} if record is None else {"record": record}
     if not draw.is_final:
         options["waits"] = True
+    if (ticket := draw.ticket) is not None:
+        lasts = min(ticket.patience_ms, CLAIMED_FOR_MS)
+        claim = f"{process_name()}.{ticket.number}"
+        options["ticket"] = {"id": claim, "lasts": lasts, "patience": ticket.patience_ms}
+        if ticket.since is not None:
+            options["ticket"]["since"] = ticket.since
     if draw.limits is not None:
         options["given"] = {"v": call_version(draw.limits), "terms": terms_of(draw.limits)}
     if draw.reserved:
@@ -305,3 +319,18 @@ def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
             for leg in draw.legs
         ]
     return options
+
+
+def _with_claims(reply: Sequence[Any], draw: Draw) -> Mapping[BucketPlace, Mapping[str, int]]:
+    """What a denied draw had to leave: to callers of this process, and to those of others that came earlier."""
+    if len(reply) <= CLAIMS_AT:
+        return draw.reserved
+    told = json.loads(reply[CLAIMS_AT])
+    if draw.ticket is not None and told["since"]:
+        draw.ticket.since = told["since"]
+    reserved = {place: dict(amounts) for place, amounts in draw.reserved.items()}
+    for entity_id, resource, amounts in told["ahead"]:
+        sums = reserved.setdefault((entity_id, resource), {})
+        for name, amount in amounts.items():
+            sums[name] = sums.get(name, 0) + amount
+    return reserved

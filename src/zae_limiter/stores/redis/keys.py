@@ -3,11 +3,13 @@
 All keys of a namespace begin with its prefix, whose braces make them one hash slot:
 
 ===================================  ======  =========================================================================
-``c``                                hash    ``state``, ``epoch``, ``policy``; limits ``l`` and versions ``v`` of the
-                                             system, ``l/RESOURCE`` and ``v/RESOURCE`` of resources
+``c``                                hash    ``state``, ``epoch``, ``policy``; ``q``, until when there are claims;
+                                             limits ``l`` and versions ``v`` of the system, ``l/RESOURCE`` and
+                                             ``v/RESOURCE`` of resources
 ``e#ENTITY``                         hash    ``meta``; ``p``, the parent if it cascades; ``l/RESOURCE``, ``v/RESOURCE``
 ``b#ENTITY#RESOURCE``                string  the bucket (``lua/arithmetic.lua`` says how)
 ``u#CHUNK#ENTITY#RESOURCE``          hash    usage: hour → counters at its beginning, for twenty days
+``q#ENTITY#RESOURCE``                string  claims of callers that wait (``lua/draw.lua``)
 ``k#ENTITY#RESOURCE``                string  counters of a bucket that was dropped
 ``w#CLIENT.BLOCK``                   bitmap  marks of writes that are done
 ``y#CLIENT.BLOCK.BIT``               string  what a write that lent slots of calls in flight was answered, for a minute

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -13,13 +14,14 @@ from zae_limiter.models.holds import Hold
 from zae_limiter.running.plan import Interrupted, Plan, assign
 from zae_limiter.stores.embedded.holds import Changes, counted_by
 from zae_limiter.stores.lease_records import RecordChange, RecordMoved
-from zae_limiter.stores.protocol import Posting, Settlement
+from zae_limiter.stores.protocol import BucketPlace, Posting, Settlement
 from zae_limiter.stores.redis.home import Home
+from zae_limiter.stores.redis.keys import bucket_key, namespace_key
 from zae_limiter.stores.redis.lease_texts import record_in, told_record
 from zae_limiter.stores.redis.periods import Periods
 from zae_limiter.stores.redis.requests import MarkedScript, packed
 from zae_limiter.stores.redis.routes import calendars_of
-from zae_limiter.stores.redis.scripts import RENEW, SETTLE
+from zae_limiter.stores.redis.scripts import RENEW, SETTLE, Script
 from zae_limiter.stores.redis.terms import call_version, terms_of
 
 BOOKED: Final = 1
@@ -64,8 +66,7 @@ class SettleScripts:
         settlement.doubtful = True
         try:
             (reply,) = yield request
-            self._note_booked(reply, request, postings, settlement)
-            return list(reply)
+            return self._note_booked(reply, request, postings, settlement)
         except RateLimiterUnavailable as error:
             settlement.doubtful = error.ambiguous
             raise
@@ -90,14 +91,17 @@ class SettleScripts:
         self._note_booked(replies[0], request, postings, settlement)
 
     def _note_booked(
-        self, reply: list[Any], request: MarkedScript, postings: Sequence[Posting], settlement: Settlement
-    ) -> None:
+        self, reply: list[Any] | int, request: MarkedScript, postings: Sequence[Posting], settlement: Settlement
+    ) -> list[Any]:
+        """Note what became of it. The reply as a list: one that only says that it is booked is a number."""
         settlement.doubtful = False
-        if reply[0] == BOOKED:
-            changes = _changes_of(postings, reply[2:])
+        told = [reply, 0] if isinstance(reply, int) else reply
+        if told[0] == BOOKED:
+            changes = _changes_of(postings, told[2:])
             changes.set(settlement, postings=())
             assign(changes.changed, changes.names, changes.values)
             self._note_written(request)
+        return told
 
     def _note_written(self, request: MarkedScript) -> None:
         if request.mark.moves_expiry:
@@ -115,20 +119,20 @@ class SettleScripts:
         record = None
         if change is not None:
             record = told_record(home.prefix, change.record, change.expected_version, now)
-        keys = [home.key, *(f"{home.prefix}b#{leg.entity_id}#{leg.resource}" for leg, *_ in postings)]
+        places = tuple([posting.leg.place for posting in postings])
         told = json.dumps([_told_posting(posting, with_terms) for posting in postings])
         calendars = calendars_of([posting.leg for posting in postings])
         around = periods.told(calendars, now)
-        return self._request(SETTLE, keys, now, told, "" if record is None else json.dumps(record), around)
+        return self._request(SETTLE, places, now, told, "" if record is None else json.dumps(record), around)
 
-    def _request(self, script: Any, keys: Sequence[str], now: int, *after: str) -> MarkedScript:
+    def _request(self, script: Script, places: tuple[BucketPlace, ...], now: int, *after: str) -> MarkedScript:
         home = self._home
         return MarkedScript(
             home.tag,
             script,
-            3 + len(keys) + 1 + 4 + len(after),
-            packed(len(keys) + 1, *keys),
-            packed(home.prefix, "" if self._corrected else now),
+            3 + len(places) + 2 + 4 + len(after),
+            _packed_keys(home.prefix, places),
+            _packed_time(home.prefix, None if self._corrected else now),
             packed(*after),
             home.mark(),
         )
@@ -144,16 +148,25 @@ class SettleScripts:
         periods = Periods(self._home.calendars)
         while True:
             yield from self._home.find()
-            prefix = self._home.prefix
-            keys = [self._home.key, *(f"{prefix}b#{entity_id}#{resource}" for entity_id, resource in by_bucket)]
             told = [[*place, [_told_hold(hold, hold.amount) for hold in held]] for place, held in by_bucket.items()]
-            request = self._request(RENEW, keys, now, json.dumps(told), periods.all_told(now))
+            request = self._request(RENEW, tuple(by_bucket), now, json.dumps(told), periods.all_told(now))
             (reply,) = yield from request
             if reply[0] == BOOKED:
                 self._note_written(request)
                 return _note_renewed([hold for held in by_bucket.values() for hold in held], reply[2:])
             if not periods.are_missing(reply):
                 self._home.refused(reply)
+
+
+@lru_cache(4096)
+def _packed_keys(prefix: str, places: tuple[BucketPlace, ...]) -> bytes:
+    """The keys of a script on these buckets, but for the marks."""
+    return packed(len(places) + 2, namespace_key(prefix), *(bucket_key(prefix, *place) for place in places))
+
+
+@lru_cache(64)
+def _packed_time(prefix: str, now: int | None) -> bytes:
+    return packed(prefix, "" if now is None else now)
 
 
 def _has_something(posting: Posting) -> bool:

@@ -25,7 +25,7 @@ from zae_limiter.stores.embedded.tables import SharedTables
 from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset
 from zae_limiter.stores.protocol import Denial, Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
-from zae_limiter.stores.redis.bucket_verbs import BucketScripts
+from zae_limiter.stores.redis.bucket_verbs import CLAIMED_FOR_MS, BucketScripts
 from zae_limiter.stores.redis.home import Home
 from zae_limiter.stores.redis.keys import REGISTRY
 from zae_limiter.stores.redis.pulse_verbs import Pulses
@@ -48,6 +48,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, HistoryVerbs):
 
     fast_paths = NO_FAST_PATHS
     slot_pauses_ms = (100, 1_000)
+    claims_for_ms = CLAIMED_FOR_MS
 
     def __init__(self, home: Home, corrected: bool, deadline: float) -> None:
         self._home = home

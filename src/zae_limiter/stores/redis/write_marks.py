@@ -54,6 +54,20 @@ class Mark(NamedTuple):
 _BITS = tuple(bulk(bit) for bit in range(MARKS_PER_BLOCK))
 
 
+_SERIAL = count()
+_PROCESS = (0, "")
+
+
+def process_name() -> str:
+    """What no other process is called. A forked child has a name of its own."""
+    global _PROCESS
+    pid, name = _PROCESS
+    if pid != os.getpid():
+        name = os.urandom(6).hex()
+        _PROCESS = os.getpid(), name
+    return name
+
+
 class Marks:
     """The marks of one process in one namespace. A forked child has its own."""
 
@@ -76,7 +90,7 @@ class Marks:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._client = os.urandom(8).hex()
+        self._client = f"{process_name()}-{next(_SERIAL):x}"  # claims are told by the process they are of
         self._counter = count()
         self._block = -1
         self._renewed_ms: int | None = None

@@ -10,6 +10,9 @@
 -- limits, -3 no such namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits, -9 blocked,
 -- with the switch and its level, -12 periods are missing, -13 it was done, and what it lent is not known any more. A denial
 -- that a switch only observes begins with -1 instead of 0.
+-- A draw that has a ticket and is denied leaves a claim: {ticket, since when, until when, amounts} in the bucket that lacks
+-- first. Draws that come later must leave what it wants. A denial for which there are claims is {doubles, signature, route or
+-- '', JSON of them}.
 -- A draw that is recorded (options.record): {2, now, record} if one is there that is not the one expected, and
 -- {-10, now, signature, route} if the client knows another route, for its record has the legs of that one.
 --
@@ -20,17 +23,17 @@ local now = clock(ARGV[4])
 if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { -6, now } end
 local vr = 'v/' .. resource
 local ar = 'a/' .. resource
-local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy', ar, 'a')
+local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy', ar, 'a', 'q')
 if wide[1] ~= 'live' then return refusal(wide[1], now) end
 told_periods = ARGV[10]
 local wanted, asked = {}, 0
 for i = 11, #ARGV, 2 do wanted[ARGV[i]] = tonumber(ARGV[i + 1]); asked = asked + 1 end
-local life, given, legs, reserved, waits, record
+local life, given, legs, reserved, waits, record, ticket
 if ARGV[8] ~= '' then
   local options = cjson.decode(ARGV[8])
   given, legs, reserved = options.given, options.legs, options.reserved   -- legs: a lease takes more where it took first
   waits = options.waits                                -- a denial is not the last word, and is not counted
-  record = options.record
+  record, ticket = options.record, options.ticket
   local there = record and call('GET', record.key)
   if there and cjson.decode(there).ver ~= record.expected then return { 2, now, there } end
 end
@@ -49,6 +52,31 @@ local function obey(switch, id, on)
   if mode == 'block' then blocked = blocked or { -9, now, switch, id, on } else observed = true end
 end
 local longest, binding, bound = -1, nil, nil           -- which limit of which leg lacks for longest
+
+-- What those want that claimed earlier, besides what is reserved already. Few draws meet any: the namespace says until when
+-- there are some.
+local waited_for = mark ~= '' and wide[7] and now < tonumber(wide[7])
+local queues, ahead, lacking = {}, {}, nil             -- claims by leg, what they want, and the first leg that lacks
+local since = ticket and (ticket.since or now)
+local own = waited_for and string.match(KEYS[#KEYS], '#([^-]+)%-') .. '.'   -- what its own process waits for is reserved
+local function with_claims(n, at, on, held)
+  local stored = call('GET', prefix .. 'q#' .. at .. '#' .. on)
+  queues[n] = stored and cmsgpack.unpack(stored) or {}
+  local sums = {}
+  for _, claim in ipairs(queues[n]) do
+    local id, begun, till, amounts = unpack(claim)
+    local earlier = not ticket or begun < since or begun == since and id < ticket.id
+    if till > now and earlier and string.sub(id, 1, #own) ~= own then
+      for name, amount in pairs(amounts) do sums[name] = (sums[name] or 0) + amount end
+    end
+  end
+  if not next(sums) then return held end
+  ahead[n] = sums
+  local all = {}
+  for name, amount in pairs(held or {}) do all[name] = amount end
+  for name, amount in pairs(sums) do all[name] = (all[name] or 0) + amount end
+  return all
+end
 
 -- One more leg that has limits of other kinds. Those that only watch and lack are noted, by the place of their x.
 local refused, lends, tells = {}, false, false         -- tells: its repeat must be told the same, whatever is then
@@ -72,7 +100,7 @@ local function join_mixed(b, t, held)
       if kind.watches then
         refused[count][i], tells = true, true
       else
-        enough = false
+        enough, lacking = false, lacking or count
         local wait = (amount or 0) > t[j + 5] and math.huge or kinds.wait(b, t, i, j, needed, now)
         if wait > longest then longest, binding, bound = wait, count, i + 1 end
       end
@@ -103,6 +131,7 @@ local function join(at, on, v, terms, first)           -- one more leg
   ids[count], ons[count], keys[count], bs[count], ts[count], fresh[count], later[count] = at, on, key, b, t, new, not first
   local held = reserved and reserved[at]
   held = held and held[on]
+  if waited_for then held = with_claims(count, at, on, held) end
   if t[3] == 2 then return join_mixed(b, t, held) end
   local j = 4
   for i = 6, 6 * t[2], 6 do
@@ -115,7 +144,7 @@ local function join(at, on, v, terms, first)           -- one more leg
       if held and amount > 0 then needed = amount + (held[name] or 0) end
     end
     if b[i] < needed then
-      enough = false
+      enough, lacking = false, lacking or count
       local rate = t[j + 5] * 1000 + t[j + 6] + t[j + 7] / t[j + 8]
       local wait = math.ceil(((needed - b[i]) * 1000 - b[i + 1]) / rate - 1e-6)
       if (amount or 0) > t[j + 4] then wait = math.huge end
@@ -245,6 +274,41 @@ local function take_mixed(n, b, t, after, counted)
   end
 end
 
+-- Let the claim of this ticket stand in one bucket, or in none, and drop those that are over.
+local function claim_in(place)
+  for n = 1, count do
+    local queue, kept, mine, changed, last = queues[n] or {}, {}, nil, false, 0
+    for _, claim in ipairs(queue) do
+      if claim[1] == ticket.id then mine = claim end
+      if claim[3] > now and (claim[1] ~= ticket.id or n == place) then kept[#kept + 1] = claim else changed = true end
+    end
+    if n == place then
+      local amounts = {}
+      for name, amount in pairs(wanted) do if amount > 0 then amounts[name] = amount end end
+      if not mine or mine[3] <= now then
+        mine = { ticket.id, since, 0, amounts }
+        kept[#kept + 1] = mine
+      end
+      mine[3], changed = now + ticket.lasts, true
+      if not wide[7] or tonumber(wide[7]) < mine[3] then call('HSET', KEYS[1], 'q', string.format('%.0f', mine[3])) end
+    end
+    for _, claim in ipairs(kept) do last = math.max(last, claim[3]) end
+    local key = prefix .. 'q#' .. ids[n] .. '#' .. ons[n]
+    if changed and #kept == 0 then call('DEL', key)
+    elseif changed then call('SET', key, cmsgpack.pack(kept), 'PX', string.format('%.0f', last - now)) end
+  end
+end
+
+local function told_claims()                           -- what a denial had to leave to others, and since when it claims itself
+  local told = {}
+  for n, sums in pairs(ahead) do
+    local amounts = {}
+    for name, amount in pairs(sums) do amounts[#amounts + 1] = '"' .. name .. '":' .. string.format('%.0f', amount) end
+    told[#told + 1] = '[' .. cjson.encode(ids[n]) .. ',' .. cjson.encode(ons[n]) .. ',{' .. table.concat(amounts, ',') .. '}]'
+  end
+  return '{"since":' .. (ticket and string.format('%.0f', since) or 'null') .. ',"ahead":[' .. table.concat(told, ',') .. ']}'
+end
+
 local function take()
   local counted = {}
   for n = 1, count do
@@ -303,6 +367,7 @@ local function reply_with(code)                        -- doubles in a string: c
     end
   end
   local packed = struct.pack('>' .. string.rep('d', r), unpack(numbers))
+  if code ~= 1 and (ticket or next(ahead)) then return { packed, signature, route or '', told_claims() } end
   if route then return { packed, signature, route } end
   return packed
 end
@@ -323,6 +388,9 @@ if mark ~= '' then
     return blocked
   elseif not enough then
     deny(marks)
+    if ticket then                                     -- if the caller waits at all: not for ever, and for what may come in time
+      claim_in(not observed and longest < math.huge and (lends or longest <= ticket.patience) and lacking)
+    end
   elseif overflow then
     return { -5, now }
   else
@@ -333,6 +401,7 @@ if mark ~= '' then
     if call('SETBIT', marks, mark, 1) == 0 then        -- else its repeat was faster
       if flags == '2' or flags == '3' then call('PEXPIRE', marks, 600000) end
       take()
+      if ticket and waited_for then claim_in(nil) end
       if record then
         life = life or life_of_buckets(prefix, now, ARGV[6])
         call('SET', record.key, kinds and recorded_text() or record.text, 'PX', record.px)

@@ -6,7 +6,7 @@
 --       the limits that were drawn from; they are false until the script asks for them. Undone: it was never used; the
 --       names of limits that only watch and would have refused it.
 --       6 JSON of the record that goes with it, or '', 7 periods of calendars (kinds.lua).
--- Reply: {1, now, then due, life and ttl of all slots that were taken}, or {code, now}: -3, -4, -5, -12, -13 as for a draw;
+-- Reply: 1, or {1, now, then due, life and ttl of all slots that were taken}, or {code, now}: -3, -4, -5, -12, -13 as for a draw;
 -- -8 say the terms; -11 the record is another one, which follows.
 local prefix, mark, flags = ARGV[1], ARGV[3], string.sub(ARGV[4], 1, 1)
 local now = clock(ARGV[2])
@@ -19,13 +19,13 @@ for _, posting in ipairs(postings) do
 end
 local keeping = takes and reply_key(prefix, KEYS[#KEYS], mark)
 local kept = keeping and call('GET', keeping)
-local function done() return kept and { cmsgpack.unpack(kept) } or takes and { -13, now } or { 1, now } end
+local function done() return kept and { cmsgpack.unpack(kept) } or takes and { -13, now } or 1 end
 if (flags == '1' or flags == '3') and call('GETBIT', KEYS[#KEYS], mark) == 1 then return done() end
 local record
 if ARGV[6] ~= '' then
   record = cjson.decode(ARGV[6])
   local there = call('GET', record.key)
-  if there == record.text then return { 1, now } end   -- an earlier try, whose mark is no more
+  if there == record.text then return 1 end            -- an earlier try, whose mark is no more
   local found = there and cjson.decode(there)
   if found and (found.st == 'closed' or found.st == 'done') or record.expected ~= (found and found.st ~= 'void' and found.ver or 0) then
     return { -11, now, there or '' }
@@ -172,8 +172,10 @@ end
 
 for _, x in ipairs(todo) do
   local b, t, posting = x[4], x[5], x[9]
+  local expires = x[8] or t[3] ~= 0                    -- anew: it is another bucket now, or may take long to fill
   for _, change in ipairs(x[6]) do
     local j = 3
+    expires = expires or change[2] < 0
     for i = 5, #b - 6, 6 do
       local kind = t[j + 10]
       if t[j + 1] == change[1] and t[j + 5] > 0 and kind ~= 'h' and kind ~= 'wh' then
@@ -184,9 +186,13 @@ for _, x in ipairs(todo) do
   end
   if posting[7] then change_holds(b, t, posting[7], posting[8], posting[4]) end
   if posting[8] then undo_refusals(b, t, posting[8]) end
-  life = life or life_of_buckets(prefix, now, ARGV[4])
-  life.save(x[3], b, t)
+  if expires then
+    life = life or life_of_buckets(prefix, now, ARGV[4])
+    life.save(x[3], b, t)
+  else
+    call('SET', x[3], cmsgpack.pack(unpack(b)), 'KEEPTTL')
+  end
   if x[7] then call('DEL', life.key('k', x[1], x[2])) end
 end
 if keeping then call('SET', keeping, cmsgpack.pack(unpack(reply)), 'PX', 60000) end
-return reply
+return takes and reply or 1                            -- a number is read faster than a list
