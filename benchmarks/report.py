@@ -1,6 +1,6 @@
 """Runs every benchmark and writes one report: ``benchmarks/REPORT.md`` with the pictures in ``benchmarks/plots``.
 
-    .venv/bin/python benchmarks/report.py               what ``make bench`` does: under ten minutes on two idle cores
+    .venv/bin/python benchmarks/report.py               what ``make bench`` does: fifteen minutes on two idle cores
     .venv/bin/python benchmarks/report.py --write       writes the report anew from what was measured last
     .venv/bin/python benchmarks/report.py growth costs  measures only these anew, then writes the report
 

@@ -93,8 +93,8 @@ def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
         lambda: _imports(figures.get("embedded"), found),
         lambda: _startup(figures.get("startup")),
         lambda: _integrations(figures.get("integrations")),
-        lambda: _where_there(figures.get("service")),
-        lambda: _where_there(figures.get("envoy")),
+        lambda: _rows_of(figures.get("service"), "the service against an empty endpoint", Goal(2.2, at_most=True)),
+        lambda: _rows_of(figures.get("envoy"), "Envoy with us against Envoy with a trivial answer", Goal(0.75)),
         lambda: _soak(figures.get("soak")),
         lambda: [_zip(found)],
         lambda: _paths(found),
@@ -230,10 +230,11 @@ def _integrations(figures: Mapping[str, Any] | None) -> Iterator[Held]:
     yield from _with_goals(figures["rows"])
 
 
-def _where_there(figures: Mapping[str, Any] | None) -> Iterator[Held]:
-    """Those of a benchmark that may not be installed."""
-    if figures is not None:
-        yield from _with_goals(figures["rows"])
+def _rows_of(figures: Mapping[str, Any] | None, title: str, goal: Goal) -> Iterator[Held]:
+    if figures is None:
+        yield _missing(title, str(goal))
+        return
+    yield from _with_goals(figures["rows"])
 
 
 def _soak(figures: Mapping[str, Any] | None) -> Iterator[Held]:

@@ -54,7 +54,6 @@ ONE_AFTER_THE_OTHER = (
 
 
 FAST = (
-    "tests/architecture/",
     "tests/bucket/",
     "tests/cli/",
     "tests/docs/",
@@ -69,6 +68,7 @@ FAST = (
     "tests/models/",
     "tests/repository/",
     "tests/running/",
+    "tests/service/",
     "tests/stores/",
     "tests/testing/",
     "tests/typing/",
@@ -76,10 +76,12 @@ FAST = (
 )
 FAST_CONTRACT = ("memory", "sqlite")
 NOT_FAST = (
+    *ONE_AFTER_THE_OTHER,
+    "tests/cli/test_limits_interrupted",
     "tests/docs/test_pages.py",
     "tests/docs/test_site.py",
-    "tests/architecture/test_imports.py",
-    *ONE_AFTER_THE_OTHER,
+    "tests/integrations/test_litellm",
+    "tests/manifests/test_manifest_properties",
 )
 ENGINE_FIXTURES = frozenset(("dynoxide", "engine", "ministack", "redis_6_2", "valkey_9_1", "valkey_cluster"))
 """What may differ from one Python to the next and needs no engine: ``make others`` runs it on those that are here."""

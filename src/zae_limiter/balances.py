@@ -7,7 +7,7 @@ kind     accrued until ``t``              share of shard ``s`` of ``n``
 ======== ================================ ==================================================
 even     ``t * ra // rp``                 ``share(t * ra // rp, s, n)``
 calendar ``amount * ordinal(t)``          ``ordinal(t) * share(amount, s, n)``: per step
-held     nothing: what is taken is lent   whole slots, conserved over all shards
+held     nothing: what is taken is lent   whole slots: ``share(amount, s, n)`` of the ceiling
 ======== ================================ ==================================================
 
 **Steps are shared per step**, not as a sum: otherwise a period may begin a millitoken short on a shard, and a caller
@@ -16,7 +16,7 @@ that asks for the whole amount is refused until the next one.
 **Held** limits lend. A slot that is taken counts under the moment it is *due*, at which it comes back if no lease has
 given it back by then. Due times lie on a grid, so that all holds of a bucket are a few counts, and ``tk`` plus all
 counts is the ceiling, always. ``hb`` is the latest due time whose holds were returned: who gives back later than that
-gives back nothing.
+gives back nothing. Of a bucket that is divided the sum over all shards is the ceiling: slots move between them.
 """
 
 from __future__ import annotations
@@ -287,18 +287,18 @@ class HeldBalance(Balance):
         counts: dict[int, int] | None = None,
         hb: int | None = None,
     ) -> None:
-        """Whole on shard 0, unless ``tk`` says what is free: slots are not shared by a formula."""
+        """Its share of the slots, unless ``tk`` says what is free: slots move between shards."""
         assert limit.hold_seconds is not None
         self.limit = limit
         self.name = limit.name
         self.ttl: int = limit.hold_seconds
         self.grid = max(self.ttl // 4, 1)
         self.ttl_ms, self.grid_ms = self.ttl * MILLI, self.grid * MILLI
-        self.bx = limit.burst * MILLI
+        self.bx = share(limit.burst, shard, shards) * MILLI
         self.ra, self.rp, self.at_rf = 0, 1, 0
         self.shard = shard
         self.shards = shards
-        self.tk = (0 if shard else self.bx) if tk is None else tk
+        self.tk = self.bx if tk is None else tk
         self.tc = tc
         self.sn = 0
         self.counts = {} if counts is None else counts
@@ -446,11 +446,11 @@ def rebase(balance: Balance, limit: Limit, now: int) -> Balance:
     the time in between twice.
     """
     if isinstance(balance, HeldBalance):
-        tk = balance.tk + limit.burst * MILLI - balance.bx
         counts, hb = balance.counts, balance.hb
         fresh: Balance = HeldBalance(
-            limit, now, tk=tk, tc=balance.tc, shard=balance.shard, shards=balance.shards, counts=counts, hb=hb
+            limit, now, tc=balance.tc, shard=balance.shard, shards=balance.shards, counts=counts, hb=hb
         )
+        fresh.tk = balance.tk + fresh.bx - balance.bx
     else:
         fresh = balance_of(limit, now, tc=balance.tc, shard=balance.shard, shards=balance.shards)
         fresh.tk = min(balance.level(now), fresh.bx)

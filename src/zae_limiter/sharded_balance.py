@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zae_limiter.bucket import MILLI, Balance, balance_of
+from zae_limiter.bucket import MILLI, Balance, HeldBalance, balance_of
 from zae_limiter.models.limit import Limit
 
 
@@ -33,11 +33,16 @@ class ShardedBalance(Balance):
         if self._parts is None:
             self._parts = self._find()
             self.tc = sum(part.tc for part in self._parts)
+            self.sn = sum(part.sn for part in self._parts)
         return self._parts
 
     def level(self, now: int) -> int:
         """What all shards hold together, those in debt included."""
         return sum(part.level(now) for part in self.parts)
+
+    def with_tokens(self, tk: int, tc: int) -> ShardedBalance:
+        """The same: what one shard has left (``tk``) says nothing of the others."""
+        return self
 
     def level_with(self, tk: int, now: int) -> int:
         """The level: what one shard has left (``tk``) says nothing of the others."""
@@ -45,6 +50,8 @@ class ShardedBalance(Balance):
 
     def full_in(self, tk: int, now: int) -> int:
         """In how many milliseconds all shards are full; ``tk``, what one has left, says nothing of the others."""
+        if self.limit.is_held:
+            return max((part.full_in(part.tk, now) for part in self.parts), default=0)
         return max(self.due(sum(part.bx for part in self.parts), now) - now, 0)
 
     def due(self, amount: int, now: int) -> int:
@@ -52,6 +59,8 @@ class ShardedBalance(Balance):
 
         What lies above the ceiling of all is due when the rest has accrued after everything is full.
         """
+        if self.limit.is_held:
+            return self._lent_until(amount, now)
         within = min(amount, sum(part.bx for part in self.parts))
         early = late = now
         step = 1
@@ -70,6 +79,16 @@ class ShardedBalance(Balance):
             calendar, step = self.limit.periods, self.limit.refill_amount * MILLI
             return calendar.start(calendar.ordinal(early) - (-beyond // step))
         return -(-(self.accrued(early) + beyond) * self.rp // self.ra)
+
+    def _lent_until(self, amount: int, now: int) -> int:
+        """The first due time by which all shards together have so much, if no lease gives back or renews before."""
+        counts: dict[int, int] = {}
+        for part in self.parts:
+            assert isinstance(part, HeldBalance)
+            for due, count in part.counts.items():
+                counts[due] = counts.get(due, 0) + count
+        free = sum(part.tk for part in self.parts)
+        return HeldBalance(self.limit, 0, tk=free, counts=counts).due(amount, now)
 
     def resets_at(self, now: int) -> int | None:
         """When the next period of any shard begins."""

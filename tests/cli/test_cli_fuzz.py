@@ -17,9 +17,9 @@ from manifest_shell import CHANGED, MANIFEST
 
 from zae_limiter.stores.sqlite.store import SqliteStore
 
-EXIT_CODES = {0, 1, 2, 69, 75}
+EXIT_CODES = {0, 1, 2, 69, 75, 78}
 
-NOT_HERE = {("demo",), ("watch",), ("cfn-template",), ("lambda-export",), *ON_A_CLOUD}
+NOT_HERE = {("demo",), ("watch",), ("serve",), ("dashboard",), ("cfn-template",), ("lambda-export",), *ON_A_CLOUD}
 """What takes its time by design, leaves this machine, or writes files."""
 
 WORDS = st.one_of(

@@ -51,7 +51,10 @@ BEGINNING = {
 """What begins something, and so makes a database."""
 
 OF_A_TABLE = {("aggregate",), ("migrate",)}
-OTHERS = sorted(set(COMMANDS) - BEGINNING - OF_A_TABLE - WITHOUT_A_STORE - ON_A_CLOUD)
+SERVERS = {("serve",), ("dashboard",)}
+"""What listens until it is told to end; its own tests say what it does without a database."""
+
+OTHERS = sorted(set(COMMANDS) - BEGINNING - OF_A_TABLE - SERVERS - WITHOUT_A_STORE - ON_A_CLOUD)
 
 
 def typed(names: Names) -> list[str]:

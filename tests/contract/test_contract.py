@@ -12,8 +12,6 @@ import pytest
 from engines.redis_servers import RedisCluster, RedisServer, flush
 from engines.servers import Engine
 from support.dynamodb.aggregated_store import Aggregated
-from zae_limiter.exceptions import ValidationError
-from zae_limiter.models.limit import Limit
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
 from zae_limiter.stores.dynamodb.store import DynamoStore
@@ -22,7 +20,7 @@ from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.redis.store import RedisStore
 from zae_limiter.stores.redis.urls import servers_of
 from zae_limiter.stores.sqlite.store import SqliteStore
-from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, World, play
+from zae_limiter.testing.contract import CASES, Case, Mode, OpenStore, play
 
 TABLES = count()
 PATIENCE_S = 20.0
@@ -81,59 +79,10 @@ STORES: dict[str, Callable[[pytest.FixtureRequest], OpenStore]] = {
 }
 
 
-KEEPS_EVERY_KIND = {
-    "memory": True,
-    "sqlite": True,
-    "dynamodb-on-dynoxide": False,
-    "dynamodb-on-ministack": False,
-    "redis-6.2": True,
-    "valkey-9.1": True,
-    "valkey-8.1-cluster": True,
-}
-"""Whether a store keeps limits by the calendar, of calls in flight, and that only watch; the others refuse them."""
-
-KEEPS_CALENDARS = {store for store, every in KEEPS_EVERY_KIND.items() if every} | {
-    "dynamodb-on-dynoxide",
-    "dynamodb-on-ministack",
-}
-
-
-WITH_CALLS_IN_FLIGHT = {"every_kind_in_one_lease", "a_call_may_bring_a_budget"}
-"""Of the cases with calendars those that have limits of other kinds too."""
-
-
-def keeps(store: str, case: Case) -> bool:
-    """Whether a store keeps the limits of a case."""
-    if not case.every_kind or KEEPS_EVERY_KIND[store]:
-        return True
-    by_calendar = case.play.__module__.endswith(".calendar_limits") and str(case) not in WITH_CALLS_IN_FLIGHT
-    return store in KEEPS_CALENDARS and by_calendar
-
-
-PLAYED = [(case, store) for case in CASES for store in STORES if keeps(store, case)]
+PLAYED = [(case, store) for case in CASES for store in STORES]
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize(("case", "store"), PLAYED, ids=str)
 def test_the_contract_is_kept(case: Case, store: str, mode: Mode, request: pytest.FixtureRequest) -> None:
     play(case, mode, STORES[store](request))
-
-
-@pytest.mark.parametrize("store", [store for store in STORES if not KEEPS_EVERY_KIND[store]])
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_store_that_does_not_keep_every_kind_refuses_them(
-    store: str, mode: Mode, request: pytest.FixtureRequest
-) -> None:
-    kinds = [Limit.concurrent("calls", 20), Limit.per_minute("rpm", 10, enforce=False)]
-    if store not in KEEPS_CALENDARS:
-        kinds.append(Limit.per_month("usd", 500))
-
-    async def refuses(world: World) -> None:
-        for limit in kinds:
-            with world.raises(ValidationError):
-                await world.limiter.set_system_defaults([limit])
-            with world.raises(ValidationError):
-                async with world.limiter.acquire("key", "gpt", {limit.name: 1}, limits=[limit]):
-                    pass
-
-    play(Case("refused", refuses), mode, STORES[store](request))

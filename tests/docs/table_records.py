@@ -22,7 +22,7 @@ from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTran
 from zae_limiter.testing import FakeClock
 from zae_limiter_aggregator.aggregation import Aggregation
 
-LIMITS = ("rpm", "tpm", "usd", "budget")
+LIMITS = ("rpm", "tpm", "usd", "budget", "calls", "slots", "spend")
 """Every limit of these tables; the page has ``{limit}`` in their place."""
 
 READS = {"GetItem", "BatchGetItem", "Query", "Scan"}
@@ -130,17 +130,36 @@ def write_everything(table: Table) -> None:
     limiter.set_limits("payer", [Limit.per_month("budget", 500, tz="Europe/Berlin")], resource="gpt-4")
     with limiter.acquire("payer", "gpt-4", {"budget": 1}):
         pass
+    _lend_and_watch(table)
     with limiter.acquire("key", "gpt-4", {"rpm": 1}) as lease:
         lease.detach()
     limiter.set_access("block", entity_id="key", resource="other", until=clock() + 60_000)
     limiter.set_access("observe", resource="other", until=clock() + 60_000)
     _deny_and_go_on(table)
+    with limiter.acquire("busy", "gpt-4", {"slots": 1}), limiter.acquire("busy", "gpt-4", {"slots": 1}):
+        pass  # in another hour, which begins with what was counted before
     _tell_a_pulse(table)
     limiter.delete_limits("key", resource="gpt-4")
     _split(table)
     _come_and_go(repository)
     table.aggregate(sharing=True)
     _migrate(table)
+
+
+def _lend_and_watch(table: Table) -> None:
+    """Calls in flight, and limits that only watch: both count what they would have refused, and one of them ends."""
+    limiter = table.first.limiter
+    calls, watched = Limit.concurrent("calls", 2), Limit.concurrent("slots", 1, enforce=False)
+    spend = Limit.per_minute("spend", 10, enforce=False)
+    limiter.set_limits("busy", [calls, watched, spend], resource="gpt-4")
+    for _ in range(2):
+        with (
+            limiter.acquire("busy", "gpt-4", {"calls": 1, "slots": 1, "spend": 9}),
+            limiter.acquire("busy", "gpt-4", {"calls": 1, "slots": 1, "spend": 9}),
+        ):
+            pass
+    table.clock.advance(60)
+    limiter.set_limits("busy", [calls, watched], resource="gpt-4")  # spend is full, and ends
 
 
 def _deny_and_go_on(table: Table) -> None:
@@ -249,4 +268,5 @@ def attributes_written(records: list[Mapping[str, Any]]) -> dict[str, dict[str, 
 
 def general(attribute: str) -> str:
     """The name of an attribute, without that of the limit it is of."""
-    return re.sub(rf"^(b|l|e|st|tc|c|cs|d|ds)_(?:{'|'.join(LIMITS)})(?=_|$)", r"\1_{limit}", attribute)
+    attribute = re.sub(rf"^x_[0-9a-f]{{8}}_(?:{'|'.join(LIMITS)})$", "x_{due}_{limit}", attribute)
+    return re.sub(rf"^(b|h|l|e|st|tc|c|cs|d|ds)_(?:{'|'.join(LIMITS)})(?=_|!|$)", r"\1_{limit}", attribute)

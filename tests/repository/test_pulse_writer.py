@@ -25,8 +25,19 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+EARLIER: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _earlier() -> None:
+    """Other tests may have left limiters open."""
+    EARLIER.clear()
+    EARLIER.update(threading.enumerate())
+
+
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "zae-limiter-pulse"]
+    found = [thread for thread in threading.enumerate() if thread not in EARLIER]
+    return [thread.name for thread in found if thread.name == "zae-limiter-pulse"]
 
 
 def take(limiter: SyncRateLimiter, entity_id: str = "key") -> None:

@@ -19,7 +19,7 @@ SECTIONS = {
     "Changing balances": ("grant", "lower", "reset"),
     "Limits and entities": ("entity", "resource", "system", "limits", "block", "unblock", "namespace"),
     "Reports": ("usage", "aggregate", "audit"),
-    "The service": ("serve", "token"),
+    "The service": ("serve", "dashboard", "token"),
     "Deployments on DynamoDB": (
         "deploy",
         "list",

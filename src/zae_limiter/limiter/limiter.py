@@ -77,7 +77,7 @@ class RateLimiter(LimiterVerbs[Lease], AsyncData):
         """Whether the store is there for this limiter; with arguments, whether an acquire would be granted.
 
         ``check()`` raises the reason if the store does not answer, or has no such namespace: for start-up and
-        readiness. ``check(entity_id, resource, consume)`` is one read over all legs, and takes nothing.
+        readiness. ``check(entity_id, resource, consume)`` looks at all legs and switches, and takes nothing.
         """
         found: Check | None = await self._driver.run(self._check(entity_id, resource, consume, limits))
         return found

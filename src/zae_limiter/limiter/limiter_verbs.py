@@ -12,7 +12,8 @@ from zae_limiter.lease.lease_base import LeaseBase
 from zae_limiter.lease.lease_ids import new_writer
 from zae_limiter.lease.lease_options import DEFAULT_OPTIONS, LeaseIdentity, LeaseOptions, lease_options
 from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, record_id_of
-from zae_limiter.models.choices import OnError, OnUnavailable
+from zae_limiter.models.access import strictest
+from zae_limiter.models.choices import AccessMode, OnError, OnUnavailable
 from zae_limiter.models.leases import LeaseInfo
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.models.moments import at
@@ -172,6 +173,10 @@ class LimiterVerbs(Generic[SomeLease]):
         core = self._core
         now = yield from READ_CLOCK
         look = yield from core.call("look", core.look(*checked, override, now))
+        switches = yield from core.call("access_of", core.space.access_of(checked[0], checked[1], now))
+        if (access := strictest(switches, now)) is not None:
+            is_blocked = access.mode is AccessMode.BLOCK
+            return Check(not is_blocked, None if is_blocked else 0.0, None, look.statuses, access)
         lacking = [status for status in look.statuses if status.refuses]
         binding = max(lacking, key=lambda status: _seconds(status.retry_after_seconds), default=None)
         wait = 0.0 if binding is None else binding.retry_after_seconds

@@ -78,13 +78,15 @@ class Check:
     """Whether an acquire would be granted now, over all legs. Nothing was taken.
 
     ``wait_seconds`` is 0 if it would, else how long until it would be if no other caller takes; ``None``: never.
-    ``binding`` is the limit it waits for longest.
+    ``binding`` is the limit it waits for longest. ``access`` is the switch that decides, if one is turned: blocked,
+    nothing fits; observed, everything does.
     """
 
     fits: bool
     wait_seconds: float | None
     binding: LimitStatus | None
     statuses: tuple[LimitStatus, ...]
+    access: Access | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What one process counts for its pulse, as an observer: whole numbers, in bounded memory.
 
-A grant costs two additions. How full its limits are is looked at every few seconds per place only (an entity on a
-resource), because making statuses costs more than all else here. Refusals are few, and looked at each time.
+A grant costs two additions. How full its limits are is looked at every few seconds or calls per place only (an entity
+on a resource), because making statuses costs more than all else here. Refusals are few, and looked at each time.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ BLOCKED: Final[Label] = ("blocked", "")
 LOADED: Final[Label] = ("store load", "")
 
 LOOK_EVERY_S: Final = 5.0
+LOOK_EVERY_CALLS: Final = 32
+"""A place is looked at after so many seconds, or calls in a minute, whichever comes first."""
 MOST_REQUESTED: Final = 8
 """So many amounts of a call are remembered."""
 
@@ -123,7 +125,8 @@ class PulseCounts:
             minute = self._minute(now)
             minute.granted += 1
             minute.calls.add(place)
-            if now - self._looked_at.get(place, 0.0) < LOOK_EVERY_S:
+            fresh = now - self._looked_at.get(place, 0.0) < LOOK_EVERY_S
+            if fresh and minute.calls.counts.get(place, 0) % LOOK_EVERY_CALLS:
                 return
             if len(self._looked_at) >= MOST_LOOKED_AT:
                 self._looked_at.clear()

@@ -150,7 +150,7 @@ class Core:
             raise ValidationError("pulse", pulse, "must be True or False")
         url, said = without_pulse(url)
         store = open_store(url, deadline=deadline, config_cache_ttl=config_cache_ttl, options=options)
-        has_pulse = said if pulse is None else pulse
+        has_pulse = bool(said) if pulse is None else pulse
         return cls(
             store,
             namespace=namespace,

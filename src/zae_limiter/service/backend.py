@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeAlias
@@ -13,10 +14,10 @@ from zae_limiter import (
     SyncRateLimiter,
     SyncRepository,
 )
-from zae_limiter.integrations.tally import Tally, observers
+from zae_limiter.integrations.tally import Tally
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.service.event_stream import EventStream
-from zae_limiter.stores.open_store import open_store
+from zae_limiter.stores.open_store import open_store, without_pulse
 from zae_limiter.stores.protocol import Store
 
 DEADLINE_S = 2.0
@@ -32,13 +33,16 @@ AttentionSource: TypeAlias = Callable[[str], Awaitable[Mapping[str, Any]]]
 class Backend:
     """One store, as the service uses it. Also for other protocols in the same process: :meth:`sync_limiter`."""
 
-    def __init__(self, store: Store, namespace: str = DEFAULT_NAMESPACE, *, tally: Tally | None = None) -> None:
+    def __init__(
+        self, store: Store, namespace: str = DEFAULT_NAMESPACE, *, tally: Tally | None = None, pulse: bool = True
+    ) -> None:
         self.namespace = check_namespace(namespace)
         self.tally = tally or Tally()
-        self.events = EventStream()
-        self.observer = observers(self.tally, self.events.publish)
+        self.events = self.observer = EventStream(self.tally)
         self._store = store
-        self._repository = Repository(store, namespace=namespace, observer=self.observer)
+        self._repository = Repository(store, namespace=namespace, observer=self.observer, pulse=pulse)
+        self._has_pulse = pulse
+        self._sync_repositories: list[SyncRepository] = []
         self._limiters: OrderedDict[str, RateLimiter] = OrderedDict({namespace: RateLimiter(self._repository)})
         self.attention: AttentionSource | None = None
         """What knows what needs attention, if this process has it."""
@@ -52,7 +56,8 @@ class Backend:
     @classmethod
     def open(cls, url: str | None, namespace: str = DEFAULT_NAMESPACE) -> Self:
         """The backend on the store that ``url`` names. Opening reads and writes nothing."""
-        return cls(open_store(url, deadline=DEADLINE_S, options={}), namespace)
+        address, said = without_pulse(url)
+        return cls(open_store(address, deadline=DEADLINE_S, options={}), namespace, pulse=said is not False)
 
     def limiter(self, namespace: str | None = None) -> RateLimiter:
         """The limiter of a namespace, by default of the service's own."""
@@ -73,7 +78,10 @@ class Backend:
 
     def sync_limiter(self, namespace: str | None = None) -> SyncRateLimiter:
         """A limiter for threads, on the same store. The backend closes the store."""
-        return SyncRateLimiter(self.sync_repository(namespace))
+        name = self.namespace if namespace is None else namespace
+        repository = SyncRepository(self._store, namespace=name, observer=self.observer, pulse=self._has_pulse)
+        self._sync_repositories.append(repository)
+        return SyncRateLimiter(repository)
 
     async def is_ready(self) -> bool:
         """Whether requests can be answered: the store does, and the process is not about to end."""
@@ -94,4 +102,6 @@ class Backend:
         for name, limiter in self._limiters.items():
             if name != self.namespace:
                 await limiter.repository.close()
+        for repository in self._sync_repositories:
+            await asyncio.to_thread(repository.close)
         await self._repository.close()

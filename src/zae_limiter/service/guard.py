@@ -13,10 +13,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
+from typing import Protocol
 
 from zae_limiter.service.problems import Problem
-from zae_limiter.service.tokens import Role, Token, TokenFile
+from zae_limiter.service.tokens import Role, Token, TokenSet
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OWN_SITES = frozenset({b"none", b"same-origin"})
@@ -62,10 +64,17 @@ class Caller:
 LOCAL_CALLER = Caller(UNNAMED_PRINCIPAL, frozenset(Role), None, None, b"")
 
 
+class Tokens(Protocol):
+    """Where tokens are: a file, or a process that makes its own."""
+
+    def current(self) -> TokenSet:
+        """Those that hold now."""
+
+
 class Guard:
     """Lets clients in."""
 
-    def __init__(self, token_file: TokenFile | None = None) -> None:
+    def __init__(self, token_file: Tokens | None = None) -> None:
         self._token_file = token_file
         self._callers: dict[Token, Caller] = {}
 
@@ -108,6 +117,7 @@ def caller_of(token: Token) -> Caller:
     return Caller(token.name, token.roles, token.namespace, token.entity_prefix, secret)
 
 
+@lru_cache(maxsize=256)
 def is_loopback_name(host: bytes) -> bool:
     """Whether a ``Host`` header names this machine by a loopback name, with or without a port."""
     name = host.decode("latin-1").lower()

@@ -89,7 +89,9 @@ LEASE = answer(
     expires_at=TEXT,
 )
 CHECK = document({"entity": ENTITY, "resource": RESOURCE, "consume": AMOUNTS})
-CHECKED = answer(fits=FLAG, wait_seconds={"type": ["number", "null"]}, limits=list_of(LIMIT_STATE))
+CHECKED = answer(
+    fits=FLAG, wait_seconds={"type": ["number", "null"]}, access=NULLABLE_TEXT, limits=list_of(LIMIT_STATE)
+)
 HEALTH = answer(ok=FLAG)
 PROBLEM = answer(type=TEXT, title=TEXT, status={"type": "integer"})
 

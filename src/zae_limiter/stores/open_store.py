@@ -156,6 +156,7 @@ def open_store(
 
     Opening reads and writes nothing.
     """
+    url, _ = without_pulse(url)
     given = url if url is not None else os.environ.get(URL_VARIABLE) or default_url()
     if not isinstance(given, str):
         raise ValidationError("url", given, "must be a string")
@@ -172,16 +173,16 @@ def open_store(
     return opener(parts, Settings(deadline, config_cache_ttl, options))
 
 
-def without_pulse(url: str | None) -> tuple[str | None, bool]:
-    """The URL of the store without what it says of the pulse, and what that is: ``?pulse=on`` or ``off``."""
+def without_pulse(url: str | None) -> tuple[str | None, bool | None]:
+    """The URL of the store without what it says of the pulse, and what that is: ``?pulse=on``, ``off`` or nothing."""
     given = url if url is not None else os.environ.get(URL_VARIABLE)
     if not isinstance(given, str) or "pulse=" not in given:
-        return url, False
+        return url, None
     address, _, query = given.partition("?")
     pairs = query.split("&")
     said = [pair.removeprefix("pulse=") for pair in pairs if pair.startswith("pulse=")]
     if not said:
-        return url, False
+        return url, None
     if len(said) > 1 or said[0] not in ("on", "off"):
         raise ValidationError("url", given, "has pulse=on or pulse=off, once")
     rest = "&".join(pair for pair in pairs if not pair.startswith("pulse="))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from zae_limiter.exceptions import ValidationError
-from zae_limiter.models.limit import Limit
 
 
 def has_children(entity_id: str) -> ValidationError:
@@ -16,17 +13,6 @@ def has_children(entity_id: str) -> ValidationError:
 def own_ancestor(entity_id: str, parent_id: str | None) -> ValidationError:
     """The refusal of a circle."""
     return ValidationError("parent_id", parent_id, f"{entity_id!r} would become an ancestor of itself")
-
-
-def check_plain(limits: Iterable[Limit], store: str, *, calendars: bool = False) -> None:
-    """Refuse limits that a store cannot keep yet: it would take them for even ones that refuse.
-
-    ``calendars``: it keeps those.
-    """
-    for limit in limits:
-        if not limit.is_plain and not (calendars and limit.enforce and limit.periods is not None):
-            what = "calls in flight" if limit.is_held else "calendar limits" if limit.enforce else "limits that watch"
-            raise ValidationError("limits", limit.name, f"{what} are not kept by the {store} store yet")
 
 
 def not_deleted_yet(namespace: str) -> ValidationError:

@@ -119,12 +119,13 @@ Examples:
 def command(session: Session, bind: str, token_file: Path | None, drain: float, **envoy_given: Any) -> None:
     """Serve the limiter over HTTP, for every language.
 
-    Leases, limits, entities and reports as JSON; GET /openapi.json describes it. It listens on this machine only,
-    unless clients need tokens. SIGTERM and Ctrl-C end it when everything under way is answered.
+    Leases, limits, entities and reports as JSON; GET /openapi.json describes it, and / is the dashboard. It listens on
+    this machine only, unless clients need tokens. SIGTERM and Ctrl-C end it when everything under way is answered.
     """
     try:
         import uvloop
 
+        from zae_limiter.dashboard.process import with_dashboard
         from zae_limiter.service.process import run
         from zae_limiter.service.server import parse_bind
     except ModuleNotFoundError as error:
@@ -158,6 +159,7 @@ def command(session: Session, bind: str, token_file: Path | None, drain: float, 
         drain_seconds=drain,
         on_start=tell,
         companions=companions,
+        extend=with_dashboard,
     )
     uvloop.run(serving)
     if not session.as_json:

@@ -35,6 +35,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import (
 from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.intents import Intent
+from zae_limiter.stores.dynamodb.joint_work import JointWork
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
@@ -54,6 +55,7 @@ def batch_of(snapshot: BucketSnapshot, writes: Sequence[BucketWrite], now: int, 
     draws = [write for write in writes if write.needed is not None]
     if snapshot.shards > 1:
         return _batch_on_shard(snapshot, settled, draws, now, guesses)
+    joint = JointWork(snapshot, settled, now, guesses)
     deltas: dict[str, int] = {}
     back: dict[str, int] = {}
     for write in settled:
@@ -61,29 +63,31 @@ def batch_of(snapshot: BucketSnapshot, writes: Sequence[BucketWrite], now: int, 
             deltas[name] = deltas.get(name, 0) + delta
             if delta < 0:
                 back[name] = back.get(name, 0) - delta
+    joint.come_back(back)
     left = {
         name: min(guesses.get(name, balance.tk) + balance.since_rf(now), balance.bx) + back.get(name, 0)
         for name, balance in snapshot.balances.items()
-        if name not in snapshot.retired
+        if name not in snapshot.retired and balance.limit.enforce
     }
     drawn = dict.fromkeys(left, 0)
-    granted = [write for write in draws if _fits(write, left, drawn)]
+    granted = [write for write in draws if joint.fits(write) and _fits(write, left, drawn) and joint.draw(write)]
     if not granted and not settled:
         granted = draws[:1]
+        joint.draw(granted[0])
     needed = {name: -back.get(name, 0) for name in left}
     drawn = dict.fromkeys(left, 0)
     for write in granted:
         wanted = write.needed or {}
         for name, before in drawn.items():
             needed[name] = max(needed[name], before + wanted.get(name, 0) - back.get(name, 0))
+        _draw(write, drawn)
         for name, delta in write.deltas.items():
-            drawn[name] += delta
             deltas[name] = deltas.get(name, 0) + delta
     written = [*settled, *granted]
     grants = sum(write.grants for write in written)
     owed = _owed(snapshot, deltas, settled)
-    tallies = _tallies(written)
-    return Batch(written, Intent(deltas, needed if granted else None, grants=grants, owed=owed, tallies=tallies))
+    intent = Intent(deltas, needed if granted else None, grants=grants, owed=owed, tallies=_tallies(written))
+    return Batch(written, joint.told_in(intent))
 
 
 def _batch_on_shard(
@@ -100,26 +104,35 @@ def _batch_on_shard(
     deltas: dict[str, int] = {}
     alone = is_far_ahead(snapshot, now)
     held = [write for write in settled if _is_held(write, snapshot, left, deltas, alone=alone)]
-    active = {name: left[name] for name in snapshot.balances if name not in snapshot.retired}
-    drawn = dict.fromkeys(active, 0)
-    granted = [write for write in draws if _fits(write, active, drawn)]
-    if not granted and not held:
-        granted, held = list(draws[:1]), list(() if draws else settled[:1])
+    if not held and not draws:
+        held = list(settled[:1])
         deltas = dict(held[0].deltas) if held else {}
+    joint = JointWork(snapshot, held, now, guesses)
+    joint.come_back({name: -delta for name, delta in deltas.items()})
+    active = {
+        name: left[name]
+        for name, balance in snapshot.balances.items()
+        if name not in snapshot.retired and balance.limit.enforce
+    }
+    drawn = dict.fromkeys(active, 0)
+    granted = [write for write in draws if joint.fits(write) and _fits(write, active, drawn) and joint.draw(write)]
+    if not granted and not held:
+        granted = list(draws[:1])
+        joint.draw(granted[0])
     drawn = {name: deltas.get(name, 0) for name in active}
     needed = {name: delta if alone else max(delta, 0) for name, delta in drawn.items()}
     for write in granted:
         wanted = write.needed or {}
         for name, before in drawn.items():
             needed[name] = max(needed[name], before + wanted.get(name, 0))
+        _draw(write, drawn)
         for name, delta in write.deltas.items():
-            drawn[name] += delta
             deltas[name] = deltas.get(name, 0) + delta
     written = [*held, *granted]
     grants = sum(write.grants for write in written)
     owed = _owed(snapshot, deltas, held)
     intent = Intent(deltas, needed if granted else None, grants=grants, held=not alone, owed=owed)
-    return Batch(written, intent._replace(tallies=_tallies(written)))
+    return Batch(written, joint.told_in(intent._replace(tallies=_tallies(written))))
 
 
 def _tallies(writes: Sequence[BucketWrite]) -> dict[str, int]:
@@ -159,9 +172,15 @@ def _fits(write: BucketWrite, left: Mapping[str, int], drawn: dict[str, int]) ->
     wanted = write.needed or {}
     if any(amount - drawn[name] < wanted.get(name, 0) for name, amount in left.items()):
         return False
-    for name, delta in write.deltas.items():
-        drawn[name] += delta
+    _draw(write, drawn)
     return True
+
+
+def _draw(write: BucketWrite, drawn: dict[str, int]) -> None:
+    """Note what a draw takes of limits that refuse; what it takes of those that watch is judged apart."""
+    for name, delta in write.deltas.items():
+        if name in drawn:
+            drawn[name] += delta
 
 
 LONGEST_WRITE_ROUNDS = 3
@@ -342,6 +361,8 @@ class BatchingWriter:
                     write.note(answer)
                 else:
                     write.done, write.doubtful = True, False  # ANSWERED, as nearly all are
+                    if write.work is not None:
+                        write.work.note_done()
         except BaseException as stop:
             for write, heard in zip(writes, answers_of(stop, len(calls)), strict=False):
                 write.note(heard)
@@ -403,6 +424,8 @@ class BatchingWriter:
                 self._tell(batch.writes, result, now)
             elif result.snapshot is not None and stop is None and tries <= TRIES_AT_ONCE:
                 snapshot = result.snapshot
+                for write in pending:
+                    write.freshen()
                 again = batch_of(snapshot, [one for one in pending if one.may_join(snapshot)], now, {}).writes
             told = {id(write) for write in (*again, *(batch.writes if result.done else ()))}
             self._tell([one for one in pending if id(one) not in told], result._replace(done=False), now)

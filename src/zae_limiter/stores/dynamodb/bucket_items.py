@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
-from zae_limiter.bucket import MOST_STORED, Balance, SteppedBalance
+from zae_limiter.bucket import MILLI, MOST_STORED, Balance, HeldBalance, SteppedBalance, key_of
 from zae_limiter.models.limit import MAX_ENDED, Limit
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
-from zae_limiter.stores.dynamodb.items import BALANCE_FIELDS, RECENT_WRITERS, BrokenItem, broken, limit_of
+from zae_limiter.stores.dynamodb.items import (
+    BALANCE_FIELDS,
+    DUE,
+    DUE_DIGITS,
+    HELD_FIELDS,
+    LENT,
+    RECENT_WRITERS,
+    REFILLED,
+    BrokenItem,
+    broken,
+    held_limit_of,
+    is_enforced,
+    limit_of,
+)
 from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, number_in
 from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED
@@ -19,6 +33,8 @@ _LOAD_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
 TALLIES = (CASCADED, DENIED)
 
 NOTHING_ENDED: Mapping[str, int] = {}
+
+NO_HOLDS: Mapping[str, HeldBalance] = {}
 
 LONGEST_WRITE_ID = 64
 
@@ -31,8 +47,9 @@ LONGEST_VALUE = len(str(-MOST_STORED)) - 1
 class BucketSnapshot:
     """A bucket (or one shard of it) as a client last saw it.
 
-    ``balances`` has every limit it holds. ``retired`` names those that were taken away: they keep their tokens
-    and counters but refuse nothing. In the item, a retired limit is one without ``cp``. ``rv`` is the id of the last
+    ``balances`` has every limit that refills, ``holds`` those of calls in flight. ``retired`` has the keys
+    (``bucket.key_of``) of those that were taken away: they keep their tokens and counters but refuse nothing. In the
+    item, a retired limit is one without ``cp``. ``rv`` is the id of the last
     write that changed which limits rest. ``ended`` has the counters of limits that rest no longer, up to the end of
     the hour that begins at ``eh``; in the item they begin with ``e_``. ``denials`` are those by each limit, and
     ``tallied`` the limits that count denials or what cascaded: as they were when the item was last read as a whole.
@@ -46,8 +63,10 @@ class BucketSnapshot:
         "ended",
         "entity_id",
         "ev",
+        "holds",
         "inc",
-        "is_even",
+        "is_plain",
+        "is_refilled",
         "kilobytes",
         "load_burst",
         "load_level",
@@ -70,6 +89,7 @@ class BucketSnapshot:
         cv: str,
         inc: str,
         balances: Mapping[str, Balance],
+        holds: Mapping[str, HeldBalance] = NO_HOLDS,
         retired: frozenset[str] = frozenset(),
         ev: int = 0,
         recent_writers: tuple[str, ...] = (),
@@ -89,6 +109,7 @@ class BucketSnapshot:
         self.cv = cv
         self.inc = inc
         self.balances = balances
+        self.holds = holds
         self.retired = retired
         self.ev = ev
         self.recent_writers = recent_writers
@@ -101,9 +122,14 @@ class BucketSnapshot:
         self.eh = eh
         self.denials = denials
         self.tallied = tallied
-        self.is_even = all(balance.ra for balance in balances.values())  # no limit has another kind
+        self.is_refilled = not holds and all(balance.limit.enforce for balance in balances.values())
+        """No limit lends, and none only watches: of each only two numbers change."""
+        self.is_plain = self.is_refilled and all(balance.ra for balance in balances.values())
+        """All of them refill evenly, too."""
         names = sum(map(len, balances)) + len(RESERVED_LIMIT_NAME)
         about = 420 + 4 * (len(entity_id) + len(resource)) + 78 * (len(balances) + 1) + 6 * names
+        for name, lending in holds.items():
+            about += 70 + 6 * len(name) + (14 + len(name)) * len(lending.counts)
         self.kilobytes = 1 + about // 1024  # that a write of the item begins, about
 
     def with_numbers(
@@ -114,11 +140,21 @@ class BucketSnapshot:
         same.entity_id, same.resource, same.inc = self.entity_id, self.resource, self.inc
         same.rf, same.cv, same.shard, same.shards = self.rf, self.cv, self.shard, self.shards
         same.retired, same.load_burst, same.kilobytes = self.retired, self.load_burst, self.kilobytes
-        same.is_even = self.is_even
+        same.is_plain, same.is_refilled, same.holds = self.is_plain, self.is_refilled, self.holds
         same.rv, same.ended, same.eh = self.rv, self.ended, self.eh
         same.denials, same.tallied = self.denials, self.tallied
         same.balances, same.ev, same.recent_writers, same.load_level = balances, ev, recent_writers, load_level
         return same
+
+    def balance_of(self, limit: Limit) -> Balance | None:
+        """What it has of a limit, retired or not."""
+        return self.holds.get(limit.name) if limit.is_held else self.balances.get(limit.name)
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits in force, by the terms it carries itself."""
+        held = [*self.balances.values(), *self.holds.values()]
+        return tuple(balance.limit for balance in held if key_of(balance.limit) not in self.retired)
 
     def __repr__(self) -> str:
         tokens = {name: balance.tk for name, balance in self.balances.items()}
@@ -160,6 +196,7 @@ def _snapshot_in_text(before: BucketSnapshot, text: str) -> BucketSnapshot | Non
     """
     if (
         before.retired
+        or not before.is_refilled
         or text.count('_tk":') != len(before.balances) + 1
         or f'"rf":{{"N":"{before.rf}"}}' not in text
         or f'"cv":{{"S":"{before.cv}"}}' not in text
@@ -202,6 +239,7 @@ def _places_of(names: tuple[str, ...]) -> tuple[str, ...]:
 def _snapshot_after(before: BucketSnapshot, item: Item) -> BucketSnapshot | None:
     if (
         before.retired
+        or not before.is_refilled
         or sum([attribute[-3:] == "_tk" for attribute in item]) != len(before.balances) + 1
         or item["cv"]["S"] != before.cv
         or item["inc"]["S"] != before.inc
@@ -230,7 +268,7 @@ def _int_in(attribute: Item) -> int:
 
 
 def _snapshot_of(item: Item) -> BucketSnapshot:
-    fields, ended = _limit_fields(item)
+    fields, held, counts, ended = _limit_fields(item)
     denials = {attribute[2:]: number_in(value) for attribute, value in item.items() if attribute[:2] == DENIED}
     entity_id, resource, inc, cv = item["entity_id"]["S"], item["resource"]["S"], item["inc"]["S"], item["cv"]["S"]
     rv = item["rv"]["S"] if "rv" in item else ""
@@ -250,8 +288,18 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
             retired.append(name)
         calendar = item[f"b_{name}_cl"]["S"] if f"b_{name}_cl" in item else None
         capacity = terms.get("cp", terms["bx"] if calendar is None else terms["ra"])
-        limit = limit_of(name, capacity, terms["bx"], terms["ra"], terms.get("rp"), calendar)
+        enforce = is_enforced(item.get(f"b_{name}_sh"))
+        limit = limit_of(name, capacity, terms["bx"], terms["ra"], terms.get("rp"), calendar, enforce=enforce)
         balances[name] = _balance_of(limit, rf, terms, shard, shards)
+    holds: dict[str, HeldBalance] = {}
+    for name, terms in held.items():
+        enforce = is_enforced(item.get(f"h_{name}_sh"))
+        limit = held_limit_of(name, terms.get("cp", terms["bx"]), terms["bx"], terms["tl"], enforce=enforce)
+        if "cp" not in terms:
+            retired.append(key_of(limit))
+        holds[name] = _held_balance_of(limit, rf, terms, counts.pop(name, {}), shard, shards)
+    if any(count for lent in counts.values() for count in lent.values()):
+        raise ValueError(f"it lends of the limit {min(counts)!r}, which it does not have")
     return BucketSnapshot(
         entity_id,
         resource,
@@ -259,6 +307,7 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
         cv=cv,
         inc=inc,
         balances=balances,
+        holds=holds or NO_HOLDS,
         retired=frozenset(retired),
         ev=number_in(item["ev"]),
         recent_writers=_recent_writers_of(item),
@@ -276,31 +325,64 @@ def _snapshot_of(item: Item) -> BucketSnapshot:
 
 def _balance_of(limit: Limit, rf: int, terms: Mapping[str, int], shard: int, shards: int) -> Balance:
     tk, tc = terms["tk"], terms["tc"]
+    balance: Balance
     if limit.periods is None:
-        return Balance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards)
-    return SteppedBalance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards, pn=terms["pn"])
+        balance = Balance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards)
+    else:
+        balance = SteppedBalance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards, pn=terms["pn"])
+    balance.sn = terms.get("sn", 0) // MILLI
+    return balance
 
 
-def _limit_fields(item: Item) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
-    """The fields of every limit that is there, and what those have counted that have ended."""
-    fields: dict[str, dict[str, int]] = {}
-    ended: dict[str, int] = {}
+def _held_balance_of(
+    limit: Limit, rf: int, terms: Mapping[str, int], counts: dict[int, int], shard: int, shards: int
+) -> HeldBalance:
+    """What is lent, and what is free. Counts of due times that nothing is lent until any more are kept: a write that
+    returns what is overdue removes them."""
+    if min(counts.values(), default=0) < 0 or any(value % MILLI for value in (terms["tk"], *counts.values())):
+        raise ValueError(f"it does not lend whole slots of {limit.name!r}")
+    balance = HeldBalance(
+        limit, rf, tk=terms["tk"], tc=terms["tc"], shard=shard, shards=shards, counts=counts, hb=terms["hb"]
+    )
+    balance.sn = terms.get("sn", 0) // MILLI
+    return balance
+
+
+class _Fields(NamedTuple):
+    """What an item has of its limits, by name: those that refill, those of calls in flight, what these lend by due
+    time, and what those have counted that have ended."""
+
+    refilled: dict[str, dict[str, int]]
+    held: dict[str, dict[str, int]]
+    counts: dict[str, dict[int, int]]
+    ended: dict[str, int]
+
+
+def _limit_fields(item: Item) -> _Fields:
+    found = _Fields({}, {}, {}, {})
     for attribute, value in item.items():
-        if attribute[:2] == "b_":
-            name = attribute[2:-3]
-            held = fields.get(name)
-            if held is None:
-                held = fields[name] = {}
-            field = attribute[-2:]
-            if field not in BALANCE_FIELDS:
-                raise ValueError(f"a newer version wrote {attribute!r}")
-            if field != "cl":
-                held[field] = _int_in(value)
-        elif attribute[:2] == "e_":
-            ended[attribute[2:]] = number_in(value)
-        elif attribute[:2] in ("h_", "x_"):  # limits of calls in flight, and what they lend
-            raise ValueError(f"a newer version wrote {attribute!r}")
-    return fields, ended
+        prefix = attribute[:2]
+        if prefix == REFILLED:
+            _note_field(found.refilled, BALANCE_FIELDS, attribute, value)
+        elif prefix == LENT:
+            _note_field(found.held, HELD_FIELDS, attribute, value)
+        elif prefix == DUE:
+            due, name = attribute[2 : 2 + DUE_DIGITS], attribute[3 + DUE_DIGITS :]
+            found.counts.setdefault(name, {})[int(due, 16)] = _int_in(value)
+        elif prefix == "e_":
+            found.ended[attribute[2:]] = number_in(value)
+    return found
+
+
+def _note_field(fields: dict[str, dict[str, int]], known: frozenset[str], attribute: str, value: Item) -> None:
+    name, field = attribute[2:-3], attribute[-2:]
+    if field not in known:
+        raise ValueError(f"a newer version wrote {attribute!r}")
+    held = fields.get(name)
+    if held is None:
+        held = fields[name] = {}
+    if field != "cl":
+        held[field] = _int_in(value)
 
 
 def _shard_in(item: Item, entity_id: str, resource: str) -> tuple[int, int]:

@@ -50,10 +50,11 @@ from zae_limiter.running.plan import READ_CLOCK, CutShort, Interrupted, Plan, Wa
 from zae_limiter.stores.dynamodb.bucket_cache import CachedBucket
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.intents import NOTHING, Intent, Terms
+from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, NOTHING, Intent, SlotMoves, Terms, Watched
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
+from zae_limiter.stores.dynamodb.slot_work import SettleWork, Work
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies, denial_tallies
 from zae_limiter.stores.dynamodb.write_forms import new_item, update
@@ -156,6 +157,8 @@ class BucketWrite:
     result: WriteResult | None = None
     denials: Mapping[str, int] = NO_TALLIES
     """Denials by its bucket that it writes along."""
+    work: Work | None = None
+    """What it does to calls in flight, and what limits that only watch say to it; most have none to do with."""
 
     def __init__(self, key: Key, leg: Leg, deltas: Mapping[str, int], *, grants: int = 0) -> None:
         self.key = key
@@ -165,8 +168,9 @@ class BucketWrite:
 
     def tallies(self) -> Mapping[str, int]:
         """What it counts beside what it takes (see ``tallies``)."""
-        leg = self.leg
-        cascaded = NO_TALLIES if leg.cascaded is None else cascaded_tallies(leg, self.deltas, self.grants)
+        leg, work = self.leg, self.work
+        counted = self.deltas if work is None else {**self.deltas, **work.counted}
+        cascaded = NO_TALLIES if leg.cascaded is None else cascaded_tallies(leg, counted, self.grants)
         return {**cascaded, **denial_tallies(self.denials)} if self.denials else cascaded
 
     @property
@@ -178,11 +182,17 @@ class BucketWrite:
 
     def advance(self, event: WriteEvent) -> None:
         """Go to the state that an event leads to."""
-        state = TRANSITIONS[event][self.state]
+        before = self.state
+        state = TRANSITIONS[event][before]
         self.done, self.doubtful = state is WriteState.DONE, state is WriteState.IN_DOUBT
+        if self.work is not None and self.done and before is not WriteState.DONE:
+            self.work.note_done()
 
     def may_join(self, snapshot: BucketSnapshot) -> bool:
         """Whether it can be written together with others."""
+        work = self.work
+        if isinstance(work, SettleWork) and work.life not in (None, snapshot.inc):
+            return False
         return not (self.doubtful or self.done or self.inc)
 
     def set_anchor(self) -> None:
@@ -235,7 +245,8 @@ class BucketWrite:
         self.deltas = {name: delta for name, delta in self.deltas.items() if delta > 0}
         self.grants = max(self.grants, 0)
         self.denials = NO_TALLIES
-        if not self.deltas and not self.grants:
+        is_left = self.work is not None and self.work.let_go()
+        if not self.deltas and not self.grants and not is_left:
             self.advance(WriteEvent.NOTHING_LEFT)
 
     def left(self) -> Mapping[str, int]:
@@ -246,7 +257,39 @@ class BucketWrite:
 
     @property
     def gives_back(self) -> bool:
-        return min(self.deltas.values(), default=0) < 0
+        return min(self.deltas.values(), default=0) < 0 or (self.work is not None and self.work.gives_back)
+
+    @property
+    def counted(self) -> Mapping[str, int]:
+        """What it counts of calls in flight."""
+        return NOTHING if self.work is None else self.work.counted
+
+    @property
+    def slots(self) -> Mapping[str, SlotMoves]:
+        """What it does to calls in flight."""
+        return NO_SLOTS if self.work is None else self.work.slots
+
+    @property
+    def watched(self) -> Mapping[str, Watched]:
+        """What limits that only watch say to it."""
+        return NONE_WATCHED if self.work is None else self.work.watched
+
+    def decide(self, snapshot: BucketSnapshot, now: int) -> None:
+        """Decide what it does to calls in flight, by a bucket as it was seen; what is in doubt stays as it was."""
+        if isinstance(self.work, SettleWork) and not self.doubtful:
+            self.work.decide(snapshot, now)
+            if self.work.fresh and self.work.does_nothing and not self.deltas and not self.grants:
+                self.advance(WriteEvent.NOTHING_LEFT)
+
+    def is_possible(self, now: int) -> bool:
+        """Whether what is in doubt can be repeated as it was."""
+        work, snapshot = self.work, self.snapshot
+        return not isinstance(work, SettleWork) or snapshot is None or work.is_possible(snapshot)
+
+    def freshen(self) -> None:
+        """Its bucket was seen since it began: what that says of holds is so."""
+        if isinstance(self.work, SettleWork):
+            self.work.fresh = True
 
 
 def answers_of(stop: BaseException, count: int) -> Sequence[Answer | None]:
@@ -326,6 +369,8 @@ class BucketWriter:
             ttl_margin_s=self.client.ttl_margin_s,
             wcu=self.client.wcu,
             tallies=write.tallies(),
+            slots=write.slots,
+            watched=write.watched,
         )
         params = {
             "TableName": self.client.table,
@@ -458,6 +503,7 @@ class BucketWriter:
                 again.append(write)
             elif item is not None:
                 snapshot = write.snapshot = yield from self.see(write.key, snapshot_of(item), now)
+                write.freshen()
                 if not write.doubtful:
                     write.inc = ""  # another client created it: ours was refused
                 elif write.is_in(snapshot):

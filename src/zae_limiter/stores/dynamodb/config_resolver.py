@@ -27,7 +27,6 @@ from zae_limiter.stores.dynamodb.schema import Key, access_key, bucket_key, conf
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.limit_statuses import check_names, knows, no_limits
 from zae_limiter.stores.protocol import Draw, Leg, Resolution, in_order, scopes_for
-from zae_limiter.stores.refusals import check_plain
 
 HIGHEST_TREE = 100
 """Levels of a hierarchy that are followed; cycles are refused when they are made."""
@@ -75,7 +74,6 @@ class ResolvedConfig(NamedTuple):
 
     def terms_given(self, limits: tuple[Limit, ...]) -> Terms:
         """What its bucket is to obey when limits came with the call."""
-        check_plain(limits, "DynamoDB", calendars=True)
         known = frozenset[str]() if self.leg is None else self.leg.known
         return self.terms_of(Leg(self.entity_id, self.resource, limits, "call", known=known))
 

@@ -17,10 +17,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from zae_limiter.bucket import MILLI, Balance, accrued_in_a_second, balance_of, force_consume, rebase, refill_bucket
+from zae_limiter.bucket import (
+    MILLI,
+    Balance,
+    HeldBalance,
+    accrued_in_a_second,
+    balance_of,
+    force_consume,
+    key_of,
+    rebase,
+    refill_bucket,
+)
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
-from zae_limiter.stores.dynamodb.intents import Terms
+from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, SlotMoves, Terms, Watched
+from zae_limiter.stores.dynamodb.slot_forms import after_moves
 from zae_limiter.stores.protocol import Leg
 
 FENCE = "!"
@@ -135,15 +146,18 @@ def adopted(snapshot: BucketSnapshot | None, terms: Terms, now: int) -> tuple[Ba
     if snapshot is None:
         return tuple(balance_of(limit, now) for limit in limits)
     known = snapshot.balances
-    if snapshot.cv == terms.cv and known.keys() >= terms.leg.names:
+    if snapshot.cv == terms.cv and not terms.leg.held and known.keys() >= terms.leg.names:
         return tuple([known[limit.name] for limit in limits])
-    now = max(now, snapshot.rf)
-    return tuple(
-        rebase(known[limit.name], limit, now)
-        if limit.name in known
-        else balance_of(limit, now, shard=snapshot.shard, shards=snapshot.shards)
-        for limit in limits
-    )
+    now, is_obeyed = max(now, snapshot.rf), snapshot.cv == terms.cv
+    found = []
+    for limit in limits:
+        balance = snapshot.balance_of(limit)
+        if balance is None:
+            balance = balance_of(limit, now, shard=snapshot.shard, shards=snapshot.shards)
+        elif not is_obeyed or balance.limit != limit:
+            balance = rebase(balance, limit, now)
+        found.append(balance)
+    return tuple(found)
 
 
 def brought_back_snapshot(snapshot: BucketSnapshot, ahead: int, now: int) -> BucketSnapshot:
@@ -154,6 +168,9 @@ def brought_back_snapshot(snapshot: BucketSnapshot, ahead: int, now: int) -> Buc
         )
         for name, balance in snapshot.balances.items()
     }
+    holds = {name: lending.with_tokens(lending.tk, lending.tc) for name, lending in snapshot.holds.items()}
+    for lending in holds.values():
+        lending.go_back(now)
     return BucketSnapshot(
         snapshot.entity_id,
         snapshot.resource,
@@ -161,6 +178,7 @@ def brought_back_snapshot(snapshot: BucketSnapshot, ahead: int, now: int) -> Buc
         cv=snapshot.cv,
         inc=snapshot.inc,
         balances=balances,
+        holds=holds,
         retired=snapshot.retired,
         ev=snapshot.ev,
         recent_writers=snapshot.recent_writers,
@@ -175,7 +193,15 @@ def brought_back_snapshot(snapshot: BucketSnapshot, ahead: int, now: int) -> Buc
 
 
 def after_taking(
-    snapshot: BucketSnapshot, terms: Terms, deltas: Mapping[str, int], now: int, write_id: str, *, grants: int = 1
+    snapshot: BucketSnapshot,
+    terms: Terms,
+    deltas: Mapping[str, int],
+    now: int,
+    write_id: str,
+    *,
+    grants: int = 1,
+    slots: Mapping[str, SlotMoves] = NO_SLOTS,
+    watched: Mapping[str, Watched] = NONE_WATCHED,
 ) -> BucketSnapshot:
     """What a transaction left of the bucket, which it does not tell itself.
 
@@ -184,17 +210,25 @@ def after_taking(
     """
     rebased = snapshot.cv != terms.cv
     rf = max(now, snapshot.rf) if rebased else snapshot.rf
-    kept = {balance.name: balance for balance in adopted(snapshot, terms, now)}
+    kept = {key_of(balance.limit): balance for balance in adopted(snapshot, terms, now)}
     retired = {
-        name: rebase(balance, balance.limit, rf) if rebased else balance
-        for name, balance in snapshot.balances.items()
-        if name not in kept
+        key: rebase(balance, balance.limit, rf) if rebased else balance
+        for balance in (*snapshot.balances.values(), *snapshot.holds.values())
+        if (key := key_of(balance.limit)) not in kept
     }
-    balances = {}
-    for name, balance in (kept | retired).items():
-        taken = deltas.get(name, 0)
-        tk = force_consume(balance, taken, now) if taken else balance.tk
-        balances[name] = balance.with_tokens(tk, balance.tc + taken)
+    balances: dict[str, Balance] = {}
+    holds: dict[str, HeldBalance] = {}
+    for key, balance in (kept | retired).items():
+        name, saying = balance.name, watched.get(key, Watched())
+        if isinstance(balance, HeldBalance):
+            before = snapshot.holds.get(name)
+            gain = 0 if before is None else balance.bx - before.bx
+            holds[name] = after_moves(balance, slots.get(name, SlotMoves()), saying, gain, max(now, snapshot.rf))
+        else:
+            taken = deltas.get(name, 0)
+            tk = force_consume(balance, taken, now) if taken else balance.tk
+            balances[name] = balance.with_tokens(tk, balance.tc + taken)
+            balances[name].sn = balance.sn + saying.refusals
     return BucketSnapshot(
         snapshot.entity_id,
         snapshot.resource,
@@ -202,6 +236,7 @@ def after_taking(
         cv=terms.cv,
         inc=snapshot.inc,
         balances=balances,
+        holds=holds,
         retired=frozenset(retired),
         ev=snapshot.ev + grants,
         recent_writers=(write_id, *snapshot.recent_writers[:-1]),
@@ -216,12 +251,18 @@ def after_taking(
 
 
 def after_settling(
-    snapshot: BucketSnapshot, deltas: Mapping[str, int], now: int, write_id: str, *, grants: int
+    snapshot: BucketSnapshot,
+    deltas: Mapping[str, int],
+    now: int,
+    write_id: str,
+    *,
+    grants: int,
+    slots: Mapping[str, SlotMoves] = NO_SLOTS,
+    watched: Mapping[str, Watched] = NONE_WATCHED,
 ) -> BucketSnapshot:
     """Likewise, of a transaction that settled by the terms the bucket has."""
-    limits = tuple(balance.limit for name, balance in snapshot.balances.items() if name not in snapshot.retired)
-    terms = Terms(Leg(snapshot.entity_id, snapshot.resource, limits, "call"), snapshot.cv)
-    return after_taking(snapshot, terms, deltas, now, write_id, grants=grants)
+    terms = Terms(Leg(snapshot.entity_id, snapshot.resource, snapshot.limits, "call"), snapshot.cv)
+    return after_taking(snapshot, terms, deltas, now, write_id, grants=grants, slots=slots, watched=watched)
 
 
 def needed_of(terms: Terms, wanted: Mapping[str, int], reserved: Mapping[str, int]) -> dict[str, int]:
@@ -239,10 +280,28 @@ def taken_of(terms: Terms, wanted: Mapping[str, int]) -> dict[str, int]:
 
 
 def lacking(balances: tuple[Balance, ...], needed: Mapping[str, int], now: int) -> list[Balance]:
-    """The limits that do not hold what is needed: nothing, for those not named, means no debt."""
-    return [balance for balance in balances if refill_bucket(balance, now) < needed.get(balance.name, 0)]
+    """The limits that do not hold what is needed: nothing, for those not named, means no debt.
+
+    One that only watches lacks nothing, and one of calls in flight judges only who wants a slot.
+    """
+    return [
+        balance
+        for balance in balances
+        if refill_bucket(balance, now) < needed.get(balance.name, 0) and judges(balance.limit, needed)
+    ]
+
+
+def judges(limit: Limit, needed: Mapping[str, int]) -> bool:
+    """Whether a limit may refuse a draw that needs so much."""
+    return limit.enforce and (not limit.is_held or limit.name in needed)
+
+
+SLOT_DENIAL_MS = 250
+"""For how long a denial for want of a slot is believed without asking again: any call may end."""
 
 
 def due_at(balance: Balance, needed: int, now: int) -> int:
-    """When it will; far away, if never."""
+    """When it will, or may be asked for again; far away, if never."""
+    if balance.limit.is_held:
+        return now + SLOT_DENIAL_MS
     return now + NEVER_MS if needed > balance.bx else balance.due(needed, now)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zae_limiter.bucket import Balance, SteppedBalance, balance_of
+from zae_limiter.bucket import MILLI, WOULD_REFUSE, Balance, HeldBalance, SteppedBalance, balance_of, key_of
 from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.intents import Intent
-from zae_limiter.stores.dynamodb.items import terms_of
+from zae_limiter.stores.dynamodb.intents import Intent, SlotMoves, Watched
+from zae_limiter.stores.dynamodb.items import due_attribute, prefix_of, terms_of
 from zae_limiter.stores.dynamodb.limit_forms import Change, time_to_fill
+from zae_limiter.stores.dynamodb.slot_forms import begin_slots, lent_for
 from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED
 from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.windows import hour_of
@@ -36,40 +37,69 @@ class Departures:
 
     def may_end(self, balance: Balance, guess: int, now: int) -> bool:
         """Whether a limit that is not in force seems to be full, and there is room for what it counted."""
-        counted = balance.tc or balance.name in self._snapshot.tallied
-        return guess >= balance.bx - balance.since_rf(now) and (not counted or len(self._ended) < MAX_ENDED)
+        if isinstance(balance, HeldBalance):
+            if guess != balance.bx or any(balance.counts.values()):
+                return False
+        elif guess < balance.bx - balance.since_rf(now):
+            return False
+        counted = bool(balance.tc) or balance.name in self._snapshot.tallied
+        is_free = balance.name not in self._ended and balance.name + WOULD_REFUSE not in self._ended
+        return (not counted and not balance.sn) or (is_free and len(self._ended) + 1 < MAX_ENDED)
 
     def end(self, balance: Balance, now: int) -> None:
         """Let go of it, if it is full."""
-        name, write = balance.name, self._write
-        write.demand(f"b_{name}_tk", ">=", balance.bx - balance.since_rf(now))
-        if balance.tc or name in self._snapshot.tallied:
-            write.copy(f"e_{name}", f"b_{name}_tc")
-            self._ended.add(name)
-            self._counted = True
+        name, write, place = balance.name, self._write, prefix_of(balance.limit) + balance.name
+        if isinstance(balance, HeldBalance):  # full: what is free is all there is
+            write.demand(f"{place}_tk", "=", balance.bx)
+            for due in balance.counts:
+                write.remove(due_attribute(name, due))
+            write.remove(f"{place}_hb")
         else:
-            write.demand(f"b_{name}_tc", "=", 0)
+            write.demand(f"{place}_tk", ">=", balance.bx - balance.since_rf(now))
+        self._end_count(name, f"{place}_tc", counted=bool(balance.tc) or name in self._snapshot.tallied)
+        if balance.sn or not balance.limit.enforce:
+            self._end_count(name + WOULD_REFUSE, f"{place}_sn", counted=bool(balance.sn))
         for field in ("tk", "tc", *terms_of(balance.limit)):
-            write.remove(f"b_{name}_{field}")
+            write.remove(f"{place}_{field}")
         if balance.limit.periods is not None:
-            write.remove(f"b_{name}_pn")
+            write.remove(f"{place}_pn")
         self._changed = True
 
-    def keep(self, name: str, limit: Limit | None) -> None:
-        """Keep it: in force, or retired."""
-        self.kept.add(name)
-        self._retired += limit is None
-        self._changed |= (limit is None) != (name in self._snapshot.retired)
+    def _end_count(self, name: str, counter: str, *, counted: bool) -> None:
+        """Keep what was counted to the end of the hour, if anything was."""
+        write = self._write
+        if counted:
+            write.copy(f"e_{name}", counter)
+            self._ended.add(name)
+            self._counted = True
+            if name.endswith(WOULD_REFUSE):
+                write.remove(counter)
+        elif name.endswith(WOULD_REFUSE):
+            write.demand_absent(counter)
+        else:
+            write.demand(counter, "=", 0)
 
-    def begin(self, name: str, amount: int) -> None:
+    def keep(self, balance: Balance, limit: Limit | None) -> None:
+        """Keep it: in force, or retired."""
+        self.kept.add(balance.name)
+        self._retired += limit is None
+        self._changed |= (limit is None) != (key_of(balance.limit) in self._snapshot.retired)
+
+    def begin(self, limit: Limit, amount: int, refusals: int = 0) -> None:
         """Count a limit that the bucket does not have: within an hour, on from where it ended."""
+        place = prefix_of(limit) + limit.name
+        self._begin_count(limit.name, f"{place}_tc", amount)
+        if refusals or limit.name + WOULD_REFUSE in self._ended:
+            self._begin_count(limit.name + WOULD_REFUSE, f"{place}_sn", refusals * MILLI)
+
+    def _begin_count(self, name: str, counter: str, amount: int) -> None:
         if name in self._ended:
-            self._write.set_sum(f"b_{name}_tc", f"e_{name}", amount)
+            self._write.set_sum(counter, f"e_{name}", amount)
             self._write.remove(f"e_{name}")
             self._ended.discard(name)
             self._changed = True
         else:
-            self._write.set(f"b_{name}_tc", amount)
+            self._write.set(counter, amount)
 
     def finish(self, tallies: Mapping[str, int]) -> None:
         """Say what changed, and let go of what was counted in earlier hours; ``tallies`` are being added to."""
@@ -109,7 +139,7 @@ def coming_back(snapshot: BucketSnapshot, deltas: Mapping[str, int], owed: tuple
 def _begin_limit(write: Update, limit: Limit, snapshot: BucketSnapshot, now: int) -> int:
     """Begin a limit that the bucket does not have. Returns how much its shard holds of it when it is full."""
     fresh = balance_of(limit, now, shard=snapshot.shard, shards=snapshot.shards)
-    write.demand_absent(f"b_{limit.name}_tk")
+    write.demand_absent(f"{prefix_of(limit)}{limit.name}_tk")
     if isinstance(fresh, SteppedBalance):
         write.set(f"b_{limit.name}_pn", fresh.pn)
     return fresh.bx
@@ -127,7 +157,7 @@ def bring_back_retired(
         if intent.held and delta > burst and limit.name not in intent.exactly:
             write.demand(f"b_{limit.name}_tk", ">=", delta)  # it does not hold that: refused
         write.set(f"b_{limit.name}_tk", burst - max(delta, 0))
-        departures.begin(limit.name, delta)
+        departures.begin(limit, delta)
         for field, value in terms_of(limit).items():
             if field != "cp":
                 write.set(f"b_{limit.name}_{field}", value)
@@ -138,28 +168,38 @@ def bring_back_retired(
 
 def add_limit(write: Update, limit: Limit, change: Change, snapshot: BucketSnapshot, departures: Departures) -> int:
     """A limit the bucket does not have: full, less what is taken."""
+    intent, place = change.intent, prefix_of(limit) + limit.name
     burst = _begin_limit(write, limit, snapshot, change.now)
-    taken = max(change.intent.deltas.get(limit.name, 0), 0)
-    write.set(f"b_{limit.name}_tk", burst - taken)
-    departures.begin(limit.name, taken)
+    refusals = intent.watched.get(key_of(limit), Watched()).refusals
     for field, value in terms_of(limit).items():
-        write.set(f"b_{limit.name}_{field}", value)
+        write.set(f"{place}_{field}", value)
+    if limit.is_held:
+        moves = intent.slots.get(limit.name, SlotMoves())
+        begun = begin_slots(limit, moves, Watched(), change.now, shard=snapshot.shard, shards=snapshot.shards)
+        for attribute, value in begun.items():
+            write.set(attribute, value)
+        departures.begin(limit, moves.counted, refusals)
+        return lent_for(limit, moves.entered, change.now)
+    taken = max(intent.deltas.get(limit.name, 0), 0)
+    write.set(f"{place}_tk", burst - taken)
+    departures.begin(limit, taken, refusals)
     return time_to_fill(limit, taken, snapshot.shards, change.now)
 
 
-def write_terms(write: Update, name: str, balance: Balance, limit: Limit | None, *, retired: bool) -> None:
+def write_terms(write: Update, balance: Balance, limit: Limit | None, *, retired: bool) -> None:
     """The terms that change. A limit that was taken away is retired: it loses its ``cp``, and keeps the others."""
+    place = prefix_of(balance.limit) + balance.name
     if limit is None:
         if not retired:
-            write.remove(f"b_{name}_cp")
+            write.remove(f"{place}_cp")
         return
     stored, after = terms_of(balance.limit), terms_of(limit)
     before = {} if retired else stored
     for field, value in after.items():
         if before.get(field) != value:
-            write.set(f"b_{name}_{field}", value)
-    for field in stored.keys() - after.keys():
-        write.remove(f"b_{name}_{field}")
+            write.set(f"{place}_{field}", value)
+    for field in sorted(stored.keys() - after.keys()):
+        write.remove(f"{place}_{field}")
 
 
 def demand_absence(write: Update, intent: Intent, snapshot: BucketSnapshot, back: tuple[Limit, ...]) -> None:

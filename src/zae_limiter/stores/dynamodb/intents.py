@@ -12,6 +12,35 @@ from zae_limiter.stores.protocol import Leg
 NOTHING: Mapping[str, int] = {}
 
 
+class SlotMoves(NamedTuple):
+    """What a write does to one limit of calls in flight, in millitokens by due time.
+
+    What ``left`` a due time was given back, or goes on under a later one; what ``entered`` one is lent. ``needed``: so
+    much must be free (``None``: it does not ask). ``counted`` is added to the counter of what began.
+    """
+
+    left: Mapping[int, int] = {}
+    entered: Mapping[int, int] = {}
+    needed: int | None = None
+    counted: int = 0
+
+
+class Watched(NamedTuple):
+    """What a limit that only watches says to a write: it holds at ``least`` so much (``None``: no draw takes from it),
+    and less than ``below`` (``None``: it refuses none). ``refusals`` of these draws it would have refused.
+
+    With a window the verdict is exact: a write that meets another level is not done.
+    """
+
+    least: int | None = None
+    below: int | None = None
+    refusals: int = 0
+
+
+NO_SLOTS: Mapping[str, SlotMoves] = {}
+NONE_WATCHED: Mapping[str, Watched] = {}
+
+
 class Terms(NamedTuple):
     """What a bucket is to obey: the limits of its leg, and the version they have."""
 
@@ -36,6 +65,9 @@ class Intent(NamedTuple):
     ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full and retired.
     ``tallies``: so much is added to these attributes, which no condition reads (see ``tallies``).
     ``most``: the levels that these limits may have at most. They fall to it, and none rises.
+    ``slots``: what happens to limits of calls in flight. ``watched``: what limits say that only watch, by key.
+    ``life``: that of the bucket which ``slots`` are of, where it is not that of the snapshot. ``evened``: so many
+    slots come from another shard, or go there.
     """
 
     deltas: Mapping[str, int]
@@ -52,6 +84,10 @@ class Intent(NamedTuple):
     uncounted: bool = False
     tallies: Mapping[str, int] = NO_TALLIES
     most: Mapping[str, int] = NOTHING
+    slots: Mapping[str, SlotMoves] = NO_SLOTS
+    watched: Mapping[str, Watched] = NONE_WATCHED
+    life: str | None = None
+    evened: Mapping[str, int] = NOTHING
 
     def fills(self, name: str) -> bool:
         """Whether this limit is filled, if any is."""

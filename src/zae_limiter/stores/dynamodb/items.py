@@ -36,7 +36,9 @@ def key_of(item: Item) -> Key:
 
 
 @lru_cache(4096)
-def limit_of(name: str, cp: int, bx: int, ra: int, rp: int | None, cl: str | None = None) -> Limit:
+def limit_of(
+    name: str, cp: int, bx: int, ra: int, rp: int | None, cl: str | None = None, *, enforce: bool = True
+) -> Limit:
     """A limit from its stored terms: millitokens and milliseconds, or a calendar instead of a period.
 
     Raises ``ValueError`` for what are none.
@@ -44,29 +46,64 @@ def limit_of(name: str, cp: int, bx: int, ra: int, rp: int | None, cl: str | Non
     if cp % MILLI or bx % MILLI or ra % MILLI or (rp or 0) % MILLI or (rp is None) is (cl is None):
         raise ValueError(f"the limit {name!r} is not one of whole tokens and seconds, or of a calendar")
     seconds, periods = (None, calendar_from(cl)) if rp is None and cl is not None else ((rp or 0) // MILLI, None)
-    return Limit(name, cp // MILLI, ra // MILLI, seconds, bx // MILLI, periods)
+    return Limit(name, cp // MILLI, ra // MILLI, seconds, bx // MILLI, periods, enforce=enforce)
 
 
-TERMS = ("cp", "bx", "ra", "rp", "cl")
-"""What the terms of a limit are stored as. Of a period and a calendar a limit has one."""
+@lru_cache(4096)
+def held_limit_of(name: str, cp: int, bx: int, tl: int, *, enforce: bool = True) -> Limit:
+    """A limit of calls in flight from its stored terms. Raises ``ValueError`` for what are none."""
+    if cp % MILLI or cp != bx or tl % MILLI:
+        raise ValueError(f"the limit {name!r} is not one of whole calls and seconds")
+    return Limit(name, cp // MILLI, 0, None, bx // MILLI, hold_seconds=tl // MILLI, enforce=enforce)
 
-BALANCE_FIELDS = frozenset(("tk", "tc", "pn", *TERMS))
-"""All that may be stored of a limit: also the number of the period at the baseline, if it has a calendar."""
+
+REFILLED, LENT, DUE = "b_", "h_", "x_"
+"""How attributes begin of limits that refill, of limits of calls in flight, and of what those lend by due time."""
+
+TERMS = ("cp", "bx", "ra", "rp", "cl", "tl", "sh")
+"""What the terms of a limit are stored as. Of a period, a calendar and a time to hold a limit has one; ``sh`` says
+that it only watches."""
+
+BALANCE_FIELDS = frozenset(("tk", "tc", "sn", "pn", "cp", "bx", "ra", "rp", "cl", "sh"))
+"""All that may be stored of a limit that refills: also the number of the period at the baseline, if it has a
+calendar, and what it would have refused, if it only watched."""
+
+HELD_FIELDS = frozenset(("tk", "tc", "sn", "hb", "cp", "bx", "tl", "sh"))
+"""All that may be stored of a limit of calls in flight: also the latest due time whose holds were returned."""
+
+DUE_DIGITS = 8
+
+
+def due_attribute(name: str, due: int) -> str:
+    """Where an item counts what a limit lends until ``due``, in seconds."""
+    return f"{DUE}{due:0{DUE_DIGITS}x}_{name}"
+
+
+def prefix_of(limit: Limit) -> str:
+    """How the attributes of a limit begin: those of calls in flight are apart from all others of the same name."""
+    return LENT if limit.is_held else REFILLED
 
 
 _TERM_ENDINGS = frozenset(f"_{field}" for field in TERMS)
 
 
 def terms_of(limit: Limit) -> dict[str, int | str]:
-    """The stored terms of a limit: millitokens and milliseconds, or its calendar in words."""
+    """The stored terms of a limit: millitokens and milliseconds, or its calendar in words; whether it only watches."""
     amounts: dict[str, int | str] = {
         "cp": limit.capacity * MILLI,
         "bx": limit.burst * MILLI,
         "ra": limit.refill_amount * MILLI,
     }
-    if limit.periods is not None:
-        return {**amounts, "cl": str(limit.periods)}
-    return {**amounts, "rp": even_rate(limit)[1] * MILLI}
+    if limit.hold_seconds is not None:
+        del amounts["ra"]
+        amounts["tl"] = limit.hold_seconds * MILLI
+    elif limit.periods is not None:
+        amounts["cl"] = str(limit.periods)
+    else:
+        amounts["rp"] = even_rate(limit)[1] * MILLI
+    if not limit.enforce:
+        amounts["sh"] = 1
+    return amounts
 
 
 class BrokenItem(ValueError):
@@ -157,10 +194,24 @@ def _config_of(item: Item) -> Config:
 
 
 def _limit_in(item: Item, name: str) -> Limit:
-    cp, bx, ra = (number_in(item[f"l_{name}_{field}"]) for field in ("cp", "bx", "ra"))
+    cp, bx = number_in(item[f"l_{name}_cp"]), number_in(item[f"l_{name}_bx"])
+    enforce = is_enforced(item.get(f"l_{name}_sh"))
+    if f"l_{name}_tl" in item:
+        if any(f"l_{name}_{field}" in item for field in TERMS if field not in HELD_FIELDS):
+            raise ValueError(f"the limit {name!r} is of two kinds")
+        return held_limit_of(name, cp, bx, number_in(item[f"l_{name}_tl"]), enforce=enforce)
+    ra = number_in(item[f"l_{name}_ra"])
     if f"l_{name}_cl" in item:
-        return limit_of(name, cp, bx, ra, None, item[f"l_{name}_cl"]["S"])
-    return limit_of(name, cp, bx, ra, number_in(item[f"l_{name}_rp"]))
+        return limit_of(name, cp, bx, ra, None, item[f"l_{name}_cl"]["S"], enforce=enforce)
+    return limit_of(name, cp, bx, ra, number_in(item[f"l_{name}_rp"]), enforce=enforce)
+
+
+def is_enforced(attribute: Item | None) -> bool:
+    """Whether a limit refuses, by the attribute that says otherwise."""
+    if attribute is None:
+        return True
+    number_in(attribute, 1, 1)
+    return False
 
 
 def _access_in(item: Item) -> Access:

@@ -11,7 +11,7 @@ from zae_limiter.balances import ZONE_CHANGES_MS
 from zae_limiter.bucket import MILLI, Balance, SteppedBalance, balance_of
 from zae_limiter.models.limit import Limit, even_rate
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.intents import Intent
+from zae_limiter.stores.dynamodb.intents import Intent, Watched
 
 
 class Change(NamedTuple):
@@ -46,6 +46,7 @@ def move(write: Update, balance: Balance, limit: Limit, change: Change, *, guess
     if rebased and isinstance(balance, SteppedBalance) and forgives(balance, now):
         return _begin_period(write, balance, fresh, change, gain, active=active)
     up, down = max(-delta, 0), max(delta, 0)
+    _watch(write, balance, intent, a + gain, ceiling)
     if balance.name in intent.exactly:
         level = _move_exactly(write, balance, intent, shift, now)
         return time_to_fill(limit, burst - level, balance.shards, now)
@@ -69,6 +70,16 @@ def move(write: Update, balance: Balance, limit: Limit, change: Change, *, guess
         least = (ceiling if floor is None else floor) + a + gain - down
     write.add(f"b_{balance.name}_tc", 0 if intent.uncounted else delta)
     return time_to_fill(limit, burst - least, balance.shards, now)
+
+
+def _watch(write: Update, balance: Balance, intent: Intent, more: int, ceiling: int) -> None:
+    """Count what a limit that only watches would have refused, if it holds so little: ``tk`` and so much ``more``."""
+    watched = intent.watched.get(balance.name)
+    if watched is None:
+        return
+    write.add(f"b_{balance.name}_sn", watched.refusals * MILLI)
+    if watched.below is not None and watched.below <= ceiling + more:  # else it never holds that
+        write.demand(f"b_{balance.name}_tk", "<", watched.below - more)
 
 
 def _move_exactly(write: Update, balance: Balance, intent: Intent, shift: int, now: int) -> int:
@@ -118,8 +129,10 @@ def _begin_period(
     delta = change.intent.deltas.get(balance.name, 0)
     full, down = min(balance.bx + gain, fresh.bx), max(delta, 0)
     needed = _needed_of(balance.name, change.intent, active=active)
-    if needed is not None and needed > full:
-        write.demand_absent(f"b_{balance.name}_tk")  # it never holds that: refused
+    watched = change.intent.watched.get(balance.name, Watched())
+    write.add(f"b_{balance.name}_sn", watched.refusals * MILLI)
+    if (needed is not None and needed > full) or (watched.below is not None and watched.below <= full):
+        write.demand_absent(f"b_{balance.name}_tk")  # it never holds that, or always does: refused
     write.set(f"b_{balance.name}_tk", full - down)
     write.add(f"b_{balance.name}_tc", 0 if change.intent.uncounted else delta)
     return time_to_fill(fresh.limit, fresh.bx - full + down, balance.shards, change.now)
@@ -135,6 +148,9 @@ def lower_to(write: Update, balance: Balance, most: int, now: int) -> int:
 
 def _needed_of(name: str, intent: Intent, *, active: bool) -> int | None:
     """How much a limit must hold for a write to be done; ``None``: it may be in debt."""
+    watched = intent.watched.get(name)
+    if watched is not None and intent.needed is not None:
+        return watched.least
     if intent.needed is not None and active:
         return intent.needed.get(name, 0)
     delta = intent.deltas.get(name, 0)

@@ -3,7 +3,8 @@
 **Splits.** Shard ``s`` of ``n`` becomes shards ``s`` and ``s + n`` of ``2n``. Their shares of every ceiling and of
 every accrual add up to what the one had, so the rate is conserved by arithmetic; the tokens are conserved by the
 transaction, which gives the new shard half of what the old one holds and takes exactly that from it. Both begin at
-the same baseline. Below the ceiling the half is a literal, and what others take meanwhile is taken from the old
+the same baseline. Of calls in flight half of the free slots go, whole ones, and those that are lent stay where they
+are given back. Below the ceiling the half is a literal, and what others take meanwhile is taken from the old
 shard's half; at the ceiling both are set full. As with every write the two conditions exclude each other. Of a debt
 each owes one half, which it does only if it is the debt that was seen: else one would grant what the other owes.
 Only a shard's ancestor can make it, and only while it is split too little: so the new one cannot have lived before.
@@ -24,7 +25,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from zae_limiter.bucket import Balance, SteppedBalance, balance_of
+from zae_limiter.bucket import MILLI, Balance, HeldBalance, SteppedBalance, balance_of
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import RESERVED_LIMIT_NAME
 from zae_limiter.sharded_balance import ShardedBalance
@@ -33,7 +34,7 @@ from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.departures import coming_back, demand_same_retired
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.intents import Terms
-from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, TERMS
+from zae_limiter.stores.dynamodb.items import LENT, RECENT_WRITERS, REFILLED, TERMS
 from zae_limiter.stores.dynamodb.limit_forms import forgives
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import (
@@ -127,6 +128,12 @@ def split_in_two(item: Item, *, now: int, write_id: str, inc: str) -> tuple[Upda
             write.add(tk, a - half)
             new[tk] = half
         new[f"b_{name}_tc"] = 0
+    for lending in snapshot.holds.values():
+        half = halved(lending)
+        if half:
+            write.demand(f"h_{lending.name}_tk", ">=", half)
+            write.add(f"h_{lending.name}_tk", -half)
+        new |= {f"h_{lending.name}_tk": half, f"h_{lending.name}_tc": 0, f"h_{lending.name}_hb": lending.hb}
     write.set("rf", now)
     write.set("shard_count", 2 * shards)
     write.set(LOAD_TK, snapshot.load_burst - WRITE)
@@ -138,9 +145,15 @@ def split_in_two(item: Item, *, now: int, write_id: str, inc: str) -> tuple[Upda
     carried: Mapping[str, Any] = {
         name: value
         for name, value in item.items()
-        if name in _CARRIED or (name.startswith("b_") and name[-2:] in TERMS and name[2:-3] != RESERVED_LIMIT_NAME)
+        if name in _CARRIED
+        or (name[:2] in (REFILLED, LENT) and name[-2:] in TERMS and name[2:-3] != RESERVED_LIMIT_NAME)
     }
     return write, key, {**carried, **encode_item({"PK": key.pk, "SK": key.sk, **new})}
+
+
+def halved(lending: HeldBalance) -> int:
+    """What the new shard gets of the slots of a limit of calls in flight: half of what is free. The holds stay."""
+    return max(lending.tk, 0) // MILLI // 2 * MILLI
 
 
 def shared_out(leg: Leg, owed: Mapping[str, int]) -> Iterator[tuple[int, Leg, Mapping[str, int]]]:

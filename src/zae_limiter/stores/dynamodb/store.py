@@ -20,6 +20,7 @@ from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
 from zae_limiter.stores.dynamodb.operations.operator_changes import OperatorChanges
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.pulses import Pulses
+from zae_limiter.stores.dynamodb.operations.renew import Renewals
 from zae_limiter.stores.dynamodb.operations.settle import Settlements, SettlementWriter
 from zae_limiter.stores.dynamodb.operations.status import StatusReader
 from zae_limiter.stores.dynamodb.operations.usage import UsageProofs, UsageWindows
@@ -82,7 +83,7 @@ class DynamoSpace:
         self.settle = settlements.settle
         self.lease_record = leases.lease_record
         self.lease_records = leases.lease_records
-        self.renew = settlements.renew
+        self.renew = Renewals(self.namespace, settling).renew
         self.count_denial = denials.count_denial
         self.write_denials = denials.write_denials
         self.look = looks.look

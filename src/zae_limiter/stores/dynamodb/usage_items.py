@@ -25,10 +25,11 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from zae_limiter.bucket import WOULD_REFUSE
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.naming import RESERVED_LIMIT_NAME, check_bucket_resource, check_entity_id, check_limit_name
 from zae_limiter.stores.dynamodb.bucket_items import LONGEST_WRITE_ID
-from zae_limiter.stores.dynamodb.items import decoder
+from zae_limiter.stores.dynamodb.items import LENT, REFILLED, decoder
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, gsi2_usage, gsi4, number_in, pk_entity, sk_usage
 from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED, EVENTS_CASCADED
@@ -136,11 +137,9 @@ def counters_in(snapshot: Item, hour: int | None = None) -> Counters:
     milli = (
         {} if hour is None or "eh" not in snapshot or number_in(snapshot["eh"]) < hour else _amounts(snapshot, "e_")
     )
-    milli |= {
-        name: number_in(value)
-        for attribute, value in snapshot.items()
-        if (name := _limit_counted_by(attribute)) is not None
-    }
+    for attribute, value in snapshot.items():
+        if (name := _limit_counted_by(attribute)) is not None:
+            milli[name] = milli.get(name, 0) + number_in(value)
     cascaded_events = number_in(snapshot[EVENTS_CASCADED]) if EVENTS_CASCADED in snapshot else 0
     return Counters(
         number_in(snapshot["ev"]), milli, cascaded_events, _amounts(snapshot, CASCADED), _amounts(snapshot, DENIED)
@@ -149,11 +148,13 @@ def counters_in(snapshot: Item, hour: int | None = None) -> Counters:
 
 @lru_cache(4096)
 def _limit_counted_by(attribute: str) -> str | None:
-    """The limit whose counter an attribute of a bucket is."""
-    if not (attribute.startswith("b_") and attribute.endswith("_tc")):
+    """The limit whose counter an attribute of a bucket is; with a mark, where it counts what would be refused."""
+    if attribute[:2] not in (REFILLED, LENT) or attribute[-3:] not in ("_tc", "_sn"):
         return None
     name = attribute[2:-3]
-    return None if name == RESERVED_LIMIT_NAME else check_limit_name(name)
+    if name == RESERVED_LIMIT_NAME:
+        return None
+    return check_limit_name(name) + (WOULD_REFUSE if attribute.endswith("_sn") else "")
 
 
 # Edges, from and to the attributes of an item
@@ -219,7 +220,11 @@ def _amounts(item: Item, prefix: str) -> dict[str, int]:
     }
 
 
-_limit_named = lru_cache(4096)(check_limit_name)
+@lru_cache(4096)
+def _limit_named(name: str) -> str:
+    """A name in a usage item: that of a limit, perhaps with the mark of what it would have refused."""
+    check_limit_name(name.removesuffix(WOULD_REFUSE))
+    return name
 
 
 @decoder("a usage snapshot")

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zae_limiter.bucket import MILLI, SteppedBalance, accrued_in_a_second
+from zae_limiter.bucket import MILLI, HeldBalance, SteppedBalance, accrued_in_a_second, key_of
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.departures import (
     Departures,
@@ -51,11 +51,20 @@ from zae_limiter.stores.dynamodb.departures import (
     write_terms,
 )
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.intents import NOTHING, Intent, Terms
-from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, terms_of
+from zae_limiter.stores.dynamodb.intents import (
+    NO_SLOTS,
+    NONE_WATCHED,
+    NOTHING,
+    Intent,
+    SlotMoves,
+    Terms,
+    Watched,
+)
+from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, prefix_of, terms_of
 from zae_limiter.stores.dynamodb.limit_forms import Change, lower_to, move, time_to_fill
 from zae_limiter.stores.dynamodb.plain_writes import expires_at
 from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
+from zae_limiter.stores.dynamodb.slot_forms import begin_slots, demand_unknown, lent_for, move_slots
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.dynamodb.write_load import (
     LOAD_TK,
@@ -90,7 +99,7 @@ def update(
     """
     terms = intent.terms
     back = coming_back(snapshot, intent.deltas, intent.owed) if intent.owed and terms is None else ()
-    takes = (*intent.deltas.values(), bool(intent.most))
+    takes = (*intent.deltas.values(), bool(intent.most), any(moves.entered for moves in intent.slots.values()))
     begun = intent.rebase or bool(back) or begins_anew(snapshot, now)
     # Our clock may be behind that of the client which set the baseline. The number of a period never changes under a
     # baseline and a version that stay: what is computed for the one must not be done to the other.
@@ -108,6 +117,9 @@ def update(
         write.demand_not_written(intent.not_written)
     if change.rebased or intent.fill:
         demand_same_retired(write, snapshot)
+    if intent.slots:
+        write.demand("inc", "=", snapshot.inc if intent.life is None else intent.life)
+        demand_unknown(write, snapshot, intent.slots)
     if terms is None:
         longest = _move_all(write, snapshot, change, guesses)
         if back:
@@ -149,6 +161,8 @@ def _guarded(snapshot: BucketSnapshot, write_id: str, anchor: str | None = None)
 def _move_all(write: Update, snapshot: BucketSnapshot, change: Change, guesses: Mapping[str, int]) -> int:
     """Move every limit under the terms it has. Returns the milliseconds they may then take to be full."""
     longest = 0
+    for lending in snapshot.holds.values():
+        longest = max(longest, move_slots(write, lending, lending.limit, change))
     for name, balance in snapshot.balances.items():
         guess, active = guesses.get(name, balance.tk), name not in snapshot.retired
         most = change.intent.most.get(name)
@@ -170,21 +184,26 @@ def _adopt(
     """Move every limit, and let ``terms`` hold from then on. Returns the milliseconds they may take to be full."""
     longest = 0
     intent, now = change.intent, change.now
-    limits = {limit.name: limit for limit in terms.leg.limits}
+    limits = {key_of(limit): limit for limit in terms.leg.limits}
     departures = Departures(write, snapshot, write_id)
-    departures.kept.update(limits)
-    for name, balance in snapshot.balances.items():
-        limit = limits.get(name)
-        guess = guesses.get(name, balance.tk)
-        if limit is None and not intent.deltas.get(name) and departures.may_end(balance, guess, now):
+    departures.kept.update(limit.name for limit in terms.leg.limits)
+    for balance in (*snapshot.balances.values(), *snapshot.holds.values()):
+        key, name = key_of(balance.limit), balance.name
+        limit, is_held = limits.get(key), isinstance(balance, HeldBalance)
+        guess = balance.tk if is_held else guesses.get(name, balance.tk)
+        moved = name in intent.slots if is_held else bool(intent.deltas.get(name))
+        if limit is None and not moved and departures.may_end(balance, guess, now):
             departures.end(balance, now)
             continue
-        active = limit is not None
-        longest = max(longest, move(write, balance, limit or balance.limit, change, guess=guess, active=active))
-        departures.keep(name, limit)
-        write_terms(write, name, balance, limit, retired=name in snapshot.retired)
+        active, obeyed = limit is not None, limit or balance.limit
+        if isinstance(balance, HeldBalance):
+            longest = max(longest, move_slots(write, balance, obeyed, change))
+        else:
+            longest = max(longest, move(write, balance, obeyed, change, guess=guess, active=active))
+        departures.keep(balance, limit)
+        write_terms(write, balance, limit, retired=key in snapshot.retired)
     for limit in terms.leg.limits:
-        if limit.name not in snapshot.balances:
+        if snapshot.balance_of(limit) is None:
             longest = max(longest, add_limit(write, limit, change, snapshot, departures))
     departures.finish(intent.tallies)
     _write_version(write, snapshot, terms)
@@ -250,6 +269,8 @@ def new_item(
     ttl_margin_s: int,
     wcu: int = PARTITION_WCU,
     tallies: Mapping[str, int] = NO_TALLIES,
+    slots: Mapping[str, SlotMoves] = NO_SLOTS,
+    watched: Mapping[str, Watched] = NONE_WATCHED,
 ) -> dict[str, Any]:
     """A bucket that begins its life: full, less what is taken."""
     ns, entity_id, resource = ns_of(key), terms.leg.entity_id, terms.leg.resource
@@ -275,14 +296,23 @@ def new_item(
     }
     longest = 0
     for limit in terms.leg.limits:
+        place, saying = prefix_of(limit) + limit.name, watched.get(key_of(limit), Watched())
+        for field, value in terms_of(limit).items():
+            attributes[f"{place}_{field}"] = value
+        if limit.is_held:
+            moves = slots.get(limit.name, SlotMoves())
+            attributes |= begin_slots(limit, moves, saying, now)
+            attributes[f"{place}_tc"] = moves.counted
+            longest = max(longest, lent_for(limit, moves.entered, now))
+            continue
         delta = deltas.get(limit.name, 0)
         taken = max(delta, 0)
-        attributes[f"b_{limit.name}_tk"] = limit.burst * MILLI - taken
-        attributes[f"b_{limit.name}_tc"] = delta
+        attributes[f"{place}_tk"] = limit.burst * MILLI - taken
+        attributes[f"{place}_tc"] = delta
+        if saying.refusals:
+            attributes[f"{place}_sn"] = saying.refusals * MILLI
         if limit.periods is not None:
-            attributes[f"b_{limit.name}_pn"] = limit.periods.ordinal(now)
-        for field, value in terms_of(limit).items():
-            attributes[f"b_{limit.name}_{field}"] = value
+            attributes[f"{place}_pn"] = limit.periods.ordinal(now)
         longest = max(longest, time_to_fill(limit, max(taken, limit.burst * MILLI), 1, now))
     attributes["ttl"] = expires_at(epoch_s, longest, ttl_margin_s)
     return encode_item(attributes)

@@ -101,6 +101,18 @@ async def the_strictest_switch_holds(world: World) -> None:
     assert modes == [AccessMode.BLOCK, AccessMode.OBSERVE]
 
 
+@case("A check says what the switches say: blocked, nothing fits; observed, everything does")
+async def a_check_knows_the_switches(world: World) -> None:
+    await world.limiter.set_system_defaults([Limit.per_minute("rpm", 1)])
+    assert (await world.limiter.check("key", "gpt", {"rpm": 1})).access is None
+    await world.limiter.set_access("observe", entity_id="key")
+    observed = await world.limiter.check("key", "gpt", {"rpm": 9})
+    assert (observed.fits, observed.wait_seconds, observed.access.mode) == (True, 0.0, AccessMode.OBSERVE)
+    await world.limiter.set_access("block")
+    refused = await world.limiter.check("key", "gpt", {"rpm": 1})
+    assert (refused.fits, refused.wait_seconds, refused.access.is_wide) == (False, None, True)
+
+
 @case("A block of an ancestor holds for every acquire that cascades to it, whether it has limits or not")
 async def a_block_of_an_ancestor_holds_for_those_below(world: World) -> None:
     other = world.client()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from zae_limiter.exceptions import AccessBlocked
 from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import AccessMode
+from zae_limiter.models.holds import Hold
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.access_watch import LOOK_EVERY_MS, OLDEST_MS
 from zae_limiter.stores.dynamodb.batching import BatchingWriter, Beside
@@ -36,6 +37,7 @@ from zae_limiter.stores.dynamodb.intents import NOTHING
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     AcquireLeg,
+    count_before,
     create,
     denial_of,
     denial_under_load,
@@ -55,7 +57,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     look_elsewhere,
     meets_newer_terms,
 )
-from zae_limiter.stores.dynamodb.operations.acquire_warm import look_healthy, warm_legs
+from zae_limiter.stores.dynamodb.operations.acquire_warm import look_healthy, warm_legs, watches
 from zae_limiter.stores.dynamodb.operations.denials import keep_denial, write_due_denials
 from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
@@ -68,11 +70,12 @@ from zae_limiter.stores.dynamodb.requests import (
     NoAnswer,
     Refused,
 )
-from zae_limiter.stores.dynamodb.schema import Key, bucket_key
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_of
+from zae_limiter.stores.dynamodb.slot_work import SettleWork, shard_and_inc
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, error_of, verb
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import is_overloaded
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Outcome
+from zae_limiter.stores.protocol import Denial, Draw, Grant, HoldChange, Outcome
 
 SHARE_FOR_TAKING = 3 / 4
 """The part of the deadline in which several legs are written; the rest is for giving back."""
@@ -323,6 +326,10 @@ class Acquire:
         and they are to be looked at again; True if they can be written."""
         if (yield from look_again(self, pending)):
             return None
+        for leg in pending:
+            if leg.doubtful and not leg.is_possible(self.now):
+                yield from self.parts.writer.void(leg, self.now, self.deadline)
+                return None
         if any(leg.throttled > THROTTLES_BORNE for leg in pending):
             return (yield from self._deny_under_load())
         if self.parts.namespace.denials.unwritten and (yield from write_due_denials(self, pending)):
@@ -354,7 +361,10 @@ class Acquire:
         if is_new:
             yield from create(self)
             return None
-        legs = pending if look_healthy(self, pending) else pending[:1]
+        legs = pending if not watches(pending) and look_healthy(self, pending) else pending[:1]
+        for leg in legs:
+            if leg.work is not None:
+                count_before(self.legs, leg)
         beside = self._look_beside()
         yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
         self._hear_all(legs)
@@ -412,6 +422,8 @@ class Acquire:
                     BucketWrite(key, leg.leg, {name: -delta for name, delta in deltas.items()}, grants=-(not place))
                     for place, (key, deltas) in enumerate(leg.payment())
                 ]
+                if leg.work is not None:
+                    _give_slots_back(leg, backs)
                 # GIVEN_BACK. No signal comes between these: nothing is called.
                 backs = [*self.backs, *backs]
                 leg.done, leg.payers, leg.denials, self.backs = False, (), NOTHING, backs
@@ -430,7 +442,12 @@ class Acquire:
         balances = [balance for leg in self.legs for balance in leg.whole(self.parts.cache, now)]
         legs = tuple(leg.paid_leg() for leg in self.legs)
         record = None if self.record is None else self.record.written
-        return Grant(legs, self.draw.wanted, balances, [balance.tk for balance in balances], now, record=record)
+        left, holds = [balance.left(now) for balance in balances], tuple(self.holds())
+        return Grant(legs, self.draw.wanted, balances, left, now, holds=holds, record=record)
+
+    def holds(self) -> list[Hold]:
+        """What all legs hold of calls in flight."""
+        return [hold for leg in self.legs for hold in leg.holds()]
 
     def _deny(self) -> Plan[Denial | None]:
         """Give back, look at every leg, and say what lacks. ``None``: by now nothing does, or other terms hold."""
@@ -459,6 +476,17 @@ class Acquire:
         """The bucket's own key takes no more writes for now."""
         yield from self.undo(self.whole)
         return denial_under_load(self.draw, self.legs, self.parts.cache, self.now)
+
+
+def _give_slots_back(leg: AcquireLeg, backs: Sequence[BucketWrite]) -> None:
+    """Let these writes, one for each shard that paid, end the holds of a leg that is undone."""
+    assert leg.work is not None
+    for place, write in enumerate(backs):
+        ends = [
+            HoldChange(hold, -hold.amount) for hold in leg.holds() if shard_and_inc(hold)[0] == shard_of(write.key)
+        ]
+        write.work = SettleWork(ends, undo=True, unrefused=frozenset() if place else leg.work.refused)
+        write.leg = leg.paid_leg()
 
 
 def _blocks(access: Access | None) -> bool:

@@ -12,17 +12,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from zae_limiter.bucket import MILLI, Balance, balance_of
+from zae_limiter.models.holds import Hold
 from zae_limiter.models.status import LimitStatus
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, SeenBucket, WriteEvent
-from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, lacking, needed_of
+from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, judges, lacking, needed_of
 from zae_limiter.stores.dynamodb.intents import NOTHING, Terms
-from zae_limiter.stores.dynamodb.operations.acquire_sharded import THROTTLES_BORNE
+from zae_limiter.stores.dynamodb.operations.acquire_payers import THROTTLES_BORNE
 from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_of
 from zae_limiter.stores.dynamodb.shards import over_shards
+from zae_limiter.stores.dynamodb.slot_work import DrawWork, level_by, life_on
+from zae_limiter.stores.dynamodb.tallies import cascaded_tallies, denial_tallies
 from zae_limiter.stores.dynamodb.write_load import is_overloaded
 from zae_limiter.stores.limit_statuses import denial, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg
@@ -52,6 +55,11 @@ class AcquireLeg(BucketWrite):
     """If several shards pay together."""
     exactly: frozenset[str] = frozenset()
     """The limits of which these shards must hold what they were seen to hold."""
+    lives: Mapping[Key, str] = {}
+    """Of these shards, if they lend: a hold belongs to one life of one."""
+    counted_before: frozenset[str] | None = None
+    """What the legs before it count, if limits that only watch have a say in that."""
+    work: DrawWork | None = None
 
     def __init__(self, key: Key, terms: Terms, draw: Draw) -> None:
         """``key`` is that of shard 0."""
@@ -63,6 +71,9 @@ class AcquireLeg(BucketWrite):
         self.deltas = self.needed = taken
         if draw.reserved:
             self.needed = needed_of(terms, draw.wanted, draw.reserved.get(leg.place, {}))
+        if not leg.is_plain and any(limit.is_held or not limit.enforce for limit in leg.limits):
+            self.work = DrawWork(leg, taken)
+            self.deltas = self.work.wanted
         self.terms = terms
         self.key = self.first = key
         self.tried: set[Key] = set()
@@ -81,7 +92,7 @@ class AcquireLeg(BucketWrite):
         snapshot = self.snapshot
         if snapshot is None:
             return False
-        return snapshot.cv != self.terms.cv or not (self.leg.limits or snapshot.balances.keys() <= snapshot.retired)
+        return snapshot.cv != self.terms.cv or not (self.leg.limits or not snapshot.limits)
 
     def is_stale_anywhere(self, cache: BucketCache) -> bool:
         """Whether any shard of its bucket, as they are remembered, does."""
@@ -97,14 +108,17 @@ class AcquireLeg(BucketWrite):
         if cached is not None and cached.rates and not self.fresh:
             guesses = cached.guesses(now)
         for balance in adopted(self.snapshot, self.terms, now):
-            level = min(guesses.get(balance.name, balance.tk) + balance.since_rf(now), balance.bx)
-            if level < self.needed.get(balance.name, 0):
+            if level_by(balance, guesses, now) < self.needed.get(balance.name, 0) and judges(
+                balance.limit, self.needed
+            ):
                 return True
         return False
 
     def fits(self) -> bool:
         """Whether a full bucket could ever hold what is needed."""
-        return all(self.needed.get(limit.name, 0) <= limit.burst * MILLI for limit in self.leg.limits)
+        return all(
+            self.needed.get(limit.name, 0) <= limit.burst * MILLI or not limit.enforce for limit in self.leg.limits
+        )
 
     def fits_here(self) -> bool:
         """Whether its shard, if it were full, could."""
@@ -115,6 +129,7 @@ class AcquireLeg(BucketWrite):
             or all(
                 self.needed.get(limit.name, 0) <= balance_of(limit, 0, shard=snapshot.shard, shards=snapshot.shards).bx
                 for limit in self.leg.limits
+                if limit.enforce
             )
         )
 
@@ -124,16 +139,79 @@ class AcquireLeg(BucketWrite):
             return adopted(self.snapshot, self.terms, now)
         return over_shards(cache.family(self.first) or [self.snapshot], self.terms, now)
 
+    # Limits that lend, and those that only watch
+
+    def judge(self, snapshot: BucketSnapshot | None, now: int, guesses: Mapping[str, int] = NOTHING) -> None:
+        """Decide until when it lends, and which limits that only watch would have refused; unless it is in doubt."""
+        work = self.work
+        if work is not None and not self.doubtful and not self.payers:
+            moment = now if snapshot is None else max(now, snapshot.rf)
+            work.judge(adopted(snapshot, self.terms, now), self.needed, moment, guesses)
+            self.deltas = work.taken()
+
+    def is_possible(self, now: int) -> bool:
+        """Whether what is in doubt can be repeated as it was."""
+        work, snapshot = self.work, self.snapshot
+        if work is None or snapshot is None or self.payers:
+            return True
+        return work.is_possible(snapshot, adopted(snapshot, self.terms, now), now)
+
+    def parts_of(self, deltas: Mapping[str, int]) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """What a shard pays, of limits that refill and of those that lend."""
+        held = self.leg.held
+        if not held:
+            return deltas, NOTHING
+        refilled = {name: milli for name, milli in deltas.items() if name not in held}
+        return refilled, {name: milli for name, milli in deltas.items() if name in held}
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The names of limits that only watch and would have refused."""
+        return frozenset() if self.work is None else frozenset(key.rstrip("/") for key in self.work.refused)
+
+    def counting_leg(self) -> Leg:
+        """Its leg, of whose limits those have cascaded that a leg before it has counted."""
+        leg, before = self.leg, self.counted_before
+        if before is None or leg.cascaded is None:
+            return leg
+        return replace(leg, cascaded=leg.cascaded & before - self.refused)
+
+    def tallies(self) -> Mapping[str, int]:
+        """What it counts beside what it takes: of what cascaded only what a leg before it has counted."""
+        if self.counted_before is None:
+            return super().tallies()
+        cascaded = cascaded_tallies(self.counting_leg(), {**self.deltas, **self.counted}, self.grants)
+        return {**cascaded, **denial_tallies(self.denials)} if self.denials else cascaded
+
+    def holds(self) -> list[Hold]:
+        """What it holds of calls in flight, once it is written; each in the life of the shard that lent it."""
+        work, snapshot = self.work, self.snapshot
+        if work is None or not work.dues:
+            return []
+        found: list[Hold] = []
+        if not self.payers:
+            inc = self.inc or ("" if snapshot is None else snapshot.inc)
+            return work.holds(self.leg, life_on(shard_of(self.key), inc), work.lends)
+        for key, deltas in self.payers:
+            lent = self.parts_of(deltas)[1]
+            found += work.holds(self.leg, life_on(shard_of(key), self.lives[key]), lent)
+        return found
+
     def payment(self) -> list[tuple[Key, Mapping[str, int]]]:
-        """Which shards pay how much."""
-        return list(self.payers) or [(self.key, self.deltas)]
+        """Which shards pay how much of limits that refill."""
+        if not self.payers:
+            return [(self.key, self.deltas)]
+        return [(key, self.parts_of(deltas)[0]) for key, deltas in self.payers]
 
     def paid_leg(self) -> Leg:
-        """Its leg, with the shards that paid."""
-        if self.key is self.first and not self.payers and not self.leg.paid:
-            return self.leg
+        """Its leg, with the shards that paid, and the limits that would have refused."""
+        leg = self.counting_leg()
+        if self.work is not None and self.work.refused:
+            leg = replace(leg, refused=self.refused)
+        if self.key is self.first and not self.payers and not leg.paid:
+            return leg
         paid = tuple((shard_of(key), deltas) for key, deltas in self.payment())
-        return self.leg if not self.leg.paid and [shard for shard, _ in paid] == [0] else replace(self.leg, paid=paid)
+        return leg if not leg.paid and [shard for shard, _ in paid] == [0] else replace(leg, paid=paid)
 
     def seen(self, result: SeenBucket, now: int) -> None:
         """Its bucket was seen, and with it whether it was written; perhaps by a try whose answer was lost."""
@@ -181,22 +259,40 @@ def versions_seen(legs: Sequence[AcquireLeg], cache: BucketCache) -> dict[Key, s
 def warm_grant(draw: Draw, legs: Sequence[AcquireLeg], now: int) -> Grant | None:
     """The grant, if every leg of a draw was written and there is nothing else to do."""
     granted_at, balances, tokens, granted = now, list[Balance](), list[int](), list[Leg]()
+    holds: list[Hold] = []
     for leg in legs:
         snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
         if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
             return None
         if snapshot.load_level < 0 and is_overloaded(snapshot, max(now, newest(snapshot))):
             return None
-        held = snapshot.balances
-        if not held.keys() >= leg.leg.names:
-            return None
         for limit in leg.leg.limits:
-            balance = held[limit.name]
+            balance = snapshot.balances.get(limit.name) if leg.work is None else snapshot.balance_of(limit)
+            if balance is None:
+                return None
             balances.append(balance)
-            tokens.append(balance.tk)
+            tokens.append(balance.left(now))
         granted_at = max(granted_at, leg.now)
-        granted.append(leg.leg)
-    return Grant(tuple(granted), draw.wanted, balances, tokens, granted_at)
+        if leg.work is None:
+            granted.append(leg.leg)
+        else:
+            leg.snapshot = snapshot
+            granted.append(leg.paid_leg())
+            holds += leg.holds()
+    return Grant(tuple(granted), draw.wanted, balances, tokens, granted_at, holds=tuple(holds))
+
+
+def count_before(legs: Sequence[AcquireLeg], leg: AcquireLeg) -> None:
+    """Tell a leg what those before it count, where limits that only watch have refused: nothing of those."""
+    before: set[str] = set()
+    for other in legs:
+        if other is leg:
+            break
+        before |= other.leg.names - other.refused
+    watching = any(
+        limit for other in legs if other.work is not None for limit in other.leg.limits if not limit.enforce
+    )
+    leg.counted_before = frozenset(before) if watching and leg.leg.cascaded is not None else None
 
 
 def statuses(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: int) -> tuple[LimitStatus, ...]:
@@ -271,6 +367,7 @@ def create(acquire: Acquire) -> Plan[None]:
 
 def _create_alone(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     writer = acquire.parts.writer
+    leg.judge(None, acquire.now)
     call = writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
     acquire.flight = acquire.legs
     (answer,) = yield from writer.ask_together([call])
@@ -302,9 +399,11 @@ def _create_in_transaction(acquire: Acquire) -> Plan[None]:
     parts, legs = acquire.parts, acquire.legs
     writes: list[Mapping[str, Any]] = []
     for leg in legs:
+        count_before(legs, leg)
         if leg.snapshot is not None:
             writes.append({"Update": dict(acquire.params_of(leg))})
         else:
+            leg.judge(None, acquire.now)
             call = parts.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
             writes.append({"Put": call.params})
     acquire.flight = legs
@@ -347,7 +446,11 @@ def _see_created(acquire: Acquire, writes: Sequence[Mapping[str, Any]]) -> Plan[
         if "Put" in write:
             leg.snapshot = yield from parts.writer.see(leg.key, snapshot_of(write["Put"]["Item"]), acquire.now)
         elif leg.snapshot is not None:
-            leg.snapshot = after_taking(leg.snapshot, leg.terms, leg.deltas, acquire.now, leg.write_id)
+            leg.snapshot = after_taking(
+                *(leg.snapshot, leg.terms, leg.deltas, acquire.now, leg.write_id),
+                slots=leg.slots,
+                watched=leg.watched,
+            )
             parts.cache.see(leg.key, leg.snapshot, acquire.now)
 
 

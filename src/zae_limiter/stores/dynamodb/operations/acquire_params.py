@@ -19,7 +19,13 @@ def params_of(acquire: Acquire, leg: AcquireLeg) -> UpdateParams:
     """The write of a leg whose bucket is there."""
     parts, snapshot, now = acquire.parts, leg.snapshot, acquire.now
     assert snapshot is not None
-    if leg.doubtful or snapshot.cv != leg.terms.cv or snapshot.shards != 1 or snapshot.retired or not snapshot.is_even:
+    if (
+        leg.doubtful
+        or snapshot.cv != leg.terms.cv
+        or snapshot.shards != 1
+        or snapshot.retired
+        or not snapshot.is_plain
+    ):
         return _unusual_params(acquire, leg, snapshot)
     if not leg.leg.limits:
         return _unusual_params(acquire, leg, snapshot)  # it may have had some before
@@ -56,6 +62,10 @@ def _unusual_params(acquire: Acquire, leg: AcquireLeg, snapshot: BucketSnapshot)
         parts.writer.unresolved += 1  # no client can tell whether the lost try was done: it may be charged twice
         leg.denials = NOTHING
         leg.begin_anew(parts.write_ids.write_id(acquire.now))
+    if leg.work is not None:
+        cached = parts.cache.get(leg.key)
+        guesses = NOTHING if cached is None or leg.fresh else cached.guesses(acquire.now)
+        leg.judge(snapshot, acquire.now, guesses)
     return parts.writer.params(
         leg.key,
         snapshot,
@@ -66,6 +76,8 @@ def _unusual_params(acquire: Acquire, leg: AcquireLeg, snapshot: BucketSnapshot)
             grants=1,
             rebase=sure,
             tallies=leg.tallies(),
+            slots=leg.slots,
+            watched=leg.watched,
         ),
         max(acquire.now, snapshot.rf + 1) if sure else acquire.now,
         leg.write_id,

@@ -18,12 +18,12 @@ from zae_limiter.stores.dynamodb.config_versions import after_taking
 from zae_limiter.stores.dynamodb.expressions import Write
 from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.lease_items import put_record, record_of
-from zae_limiter.stores.dynamodb.operations.acquire_sharded import THROTTLES_BORNE
+from zae_limiter.stores.dynamodb.operations.acquire_legs import count_before
+from zae_limiter.stores.dynamodb.operations.acquire_payers import THROTTLES_BORNE, intents_of_payers
 from zae_limiter.stores.dynamodb.operations.leases import bookings_of
 from zae_limiter.stores.dynamodb.requests import CHECK_FAILED, CONDITION_FAILED, NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.dynamodb.table_client import Deadline
-from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.lease_records import (
     DrawRecord,
     LeaseRecord,
@@ -47,12 +47,15 @@ class RecordedAcquire:
         """What this draw has written."""
         self.in_doubt = False
         """A try of it was sent, and its answer was lost."""
+        self._intents: dict[Key, Intent] = {}
+        """What several shards were last to do together."""
 
     def write(self) -> Plan[Grant | None]:
         """Try to write every leg and the record. A grant, if the request was granted before."""
         acquire, parts = self.acquire, self.acquire.parts
         writes, spans = self._writes()
-        grant = Grant(tuple(leg.paid_leg() for leg in acquire.legs), acquire.draw.wanted, (), (), acquire.now)
+        legs = tuple(leg.paid_leg() for leg in acquire.legs)
+        grant = Grant(legs, acquire.draw.wanted, (), (), acquire.now, holds=tuple(acquire.holds()))
         record = self.record.granting(grant, acquire.now)
         ns = yield from parts.namespace.ns(acquire.deadline)
         put = put_record(parts.client, ns, record, self.record.expected_version, acquire.now, acquire.deadline)
@@ -85,12 +88,16 @@ class RecordedAcquire:
         acquire, parts = self.acquire, self.acquire.parts
         writes: list[Write] = []
         spans: list[tuple[AcquireLeg, Sequence[tuple[Key, Mapping[str, int]]]]] = []
+        self._intents = {}
         for leg in acquire.legs:
+            if leg.work is not None:
+                count_before(acquire.legs, leg)
             payers = leg.payers or [(leg.key, leg.deltas)]
             spans.append((leg, payers))
             if leg.payers:
                 writes += self._updates_of_payers(leg)
             elif leg.snapshot is None:
+                leg.judge(None, acquire.now)
                 call = parts.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
                 writes.append({"Put": dict(call.params)})
             else:
@@ -101,12 +108,10 @@ class RecordedAcquire:
         """What several shards pay together."""
         acquire, parts = self.acquire, self.acquire.parts
         updates: list[Write] = []
-        for place, (key, deltas) in enumerate(leg.payers):
-            cached = parts.cache.get(key)
-            assert cached is not None
-            tallies = cascaded_tallies(leg.leg, deltas, int(place == 0))
-            intent = Intent(deltas, deltas, grants=int(place == 0), exactly=leg.exactly, tallies=tallies)
-            params = parts.writer.params(key, cached.snapshot, intent, acquire.now, leg.write_id, acquire.deadline)
+        shards = {key: cached.snapshot for key, _ in leg.payers if (cached := parts.cache.get(key)) is not None}
+        for key, intent in intents_of_payers(leg, dict(leg.payers)).items():
+            self._intents[key] = intent
+            params = parts.writer.params(key, shards[key], intent, acquire.now, leg.write_id, acquire.deadline)
             updates.append({"Update": dict(params)})
         return updates
 
@@ -120,7 +125,7 @@ class RecordedAcquire:
             leg.granted_at = acquire.now
         left = iter(writes)
         for leg, payers in spans:
-            for place, (key, deltas) in enumerate(payers):
+            for place, (key, _) in enumerate(payers):
                 write = next(left)
                 cached = parts.cache.get(key)
                 if "Put" in write:
@@ -128,8 +133,12 @@ class RecordedAcquire:
                     yield from parts.writer.see(key, snapshot, acquire.now)
                     yield from parts.propagation.check_terms_of_new(key, leg.terms, acquire.now, acquire.deadline)
                 elif cached is not None:
+                    intent = self._intents.get(key) or Intent(leg.deltas, slots=leg.slots, watched=leg.watched)
                     snapshot = after_taking(
-                        cached.snapshot, leg.terms, deltas, acquire.now, leg.write_id, grants=int(place == 0)
+                        *(cached.snapshot, leg.terms, intent.deltas, acquire.now, leg.write_id),
+                        grants=int(place == 0),
+                        slots=intent.slots,
+                        watched=intent.watched,
                     )
                     parts.cache.see(key, snapshot, acquire.now)
             cached = parts.cache.get(leg.key)
@@ -188,8 +197,7 @@ class RecordedAcquire:
             return
         parts = self.acquire.parts
         ns = yield from parts.namespace.ns(deadline)
-        owed = [(posting.leg, posting.deltas_milli) for posting in record.grant().give_back()]
-        back = parts.settling.writes_of(ns, owed, grants=-1)
+        back = parts.settling.writes_of(ns, record.grant().give_back(), grants=-1)
         with suppress(RecordMoved):  # a repetition of the request was answered by it: the lease goes on there
             yield from parts.leases.book(ns, bookings_of(back), change, self.acquire.now, deadline)
         self.written = None

@@ -9,7 +9,7 @@ enough, several pay in one transaction. A client that sees a shard under real pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
@@ -20,12 +20,13 @@ from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_writer import WriteEvent
 from zae_limiter.stores.dynamodb.config_resolver import Prefetched
-from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, lacking
-from zae_limiter.stores.dynamodb.intents import Intent
+from zae_limiter.stores.dynamodb.config_versions import adopted, judges, lacking
+from zae_limiter.stores.dynamodb.operations.acquire_payers import THROTTLES_BORNE as THROTTLES_BORNE
+from zae_limiter.stores.dynamodb.operations.acquire_payers import draw_from_several
+from zae_limiter.stores.dynamodb.operations.even_out import even_out, is_uneven
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
 from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
-from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_load import may_split
 
 if TYPE_CHECKING:
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 SHARDS_TRIED = 3
 """So many shards are tried one by one before all are looked at."""
-
-THROTTLES_BORNE = 2
-"""So often a bucket's own throttled key is met before the draw is denied: it is load, not an outage."""
 
 AVOIDED_MS = 20, 100
 """For how long a shard that takes no more writes is left alone."""
@@ -60,6 +58,8 @@ def choose_shard(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     keys = cache.shards_of(leg.first)
     if len(keys) == 1:
         return
+    if leg.leg.held and is_uneven(cache.family(leg.first)):
+        yield from even_out(acquire.parts.settling, leg.first, acquire.now, acquire.deadline)
     may_stay = acquire.parts.batching.coalesce and not leg.tried and not leg.leg.paid
     if may_stay and _stay(acquire, leg):
         return
@@ -125,10 +125,12 @@ def _two_of(acquire: Acquire, leg: AcquireLeg, keys: Sequence[Key]) -> tuple[Key
 
 def _room(acquire: Acquire, leg: AcquireLeg, snapshot: BucketSnapshot) -> int:
     """How much more than needed a shard holds, of the limit that is shortest."""
-    return min(
+    rooms = [
         balance.level(acquire.now) - leg.needed.get(balance.name, 0)
         for balance in adopted(snapshot, leg.terms, acquire.now)
-    )
+        if judges(balance.limit, leg.needed)
+    ]
+    return min(rooms, default=0)
 
 
 def _make(acquire: Acquire, leg: AcquireLeg, key: Key) -> Plan[BucketSnapshot | None]:
@@ -230,7 +232,7 @@ def _draw_from_all(acquire: Acquire, leg: AcquireLeg) -> Plan[bool]:
             return True
         if any(snapshot.cv != leg.terms.cv for _, _, snapshot in rooms):
             yield from adopt_all(acquire, leg)
-        elif (yield from _draw_from_several(acquire, leg, [(key, snapshot) for _, key, snapshot in rooms])):
+        elif (yield from draw_from_several(acquire, leg, [(key, snapshot) for _, key, snapshot in rooms])):
             return True
         acquire.overtaken += 1
         yield from parts.writer.pause(tries, acquire.deadline, Contended())
@@ -300,81 +302,6 @@ def adopt_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
                 leg.snapshot = snapshot
 
 
-def _draw_from_several(acquire: Acquire, leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]]) -> Plan[bool]:
-    """Let several shards pay together, in one transaction. False: another client was faster."""
-    payment = _shared_payment(leg, shards, acquire.now)
-    if payment is None:
-        return False
-    cache = dict(shards)
-    leg.begin_anew(acquire.parts.write_ids.write_id(acquire.now))
-    leg.key = next(iter(payment))
-    leg.snapshot = cache[leg.key]
-    leg.set_anchor()
-    leg.payers, leg.exactly = list(payment.items()), _in_debt(leg, shards, acquire.now)
-    if leg.exactly:  # all of them must be as they were seen
-        payment |= {key: {} for key in cache if key not in payment}
-    if acquire.record is not None:  # they pay in the transaction that writes the record
-        leg.payers = list(payment.items())
-        return True
-    return (yield from _pay_together(acquire, leg, payment, cache))
-
-
-def _pay_together(
-    acquire: Acquire,
-    leg: AcquireLeg,
-    written: Mapping[Key, Mapping[str, int]],
-    cache: Mapping[Key, BucketSnapshot],
-) -> Plan[bool]:
-    """Write to all of these shards. False: another client was faster."""
-    parts, in_debt = acquire.parts, leg.exactly
-    writes = []
-    for place, (key, deltas) in enumerate(written.items()):
-        tallies = cascaded_tallies(leg.leg, deltas, int(place == 0))
-        intent = Intent(deltas, deltas, grants=int(place == 0), exactly=in_debt, tallies=tallies)
-        writes.append(
-            {"Update": dict(parts.writer.params(key, cache[key], intent, acquire.now, leg.write_id, acquire.deadline))}
-        )
-    doubts: list[NoAnswer] = []
-    try:
-        reasons = yield from parts.client.transact(writes, acquire.deadline, doubts)
-    except BaseException as failure:
-        if doubts or not isinstance(failure, Refused):
-            leg.advance(WriteEvent.LOST)
-        if not isinstance(failure, Refused) or not failure.by_throttling:
-            raise
-        leg.throttled = THROTTLES_BORNE + 1  # load, not an outage
-        return True
-    if not reasons:
-        leg.advance(WriteEvent.ANSWERED)
-    elif doubts:
-        leg.advance(WriteEvent.LOST)
-        yield from parts.writer.void(leg, acquire.now, acquire.deadline)
-    if not leg.done:
-        leg.payers = ()
-        return False
-    leg.granted_at = acquire.now
-    for key, deltas in written.items():
-        snapshot = after_taking(cache[key], leg.terms, deltas, acquire.now, leg.write_id, grants=int(key == leg.key))
-        parts.cache.see(key, snapshot, acquire.now)
-    cached = parts.cache.get(leg.key)
-    leg.snapshot = None if cached is None else cached.snapshot
-    return True
-
-
-def _in_debt(leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]], now: int) -> frozenset[str]:
-    """The limits of which some shard is in debt, although all together are not.
-
-    That is so when new terms reached the shards of a bucket in debt one after the other; and when they were read while
-    a debt was being written. So all of them must be as they were seen.
-    """
-    return frozenset(
-        balance.name
-        for _, snapshot in shards
-        for balance in adopted(snapshot, leg.terms, now)
-        if balance.level(now) < 0
-    )
-
-
 def change_shards(acquire: Acquire, pending: Sequence[AcquireLeg]) -> Plan[bool]:
     """Leave shards that take no more writes, or that are gone. False: none was."""
     moving = [leg for leg in pending if leg.is_hot or (leg.snapshot is None and leg.key != leg.first)]
@@ -417,28 +344,3 @@ def divide(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     with suppress(Refused, NoAnswer):
         if (yield from split_first(client, leg.first, acquire.now, deadline)):
             yield from look_at_all(acquire, leg)
-
-
-def _shared_payment(
-    leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]], now: int
-) -> dict[Key, dict[str, int]] | None:
-    """How much each shard pays: as few shards as possible, the fullest first. ``None``: they do not have it."""
-    payment: dict[Key, dict[str, int]] = {}
-    levels = {
-        key: {balance.name: balance.level(now) for balance in adopted(snapshot, leg.terms, now)}
-        for key, snapshot in shards
-    }
-    if not leg.deltas:
-        return {shards[0][0]: {}}
-    for name, amount in leg.deltas.items():
-        left = amount
-        for key in sorted(levels, key=lambda key: (key not in payment, -levels[key].get(name, 0))):
-            part = min(left, max(levels[key].get(name, 0), 0))
-            if part:
-                payment.setdefault(key, {})[name] = part
-                left -= part
-            if not left:
-                break
-        if left:
-            return None
-    return payment or None

@@ -48,7 +48,7 @@ def warm_legs(acquire: Acquire) -> Sequence[AcquireLeg]:
             return ()
         entity_id = resolved.parent_id
     known = legs[0].leg.known.issuperset(draw.wanted) or knows([leg.leg for leg in legs], draw.wanted)
-    if not known or (len(legs) > 1 and not look_healthy(acquire, legs)):
+    if not known or (len(legs) > 1 and (watches(legs) or not look_healthy(acquire, legs))):
         return ()
     configs.hits += len(legs)
     return legs
@@ -72,7 +72,7 @@ def _warm_leg(acquire: Acquire, resolved: ResolvedConfig, counted: frozenset[str
     own = own if counted is own.cascaded is None else leg_after(own, counted)
     leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), acquire.draw)
     for limit in own.limits:
-        if leg.needed.get(limit.name, 0) > limit.burst * MILLI:
+        if leg.needed.get(limit.name, 0) > limit.burst * MILLI and limit.enforce:
             return None
     leg.snapshot = cached.snapshot
     return leg
@@ -81,3 +81,9 @@ def _warm_leg(acquire: Acquire, resolved: ResolvedConfig, counted: frozenset[str
 def look_healthy(acquire: Acquire, legs: Sequence[AcquireLeg]) -> bool:
     """Whether none of several legs looks drained."""
     return not any(leg.looks_drained(acquire.parts.cache, acquire.now) for leg in legs)
+
+
+def watches(legs: Sequence[AcquireLeg]) -> bool:
+    """Whether limits only watch in some of these. Then one leg is written after the other: what a leg counts that
+    those before it have counted too depends on what those say."""
+    return any(leg.work is not None and not all(limit.enforce for limit in leg.leg.limits) for leg in legs)

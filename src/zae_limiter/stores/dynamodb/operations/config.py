@@ -39,7 +39,6 @@ from zae_limiter.stores.dynamodb.schema import (
 )
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, persist, verb
 from zae_limiter.stores.protocol import Config, Scope
-from zae_limiter.stores.refusals import check_plain
 
 TOMBSTONE = "TOMB"
 """How the index of the whole namespace files what only keeps a counter."""
@@ -64,7 +63,6 @@ class Configs:
         now: int,
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
-        check_plain(limits, "DynamoDB", calendars=True)
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.checked_ns(deadline)
         now, _ = yield from self.namespace.checked_time(now, deadline)

@@ -18,7 +18,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter
 from zae_limiter.stores.dynamodb.config_versions import after_settling
 from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import Write
-from zae_limiter.stores.dynamodb.intents import Intent
+from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, Intent
 from zae_limiter.stores.dynamodb.lease_items import put_record, record_of
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import fetched_rows_of, names_after, whole_namespace
@@ -26,6 +26,7 @@ from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
 from zae_limiter.stores.dynamodb.requests import CHECK_FAILED, Contended, Item, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key, lease_filed_as, lease_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed
+from zae_limiter.stores.dynamodb.slot_work import SettleWork, life_on
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordState, check_change
@@ -43,6 +44,24 @@ class Booking:
     """What is added to the count of grants."""
     uncounted: bool = False
     """What moves is no usage."""
+    works: dict[Key, SettleWork] = field(default_factory=dict)
+    """What happens to calls in flight, by the shards that lent."""
+
+    def decide(self, family: Mapping[Key, BucketSnapshot], by_shard: dict[Key, dict[str, int]], now: int) -> None:
+        """Decide what happens to calls in flight, by shards that were just read; those concerned join ``by_shard``."""
+        for key, work in self.works.items():
+            work.fresh = True
+            if key in family:
+                work.decide(family[key], now)
+                if not work.does_nothing:
+                    by_shard.setdefault(key, {})
+            else:
+                work.forget()
+
+    @property
+    def takes(self) -> bool:
+        """Whether slots are taken without asking."""
+        return any(change.slots > 0 for work in self.works.values() for change in work.changes)
 
     def total(self) -> dict[str, int]:
         """Over all shards."""
@@ -65,6 +84,7 @@ class ShardWrite:
     write_id: str
     grants: int = 0
     uncounted: bool = False
+    work: SettleWork | None = None
 
 
 class LeaseRecords:
@@ -119,8 +139,7 @@ class LeaseRecords:
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.ns(deadline)
         now, deadline = yield from self.namespace.checked_time(now, deadline)
-        owed = [(posting.leg, posting.deltas_milli) for posting in postings]
-        yield from self.book(ns, bookings_of(self.settling.writes_of(ns, owed)), change, now, deadline)
+        yield from self.book(ns, bookings_of(self.settling.writes_of(ns, postings)), change, now, deadline)
         settlement.postings = ()
 
     def book(
@@ -147,12 +166,14 @@ class LeaseRecords:
             reasons = yield from self.client.transact([*writes, *also], deadline)
             if not reasons:
                 self._remember(shards, now)
+                _note_done(bookings)
                 return True
             if reasons[len(shards)].code == CHECK_FAILED:
                 item = reasons[len(shards)].item
                 seen = None if item is None else record_of(item)
                 alive = seen if seen is not None and seen.expires_at > now else None
                 if seen == record or not check_change(change, alive):
+                    _note_done(bookings)
                     return False
                 is_known = True
             elif not self._learn(shards, reasons, families, now):
@@ -169,7 +190,10 @@ class LeaseRecords:
             family = yield from self.settling.look_at_all_shards(booking.first, now, deadline)
             families[booking.first] = family
         if booking.first not in family:
-            return [] if booking.uncounted else [(yield from self._rebuilt(booking, now, deadline))]
+            for work in booking.works.values():
+                work.forget()
+            is_idle = booking.uncounted or not (booking.total() or booking.grants or booking.takes)
+            return [] if is_idle else [(yield from self._rebuilt(booking, now, deadline))]
         by_shard = {key if key in family else booking.first: deltas for key, deltas in booking.by_shard.items()}
         if len(by_shard) < len(booking.by_shard):  # shards are gone: the first speaks for them
             by_shard = {booking.first: booking.total()}
@@ -184,8 +208,12 @@ class LeaseRecords:
             by_shard = {key: dict(deltas) for key, deltas in parts.items()}
         write_id = self.client.write_ids.write_id(moment)
         shards = []
+        booking.decide(family, by_shard, moment)
         for place, (key, deltas) in enumerate(by_shard.items()):
             snapshot, grants = family[key], 0 if place else booking.grants
+            moved = booking.works.get(key)
+            if not deltas and not grants and not in_debt and (moved is None or moved.does_nothing):
+                continue
             intent = Intent(
                 deltas,
                 grants=grants,
@@ -193,10 +221,14 @@ class LeaseRecords:
                 exactly=in_debt,
                 owed=owed,
                 uncounted=booking.uncounted,
-                tallies=NO_TALLIES if booking.uncounted else cascaded_tallies(booking.leg, deltas, grants),
+                tallies=NO_TALLIES
+                if booking.uncounted
+                else cascaded_tallies(booking.leg, {**deltas, **({} if moved is None else moved.counted)}, grants),
+                slots=NO_SLOTS if moved is None else moved.slots,
+                watched=NONE_WATCHED if moved is None else moved.watched,
             )
             write: Write = {"Update": dict(self.writer.params(key, snapshot, intent, moment, write_id, deadline))}
-            shards.append(ShardWrite(key, deltas, snapshot, write, moment, write_id, grants, booking.uncounted))
+            shards.append(ShardWrite(key, deltas, snapshot, write, moment, write_id, grants, booking.uncounted, moved))
         return shards
 
     def _rebuilt(self, booking: Booking, now: int, deadline: Deadline) -> Plan[ShardWrite]:
@@ -204,6 +236,11 @@ class LeaseRecords:
         terms = yield from self.settling.terms_to_rebuild(booking.leg, deadline)
         new = BucketWrite(booking.first, booking.leg, booking.total(), grants=booking.grants)
         new.write_id = self.client.write_ids.write_id(now)
+        home = booking.works.get(booking.first)
+        if home is not None:
+            new.inc = self.client.write_ids.incarnation()
+            home.begin_life(terms.leg.limits, life_on(0, new.inc), now)
+            new.work = home
         call = self.writer.call_to_create(new, terms, now, deadline)
         put = {"Put": dict(call.params)}
         return ShardWrite(booking.first, new.deltas, None, put, now, new.write_id)
@@ -216,9 +253,16 @@ class LeaseRecords:
                 if shard.uncounted:
                     self.cache.forget(shard.key)
                     continue
-                after = after_settling(shard.snapshot, shard.deltas, shard.moment, shard.write_id, grants=shard.grants)
+                work = shard.work
+                after = after_settling(
+                    *(shard.snapshot, shard.deltas, shard.moment, shard.write_id),
+                    grants=shard.grants,
+                    slots=NO_SLOTS if work is None else work.slots,
+                    watched=NONE_WATCHED if work is None else work.watched,
+                )
                 self.cache.see(shard.key, after, now)
-            if min(shard.deltas.values(), default=0) < 0:
+            gives_back = shard.work is not None and shard.work.gives_back
+            if gives_back or min(shard.deltas.values(), default=0) < 0:
                 self.cache.forget_denials((shard_key(shard.key, 0),))
 
     def _learn(
@@ -244,6 +288,13 @@ class LeaseRecords:
         return found
 
 
+def _note_done(bookings: Iterable[Booking]) -> None:
+    """Let every hold be what it is now."""
+    for booking in bookings:
+        for work in booking.works.values():
+            work.note_done()
+
+
 def bookings_of(writes: Iterable[BucketWrite]) -> list[Booking]:
     """What each bucket is to book, of what its shards are."""
     bookings: dict[Key, Booking] = {}
@@ -251,6 +302,8 @@ def bookings_of(writes: Iterable[BucketWrite]) -> list[Booking]:
         first = shard_key(write.key, 0)
         booking = bookings.setdefault(first, Booking(first, write.leg, grants=write.grants))
         booking.by_shard[write.key] = dict(write.deltas)
+        if isinstance(write.work, SettleWork):
+            booking.works[write.key] = write.work
     return list(bookings.values())
 
 

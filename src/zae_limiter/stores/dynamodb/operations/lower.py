@@ -24,7 +24,7 @@ from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter, made
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, verb
 from zae_limiter.stores.dynamodb.write_forms import update
-from zae_limiter.stores.limit_statuses import check_own_names, no_limits
+from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
 
 
 class Lowering:
@@ -47,6 +47,7 @@ class Lowering:
         ns = yield from self.namespace.checked_ns(deadline)
         now, deadline = yield from self.namespace.checked_time(now, deadline)
         terms = yield from self._terms(entity_id, resource, levels, deadline)
+        check_not_held(terms.leg, levels, "levels")
         found = yield from self._shards(bucket_key(ns, entity_id, resource), terms, now, deadline)
         milli = _exceeded(found, {name: level * MILLI for name, level in levels.items()}, now)
         looked_for = set(found)

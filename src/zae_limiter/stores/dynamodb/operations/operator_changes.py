@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
+from typing import NamedTuple
 
 from zae_limiter.bucket import MILLI
 from zae_limiter.exceptions import ValidationError
@@ -21,11 +23,19 @@ from zae_limiter.stores.dynamodb.operations.paging import AT_ONCE, side_by_side
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.settle import made_by
 from zae_limiter.stores.dynamodb.operations.status import StatusReader, by_bucket
-from zae_limiter.stores.dynamodb.schema import Key, bucket_key
+from zae_limiter.stores.dynamodb.requests import Contended
+from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.table_client import WRITES_AT_ONCE, Deadline, commit, persist, verb
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordMoved
-from zae_limiter.stores.limit_statuses import check_own_names, no_limits
+from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset, earlier_result, key_record, record_id_of_key
+
+
+class Filling(NamedTuple):
+    """A write that fills one shard, and its id."""
+
+    write_id: str
+    write: Write
 
 
 class OperatorChanges:
@@ -55,6 +65,7 @@ class OperatorChanges:
         if terms is None:
             raise no_limits(credit.entity_id, credit.resource)
         check_own_names(terms.leg, credit.amounts)
+        check_not_held(terms.leg, credit.amounts, "consume")
         first = bucket_key(ns, credit.entity_id, credit.resource)
         back = {name: -amount * MILLI for name, amount in credit.amounts.items()}
         booking = Booking(first, terms.leg, {first: back}, uncounted=True)
@@ -76,16 +87,24 @@ class OperatorChanges:
         if reset.key is not None:
             return (yield from persist(self.client, partial(self._reset_once, ns, reset, reset.key, now)))
         shards = yield from self.looks.buckets_of(ns, reset.entity_id, reset.resource, now, deadline)
-        count = len(by_bucket(shards.values()))
+        number = len(by_bucket(shards.values()))
         yield from self._fill_all(ns, shards, reset, now)
         self.cache.forget_denials()
         deadline = yield from self.client.new_deadline()
-        yield from commit(self.client, [self._event(ns, reset, count, now, deadline)], deadline)
-        return count
+        yield from commit(self.client, [self._event(ns, reset, number, now, deadline)], deadline)
+        return number
 
     def _fill_all(self, ns: str, shards: Mapping[Key, BucketSnapshot], reset: Reset, now: int) -> Plan[None]:
-        """Fill these, some at once, and those that are split off meanwhile."""
-        found, looked_for = list(shards.items()), set(shards)
+        """Fill these, some at once, and those that are split off meanwhile.
+
+        The shards of a bucket that lends are filled together: one after the other, those that are full and those that
+        are not yet would lend more than there is.
+        """
+        together = {shard_key(key, 0) for key, one in shards.items() if one.shards > 1 and one.holds}
+        for first in sorted(together):
+            yield from self._fill_together(first, reset, now)
+        found = [(key, one) for key, one in shards.items() if shard_key(key, 0) not in together]
+        looked_for = set(shards)
         while found:
             deadline = yield from self.client.new_deadline()
             some, found = found[:AT_ONCE], found[AT_ONCE:]
@@ -98,6 +117,22 @@ class OperatorChanges:
             new = [(key, unless_broken(snapshot_of, item)) for key, item in items.items()]
             found += [(key, snapshot) for key, snapshot in new if snapshot is not None]
 
+    def _fill_together(self, first: Key, reset: Reset, now: int) -> Plan[None]:
+        """Fill all shards of a bucket in one transaction."""
+        deadline = yield from self.client.new_deadline()
+        write_ids: set[str] = set()
+        for tries in count(1):
+            family = yield from self.leases.settling.look_at_all_shards(first, now, deadline)
+            if any(write_ids.intersection(shard.recent_writers) for shard in family.values()):
+                return  # an earlier try, whose answer was lost
+            writes = [self._filling(place, shard, reset, now, deadline) for place, shard in family.items()]
+            write_ids |= {filling.write_id for filling in writes}
+            if not writes or not (yield from self.client.transact([filling.write for filling in writes], deadline)):
+                break
+            yield from self.client.pause(tries, deadline, Contended())
+        for place in self.cache.shards_of(first):
+            self.cache.forget(place)
+
     def _reset_once(self, ns: str, reset: Reset, key: str, now: int, deadline: Deadline) -> Plan[int]:
         """Fill all of them in one transaction with the record of the key."""
         known = yield from self.leases.read(ns, record_id_of_key(key), deadline)
@@ -107,32 +142,32 @@ class OperatorChanges:
         shards = yield from self.looks.buckets_of(ns, reset.entity_id, reset.resource, now, deadline)
         if len(shards) + 2 > WRITES_AT_ONCE:
             raise ValidationError("key", key, "so many buckets cannot be reset at once: name a resource, or no key")
-        count = len(by_bucket(shards.values()))
-        writes = [self._filling(place, shard, reset, now, deadline) for place, shard in shards.items()]
-        record = key_record(reset, key, count, now)
+        number = len(by_bucket(shards.values()))
+        writes = [self._filling(place, shard, reset, now, deadline).write for place, shard in shards.items()]
+        record = key_record(reset, key, number, now)
         seen = None if known is None else known.version
         if known is not None:
             record = replace(record, version=known.version + 1)
         writes.append(put_record(self.client, ns, record, seen, now, deadline))
-        writes.append(self._event(ns, reset, count, now, deadline))
+        writes.append(self._event(ns, reset, number, now, deadline))
         yield from commit(self.client, writes, deadline)
         for place in shards:
             self.cache.forget(place)
         self.cache.forget_denials()
-        return count
+        return number
 
-    def _filling(self, place: Key, shard: BucketSnapshot, reset: Reset, now: int, deadline: Deadline) -> Write:
+    def _filling(self, place: Key, shard: BucketSnapshot, reset: Reset, now: int, deadline: Deadline) -> Filling:
         write_id = self.client.write_ids.write_id(now)
         intent = Intent({}, fill=True, rebase=True, only=reset.limits)
         params = self.leases.writer.params(place, shard, intent, max(now, shard.rf + 1), write_id, deadline)
-        return {"Update": dict(params)}
+        return Filling(write_id, {"Update": dict(params)})
 
     def _known(self, ns: str, key: str, now: int, deadline: Deadline) -> Plan[LeaseRecord | None]:
         """What was done under a key."""
         record = yield from self.leases.read(ns, record_id_of_key(key), deadline)
         return record if record is not None and record.expires_at > now else None
 
-    def _event(self, ns: str, reset: Reset, count: int, now: int, deadline: Deadline) -> Write:
-        details = reset.audited(count)
+    def _event(self, ns: str, reset: Reset, number: int, now: int, deadline: Deadline) -> Write:
+        details = reset.audited(number)
         entry = AuditEntry(reset.entity_id, "buckets_reset", reset.resource, reset.principal, details)
         return audited(self.client, ns, entry, now, deadline)

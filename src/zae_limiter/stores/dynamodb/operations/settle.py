@@ -12,9 +12,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zae_limiter.bucket import FURTHEST_AHEAD_MS
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, key_of
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable
-from zae_limiter.models.holds import Hold
 from zae_limiter.running.plan import Interrupted, Plan
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
@@ -24,17 +23,18 @@ from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import after_settling
 from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.intents import Intent, Terms
+from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, Intent, Terms
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.plain_writes import plain_settlement
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed, shards_made_by, shared_out
+from zae_limiter.stores.dynamodb.slot_work import SettleWork, life_on, shard_and_inc
 from zae_limiter.stores.dynamodb.table_client import Deadline, unavailable
 from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_load import WRITE
-from zae_limiter.stores.protocol import Leg, Posting, Settlement
+from zae_limiter.stores.protocol import HoldChange, Leg, Posting, Settlement
 
 if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
@@ -59,19 +59,22 @@ class SettlementWriter:
         self.batching = batching
         self.propagation = propagation
 
-    def writes_of(
-        self, ns: str, owed: Sequence[tuple[Leg, Mapping[str, int]]], *, grants: int = 0
-    ) -> list[BucketWrite]:
-        """One write per bucket; on a sharded one, per shard that paid."""
-        writes = []
-        for leg, owes in owed:
+    def writes_of(self, ns: str, postings: Sequence[Posting], *, grants: int = 0) -> list[BucketWrite]:
+        """One write per bucket; on a sharded one, per shard that paid or lent."""
+        writes: list[BucketWrite] = []
+        for posting in postings:
+            leg, owes = posting.leg, posting.deltas_milli
             if not leg.paid:
                 key = bucket_key(ns, leg.entity_id, leg.resource)
-                writes.append(BucketWrite(key, leg, owes, grants=grants))
-                continue
-            for shard, part, deltas in shared_out(leg, owes):
-                key = bucket_key(ns, part.entity_id, part.resource, shard)
-                writes.append(BucketWrite(key, part, deltas, grants=grants))
+                own = [BucketWrite(key, leg, owes, grants=grants)]
+            else:
+                own = [
+                    BucketWrite(bucket_key(ns, part.entity_id, part.resource, shard), part, deltas, grants=grants)
+                    for shard, part, deltas in shared_out(leg, owes)
+                ]
+            if posting.holds or (posting.undo and leg.refused):
+                _let_slots_change(own, posting, bucket_key(ns, leg.entity_id, leg.resource))
+            writes += [write for write in own if write.deltas or write.grants or write.work or not posting.holds]
         return writes
 
     def write_all(self, writes: list[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
@@ -119,8 +122,10 @@ class SettlementWriter:
         while pending := [write for write in writes if not write.done]:
             yield from self._resolve_doubts(pending, now, deadline)
             for write in pending:
-                if not write.done and write.snapshot is None:
+                if not write.done and write.snapshot is None and not _gives_back_only(write):
                     terms = rebuilt[write.key] = yield from self.terms_to_rebuild(write.leg, deadline)
+                    if _has_no_such_limits(write, terms):
+                        continue
                     failure = (yield from self._rebuild(write, terms, now, deadline)) or failure
             alone = yield from self._written_alone(writes, pending, now, deadline)
             if alone:
@@ -138,7 +143,7 @@ class SettlementWriter:
         for write in pending:
             if write.done or not write.doubtful:
                 write.set_anchor()
-            elif write.joint:
+            elif write.joint or not write.is_possible(now):
                 yield from self._make_sure(write, now, deadline)
             elif not (write.inc and write.snapshot is None) and not write.can_be_sure():
                 self._forget_doubt(write, now)  # a repeated creation is recognised by what it creates
@@ -151,15 +156,21 @@ class SettlementWriter:
             if not write.done and write.snapshot is not None and is_far_ahead(write.snapshot, now):
                 write.snapshot = yield from self.propagation.bring_back(write.key, write.snapshot, now, deadline)
         alone: list[BucketWrite] = []
+        elsewhere: list[BucketWrite] = []
         for write in pending:
             if write.done or write.snapshot is None or write.inc:
                 continue
-            others: Sequence[BucketWrite] | None = ()
-            if write.snapshot.shards > 1:
-                others = yield from self._share_out(write, write.snapshot, now, deadline)
+            write.decide(write.snapshot, now)
+            if not write.done:
+                (alone if _is_borne(write, write.snapshot, now) else elsewhere).append(write)
+        if elsewhere and not alone:
+            # One at a time: of two that look for room in the same shards, the second must see what the first has put.
+            write = elsewhere[0]
+            assert write.snapshot is not None
+            others = yield from self._share_out(write, write.snapshot, now, deadline)
             if others is not None:
                 writes.extend(others)
-                alone += (write, *others)
+                alone = [write, *others]
         return [write for write in alone if not write.done]
 
     def _share_out(
@@ -172,8 +183,6 @@ class SettlementWriter:
         others.
         """
         owed = write.leg.limits
-        if fits(snapshot, write.deltas, owed, now) or is_far_ahead(snapshot, now):
-            return []
         if write.doubtful:
             yield from self._make_sure(write, now, deadline)
             return None
@@ -198,7 +207,7 @@ class SettlementWriter:
                 other.write_id, other.snapshot = self.write_ids.write_id(now), family[key]
                 others.append(other)
         write.deltas, write.snapshot = parts[write.key], family[write.key]
-        if not write.deltas and not write.grants:
+        if not write.deltas and not write.grants and not write.slots and not write.watched:
             write.advance(WriteEvent.NOTHING_LEFT)
         return others
 
@@ -232,13 +241,18 @@ class SettlementWriter:
         )
         parts, in_debt = placed(write.key, write.deltas, owed, family, moment)
         write.snapshot = family[write.key]
+        write.freshen()
+        write.decide(write.snapshot, moment)
         write.begin_anew(self.write_ids.write_id(moment))
         write.set_anchor()
         updates = []
         for key, deltas in parts.items():
-            grants = write.grants if key == write.key else 0
-            tallies = cascaded_tallies(write.leg, deltas, grants)
+            is_home = key == write.key
+            grants, counted = (write.grants, write.counted) if is_home else (0, {})
+            tallies = cascaded_tallies(write.leg, {**deltas, **counted}, grants)
             intent = Intent(deltas, grants=grants, held=True, exactly=in_debt, owed=owed, tallies=tallies)
+            if is_home:
+                intent = intent._replace(slots=write.slots, watched=write.watched)
             updates.append(
                 {"Update": dict(self.writer.params(key, family[key], intent, moment, write.write_id, deadline))}
             )
@@ -260,7 +274,11 @@ class SettlementWriter:
         write.advance(WriteEvent.ANSWERED)
         for key, deltas in parts.items():
             grants = write.grants if key == write.key else 0
-            self.cache.see(key, after_settling(family[key], deltas, moment, write.write_id, grants=grants), now)
+            moved = (write.slots, write.watched) if key == write.key else (NO_SLOTS, NONE_WATCHED)
+            after = after_settling(
+                *(family[key], deltas, moment, write.write_id), grants=grants, slots=moved[0], watched=moved[1]
+            )
+            self.cache.see(key, after, now)
             if (cached := self.cache.get(key)) is not None:
                 cached.took(deltas)
 
@@ -274,8 +292,8 @@ class SettlementWriter:
     def _params(self, write: BucketWrite, now: int, deadline: Deadline) -> UpdateParams:
         snapshot = write.snapshot
         assert snapshot is not None
-        unknown = not write.deltas.keys() <= snapshot.balances.keys()
-        if write.doubtful or snapshot.shards > 1 or unknown or not snapshot.is_even:
+        unknown = write.work is not None or not write.deltas.keys() <= snapshot.balances.keys()
+        if write.doubtful or snapshot.shards > 1 or unknown or not snapshot.is_plain:
             return self._unusual_params(write, snapshot, now, deadline)
         write.anchor = snapshot.recent_writers[0]
         cached = self.cache.buckets.get(write.key)
@@ -302,6 +320,7 @@ class SettlementWriter:
         sure = write.can_be_sure()
         if write.doubtful and not sure:
             self._forget_doubt(write, now)
+        write.decide(snapshot, now)
         return self.writer.params(
             write.key,
             snapshot,
@@ -312,6 +331,9 @@ class SettlementWriter:
                 held=snapshot.shards > 1 and not is_far_ahead(snapshot, now),
                 owed=write.leg.limits,
                 tallies=write.tallies(),
+                slots=write.slots,
+                watched=write.watched,
+                life=write.work.life if isinstance(write.work, SettleWork) else None,
             ),
             max(now, snapshot.rf + 1) if sure else now,
             write.write_id,
@@ -345,6 +367,10 @@ class SettlementWriter:
     def _create(
         self, write: BucketWrite, terms: Terms, now: int, deadline: Deadline
     ) -> Plan[Refused | NoAnswer | None]:
+        """Put its bucket, with what it takes taken."""
+        if isinstance(write.work, SettleWork) and not write.doubtful:
+            write.inc = write.inc or self.write_ids.incarnation()
+            write.work.begin_life(terms.leg.limits, life_on(0, write.inc), now)
         call = self.writer.call_to_create(write, terms, now, deadline)
         try:
             (answer,) = yield from self.writer.ask_together([call])
@@ -359,6 +385,7 @@ class SettlementWriter:
         if isinstance(answer, Refused) and answer.by_condition:
             if answer.item is not None:
                 write.snapshot = yield from self.writer.see(write.key, snapshot_of(answer.item), now)
+                write.freshen()
                 self._recognise(write)
             return None
         return self._or_raise(answer)
@@ -369,6 +396,7 @@ class SettlementWriter:
         result = write.result
         if isinstance(result, SeenBucket):
             write.snapshot = result.snapshot
+            write.freshen()
             self._recognise(write)
             return None
         assert result is not None
@@ -388,6 +416,13 @@ class SettlementWriter:
         return failure
 
 
+def _is_borne(write: BucketWrite, snapshot: BucketSnapshot, now: int) -> bool:
+    """Whether its own shard bears what is booked: it has room for it, or a wrong clock has written to it."""
+    if snapshot.shards == 1:
+        return True
+    return fits(snapshot, write.deltas, write.leg.limits, now) or is_far_ahead(snapshot, now)
+
+
 def _lose(write: BucketWrite) -> None:
     """The answer to a transaction that has it was lost."""
     write.joint = True
@@ -404,7 +439,58 @@ def _needs_no_care(write: BucketWrite, now: int) -> bool:
 
 def left_of(writes: Sequence[BucketWrite]) -> list[Posting]:
     """What is to be booked again."""
-    return [Posting(write.leg, left) for write in writes if (left := write.left())]
+    found = []
+    for write in writes:
+        left, work = write.left(), write.work
+        holds: tuple[HoldChange, ...] = ()
+        if isinstance(work, SettleWork) and not write.done:
+            holds = tuple(change for change in work.left() if change.slots > 0 or not write.doubtful)
+        if left or holds:
+            found.append(Posting(write.leg, left, holds, undo=isinstance(work, SettleWork) and work.undo))
+    return found
+
+
+def _gives_back_only(write: BucketWrite) -> bool:
+    """Whether there is nothing to book in a bucket that is gone: what was lent there is not lent any more."""
+    work = write.work
+    if not isinstance(work, SettleWork) or write.deltas or write.grants or write.doubtful:
+        return False
+    if any(change.slots > 0 for change in work.changes) or any(hold.amount for hold in work.renewals):
+        return False
+    work.forget()
+    write.advance(WriteEvent.NOTHING_LEFT)
+    return True
+
+
+def _has_no_such_limits(write: BucketWrite, terms: Terms) -> bool:
+    """Whether slots would be taken of limits that there are no more, and there is nothing else to do."""
+    work = write.work
+    if not isinstance(work, SettleWork) or write.deltas or write.grants or write.doubtful:
+        return False
+    if terms.leg.held.intersection(hold.limit_name for hold in work.holds_to_take()):
+        return False
+    work.begin_life((), "", 0)
+    write.advance(WriteEvent.NOTHING_LEFT)
+    return True
+
+
+def _let_slots_change(writes: list[BucketWrite], posting: Posting, first: Key) -> None:
+    """Let these writes, one for each shard that paid, change the holds too; those of other shards get one of their
+    own. What is taken without asking is taken where was paid first."""
+    leg, home = posting.leg, posting.leg.paid[0][0] if posting.leg.paid else 0
+    by_shard: dict[int, list[HoldChange]] = {home: []} if posting.undo and leg.refused else {}
+    for change in posting.holds:
+        shard = shard_and_inc(change.hold)[0] if change.slots < 0 else home
+        by_shard.setdefault(shard, []).append(HoldChange(*change))
+    refused = frozenset(key_of(limit) for limit in leg.limits if limit.name in leg.refused)
+    for shard, changes in by_shard.items():
+        key = shard_key(first, shard)
+        write = next((one for one in writes if one.key == key), None)
+        if write is None:
+            write = BucketWrite(key, leg, {})
+            writes.append(write)
+        unrefused = refused if posting.undo and shard == home else frozenset[str]()
+        write.work = SettleWork(changes, undo=posting.undo, unrefused=unrefused)
 
 
 def made_by(shards: Iterable[BucketSnapshot | None], ns: str) -> list[Key]:
@@ -427,11 +513,6 @@ class Settlements:
         self.settling = settling
         self.leases = leases
 
-    def renew(self, holds: Sequence[Hold], now: int) -> Plan[Sequence[Hold]]:
-        """Nothing: this store lends no slots yet."""
-        return ()
-        yield  # makes this a plan
-
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact, on every leg at once; with the record of the lease, if it has one."""
         if settlement is not None and settlement.change is not None:
@@ -450,7 +531,7 @@ class Settlements:
             ns = self.namespace.known_ns
             if ns is None:
                 ns = yield from self.namespace.checked_ns(deadline)
-            writes = self.settling.writes_of(ns, [(posting.leg, posting.deltas_milli) for posting in postings])
+            writes = self.settling.writes_of(ns, postings)
             if deadline.checked:
                 now = self.cache.corrected(now, deadline.clock_error_ms)
             else:

@@ -245,7 +245,5 @@ def balances_of(family: Sequence[BucketSnapshot], terms: Terms, now: int) -> tup
 
 def terms_in(snapshot: BucketSnapshot) -> Terms:
     """The terms a bucket carries itself."""
-    limits = tuple(
-        balance.limit for name, balance in sorted(snapshot.balances.items()) if name not in snapshot.retired
-    )
+    limits = tuple(sorted(snapshot.limits, key=lambda limit: limit.name))
     return Terms(Leg(snapshot.entity_id, snapshot.resource, limits, "call"), snapshot.cv)
