@@ -42,7 +42,8 @@ async def empty(request):
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 app = Starlette(routes=[Route("/v1/take", empty, methods=["POST"])])
-config = uvicorn.Config(app, http="httptools", loop="uvloop", log_config=None, access_log=False, lifespan="off")
+config = uvicorn.Config(app, http="httptools", loop="uvloop", log_config=None, access_log=False, lifespan="off",
+    proxy_headers=False, server_header=False)
 uvicorn.Server(config).run([listener])
 """
 

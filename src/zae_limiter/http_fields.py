@@ -15,9 +15,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from zae_limiter.exceptions import RateLimitExceeded, RequestExceedsBurst
+from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import LimitStatus
 
 Fields: TypeAlias = list[tuple[str, str]]
@@ -41,14 +43,13 @@ class Answer(NamedTuple):
 
 def rate_limit_fields(statuses: Sequence[LimitStatus], entity_id: str, *, compatible: bool = False) -> Fields:
     """The fields for a caller. ``compatible``: also ``x-ratelimit-limit-requests`` and its kin."""
-    shown = [status for status in statuses if status.enforced and (status.entity_id == entity_id or status.refuses)]
+    shown = [status for status in statuses if status.enforced and (status.entity_id == entity_id or status.exceeded)]
     if not shown:
         return []
-    is_refused = any(status.refuses for status in shown)
-    told = [status for status in shown if status.refuses or not is_refused]
+    told = [status for status in shown if status.exceeded] or shown
     fields = [
-        ("RateLimit-Policy", ", ".join(map(_policy, shown))),
-        ("RateLimit", ", ".join(map(_current, told))),
+        ("RateLimit-Policy", ", ".join([_policy(status.limit) for status in shown])),
+        ("RateLimit", ", ".join([_current(status) for status in told])),
     ]
     return [*fields, *_compatible_fields(told)] if compatible else fields
 
@@ -94,15 +95,15 @@ def _document(problem: dict[str, Any]) -> bytes:
     return json.dumps(problem).encode()
 
 
-def _policy(status: LimitStatus) -> str:
-    limit = status.limit
+@lru_cache(maxsize=1_024)
+def _policy(limit: Limit) -> str:
     if limit.is_held:
-        return f'"{status.limit_name}";q={_integer(limit.capacity)};qu="concurrent-requests"'
-    unit = "" if _counts_requests(status) else ';qu="tokens"'
+        return f'"{limit.name}";q={_integer(limit.capacity)};qu="concurrent-requests"'
+    unit = "" if limit.name in REQUEST_UNITS else ';qu="tokens"'
     # The periods of a calendar have no one length: ``t`` says when the next begins.
     window = f";w={limit.refill_period_seconds}" if limit.is_even else ""
     burst = "" if limit.burst == limit.refill_amount else f";zael-burst={_integer(limit.burst)}"
-    return f'"{status.limit_name}";q={_integer(limit.refill_amount)}{unit}{window}{burst}'
+    return f'"{limit.name}";q={_integer(limit.refill_amount)}{unit}{window}{burst}'
 
 
 def _current(status: LimitStatus) -> str:

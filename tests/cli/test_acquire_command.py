@@ -208,7 +208,7 @@ def test_an_interrupt_while_waiting_in_the_queue_takes_nothing(
 ) -> None:
     with SyncRateLimiter.open(url) as limiter, limiter.acquire("key-1", "gpt-4", {"rpd": 95}):
         pass
-    process = start(acquire(url, "--timeout", "60", *command))
+    process = start(acquire(url, "--timeout", "86400", *command))
     until_it_tries(process)
     time.sleep(0.3)  # its try is over in a millisecond; that it waits then cannot be seen from outside
     assert process.poll() is None

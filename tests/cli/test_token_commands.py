@@ -47,6 +47,14 @@ def test_a_revoked_token_is_gone_and_a_name_is_used_once(runner: CommandRunner, 
     assert json.loads((tmp_path / "tokens.json").read_text()) == {"tokens": []}
 
 
+def test_a_changed_file_can_be_read_by_the_same_users(runner: CommandRunner, tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    assert runner.run("token", "create", "a", "--role", "read", "--token-file", str(path)).code == 0
+    path.chmod(0o640)
+    assert runner.run("token", "revoke", "a", "--yes", "--token-file", str(path)).code == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
 def test_a_file_that_is_none_is_told(runner: CommandRunner, tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     missing = runner.run("token", "list", "--token-file", str(path))

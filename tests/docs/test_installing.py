@@ -83,3 +83,19 @@ def test_both_packages_tell_type_checkers_that_they_are_typed() -> None:
     assert [
         name for name in ("zae_limiter", "zae_limiter_aggregator") if not (ROOT / "src" / name / "py.typed").exists()
     ] == []
+
+
+def test_every_package_that_the_project_names_is_locked() -> None:
+    """``make setup`` installs by the lock; what is not in it would be another version tomorrow."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = [*PROJECT["optional-dependencies"].values(), *document["dependency-groups"].values()]
+    named = [*PROJECT["dependencies"], *(requirement for group in groups for requirement in group)]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    locked = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
+    assert {re.split(r"[<>=!~\[ ;]", one)[0].lower().replace("_", "-") for one in named} - locked == set()
+
+
+def test_the_lock_names_no_place() -> None:
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert " @ " not in text

@@ -149,6 +149,17 @@ def test_a_token_for_some_entities_is_not_told_of_ancestors(guarded: ServiceWorl
     assert names == {"acme/key", "org"}
 
 
+def test_nor_of_the_switches_of_ancestors(guarded: ServiceWorld) -> None:
+    for body in ({"id": "org"}, {"id": "acme/key", "parent": "org", "cascade": True}):
+        guarded.post("/v1/entities", body, headers=bearer("all-roles"))
+    for entity in ("org", "acme/key"):
+        guarded.request("PUT", "/v1/access", {"mode": "observe", "entity": entity}, headers=bearer("all-roles"))
+    for path in ("/v1/access?entity=acme/key", "/v1/status?entity=acme/key"):
+        seen = {text: guarded.get(path, headers=bearer(text)).json()["access"] for text in ("of-tenant", "all-roles")}
+        assert {switch["entity_id"] for switch in seen["of-tenant"]} == {"acme/key"}
+        assert {switch["entity_id"] for switch in seen["all-roles"]} == {"acme/key", "org"}
+
+
 def test_a_token_of_a_namespace_stays_there(guarded: ServiceWorld) -> None:
     blue = bearer("of-blue")
     assert guarded.request("PUT", "/v1/limits", {"limits": ["rpm:3/day"]}, headers=blue).status_code == 200

@@ -145,7 +145,7 @@ def test_a_listener_that_does_not_keep_up_is_told_what_it_missed(monkeypatch: py
         listener = stream.listen(lambda event: True)
         assert listener is not None
         for _ in range(5):
-            stream.publish(event)
+            stream(event)
         async for told in listener.pieces():
             return told
         return []

@@ -29,7 +29,7 @@ class CallCounts:
         self.unheard = 0
         """So many callers were interrupted or died while they drew: a denial may count that they were not told."""
         self._ended: dict[tuple[Place, str, str], int] = {}
-        """What limits had counted when they left a bucket: they go on from there if they come back."""
+        """What limits had counted when they left a bucket: they go on from there if they come back; denials do not."""
         self.told: Counter[tuple[Owner, str]] = Counter()
         self.denials: Counter[tuple[Owner, str]] = Counter()
 
@@ -51,7 +51,8 @@ class CallCounts:
         for attribute in before.keys() - after.keys():
             self._ended[place, life, attribute] = before[attribute]
         for attribute, amount in after.items():
-            ended = 0 if attribute in before else self._ended.get((place, life, attribute), 0)
+            goes_on = attribute not in before and not attribute.startswith("d_")
+            ended = self._ended.get((place, life, attribute), 0) if goes_on else 0
             delta = amount - (before[attribute] or (ended if ended <= amount else 0))
             if attribute.startswith("d_"):
                 if delta < 0:

@@ -69,5 +69,6 @@ def check_document(check: Check) -> dict[str, Any]:
         "fits": check.fits,
         "wait_seconds": check.wait_seconds,
         "binding": None if binding is None else {"entity": binding.entity_id, **status_document(binding)},
+        "access": None if check.access is None else str(check.access.mode),
         "legs": legs_of(check.statuses),
     }

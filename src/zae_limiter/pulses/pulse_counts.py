@@ -99,6 +99,7 @@ class PulseCounts:
         """Begin anew, in a process that has just begun: a lock may be held by a thread that is not there."""
         self._lock = threading.Lock()
         self._minutes: deque[Minute] = deque(maxlen=MINUTES_OF_TOTALS)
+        self._current = Minute(-1)
         self._levels: dict[Place, SeenLevel] = {}
         self._looked_at: dict[Place, float] = {}
         self._labels: set[Label] = set()
@@ -151,19 +152,25 @@ class PulseCounts:
             self._see(place, binding or fullest(statuses), event)
 
     def _drawn(self, event: StoreCalled) -> None:
-        with self._lock:
-            minute = self._minute(event.timestamp)
-            minute.store_calls[bisect_left(STORE_MS, event.duration_seconds * 1000)] += 1
-            minute.store_errors += event.error is not None
+        """Without the lock: threads that come at once may be counted as one, and only shares are shown of these."""
+        minute = self._current
+        if minute.number != event.timestamp // 60:
+            with self._lock:
+                minute = self._minute(event.timestamp)
+        milliseconds = event.duration_seconds * 1000
+        minute.store_calls[0 if milliseconds <= 1 else bisect_left(STORE_MS, milliseconds)] += 1
+        if event.error is not None:
+            minute.store_errors += 1
 
     def _minute(self, now: float) -> Minute:
         """The minute to count in: a clock that was set back goes on in the last one."""
-        number = int(now // 60)
-        minutes = self._minutes
-        self.last_event_s = max(now, self.last_event_s)
-        if not minutes or minutes[-1].number < number:
-            minutes.append(Minute(number))
-        return minutes[-1]
+        current = self._current
+        if now > self.last_event_s:
+            self.last_event_s = now
+        if now // 60 > current.number:
+            current = self._current = Minute(int(now // 60))
+            self._minutes.append(current)
+        return current
 
     def _known(self, label: Label) -> Label:
         if label not in self._labels:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from zae_limiter.service.backend import Backend
 from zae_limiter.service.endpoint import Endpoint
@@ -30,10 +32,30 @@ def create_app(
     ``operations``: the table of routes, for a process that has more of them. ``pages``: routes that are none of the
     API, such as those of the dashboard. They guard themselves: they show nothing that needs a token.
     """
-    return Starlette(
+    return ServiceApp(
         routes=[*_routes(operations, backend, guard or Guard()), *pages],
         exception_handlers={HTTPException: _http_problem, Exception: _failure},
     )
+
+
+class ServiceApp(Starlette):
+    """Starlette's, with a short cut to paths that have no parameters: an endpoint answers every error itself."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._endpoints = {
+            route.path: route.endpoint
+            for route in self.routes
+            if isinstance(route, Route) and isinstance(route.endpoint, Endpoint) and not route.param_convertors
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        endpoint = self._endpoints.get(scope.get("path", ""))
+        if endpoint is None or scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+        else:
+            await endpoint(scope, receive, send)
 
 
 def _routes(operations: Iterable[Operation], backend: Backend, guard: Guard) -> list[Route]:

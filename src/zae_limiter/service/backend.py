@@ -14,7 +14,7 @@ from zae_limiter import (
     SyncRateLimiter,
     SyncRepository,
 )
-from zae_limiter.integrations.tally import Tally, observers
+from zae_limiter.integrations.tally import Tally
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
 from zae_limiter.service.event_stream import EventStream
 from zae_limiter.stores.open_store import open_store, without_pulse
@@ -38,8 +38,7 @@ class Backend:
     ) -> None:
         self.namespace = check_namespace(namespace)
         self.tally = tally or Tally()
-        self.events = EventStream()
-        self.observer = observers(self.tally, self.events.publish)
+        self.events = self.observer = EventStream(self.tally)
         self._store = store
         self._repository = Repository(store, namespace=namespace, observer=self.observer, pulse=pulse)
         self._has_pulse = pulse

@@ -11,6 +11,7 @@ from zae_limiter.service.endpoint import entity_of
 from zae_limiter.service.lease_routes import IDEMPOTENCY_KEY
 from zae_limiter.service.operations import Call, Handler, Operation, json_reply
 from zae_limiter.service.problems import Reply, reply_to_error
+from zae_limiter.service.schema_check import check_document
 from zae_limiter.service.schemas import MOST_TIMEOUT_SECONDS
 
 
@@ -33,7 +34,7 @@ async def _result(call: Call, operation: Operation, part: Mapping[str, Any]) -> 
     try:
         call.caller.check_role(operation.roles)
         if operation.check_body is not None:
-            operation.check_body({} if body is None else body, "body")
+            check_document(operation.check_body, {} if body is None else body)
         reply = await operation.handler(_part_of(call, part))
         assert reply is not None
     except Exception as error:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from zae_limiter import (
+    Access,
     AuditEvent,
     BucketStatus,
     Calendar,
@@ -114,13 +115,20 @@ def _calendar(given: Mapping[str, Any]) -> Calendar:
 # Reports
 
 
-def status_document(status: EntityStatus) -> dict[str, Any]:
-    """The live buckets of an entity, and the access switches that hold for it."""
+def status_document(status: EntityStatus, with_ancestors: bool = True) -> dict[str, Any]:
+    """The live buckets of an entity, and the access switches that hold for it, of its ancestors too."""
     return {
         "entity": status.entity_id,
         "buckets": [bucket_document(bucket) for bucket in status.buckets],
-        "access": [switch.as_dict() for switch in status.access],
+        "access": access_document(status.access, status.entity_id, with_ancestors),
     }
+
+
+def access_document(switches: Iterable[Access], entity_id: str, with_ancestors: bool) -> list[dict[str, Any]]:
+    """The access switches that hold for an entity."""
+    return [
+        switch.as_dict() for switch in switches if with_ancestors or switch.is_wide or switch.entity_id == entity_id
+    ]
 
 
 def bucket_document(bucket: BucketStatus) -> dict[str, Any]:

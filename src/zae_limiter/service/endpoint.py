@@ -8,16 +8,16 @@ document. It makes no request and response objects: this is the path of every ac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from json import JSONDecoder
 from typing import Any
 
 from zae_limiter import RateLimiter
 from zae_limiter.service.backend import Backend
 from zae_limiter.service.guard import LOCAL_CALLER, Caller, Guard
-from zae_limiter.service.operations import Call, Operation, Receive, Send
+from zae_limiter.service.operations import NO_PARAMETERS, Call, Operation, Receive, Send
 from zae_limiter.service.problems import Problem, Reply, problem, reply_to_error
-from zae_limiter.service.schema_check import BODY
+from zae_limiter.service.schema_check import check_document
 
 MOST_BODY_BYTES = 64 * 1024
 BODY_SECONDS = 10.0
@@ -63,8 +63,8 @@ class Endpoint:
             check = operation.check_body
             if check is not None:
                 body = await read_json(headers, receive)
-                check(body, BODY)
-            path = scope["path_params"]
+                check_document(check, body)
+            path = scope.get("path_params", NO_PARAMETERS)
             call = Call(self._backend, caller, limiter, headers, path, query, body, receive, send)
             reply = await operation.handler(call)
         except Exception as error:
@@ -103,19 +103,63 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
     if length.isdigit() and int(length) > MOST_BODY_BYTES:
         raise Problem(413, f"a body has at most {MOST_BODY_BYTES} bytes")
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            message = await receive()
-            content: bytes = message.get("body", b"")
-            while message.get("more_body", False):
-                message = await receive()
-                content += message.get("body", b"")
-                if len(content) > MOST_BODY_BYTES:
-                    raise Problem(413, f"a body has at most {MOST_BODY_BYTES} bytes")
+        message = await AtOnceOrWithin(receive(), BODY_SECONDS)
+        content: bytes = message.get("body", b"")
+        if message.get("more_body", False):
+            async with asyncio.timeout(BODY_SECONDS):
+                content = await _rest_of_body(content, receive)
     except TimeoutError:
         raise Problem(408, f"the body did not come within {BODY_SECONDS:.0f} seconds") from None
     if message["type"] == "http.disconnect":
         raise Problem(400, "the client left before it had sent the body")
     return content
+
+
+async def _rest_of_body(content: bytes, receive: Receive) -> bytes:
+    while True:
+        message = await receive()
+        content += message.get("body", b"")
+        if len(content) > MOST_BODY_BYTES:
+            raise Problem(413, f"a body has at most {MOST_BODY_BYTES} bytes")
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "the client left before it had sent the body")
+        if not message.get("more_body", False):
+            return content
+
+
+class AtOnceOrWithin:
+    """Awaits a coroutine that mostly need not wait. Only one that must gets a timer, which costs as much as a take."""
+
+    def __init__(self, coroutine: Any, seconds: float) -> None:
+        self._coroutine = coroutine
+        self._seconds = seconds
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._coroutine.__await__()
+        try:
+            first = next(steps)
+        except StopIteration as done:
+            return done.value
+        return (yield from self._within(_Begun(steps, first)).__await__())
+
+    async def _within(self, begun: Awaitable[Any]) -> Any:
+        async with asyncio.timeout(self._seconds):
+            return await begun
+
+
+class _Begun:
+    """Awaits what has been begun, and waits for ``first``. An interrupt goes to it, and not to the one that waits."""
+
+    def __init__(self, steps: Any, first: Any) -> None:
+        self._steps = steps
+        self._first = first
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        try:
+            yield self._first
+        except BaseException as interrupt:
+            yield self._steps.throw(interrupt)
+        return (yield from self._steps)
 
 
 async def send_reply(send: Send, reply: Reply, *, with_body: bool = True) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from zae_limiter import Decided, Degraded, Event, Settled
+from zae_limiter import Decided, Degraded, Event, Observer, Settled
 
 MOST_LISTENERS = 64
 MOST_WAITING = 1_000
@@ -23,17 +23,20 @@ SECONDS_BETWEEN_SIGNS = 15.0
 
 
 class EventStream:
-    """Tells events to listeners."""
+    """An observer that tells another one, and listeners if there are any."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Observer = lambda event: None) -> None:
+        self._first = first
         self._listeners: tuple[Listener, ...] = ()
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def publish(self, event: Event) -> None:
-        """Tell an event. An observer: it may be called by any thread."""
-        for listener in self._listeners:
-            listener.offer(event)
+    def __call__(self, event: Event) -> None:
+        """Tell an event. It may be called by any thread."""
+        self._first(event)
+        if self._listeners:
+            for listener in self._listeners:
+                listener.offer(event)
 
     def listen(self, wants: Callable[[Event], bool]) -> Listener | None:
         """A listener for the events that ``wants`` says yes to; ``None`` if there are too many already."""

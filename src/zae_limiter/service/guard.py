@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Protocol
 
@@ -116,6 +117,7 @@ def caller_of(token: Token) -> Caller:
     return Caller(token.name, token.roles, token.namespace, token.entity_prefix, secret)
 
 
+@lru_cache(maxsize=256)
 def is_loopback_name(host: bytes) -> bool:
     """Whether a ``Host`` header names this machine by a loopback name, with or without a port."""
     name = host.decode("latin-1").lower()

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from zae_limiter import Lease, LeaseInfo, LimitStatus, ValidationError
 from zae_limiter.http_fields import rate_limit_fields
 from zae_limiter.service.documents import lease_document
-from zae_limiter.service.operations import Call, json_reply, no_content
-from zae_limiter.service.problems import Headers, Problem, Reply
+from zae_limiter.service.operations import JSON_TYPE, Call, json_reply, no_content
+from zae_limiter.service.problems import NO_STORE, Headers, Problem, Reply, encode_json
 
 Result = TypeVar("Result")
 
@@ -51,12 +51,22 @@ async def take(call: Call) -> Reply:
         async with lease:
             pass
     statuses = lease.statuses
-    document = {
-        "consumed": lease.consumed,
-        "degraded": lease.degraded,
-        "limits": limit_states(statuses, entity_id, call),
-    }
-    return json_reply(document, 200, fields(statuses, entity_id))
+    return Reply(200, _taken(lease, statuses, entity_id, call), [JSON_TYPE, NO_STORE, *fields(statuses, entity_id)])
+
+
+def _taken(lease: Lease, statuses: Sequence[LimitStatus], entity_id: str, call: Call) -> bytes:
+    """The document of a take, written out: an encoder takes twice as long, and names of limits need no escapes."""
+    every = call.caller.sees_ancestors
+    entity = encode_json(entity_id)
+    limits = [
+        f'{{"entity":{entity if status.entity_id == entity_id else encode_json(status.entity_id)},'
+        f'"name":"{status.limit_name}","available":{status.available},"burst":{status.limit.burst}}}'
+        for status in statuses
+        if every or status.entity_id == entity_id
+    ]
+    consumed = ",".join([f'"{name}":{amount}' for name, amount in lease.consumed.items()])
+    degraded = "true" if lease.degraded else "false"
+    return f'{{"consumed":{{{consumed}}},"degraded":{degraded},"limits":[{",".join(limits)}]}}'.encode()
 
 
 async def acquire(call: Call) -> Reply:

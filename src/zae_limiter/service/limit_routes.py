@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from zae_limiter import Limit, LimitsSet
-from zae_limiter.service.documents import limits_document, limits_from, page_document, version_of
+from zae_limiter.service.documents import access_document, limits_document, limits_from, page_document, version_of
 from zae_limiter.service.operations import Call, json_reply, no_content
 from zae_limiter.service.problems import Headers, Problem, Reply
 
@@ -134,7 +134,8 @@ async def list_access(call: Call) -> Reply:
     entity_id = call.entity_or_all(call.query.get("entity"))
     if entity_id is not None:
         switches = await call.limiter.resolve_access(entity_id, call.query.get("resource"))
-        return json_reply({"access": [switch.as_dict() for switch in switches], "next_cursor": None})
+        shown = access_document(switches, entity_id, call.caller.sees_ancestors)
+        return json_reply({"access": shown, "next_cursor": None})
     page = await call.limiter.list_access(limit=call.query.get("limit", 100), cursor=call.query.get("cursor"))
     return json_reply(page_document("access", page, lambda switch: switch.as_dict()))
 

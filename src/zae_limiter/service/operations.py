@@ -11,7 +11,7 @@ from zae_limiter import RateLimiter, ValidationError
 from zae_limiter.service.backend import Backend
 from zae_limiter.service.guard import Caller
 from zae_limiter.service.problems import NO_STORE, Headers, Reply, encode_json
-from zae_limiter.service.schema_check import Check, Schema, compile_check
+from zae_limiter.service.schema_check import Check, Schema, check_document, compile_check
 from zae_limiter.service.tokens import Role
 
 JSON_TYPE = (b"content-type", b"application/json")
@@ -20,6 +20,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Any]]
 Send: TypeAlias = Callable[[Any], Awaitable[None]]
 
 TRUE_WORDS = {"true": True, "false": False}
+NO_PARAMETERS: Mapping[str, Any] = {}
 
 
 class Call:
@@ -106,8 +107,10 @@ class Operation:
         }
         object.__setattr__(self, "checks", checks)
 
-    def query(self, text: bytes) -> dict[str, Any]:
+    def query(self, text: bytes) -> Mapping[str, Any]:
         """The parameters of a request. Raises ``ValidationError`` for what is not as the table says."""
+        if not text and not self.checks:
+            return NO_PARAMETERS
         found: dict[str, Any] = {}
         if text:
             for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True, strict_parsing=False):
@@ -118,7 +121,7 @@ class Operation:
                     raise ValidationError(name, value, "is given twice")
                 parameter, check = self.checks[name]
                 found[name] = typed(value, parameter.schema, name)
-                check(found[name], name)
+                check_document(check, found[name], name)
         for name, (parameter, _) in self.checks.items():
             if parameter.required and name not in found:
                 raise ValidationError(name, None, "is missing in the query of the URL")

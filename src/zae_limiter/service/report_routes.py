@@ -27,7 +27,7 @@ async def status(call: Call) -> Reply:
     entity_id = call.query.get("entity")
     if entity_id is not None:
         found = await call.limiter.get_status(call.entity(entity_id), call.query.get("resource"))
-        return json_reply(status_document(found))
+        return json_reply(status_document(found, call.caller.sees_ancestors))
     call.caller.check_everything()
     repository = call.limiter.repository
     document = {
@@ -131,7 +131,7 @@ async def events(call: Call) -> None:
     try:
         await _say(call, ": listening\n\n")
         async for told in listener.pieces():
-            await _say(call, "".join(_as_event(document) for document in told) or ": nothing new\n\n")
+            await _say(call, "".join(_as_event(document, call) for document in told) or ": nothing new\n\n")
         if not leaving.done():
             await call.send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
@@ -160,7 +160,11 @@ def _wanted_by(call: Call) -> Callable[[Event], bool]:
     return wants
 
 
-def _as_event(document: dict[str, Any]) -> str:
+def _as_event(document: dict[str, Any], call: Call) -> str:
+    """An event as it is sent. What ancestors have left is only for clients that may know it."""
+    if "violations" in document and not call.caller.sees_ancestors:
+        own = [found for found in document["violations"] if found["entity_id"] == document["entity"]]
+        document = {**document, "violations": own}
     return f"event: {document['event']}\ndata: {encode_json(document)}\n\n"
 
 

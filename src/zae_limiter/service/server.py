@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -28,6 +29,10 @@ DEFAULT_BIND = "127.0.0.1:8080"
 BACKLOG = 2_048
 GRACE_SECONDS = MOST_TIMEOUT_SECONDS + 5
 """So long requests that are under way may take after a signal: an acquire may wait for a minute."""
+
+
+GARBAGE_THRESHOLDS = (10_000, 20, 50)
+"""After so many objects, and so many looks at the young ones, the collector looks."""
 
 
 class Bind(NamedTuple):
@@ -106,6 +111,7 @@ async def serve(
     config = uvicorn.Config(
         app,
         http="httptools",
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -120,6 +126,7 @@ async def serve(
             for companion in companions:
                 await companion.start()
             serving = asyncio.create_task(server.serve(sockets=[listener]))
+            _calm_garbage_collection()
             host, port = listener.getsockname()[:2]
             on_start(f"http://{Bind(host, port)}")
             await _either(ending.wait(), serving)
@@ -131,6 +138,13 @@ async def serve(
     finally:
         listener.close()
         await backend.close()
+
+
+def _calm_garbage_collection() -> None:
+    """Look seldom for cycles: requests leave none, and what was loaded until now stays."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 async def _check_store(backend: Backend) -> None:

@@ -200,7 +200,10 @@ def _tokens_of(document: Any) -> list[Token]:
 
 
 def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
-    """Replace the file in one step, so that a service that reads it meanwhile finds the one or the other."""
+    """Replace the file in one step, so that a service that reads it meanwhile finds the one or the other.
+
+    Who may read it stays as it was: a service under another user must see that a token is revoked.
+    """
     document = {"tokens": [token.as_dict() for token in tokens]}
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -209,7 +212,15 @@ def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
             file.write(json.dumps(document, indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
+            if path.exists():
+                _copy_permissions(path, file.fileno())
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ConfigurationError(f"cannot write the token file {path}: {error.strerror}") from None
+
+
+def _copy_permissions(path: Path, handle: int) -> None:
+    found = path.stat()
+    os.fchown(handle, found.st_uid, found.st_gid)
+    os.fchmod(handle, stat.S_IMODE(found.st_mode))

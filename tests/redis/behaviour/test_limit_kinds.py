@@ -12,8 +12,9 @@ import pytest
 from engines.redis_servers import RedisServer, flush
 from support.lossy_redis_proxy import lossy
 from support.redis_stores import consumed, has_no_gaps, limiter_on, store_at, store_on
-from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter
+from zae_limiter import Limit, RateLimiterUnavailable, RateLimitExceeded, SyncRateLimiter
 from zae_limiter.repository.sync_repository import SyncRepository
+from zae_limiter.stores.protocol import Draw, Grant
 from zae_limiter.stores.redis import requests, scripts
 from zae_limiter.stores.redis.store import RedisStore
 from zae_limiter.testing import FakeClock
@@ -122,6 +123,28 @@ def test_slots_of_a_process_that_was_killed_come_back(
         assert client.limiter.available("key", "gpt")["calls"] == 0
     assert client.limiter.available("key", "gpt")["calls"] == 2
     assert consumed(client.limiter, "key", "calls") == 4
+
+
+def test_a_repeat_is_told_the_same_due_time_while_that_is_known(client: Client, redis_6_2: RedisServer) -> None:
+    client.trips("key", {"calls": 1})
+    scripts_of = client.limiter.repository._core.space._buckets
+    draw, mark = Draw("key", "gpt", {"calls": 1}), scripts_of.home.mark()
+    route = scripts_of.route("key", "gpt")
+    request = scripts_of.request(route, draw, FakeClock()(), mark)
+    first = scripts_of.outcome(client.store.perform(request)[0], draw, route, mark)
+    request.repeated = True
+    later = scripts_of.request(route, draw, FakeClock()() + 50_000, mark)
+    later.repeated = True
+    again = scripts_of.outcome(client.store.perform(later)[0], draw, route, mark)
+    assert isinstance(first, Grant)
+    assert isinstance(again, Grant)
+    assert [(hold.due, hold.life) for hold in again.holds] == [(hold.due, hold.life) for hold in first.holds]
+    assert client.limiter.available("key", "gpt")["calls"] == 1, "it was lent once"
+    for key in [key for key in redis_6_2.ask("KEYS", "*") if b"}y#" in key]:
+        redis_6_2.ask("DEL", key)
+    with pytest.raises(RateLimiterUnavailable) as unknown:
+        scripts_of.outcome(client.store.perform(request)[0], draw, route, mark)
+    assert unknown.value.ambiguous
 
 
 LIMITS = [Limit.concurrent("calls", 3), Limit.per_day("rpd", 10**9), Limit.per_day("seen", 200, enforce=False)]

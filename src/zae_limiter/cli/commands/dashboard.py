@@ -10,6 +10,7 @@ import click
 from zae_limiter.cli.commands.serve import SERVICE_EXTRA
 from zae_limiter.cli.options import on_existing_store
 from zae_limiter.cli.session import Session, note
+from zae_limiter.extras import install_command
 
 
 @click.command(
@@ -45,7 +46,7 @@ def command(session: Session, read_only: bool, no_open: bool, port: int) -> None
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in SERVICE_EXTRA:
             raise
-        raise click.ClickException("the dashboard needs: pip install 'zae-limiter[service]'") from None
+        raise click.ClickException(f"the dashboard needs: {install_command('service')}") from None
 
     def tell(address: str) -> None:
         session.say({"address": address}, f"the dashboard is at {address}")

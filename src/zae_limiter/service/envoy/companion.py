@@ -52,7 +52,7 @@ class EnvoyCompanion:
     async def start(self) -> None:
         """Listen."""
         options = self._options
-        service = RateLimitService(self._backend.sync_repository(), rules=options.rules)
+        service = RateLimitService(self._backend.sync_limiter().repository, rules=options.rules)
         self._server = EnvoyServer(service, options.bind, authorize=self._authorize, tls=options.tls)
         self._backend.companion_counts["envoy"] = service.counts.as_dict
         self._server.start()

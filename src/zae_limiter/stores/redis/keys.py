@@ -9,7 +9,7 @@ All keys of a namespace begin with its prefix, whose braces make them one hash s
 ``e#ENTITY``                         hash    ``meta``; ``p``, the parent if it cascades; ``l/RESOURCE``, ``v/RESOURCE``
 ``b#ENTITY#RESOURCE``                string  the bucket (``lua/arithmetic.lua`` says how)
 ``u#CHUNK#ENTITY#RESOURCE``          hash    usage: hour → counters at its beginning, for twenty days
-``q#ENTITY#RESOURCE``                string  claims of callers that wait (``lua/draw.lua``)
+``q#ENTITY#RESOURCE``                string  claims of callers that wait (``lua/claims.lua``)
 ``k#ENTITY#RESOURCE``                string  counters of a bucket that was dropped
 ``w#CLIENT.BLOCK``                   bitmap  marks of writes that are done
 ``y#CLIENT.BLOCK.BIT``               string  what a write that lent slots of calls in flight was answered, for a minute

@@ -14,7 +14,7 @@ class Script:
 
     def __init__(self, name: str) -> None:
         folder = files("zae_limiter.stores.redis") / "lua"
-        parts = ("arithmetic", "kinds", "buckets", name)
+        parts = ("arithmetic", "kinds", "buckets", *(("claims",) if name == "draw" else ()), name)
         self.name = name
         self.text = "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts).encode()
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()

@@ -68,6 +68,7 @@ export function lastCallWords(row) {
   const asked = Object.entries(row.requested).filter(([, amount]) => amount)
   if (!asked.length) return ''
   const amounts = asked.map(([name, amount]) => `${count(amount)} ${name}`).join(', ')
+  if (row.access === 'block') return 'An access switch blocks it, whatever its limits have.'
   if (row.fits) return `The last call asked for ${amounts}; it would fit now.`
   if (row.wait_seconds === null) return `The last call asked for ${amounts}, which never fits.`
   return `The last call asked for ${amounts}; that fits in ${duration(row.wait_seconds)}.`

@@ -74,7 +74,7 @@ export function Columns({ times, series, height, label, format, theme, most }) {
     const options = {
       width: Math.max(120, host.clientWidth),
       height,
-      padding: [8, 6, 0, 0],
+      padding: [8, 16, 0, 0],
       legend: { show: false },
       cursor: { show: false },
       scales: {

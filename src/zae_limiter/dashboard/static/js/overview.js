@@ -91,10 +91,11 @@ function Row({ row, open, unfold, may, change, tell }) {
       tell(link)
     }
   }
-  const fits = row.fits ? 'now' : `${limit && limit.at_latest ? 'within ' : ''}${duration(row.wait_seconds)}`
+  const blocked = row.access === 'block'
+  const fits = blocked ? 'blocked' : row.fits ? 'now' : `${limit && limit.at_latest ? 'within ' : ''}${duration(row.wait_seconds)}`
   const parts = [html`<tr key=${rowKey(row)} class=${`row ${open ? 'open' : ''}`} onClick=${(event) => event.target.closest('button, a') || unfold()}>
     <td>
-      <button class="who" aria-expanded=${open ? 'true' : 'false'} onClick=${unfold}><span class="fold" aria-hidden="true">▸</span>${row.entity}</button>
+      <button class="who" aria-expanded=${open ? 'true' : 'false'} onClick=${unfold}><span class="fold" aria-hidden="true">▸</span>${row.entity}</button>${row.access && html` <span class=${`chip ${blocked ? 'bad' : 'info'}`}>${blocked ? 'blocked' : 'only observed'}</span>`}
       <span class="under path">${row.path.length ? [...row.path].reverse().join(' › ') : html`<span aria-label="no parent">–</span>`}</span>
     </td>
     <td class="resource"><span class="mono">${row.resource}</span></td>

@@ -53,61 +53,9 @@ local function obey(switch, id, on)
 end
 local longest, binding, bound = -1, nil, nil           -- which limit of which leg lacks for longest
 
--- What those want that claimed earlier, besides what is reserved already. Few draws meet any: the namespace says until when
--- there are some.
-local waited_for = mark ~= '' and wide[7] and now < tonumber(wide[7])
-local queues, ahead, lacking = {}, {}, nil             -- claims by leg, what they want, and the first leg that lacks
-local since = ticket and (ticket.since or now)
-local own = waited_for and string.match(KEYS[#KEYS], '#([^-]+)%-') .. '.'   -- what its own process waits for is reserved
-local function with_claims(n, at, on, held)
-  local stored = call('GET', prefix .. 'q#' .. at .. '#' .. on)
-  queues[n] = stored and cmsgpack.unpack(stored) or {}
-  local sums = {}
-  for _, claim in ipairs(queues[n]) do
-    local id, begun, till, amounts = unpack(claim)
-    local earlier = not ticket or begun < since or begun == since and id < ticket.id
-    if till > now and earlier and string.sub(id, 1, #own) ~= own then
-      for name, amount in pairs(amounts) do sums[name] = (sums[name] or 0) + amount end
-    end
-  end
-  if not next(sums) then return held end
-  ahead[n] = sums
-  local all = {}
-  for name, amount in pairs(held or {}) do all[name] = amount end
-  for name, amount in pairs(sums) do all[name] = (all[name] or 0) + amount end
-  return all
-end
-
--- One more leg that has limits of other kinds. Those that only watch and lack are noted, by the place of their x.
-local refused, lends, tells = {}, false, false         -- tells: its repeat must be told the same, whatever is then
-local function join_mixed(b, t, held)
-  refused[count] = {}
-  local j = 3
-  for i = 5, 6 * t[2] - 1, 6 do
-    local name, kind = t[j + 1], kinds.parsed(t[j + 10])
-    local amount = wanted[name]
-    local needed, free = amount or 0, b[i + 1]
-    if amount then
-      if not found[name] then found[name] = true; known = known + 1 end
-      if b[i + 3] + amount > 9e15 then overflow = true end
-      if held and amount > 0 and not kind.watches then needed = amount + (held[name] or 0) end
-    end
-    if kind.held then
-      free = free + kinds.overdue(b[i + 6], now)
-      if amount and amount > 0 then lends, tells = true, true end
-    end
-    if free < needed and ((amount or 0) > 0 or not kind.held) then
-      if kind.watches then
-        refused[count][i], tells = true, true
-      else
-        enough, lacking = false, lacking or count
-        local wait = (amount or 0) > t[j + 5] and math.huge or kinds.wait(b, t, i, j, needed, now)
-        if wait > longest then longest, binding, bound = wait, count, i + 1 end
-      end
-    end
-    j = j + 10
-  end
-end
+local claims, lacking                                   -- of callers that wait, if there are any; the first leg that lacks
+if ticket or mark ~= '' and wide[7] and now < tonumber(wide[7]) then claims = make_claims(prefix, now, ticket, KEYS[#KEYS]) end
+local refused, lent, lends, tells                       -- of limits of other kinds; tells: a repeat must be told the same
 
 local function join(at, on, v, terms, first)           -- one more leg
   local key = prefix .. 'b#' .. at .. '#' .. on
@@ -131,8 +79,19 @@ local function join(at, on, v, terms, first)           -- one more leg
   ids[count], ons[count], keys[count], bs[count], ts[count], fresh[count], later[count] = at, on, key, b, t, new, not first
   local held = reserved and reserved[at]
   held = held and held[on]
-  if waited_for then held = with_claims(count, at, on, held) end
-  if t[3] == 2 then return join_mixed(b, t, held) end
+  if claims then held = claims.with_those_ahead(count, at, on, held) end
+  if t[3] == 2 then
+    local met = kinds.judged(b, t, wanted, held, now)
+    refused = refused or {}
+    refused[count], overflow, lends = met.refused, overflow or met.overflow, lends or met.lends
+    tells = tells or met.lends or met.refuses
+    for k = 4, 3 + 10 * (t[2] - 1) + 1, 10 do
+      if wanted[t[k]] and not found[t[k]] then found[t[k]] = true; known = known + 1 end
+    end
+    if met.place then enough, lacking = false, lacking or count end
+    if met.wait > longest then longest, binding, bound = met.wait, count, met.place end
+    return
+  end
   local j = 4
   for i = 6, 6 * t[2], 6 do
     local name = t[j]
@@ -250,72 +209,16 @@ local function deny(marks)                             -- new terms are kept: a 
   end
 end
 
--- Take from a leg that has limits of other kinds. A limit that would have refused is not taken from, and counts that.
-local lent = {}                                        -- by leg and place: when the slots are due
-local function take_mixed(n, b, t, after, counted)
-  lent[n] = {}
-  local j = 3
-  for i = 5, 6 * t[2] - 1, 6 do
-    local name, kind = t[j + 1], kinds.parsed(t[j + 10])
-    local amount = wanted[name]
-    if refused[n][i] then
-      b[i + 6][1] = b[i + 6][1] + 1
-    elseif amount then
-      if kind.held and amount > 0 then
-        b[i + 1], lent[n][i] = kinds.lend(b[i + 1], b[i + 6], t[j + 4], amount, now)
-      else
-        b[i + 1] = b[i + 1] - amount
-      end
-      b[i + 3] = b[i + 3] + amount
-      if after and counted[name] then b[i + 4] = b[i + 4] + amount end
-      counted[name] = true
-    end
-    j = j + 10
-  end
-end
-
--- Let the claim of this ticket stand in one bucket, or in none, and drop those that are over.
-local function claim_in(place)
-  for n = 1, count do
-    local queue, kept, mine, changed, last = queues[n] or {}, {}, nil, false, 0
-    for _, claim in ipairs(queue) do
-      if claim[1] == ticket.id then mine = claim end
-      if claim[3] > now and (claim[1] ~= ticket.id or n == place) then kept[#kept + 1] = claim else changed = true end
-    end
-    if n == place then
-      local amounts = {}
-      for name, amount in pairs(wanted) do if amount > 0 then amounts[name] = amount end end
-      if not mine or mine[3] <= now then
-        mine = { ticket.id, since, 0, amounts }
-        kept[#kept + 1] = mine
-      end
-      mine[3], changed = now + ticket.lasts, true
-      if not wide[7] or tonumber(wide[7]) < mine[3] then call('HSET', KEYS[1], 'q', string.format('%.0f', mine[3])) end
-    end
-    for _, claim in ipairs(kept) do last = math.max(last, claim[3]) end
-    local key = prefix .. 'q#' .. ids[n] .. '#' .. ons[n]
-    if changed and #kept == 0 then call('DEL', key)
-    elseif changed then call('SET', key, cmsgpack.pack(kept), 'PX', string.format('%.0f', last - now)) end
-  end
-end
-
-local function told_claims()                           -- what a denial had to leave to others, and since when it claims itself
-  local told = {}
-  for n, sums in pairs(ahead) do
-    local amounts = {}
-    for name, amount in pairs(sums) do amounts[#amounts + 1] = '"' .. name .. '":' .. string.format('%.0f', amount) end
-    told[#told + 1] = '[' .. cjson.encode(ids[n]) .. ',' .. cjson.encode(ons[n]) .. ',{' .. table.concat(amounts, ',') .. '}]'
-  end
-  return '{"since":' .. (ticket and string.format('%.0f', since) or 'null') .. ',"ahead":[' .. table.concat(told, ',') .. ']}'
-end
-
 local function take()
   local counted = {}
   for n = 1, count do
     local b, t, j, after = bs[n], ts[n], 4, later[n]
     b[3] = b[3] + 1
     if after then b[4] = b[4] + 1 end
-    if t[3] == 2 then take_mixed(n, b, t, after, counted) end
+    if t[3] == 2 then
+      lent = lent or {}
+      lent[n] = kinds.take(b, t, wanted, refused[n], after, counted, now)
+    end
     for i = 6, t[3] ~= 2 and 6 * t[2] or 0, 6 do
       local name = t[j]
       local amount = wanted[name]
@@ -330,51 +233,9 @@ local function take()
   end
 end
 
--- The record of a lease, with what is known only now: the slots it holds, and the limits that would have refused.
-local function recorded_text()
-  local holds, refusing = {}, {}
-  for n = 1, count do
-    local t, names = ts[n], {}
-    for i, due in pairs(lent[n] or {}) do
-      local j = 3 + (i - 5) / 6 * 10
-      local name, d = t[j + 1], life.decimal
-      holds[#holds + 1] = '[' .. cjson.encode(ids[n]) .. ',' .. cjson.encode(ons[n]) .. ',"' .. name .. '",' .. d(wanted[name]) .. ','
-        .. d(due) .. ',' .. d(t[j + 4]) .. ',' .. d(bs[n][i + 6][3]) .. ']'
-    end
-    for i in pairs(refused[n] or {}) do names[#names + 1] = '"' .. t[3 + (i - 5) / 6 * 10 + 1] .. '"' end
-    refusing[n] = '[' .. table.concat(names, ',') .. ']'
-  end
-  return string.sub(record.text, 1, -2) .. ',"h":[' .. table.concat(holds, ',') .. '],"refused":[' .. table.concat(refusing, ',') .. ']}'
-end
-
-local function reply_with(code)                        -- doubles in a string: cheap to make, and decoded only if they are looked at
-  local numbers, r = { code, now }, 2
-  for n = 1, count do
-    local b, t = bs[n], ts[n]
-    local mixed, j = t[3] == 2, 3
-    for i = 6, 6 * t[2], 6 do
-      numbers[r + 1], numbers[r + 2] = b[i], b[i + 1]
-      r = r + 2
-      if mixed and t[j + 10] ~= '' then
-        local x = b[i + 5]
-        numbers[r + 1] = refused[n][i - 1] and 1 or 0
-        numbers[r + 2] = lent[n] and lent[n][i - 1] or 0
-        numbers[r + 3] = #x
-        for k = 1, #x do numbers[r + 3 + k] = x[k] end
-        r = r + 3 + #x
-      end
-      j = j + 10
-    end
-  end
-  local packed = struct.pack('>' .. string.rep('d', r), unpack(numbers))
-  if code ~= 1 and (ticket or next(ahead)) then return { packed, signature, route or '', told_claims() } end
-  if route then return { packed, signature, route } end
-  return packed
-end
-
-local code = enough and 1 or observed and -1 or 0
+local code, keeping = enough and 1 or observed and -1 or 0, nil
 if mark ~= '' then
-  local marks, may_be_done, keeping, kept = KEYS[#KEYS], flags == '1' or flags == '3', nil, nil
+  local marks, may_be_done, kept = KEYS[#KEYS], flags == '1' or flags == '3', nil
   if tells or kinds and may_be_done then
     keeping = reply_key(prefix, marks, mark)
     kept = call('GET', keeping)
@@ -382,15 +243,18 @@ if mark ~= '' then
   if may_be_done and call('GETBIT', marks, mark) == 1 then
     if kept then return cmsgpack.unpack(kept) end
     if lends then return { -13, now } end
-    for n in pairs(refused) do refused[n] = {} end
-    code = 1
+    for n in pairs(refused or {}) do refused[n] = {} end
+    code, tells = 1, false
   elseif blocked then
     return blocked
   elseif not enough then
     deny(marks)
     if ticket then                                     -- if the caller waits at all: not for ever, and for what may come in time
-      claim_in(not observed and longest < math.huge and (lends or longest <= ticket.patience) and lacking)
+      local place = not observed and longest < math.huge and (lends or longest <= ticket.patience) and lacking
+      local till = claims.stand(place, wanted, ids, ons)
+      if till and (not wide[7] or tonumber(wide[7]) < till) then call('HSET', KEYS[1], 'q', string.format('%.0f', till)) end
     end
+    tells = false
   elseif overflow then
     return { -5, now }
   else
@@ -401,19 +265,41 @@ if mark ~= '' then
     if call('SETBIT', marks, mark, 1) == 0 then        -- else its repeat was faster
       if flags == '2' or flags == '3' then call('PEXPIRE', marks, 600000) end
       take()
-      if ticket and waited_for then claim_in(nil) end
+      if ticket then claims.stand(nil, wanted, ids, ons) end
       if record then
-        life = life or life_of_buckets(prefix, now, ARGV[6])
-        call('SET', record.key, kinds and recorded_text() or record.text, 'PX', record.px)
-      end
-      if tells then
-        local reply = reply_with(1)
-        call('SET', keeping, cmsgpack.pack(reply), 'PX', 60000)
-        return reply
+        local text = kinds and kinds.recorded(record.text, ids, ons, bs, ts, lent or {}, refused or {}, wanted) or record.text
+        call('SET', record.key, text, 'PX', record.px)
       end
     elseif kept or lends then
       return kept and cmsgpack.unpack(kept) or { -13, now }
+    else
+      tells = false
     end
   end
 end
-return reply_with(code)
+local numbers, r = { code, now }, 2                    -- doubles in a string: cheap to make, and decoded only if they are looked at
+for n = 1, count do
+  local b, t = bs[n], ts[n]
+  local mixed, j = t[3] == 2, 3
+  for i = 6, 6 * t[2], 6 do
+    numbers[r + 1], numbers[r + 2] = b[i], b[i + 1]
+    r = r + 2
+    if mixed and t[j + 10] ~= '' then
+      local x = b[i + 5]
+      numbers[r + 1] = refused[n][i - 1] and 1 or 0
+      numbers[r + 2] = lent and lent[n] and lent[n][i - 1] or 0
+      numbers[r + 3] = #x
+      for k = 1, #x do numbers[r + 3 + k] = x[k] end
+      r = r + 3 + #x
+    end
+    j = j + 10
+  end
+end
+local reply = struct.pack('>' .. string.rep('d', r), unpack(numbers))
+if code ~= 1 and claims and (ticket or next(claims.ahead)) then
+  reply = { reply, signature, route or '', claims.told(ids, ons) }
+elseif route then
+  reply = { reply, signature, route }
+end
+if tells and code == 1 and mark ~= '' then call('SET', keeping, cmsgpack.pack(reply), 'PX', 60000) end
+return reply

@@ -232,5 +232,70 @@ make_kinds = function()
     return ends - now + (count - 1) * length * 1.25 + 172800000
   end
 
+  -- How a draw meets the limits of one bucket: {wait, place} of the one that lacks for longest, the places of those that only
+  -- watch and lack, whether slots are lent, whether a counter would pass its bound.
+  function it.judged(b, t, wanted, reserved, now)
+    local met, j = { wait = -1, refused = {} }, 3
+    for i = 5, 6 * t[2] - 1, 6 do
+      local kind, amount = it.parsed(t[j + 10]), wanted[t[j + 1]]
+      local needed, free = amount or 0, b[i + 1]
+      if amount and b[i + 3] + amount > 9e15 then met.overflow = true end
+      if reserved and needed > 0 and not kind.watches then needed = needed + (reserved[t[j + 1]] or 0) end
+      if kind.held then
+        free = free + it.overdue(b[i + 6], now)
+        if amount and amount > 0 then met.lends = true end
+      end
+      if free < needed and (needed > 0 or not kind.held) then
+        if kind.watches then
+          met.refused[i], met.refuses = true, true
+        else
+          local wait = (amount or 0) > t[j + 5] and math.huge or it.wait(b, t, i, j, needed, now)
+          if wait > met.wait then met.wait, met.place = wait, i + 1 end
+        end
+      end
+      j = j + 10
+    end
+    return met
+  end
+
+  -- Take from a bucket. A limit that would have refused is not taken from, and counts that. When the slots are due, by place.
+  function it.take(b, t, wanted, refused, after, counted, now)
+    local lent, j = {}, 3
+    for i = 5, 6 * t[2] - 1, 6 do
+      local name = t[j + 1]
+      local amount = wanted[name]
+      if refused[i] then
+        b[i + 6][1] = b[i + 6][1] + 1
+      elseif amount then
+        if amount > 0 and it.parsed(t[j + 10]).held then
+          b[i + 1], lent[i] = it.lend(b[i + 1], b[i + 6], t[j + 4], amount, now)
+        else
+          b[i + 1] = b[i + 1] - amount
+        end
+        b[i + 3] = b[i + 3] + amount
+        if after and counted[name] then b[i + 4] = b[i + 4] + amount end
+        counted[name] = true
+      end
+      j = j + 10
+    end
+    return lent
+  end
+
+  -- The record of a lease, with what is known only now: the slots it holds, and the limits that would have refused.
+  function it.recorded(text, ids, ons, bs, ts, lent, refused, wanted)
+    local holds, refusing, d = {}, {}, function(x) return string.format('%.0f', x) end
+    for n = 1, #ids do
+      local t, names = ts[n], {}
+      for i, due in pairs(lent[n] or {}) do
+        local j = 3 + (i - 5) / 6 * 10
+        local place = cjson.encode(ids[n]) .. ',' .. cjson.encode(ons[n]) .. ',"' .. t[j + 1] .. '",'
+        holds[#holds + 1] = '[' .. place .. d(wanted[t[j + 1]]) .. ',' .. d(due) .. ',' .. d(t[j + 4]) .. ',' .. d(bs[n][i + 6][3]) .. ']'
+      end
+      for i in pairs(refused[n] or {}) do names[#names + 1] = '"' .. t[3 + (i - 5) / 6 * 10 + 1] .. '"' end
+      refusing[n] = '[' .. table.concat(names, ',') .. ']'
+    end
+    return string.sub(text, 1, -2) .. ',"h":[' .. table.concat(holds, ',') .. '],"refused":[' .. table.concat(refusing, ',') .. ']}'
+  end
+
   return it
 end
