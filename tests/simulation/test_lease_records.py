@@ -22,8 +22,9 @@ from zae_limiter.exceptions import RateLimiterUnavailable
 from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, Interrupted, Pause, Plan
+from zae_limiter.stores import lease_records
 from zae_limiter.stores.dynamodb.lease_items import put_record, record_of
-from zae_limiter.stores.dynamodb.operations import acquire_recorded, leases
+from zae_limiter.stores.dynamodb.operations import leases
 from zae_limiter.stores.lease_records import (
     LeaseRecord,
     RecordChange,
@@ -168,7 +169,7 @@ def test_every_lease_is_charged_once_and_settled_once(wcu: int) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "undone"),
     [
-        (acquire_recorded, "answer_from", lambda record, request: None),
+        (lease_records, "answer_from", lambda record, request: None),
         (leases, "put_record", lambda *args: {"Put": without_condition(put_record(*args)["Put"])}),
     ],
     ids=["a request that was granted is granted again", "a settlement of any version is booked"],
