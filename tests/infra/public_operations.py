@@ -110,6 +110,9 @@ def lease(limiter: SyncRateLimiter, world: World) -> None:
     with limiter.resume(token) as held:
         held.settle(tpm=3)
     with limiter.acquire("key", "gpt", {"rpm": 1}) as held:
+        held.adjust(tpm=1)
+        held.close()
+    with limiter.acquire("key", "gpt", {"rpm": 1}) as held:
         world.remove_bucket("key")
         held.adjust(tpm=1)
         held.commit()
@@ -146,7 +149,7 @@ def write_pulse(limiter: SyncRateLimiter, world: World) -> None:
     repository = limiter.repository
     core = repository._core
     told = SyncRateLimiter(SyncRepository(core.store, namespace=core.namespace, clock=core.clock, pulse=True))
-    take(told)
+    take(told, timeout=5.0)  # the bucket was lowered just before
     told.repository._core.stop_threads()
     told.write_pulse()
 

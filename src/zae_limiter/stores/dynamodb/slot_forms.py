@@ -20,7 +20,7 @@ filled               ``tk = :tk``, every ``x_f = :v``              ``SET tk`` to
 A roll returns what is overdue. A draw does so that lacks without it, or that opens a due time, which keeps the item
 small. It demands every count it takes: else it would return what was given back meanwhile. ``hb``, the latest due
 time that was ever rolled, refuses those who give back later; ``inc`` refuses those who took from another life of the
-bucket. A bucket with slots expires when all that may be lent is due, whoever has lent it.
+bucket. A bucket with slots expires when all that may be lent is due, to any client.
 """
 
 from __future__ import annotations
