@@ -36,8 +36,10 @@ from zae_limiter.stores.dynamodb.schema import (
     SK_CONFIG,
     SK_META,
     access_key,
+    config_key,
     gsi1_access,
     gsi4,
+    meta_key,
     pk_entity,
 )
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, persist, verb
@@ -156,26 +158,29 @@ class AccessSwitches:
         ns = yield from self.namespace.ns()
         found: list[Access] = []
         current: str | None = entity_id
+        deadline = yield from self.client.new_deadline()
         for _ in range(HIGHEST_TREE):
             if current is None:
                 break
-            items = yield from self.client.query_all(pk_entity(ns, current), between=(SK_CONFIG, SK_META))
+            items = yield from self._of_entity(ns, current, resource, deadline)
             current = None
             for item in items:
                 if item["SK"]["S"] != SK_META:
                     access = config_of(item).access
-                    found += () if access is None or not _is_on(access, resource) else (access,)
+                    found += () if access is None else (access,)
                 elif (route := route_of(item)).cascade:
                     current = route.parent_id
-        deadline = yield from self.client.new_deadline()
         _, wide = yield from self.watch.look(deadline, consistent=True)
         found += [wide[name] for name in (resource or "", "") if name in wide]
         return live(dict.fromkeys(found), now)
 
-
-def _is_on(access: Access, resource: str | None) -> bool:
-    """Whether an entity's switch concerns a resource; any does, if that is not said."""
-    return resource is None or access.resource in (None, DEFAULT_RESOURCE, resource)
+    def _of_entity(self, ns: str, entity_id: str, resource: str | None, deadline: Deadline) -> Plan[list[Item]]:
+        """An entity, and its configs that concern a resource, by their keys as an acquire reads them; or all."""
+        if resource is None:
+            return (yield from self.client.query_all(pk_entity(ns, entity_id), between=(SK_CONFIG, SK_META)))
+        configs = [config_key(ns, entity_id, name) for name in dict.fromkeys((resource, DEFAULT_RESOURCE))]
+        items = yield from self.client.get_all((*configs, meta_key(ns, entity_id)), deadline)
+        return list(items.values())
 
 
 def _may_hold(access: Access, now: int) -> bool:
