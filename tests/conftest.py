@@ -55,11 +55,14 @@ ONE_AFTER_THE_OTHER = (
 
 FAST = (
     "tests/bucket/",
-    "tests/cli/",
-    "tests/docs/",
-    "tests/embedded/",
-    "tests/examples/",
-    "tests/integrations/",
+    "tests/cli/test_acquire_command.py",
+    "tests/cli/test_argument_parsers.py",
+    "tests/cli/test_cli_output.py",
+    "tests/cli/test_command_help.py",
+    "tests/cli/test_error_messages.py",
+    "tests/integrations/test_asgi.py",
+    "tests/integrations/test_metrics.py",
+    "tests/integrations/test_wsgi.py",
     "tests/lease/",
     "tests/limiter/",
     "tests/llm/",
@@ -68,21 +71,14 @@ FAST = (
     "tests/models/",
     "tests/repository/",
     "tests/running/",
-    "tests/service/",
+    "tests/service/test_endpoint.py",
+    "tests/service/test_lease_routes.py",
     "tests/stores/",
     "tests/testing/",
     "tests/typing/",
-    "tests/visualization/",
 )
 FAST_CONTRACT = ("memory", "sqlite")
-NOT_FAST = (
-    *ONE_AFTER_THE_OTHER,
-    "tests/cli/test_limits_interrupted",
-    "tests/docs/test_pages.py",
-    "tests/docs/test_site.py",
-    "tests/integrations/test_litellm",
-    "tests/manifests/test_manifest_properties",
-)
+NOT_FAST = (*ONE_AFTER_THE_OTHER, "tests/manifests/test_manifest_properties")
 ENGINE_FIXTURES = frozenset(("dynoxide", "engine", "ministack", "redis_6_2", "valkey_9_1", "valkey_cluster"))
 """What may differ from one Python to the next and needs no engine: ``make others`` runs it on those that are here."""
 
