@@ -162,6 +162,7 @@ async def who_does_not_wait_does_not_overtake(world: World) -> None:
         assert caught.value.retry_after_seconds == 3.0
         async with world.limiter.acquire("key", "gpt", {"tpm": 100}):
             pass
+        await world.until_waiting(1)
         world.clock.advance(2)
 
     results = await world.concurrently(taking(world, log, "patient", 5, 60), others())
