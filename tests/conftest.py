@@ -6,7 +6,6 @@ that watch the clock or start crowds of processes would disturb one another: the
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -89,13 +88,6 @@ def is_fast(nodeid: str, fixtures: Iterable[str]) -> bool:
     if nodeid.startswith("tests/contract/test_contract.py"):
         return any(store in nodeid for store in FAST_CONTRACT)
     return nodeid.startswith(FAST) and not nodeid.startswith(NOT_FAST) and ENGINE_FIXTURES.isdisjoint(fixtures)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Frameworks that some tests start configure logging, and silence loggers that are there already."""
-    for name, logger in logging.root.manager.loggerDict.items():
-        if name.startswith("zae_limiter"):
-            logger.disabled = False  # type: ignore[union-attr]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,8 +13,9 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -69,11 +70,25 @@ class Done:
     told: str = ""
 
 
-def run_share(share: Share) -> Done:
-    """Until the time is over, or the share is done."""
-    logging.getLogger("zae_limiter").setLevel(logging.CRITICAL)  # clocks that are wrong say so, each time
+@contextmanager
+def quiet_process() -> Iterator[None]:
+    """No log lines (clocks that are wrong say so, each time) and few looks for garbage, until it ends."""
+    logger = logging.getLogger("zae_limiter")
+    level, thresholds = logger.level, gc.get_threshold()
+    logger.setLevel(logging.CRITICAL)
     gc.freeze()
     gc.set_threshold(GARBAGE)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+@quiet_process()
+def run_share(share: Share) -> Done:
+    """Until the time is over, or the share is done."""
     summary, done = Summary(), Done(last_seed=share.first_seed)
     tell_at = time.time() + TELL_EVERY_S
     number = share.offset
