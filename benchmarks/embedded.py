@@ -364,7 +364,7 @@ def kind_comparisons() -> list[Comparison]:
     return [
         Comparison("a monthly budget beside two limits", month, plain, goal, cost_ratio=True),
         Comparison("calls in flight beside two limits", flight, plain, goal, cost_ratio=True),
-        Comparison("a limit that watches beside two limits", watching, plain, cost_ratio=True),
+        Comparison("a limit that watches beside two limits", watching, plain, goal, cost_ratio=True),
     ]
 
 

@@ -31,8 +31,7 @@ from zae_limiter.bucket import MILLI, Balance, force_consume, would_refill_satis
 from zae_limiter.lease.sync_lease import SyncLease
 from zae_limiter.stores.dynamodb import items
 from zae_limiter.stores.dynamodb.intents import Intent
-from zae_limiter.stores.dynamodb.operations import acquire_params, settle
-from zae_limiter.stores.dynamodb.operations.acquire import Acquire
+from zae_limiter.stores.dynamodb.operations import acquire, acquire_writes, settle
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 from zae_limiter.stores.dynamodb.write_forms import update
@@ -254,9 +253,9 @@ def on_dynamodb(engine: Engine, stack: ExitStack) -> Iterator[FastPath]:
     url = stack.enter_context(answering(recorded(engine)))
     limiter = SyncRateLimiter(SyncRepository(split_store(engine, url, "own")))
     run = granted(limiter)
-    yield FastPath("dynamodb: warm legs", "grant", run, lambda: patch.object(Acquire, "warm_legs", lambda self: ()))
+    yield FastPath("dynamodb: warm legs", "grant", run, lambda: patch.object(acquire, "warm_legs", lambda _: ()))
     yield FastPath(
-        "dynamodb: plain draw", "grant", run, lambda: patch.object(acquire_params, "plain_draw", draw_by_forms)
+        "dynamodb: plain draw", "grant", run, lambda: patch.object(acquire_writes, "plain_draw", draw_by_forms)
     )
     yield FastPath(
         "dynamodb: plain settlement",

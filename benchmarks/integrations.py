@@ -33,7 +33,7 @@ PACKAGES = ("zae-limiter", "openai", "httpx2", "starlette")
 ENOUGH = 10**12
 LIMITS = [Limit.per_minute("rpm", ENOUGH), Limit.per_minute("tpm", ENOUGH), Limit.per_minute("requests", ENOUGH)]
 MESSAGES: Any = [{"role": "user", "content": "how are you today, my friend? " * 20}]
-THOROUGH = Pace(rounds=21, seconds=0.1)
+THOROUGH = Pace(rounds=15, seconds=0.1)
 
 PROVIDER = """
 import sys

@@ -27,7 +27,7 @@ from memory_bytes import bytes_of_each
 from memory_soaks import FLAT, SOAKS
 from presenting import KEPT, OUT, circumstances
 
-ENTITIES = {"dynamodb": 200_000, "sqlite": 250_000, "coming": 300_000, "memory": 150_000}
+ENTITIES = {"dynamodb": 150_000, "sqlite": 150_000, "coming": 200_000, "memory": 100_000}
 FULL, QUICK = 1_000_000, 20_000
 SAMPLES_KEPT = 40
 AT_ONCE = 2

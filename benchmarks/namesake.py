@@ -33,7 +33,7 @@ THEIR_PYTHON = Path(os.environ.get("ZAEL_NAMESAKE") or ROOT / "namesake" / "bin"
 THEIR_NAME = "the other zae-limiter"
 SITUATIONS = ("acquire", "acquire and settle", "two levels", "denied")
 COUNTED = 20
-QUICK, THOROUGH = Pace(rounds=2, seconds=0.02), Pace(rounds=9, seconds=0.15)
+QUICK, THOROUGH = Pace(rounds=2, seconds=0.02), Pace(rounds=7, seconds=0.03)
 SECONDS_EACH = {"ours": 0.0004, "theirs": 0.002}
 """About what one acquire takes, to choose how many a round has."""
 

@@ -4,17 +4,21 @@
 
 A note on fairness. Ours takes from two limits in one round trip, all or nothing, resolves the limits on the server,
 counts usage and can be repeated; a hit of theirs is one limit, so they are called twice, and each of their calls is a
-round trip. What the server spends on a call is a row of its own: there a fixed window is cheaper than ours. (This file
-is not called ``redis.py``, for then no benchmark could import redis-py.)
+round trip. What the server spends on a call is a row of its own: there a fixed window is cheaper than ours. Pipelined
+rows send again what a contender has sent, many commands in one write: the server then never waits, and spends nothing
+on waking up. (This file is not called ``redis.py``, for then no benchmark could import redis-py.)
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -43,12 +47,47 @@ PACKAGES = ["zae-limiter", "limits", "throttled-py", "redis"]
 RPM, TPM = 10**9, 10**12
 LIMITS = [Limit.per_minute("rpm", RPM), Limit.per_minute("tpm", TPM)]
 TASKS = 32
+RECORDED = 500
+"""So many operations of a contender are sent again, pipelined."""
+PATIENCE_S = 3_600.0
+"""What is sent again must not be too late."""
 QUICK = Pace(rounds=5, seconds=0.03)
-THOROUGH = Pace(rounds=21, seconds=0.1)
+THOROUGH = Pace(rounds=15, seconds=0.1)
 
 
 class Refused(Exception):
     """A limiter of the others said no."""
+
+
+@contextmanager
+def recorded() -> Iterator[list[bytes]]:
+    """What this process sends meanwhile."""
+    sent: list[bytes] = []
+    original = socket.socket.sendall
+
+    def record(self: socket.socket, data: bytes, *flags: int) -> None:
+        sent.append(bytes(data))
+        return original(self, data, *flags)
+
+    socket.socket.sendall = record  # type: ignore[method-assign, assignment]
+    try:
+        yield sent
+    finally:
+        socket.socket.sendall = original  # type: ignore[method-assign]
+
+
+def commands_in(data: bytes) -> list[bytes]:
+    """The commands, one by one, of what was sent."""
+    commands, at = [], 0
+    while at < len(data):
+        begins, end = at, data.index(b"\r\n", at)
+        parts = int(data[at + 1 : end])
+        at = end + 2
+        for _ in range(parts):
+            end = data.index(b"\r\n", at)
+            at = end + 2 + int(data[at + 1 : end]) + 2
+        commands.append(data[begins:at])
+    return commands
 
 
 class Loop:
@@ -86,6 +125,9 @@ class OnServer:
         link = redis.Connection(host=self._servers.addresses[0][0], port=server.port, protocol=2)
         link.connect()
         self._link = link
+        self._pipe = redis.Connection(host=self._servers.addresses[0][0], port=server.port, protocol=2)
+        self._pipe.connect()
+        self._patient = SyncRateLimiter(SyncRepository(RedisStore(self._servers, deadline=PATIENCE_S)))
 
     def server_cpu(self) -> float:
         """Seconds of CPU that the server has spent."""
@@ -95,8 +137,8 @@ class OnServer:
 
     # Ours
 
-    def ours(self, entity: str = "key") -> Contender:
-        limiter = self._limiter
+    def ours(self, entity: str = "key", *, patient: bool = False) -> Contender:
+        limiter = self._patient if patient else self._limiter
 
         def run(times: int) -> None:
             for _ in range(times):
@@ -140,6 +182,39 @@ class OnServer:
                 link.read_response()
 
         return Contender("an empty script", "EVALSHA over a bare connection of redis-py", run)
+
+    # Pipelined
+
+    def pipelined(self, contender: Contender) -> Contender:
+        """What a contender has sent, again and again, many commands in one write."""
+        contender.run(RECORDED)
+        with recorded() as sent:
+            contender.run(RECORDED)
+        commands = commands_in(b"".join(sent))
+        per_operation, rest = divmod(len(commands), RECORDED)
+        if rest:
+            raise ValueError(f"{contender.name} sends {len(commands)} commands for {RECORDED} operations")
+
+        def run(times: int) -> None:
+            for first in range(0, times, RECORDED):
+                some = commands[: min(RECORDED, times - first) * per_operation]
+                self._forget_marks()
+                data = b"".join(some)
+                sending = threading.Thread(target=self._pipe.send_packed_command, args=([data], False))
+                sending.start()
+                for _ in some:
+                    self._pipe.read_response()
+                sending.join()
+
+        return Contender(f"{contender.name}, pipelined", f"{contender.does}, pipelined", run)
+
+    def _forget_marks(self) -> None:
+        """Let what was done be done again: our writes are done once."""
+        self._link.send_command("KEYS", "*}w#*")
+        marks = self._link.read_response()
+        if marks:
+            self._link.send_command("UNLINK", *marks)
+            self._link.read_response()
 
     # Theirs
 
@@ -235,6 +310,14 @@ def main() -> None:
             row("Redis, server's CPU: acquire, two limits", ours, fixed),
             row("Redis, server's CPU: three levels against one", three, ours, at_most(2)),
             row("Redis, server's CPU: acquire, two limits", ours, floor),
+        ]
+        one_leg, three_legs = (on.pipelined(on.ours(entity, patient=True)) for entity in ("key", "member"))
+        floor_piped, fixed_piped, moving_piped = (on.pipelined(one) for one in (floor, fixed, moving))
+        spent += [
+            row("Redis, server's CPU, pipelined: acquire, two limits", one_leg, moving_piped, at_most(2)),
+            row("Redis, server's CPU, pipelined: acquire, two limits", one_leg, fixed_piped),
+            row("Redis, server's CPU, pipelined: three levels against one", three_legs, one_leg, at_most(2)),
+            row("Redis, server's CPU, pipelined: acquire, two limits", one_leg, floor_piped),
         ]
         on_client = measured(client, pace, time.process_time)
         on_the_wall = measured(waits, pace, time.perf_counter)

@@ -33,8 +33,18 @@ PATH_GOALS = {
 }
 """So many functions, in so many files, a warm operation may cross: what a reader has to follow."""
 
-ONE_CALL = ("grant", "sharded, 4 shards", "contended: 8 clients in turns")
+ONE_CALL = (
+    "grant",
+    "grant with a calendar limit",
+    "grant with a limit that watches",
+    "grant that a limit which watches would have refused",
+    "sharded, 4 shards",
+    "contended: 8 clients in turns",
+)
 """Situations in which no two requests overlap."""
+
+TWO_CALLS = ("grant with a call in flight, and its end",)
+"""The same, with the end of the lease, which gives back."""
 
 OVERLAPPING_NONE = 1.05
 """What they may cost."""
@@ -94,6 +104,7 @@ def held(figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Held]:
         lambda: _startup(figures.get("startup")),
         lambda: _integrations(figures.get("integrations")),
         lambda: _rows_of(figures.get("service"), "the service against an empty endpoint", Goal(2.2, at_most=True)),
+        lambda: _dashboard(figures.get("dashboard")),
         lambda: _rows_of(figures.get("envoy"), "Envoy with us against Envoy with a trivial answer", Goal(0.75)),
         lambda: _soak(figures.get("soak")),
         lambda: [_zip(found)],
@@ -174,6 +185,9 @@ def _costs(figures: Mapping[str, Any] | None) -> Iterator[Held]:
         title = f"DynamoDB round trips and WCU: {row['situation']}"
         if row["situation"] in ONE_CALL:
             yield Held(title, "1 and 1", f"≤ {OVERLAPPING_NONE}", measured, said(worst <= OVERLAPPING_NONE))
+        elif row["situation"] in TWO_CALLS:
+            goal = 2 * OVERLAPPING_NONE
+            yield Held(title, "2 and 2", f"≤ {goal}", measured, said(worst <= goal))
         elif row["situation"].startswith("denial, asked again"):
             yield Held(title, "", "0", measured, said(worst == 0))
     fleet = next(row for row in figures["crowds"] if row["clients"] == FLEET)
@@ -235,6 +249,18 @@ def _rows_of(figures: Mapping[str, Any] | None, title: str, goal: Goal) -> Itera
         yield _missing(title, str(goal))
         return
     yield from _with_goals(figures["rows"])
+
+
+def _dashboard(figures: Mapping[str, Any] | None) -> Iterator[Held]:
+    """Its cost does not depend on how many keys there are."""
+    if figures is None:
+        yield _missing("the dashboard's first view, 100,000 keys", str(Goal(1.25, at_most=True)))
+        return
+    yield from _with_goals(figures["rows"])
+    for row in figures["calls"]:
+        title = f"calls of the store for that view, {row['where']}"
+        goal = f"the {row['calls_with_few']} of few keys"
+        yield Held(title, "", goal, str(row["calls"]), said(row["calls"] == row["calls_with_few"]))
 
 
 def _soak(figures: Mapping[str, Any] | None) -> Iterator[Held]:

@@ -19,6 +19,7 @@ BENCHMARKS = {
     "startup": "Starting",
     "integrations": "What the integrations add",
     "service": "The service over HTTP",
+    "dashboard": "The dashboard, and how many keys there are",
     "envoy": "Behind Envoy",
     "namesake": "Against the other zae-limiter",
     "soak": "Schedules of the last soak",
@@ -167,7 +168,7 @@ def _redis_store(figures: Mapping[str, Any]) -> Iterator[str]:
         f"All on one server ({figures['server']}). One acquire of ours is one round trip that takes from two limits,\n"
         "all or nothing; a hit of theirs is one limit and one round trip. What a call costs the server is there too:\n"
         "a script of ours does more than a fixed window. The server's CPU is of calls one after the other, reading\n"
-        "and writing of the socket included.\n"
+        "and writing of the socket included; pipelined, of the same commands, many in one write.\n"
     )
     yield from _comparisons(figures)
 
@@ -295,6 +296,19 @@ def _aggregator(figures: Mapping[str, Any]) -> Iterator[str]:
     yield table(columns, rows)
 
 
+def _dashboard(figures: Mapping[str, Any]) -> Iterator[str]:
+    yield "CPU of reading what the first view shows. It is made of pulses, and scans nothing.\n"
+    yield from _comparisons(figures)
+    columns = ("calls of the store for a view", "keys", "calls", "with few keys")
+    yield table(
+        columns,
+        [
+            (row["where"], f"{row['keys']:,}", str(row["calls"]), str(row["calls_with_few"]))
+            for row in figures["calls"]
+        ],
+    )
+
+
 def _soak(figures: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"{figures['schedules']:,} schedules of {figures['profiles']} profiles, seeds {figures['first_seed']} to "
@@ -360,6 +374,7 @@ SECTIONS = {
     "startup": _comparisons,
     "integrations": _comparisons,
     "service": _comparisons,
+    "dashboard": _dashboard,
     "envoy": _comparisons,
     "namesake": _namesake,
     "soak": _soak,

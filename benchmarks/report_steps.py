@@ -27,7 +27,7 @@ from engines.redis_servers import RedisServer
 from engines.servers import dynoxide_engine
 
 HERE = Path(__file__).parent
-LONGEST_S = 600
+LONGEST_S = 900
 END_GENTLY_S = 10
 AT_ONCE = 2
 REDIS_KIND = "valkey-9.1"
@@ -58,6 +58,7 @@ _ALL = (
     Step("redis_store", on_redis=True),
     Step("integrations"),
     Step("service"),
+    Step("dashboard"),
     Step("envoy"),
     Step("namesake", on_dynoxide=True),
     Step("growth"),

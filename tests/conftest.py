@@ -6,8 +6,11 @@ that watch the clock or start crowds of processes would disturb one another: the
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +32,14 @@ __all__ = [
 pytest.register_assert_rewrite("zae_limiter.testing.contract")
 
 settings.register_profile("busy machine", deadline=None, max_examples=150)
+settings.register_profile("another Python", deadline=None, max_examples=30)
 settings.load_profile("busy machine")
 
 for size in ("COLUMNS", "LINES"):
     os.environ.pop(size, None)  # the tests may be started from a terminal; the commands that they start have none
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell does that to what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the commands that the tests interrupt would inherit it
 
 ONE_AFTER_THE_OTHER = (
     "tests/cli/test_demo_",
@@ -78,7 +85,14 @@ FAST = (
     "tests/typing/",
 )
 FAST_CONTRACT = ("memory", "sqlite")
-NOT_FAST = (*ONE_AFTER_THE_OTHER, "tests/manifests/test_manifest_properties")
+NOT_FAST = (
+    *ONE_AFTER_THE_OTHER,
+    "tests/manifests/test_manifest_properties",
+    "tests/manifests/test_manifest_schema.py::test_reader_and_schema_agree",
+    "tests/models/test_calendars.py::test_days_of_every_zone",
+    "tests/models/test_calendars.py::test_every_day_of_odd_zones",
+    "tests/models/test_calendars.py::test_months_of_every_zone",
+)
 ENGINE_FIXTURES = frozenset(("dynoxide", "engine", "ministack", "redis_6_2", "valkey_9_1", "valkey_cluster"))
 """What may differ from one Python to the next and needs no engine: ``make others`` runs it on those that are here."""
 
@@ -88,6 +102,34 @@ def is_fast(nodeid: str, fixtures: Iterable[str]) -> bool:
     if nodeid.startswith("tests/contract/test_contract.py"):
         return any(store in nodeid for store in FAST_CONTRACT)
     return nodeid.startswith(FAST) and not nodeid.startswith(NOT_FAST) and ENGINE_FIXTURES.isdisjoint(fixtures)
+
+
+def only_fast(config: pytest.Config) -> bool:
+    """Whether this run is of the fast half alone: ``make fast``."""
+    return bool(config.getoption("markexpr") == "fast")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if only_fast(config):
+        settings.load_profile("another Python")  # the arithmetic is whole numbers: all examples are tried on one
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that have no fast test are not even read: that takes longer than many of the tests."""
+    if not only_fast(config) or not collection_path.name.startswith("test_"):
+        return None
+    path = collection_path.relative_to(Path(__file__).parents[1]).as_posix()
+    return None if path.startswith((*FAST, "tests/contract/")) else True
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Each test finds the log as it is at first: what frameworks and tests before it have set is of no account."""
+    logging.disable(logging.NOTSET)
+    logging.root.setLevel(logging.WARNING)
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("zae_limiter")]:
+        logger = logging.getLogger(name)
+        logger.disabled, logger.propagate = False, True
+        logger.setLevel(logging.NOTSET)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ from mkdocs.structure.files import File
 
 sys.path.insert(0, str(Path(__file__).parent))
 from themed_pictures import in_both_schemes, scheme_pictures
-from written_pages import pictures, written_pages
+from written_pages import pictures, where_the_site_has, written_pages
 
 _FOR_TESTS = re.compile(r"<!-- (?:setup\n.*?|no-run|/?bills) ?-->\n?", re.DOTALL)
 _FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
@@ -78,14 +78,7 @@ def _led_within(link: re.Match[str], source: str, files: Any) -> str:
     text, target, anchor = link[1], link[2], link[3] or ""
     folder = posixpath.dirname(source)
     led_to = posixpath.normpath(posixpath.join(folder, target))
-    for candidate in _where_the_site_has(led_to):
+    for candidate in where_the_site_has(led_to):
         if files.get_file_from_path(candidate):
             return f"[{text}]({posixpath.relpath(candidate, folder or '.')}{anchor})"
     return text if led_to.startswith("..") else link[0]
-
-
-def _where_the_site_has(path: str) -> list[str]:
-    """Pages that may show a file of the repository."""
-    inside = path.removeprefix("../").removeprefix("docs/")
-    stem = posixpath.splitext(inside)[0]
-    return [inside, f"{stem}.md", inside.lower()] if inside.startswith("examples/") else [inside, inside.lower()]

@@ -6,6 +6,7 @@ Nothing here needs mkdocs, so that the tests can ask what there will be.
 from __future__ import annotations
 
 import ast
+import posixpath
 import re
 from enum import Enum
 from pathlib import Path
@@ -56,6 +57,9 @@ FIRST = (
     "ValidationError",
 )
 """What most readers of a page look for; the rest follows in the order of the code."""
+
+FENCES = {".mjs": "javascript", ".service": "ini", ".yaml": "yaml"}
+"""How the files of an example that is a folder are coloured."""
 
 _PART_OF = {
     "limiter": "limiters",
@@ -213,7 +217,7 @@ def _cell(text: str) -> str:
 
 
 def example_pages() -> dict[str, str]:
-    """The list of examples, and a page for each: what it says of itself, then its code."""
+    """The list of examples, and a page for each: what it says of itself, then its code; a folder is one."""
     pages = {"examples/README.md": (EXAMPLES / "README.md").read_text(encoding="utf-8")}
     for example in sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.yaml")]):
         text = example.read_text(encoding="utf-8")
@@ -223,6 +227,12 @@ def example_pages() -> dict[str, str]:
         else:
             shown = f"```yaml\n{text}```"
         pages[f"examples/{example.stem}.md"] = f"# {example.name}\n\n{shown}\n"
+    for folder in sorted(path for path in EXAMPLES.iterdir() if path.is_dir() and not path.name.startswith("_")):
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        shown = "\n\n".join(
+            f"## {file.name}\n\n```{FENCES[file.suffix]}\n{file.read_text(encoding='utf-8')}```" for file in files
+        )
+        pages[f"examples/{folder.name}.md"] = f"# {folder.name}\n\n{shown}\n"
     return pages
 
 
@@ -231,3 +241,15 @@ def apart(program: str) -> tuple[str, str]:
     opening = ast.parse(program).body[0]
     code = "".join(program.splitlines(keepends=True)[opening.end_lineno :])
     return ast.get_docstring(ast.parse(program)) or "", code.lstrip("\n")
+
+
+# Links
+
+
+def where_the_site_has(path: str) -> list[str]:
+    """Pages that may show a file of the repository."""
+    inside = path.removeprefix("../").removeprefix("docs/")
+    stem = posixpath.splitext(inside)[0]
+    if not inside.startswith("examples/"):
+        return [inside, inside.lower()]
+    return [inside, f"{stem}.md", f"{posixpath.dirname(inside)}.md", inside.lower()]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from zae_limiter.exceptions import EntityNotFoundError as EntityNotFoundError
     from zae_limiter.exceptions import LeaseExpiredError as LeaseExpiredError
     from zae_limiter.exceptions import LeaseNotFoundError as LeaseNotFoundError
+    from zae_limiter.exceptions import LimitsChangedError as LimitsChangedError
     from zae_limiter.exceptions import MissingExtra as MissingExtra
     from zae_limiter.exceptions import NamespaceNotFoundError as NamespaceNotFoundError
     from zae_limiter.exceptions import RateLimiterUnavailable as RateLimiterUnavailable
@@ -50,13 +51,16 @@ if TYPE_CHECKING:
     from zae_limiter.models.events import HoldLost as HoldLost
     from zae_limiter.models.events import HoldsRenewed as HoldsRenewed
     from zae_limiter.models.events import Observer as Observer
+    from zae_limiter.models.events import Reconciled as Reconciled
     from zae_limiter.models.events import Settled as Settled
     from zae_limiter.models.events import StoreCalled as StoreCalled
+    from zae_limiter.models.events import WentLocal as WentLocal
     from zae_limiter.models.holds import Hold as Hold
     from zae_limiter.models.leases import LeaseInfo as LeaseInfo
     from zae_limiter.models.level_changes import LimitsSet as LimitsSet
     from zae_limiter.models.level_changes import ReplacedLimit as ReplacedLimit
     from zae_limiter.models.limit import Limit as Limit
+    from zae_limiter.models.limit_versions import limits_version as limits_version
     from zae_limiter.models.proofs import UsageChain as UsageChain
     from zae_limiter.models.proofs import UsageGap as UsageGap
     from zae_limiter.models.proofs import UsageProof as UsageProof
@@ -92,6 +96,7 @@ _HOMES = {
         "EntityNotFoundError",
         "LeaseExpiredError",
         "LeaseNotFoundError",
+        "LimitsChangedError",
         "MissingExtra",
         "NamespaceNotFoundError",
         "RateLimitExceeded",
@@ -116,13 +121,16 @@ _HOMES = {
         "HoldLost",
         "HoldsRenewed",
         "Observer",
+        "Reconciled",
         "Settled",
         "StoreCalled",
+        "WentLocal",
     ),
     "models.holds": ("Hold",),
     "models.leases": ("LeaseInfo",),
     "models.level_changes": ("LimitsSet", "ReplacedLimit"),
     "models.limit": ("Limit",),
+    "models.limit_versions": ("limits_version",),
     "models.proofs": ("UsageChain", "UsageGap", "UsageProof"),
     "models.pulse": ("Pulse", "PulseLevel", "PulseRow", "RefusedBy"),
     "models.reports": (

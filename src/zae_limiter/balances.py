@@ -17,6 +17,13 @@ that asks for the whole amount is refused until the next one.
 given it back by then. Due times lie on a grid, so that all holds of a bucket are a few counts, and ``tk`` plus all
 counts is the ceiling, always. ``hb`` is the latest due time whose holds were returned: who gives back later than that
 gives back nothing. Of a bucket that is divided the sum over all shards is the ceiling: slots move between them.
+
+**Extra.** An operator may lift a calendar limit above its burst for the period it stands in. The extra is part of the
+ceiling ``bx`` and of the level then, and ends with the period, whatever is left of it. What is spent is spent from the
+limit itself first: the next period holds what it would hold without the extra, but for debts, which the extra pays::
+
+    kept  = level - min(max(level, 0), extra)     # at the boundary
+    level = min(kept + amount, burst)             # in the next period
 """
 
 from __future__ import annotations
@@ -52,8 +59,11 @@ def _rate_of(limit: Limit) -> tuple[int, int]:
 class Balance:
     """An even limit of one bucket (or of one shard of it), and what every kind of balance can be asked.
 
-    ``sn`` counts what a limit that only watches would have refused.
+    ``sn`` counts what a limit that only watches would have refused. ``extra`` is the part of the ceiling ``bx`` that
+    ends with the period: only a calendar limit has any.
     """
+
+    extra: int = 0
 
     __slots__ = ("at_rf", "bx", "limit", "name", "ra", "rp", "shard", "shards", "sn", "tc", "tk")
 
@@ -101,7 +111,8 @@ class Balance:
 
     def level_with(self, tk: int, now: int) -> int:
         """The level if ``tk`` were stored."""
-        return min(tk + max(self.accrued(now) - self.at_rf, 0), self.bx)
+        level = tk + self.since_rf(now)
+        return level if level < self.bx else self.bx
 
     def left(self, now: int) -> int:
         """What :meth:`level_with` is to be asked with later, for the level of this moment."""
@@ -159,15 +170,25 @@ class Balance:
         """When its next period begins, if it has any."""
         return None
 
+    def extra_at(self, now: int) -> int:
+        """What is extra at a moment: nothing, once the period is over that it is of."""
+        return 0
+
+
+def without_extra(level: int, extra: int) -> int:
+    """What is left of a level when an extra ends: that goes first, and pays the debts it has paid."""
+    return level - min(max(level, 0), extra)
+
 
 class SteppedBalance(Balance):
     """A calendar limit: its whole amount at the start of each period.
 
     ``pn`` is the number of the period at the baseline. It is stored, and not computed from the baseline: see
     ``calendars.py``. ``ends`` is when that period ends, once :meth:`advance` was asked; before, a time long ago.
+    ``extra`` is of the period ``pn``: the first write that sees a later one ends it.
     """
 
-    __slots__ = ("calendar", "ends", "step")
+    __slots__ = ("calendar", "ends", "extra", "step")
 
     def __init__(
         self,
@@ -179,14 +200,17 @@ class SteppedBalance(Balance):
         shard: int = 0,
         shards: int = 1,
         pn: int | None = None,
+        extra: int = 0,
     ) -> None:
+        """The same; with so much ``extra`` in the period ``pn``."""
         assert limit.periods is not None
         self.limit = limit
         self.name = limit.name
         self.calendar: Calendar = limit.periods
         whole, rest = divmod(limit.burst, limit.refill_amount)
         self.step = share(limit.refill_amount * MILLI, shard, shards)
-        self.bx = whole * self.step + share(rest * MILLI, shard, shards)
+        self.bx = whole * self.step + share(rest * MILLI, shard, shards) + extra
+        self.extra = extra
         self.ra, self.rp = 0, 1  # within a period it refills nothing
         self.shard = shard
         self.shards = shards
@@ -216,29 +240,57 @@ class SteppedBalance(Balance):
         accrual = self.step * self.calendar.ordinal(now) - self.at_rf
         if accrual <= 0:
             return 0
+        if self.extra:
+            return self.level_with(self.tk, now) - self.tk  # less than nothing, if more of the extra ends
         return accrual if self.calendar.carry_debt else max(self.bx - self.tk, 0)
 
     def level_with(self, tk: int, now: int) -> int:
         accrual = self.step * self.calendar.ordinal(now) - self.at_rf
-        if accrual > 0 and not self.calendar.carry_debt:
-            return self.bx
-        return min(tk + max(accrual, 0), self.bx)
+        if accrual <= 0:
+            return min(tk, self.bx)
+        if not self.calendar.carry_debt:
+            return self.bx - self.extra
+        return min(without_extra(tk, self.extra) + accrual, self.bx - self.extra)
+
+    def lift(self, amount: int) -> None:
+        """Give so much more, for the period it stands in."""
+        self.tk, self.bx, self.extra = self.tk + amount, self.bx + amount, self.extra + amount
+
+    def extra_at(self, now: int) -> int:
+        return self.extra if self.extra and self.calendar.ordinal(now) <= self.pn else 0
+
+    def full_in(self, tk: int, now: int) -> int:
+        if self.level_with(tk, now) >= self.bx - self.extra:
+            return 0
+        return self.with_tokens(tk, 0).due(self.bx - self.extra, now) - now
+
+    def due(self, amount: int, now: int) -> int:
+        if self.extra and self.calendar.ordinal(now) > self.pn:
+            begun = self.copy()
+            begun.advance(now)
+            return begun.due(amount, now)
+        return super().due(amount, now)
 
     def _when(self, tk: int, amount: int) -> int:
         """The start of the period by which ``amount`` has come, if nothing is taken or given back in between."""
+        if self.extra and tk < amount:
+            tk = without_extra(tk, self.extra)
         periods = max(-(-(amount - tk) // self.step), 0)
-        if periods > 1 and not self.calendar.carry_debt and amount <= self.bx:
+        if periods > 1 and not self.calendar.carry_debt and amount <= self.bx - self.extra:
             periods = 1
         return self.calendar.start(self.pn + periods)
 
     def least_full_by(self, t: int) -> int:
+        if self.accrued(t) <= self.at_rf and self.extra:
+            return self.bx + 1  # it is not what one that was never there is, before its period is over
         least = super().least_full_by(t)
         return least if self.calendar.carry_debt or self.accrued(t) <= self.at_rf else min(least, -(1 << 128))
 
     def full_at(self) -> int:
-        if self.tk >= self.bx:
+        if self.tk >= self.bx and not self.extra:
             return 0
-        return self.when(self.bx) + (0 if self.calendar.tz == UTC else ZONE_CHANGES_MS)
+        margin = 0 if self.calendar.tz == UTC else ZONE_CHANGES_MS
+        return max(self.when(self.bx - self.extra), self.calendar.start(self.pn + 1)) + margin
 
     def advance(self, now: int) -> None:
         if now < self.ends:
@@ -246,8 +298,9 @@ class SteppedBalance(Balance):
         at_now = self.step * self.calendar.ordinal(now)
         ends = self.calendar.start(max(at_now, self.at_rf) // self.step + 1)
         if at_now > self.at_rf:
-            level = self.level(now)
-            self.tk, self.at_rf, self.ends = level, at_now, ends  # nothing can come between them
+            level, burst = self.level(now), self.bx - self.extra
+            # Nothing can come between these.
+            self.tk, self.at_rf, self.ends, self.bx, self.extra = level, at_now, ends, burst, 0
         else:
             self.ends = ends
 
@@ -421,52 +474,3 @@ class HeldBalance(Balance):
         later = max(self.due_time(now), due)
         counts = {**without.counts, later: without.counts.get(later, 0) + amount}
         return HoldsAfter(without.tk - amount, counts, self.hb), later
-
-
-def balance_of(
-    limit: Limit, rf: int, *, tk: int | None = None, tc: int = 0, shard: int = 0, shards: int = 1
-) -> Balance:
-    """A balance of the limit's kind since ``rf``; full unless ``tk`` says otherwise."""
-    if limit.is_even:
-        return Balance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards)
-    if limit.is_held:
-        return HeldBalance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards)
-    return SteppedBalance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards)
-
-
-def rebase(balance: Balance, limit: Limit, now: int) -> Balance:
-    """The same tokens under new terms from ``now`` on.
-
-    - An even limit, or one that gets another kind or calendar: a lower burst clamps, a higher one mints nothing.
-    - The same calendar: the difference of the amounts counts at once, either way. What was spent stays spent.
-    - Held: likewise the difference of the ceilings. What is lent stays lent.
-
-    A difference is exact both ways, so going back and forth between two sets of terms mints nothing; there is no floor
-    for what was spent above a lowered amount: it is debt. ``now`` must not be before the baseline: that would credit
-    the time in between twice.
-    """
-    if isinstance(balance, HeldBalance):
-        counts, hb = balance.counts, balance.hb
-        fresh: Balance = HeldBalance(
-            limit, now, tc=balance.tc, shard=balance.shard, shards=balance.shards, counts=counts, hb=hb
-        )
-        fresh.tk = balance.tk + fresh.bx - balance.bx
-    else:
-        fresh = balance_of(limit, now, tc=balance.tc, shard=balance.shard, shards=balance.shards)
-        fresh.tk = min(balance.level(now), fresh.bx)
-        if _have_the_same_periods(balance, fresh):
-            assert isinstance(balance, SteppedBalance)
-            assert isinstance(fresh, SteppedBalance)
-            more = fresh.step - balance.step
-            fresh.tk = min(balance.level(now), fresh.bx - more) + more
-            fresh.at_rf = fresh.step * max(balance.pn, fresh.pn)
-    fresh.sn = balance.sn
-    return fresh
-
-
-def _have_the_same_periods(one: Balance, other: Balance) -> bool:
-    return (
-        isinstance(one, SteppedBalance)
-        and isinstance(other, SteppedBalance)
-        and one.calendar.boundaries == other.calendar.boundaries
-    )

@@ -34,12 +34,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from zae_limiter.balance_terms import balance_of as balance_of
+from zae_limiter.balance_terms import rebase as rebase
 from zae_limiter.balances import MILLI as MILLI
 from zae_limiter.balances import Balance as Balance
 from zae_limiter.balances import HeldBalance as HeldBalance
 from zae_limiter.balances import SteppedBalance as SteppedBalance
-from zae_limiter.balances import balance_of as balance_of
-from zae_limiter.balances import rebase as rebase
 from zae_limiter.balances import share as share
 from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
@@ -117,7 +117,7 @@ def calculate_retry_after(balance: Balance, amount: int, now: int) -> int | None
     """Milliseconds until ``amount`` can be taken: 0 if it can be now, ``None`` if it exceeds the ceiling."""
     if would_refill_satisfy(balance, amount, now):
         return 0
-    if amount > balance.bx:
+    if amount > balance.bx - balance.extra:  # an extra that was spent does not come again
         return None
     return balance.due(amount, now) - now
 
@@ -144,7 +144,7 @@ def build_limit_status(
     is_held = balance.limit.is_held
     lacks = level < wanted and (amount > 0 or not is_held)  # a limit of calls in flight judges only who wants a slot
     if lacks:
-        wait = None if amount > balance.bx else (balance.due(wanted, now) - now) / MILLI
+        wait = None if amount > balance.bx - balance.extra else (balance.due(wanted, now) - now) / MILLI
     free = level if not reserved or not amount else min(level, max(level - reserved, 0))
     resets_at = balance.resets_at(now)
     return LimitStatus(
@@ -161,6 +161,7 @@ def build_limit_status(
         balance.limit.enforce,
         None if resets_at is None else at(resets_at),
         is_held and lacks and wait is not None,
+        balance.extra_at(now) // MILLI,
     )
 
 
@@ -229,7 +230,7 @@ class Bucket:
         ended = dict(self.carried)
         for key, balance in list(retired.items()):
             counted = counters_of(balance) or ({balance.name: 0} if self.denials.get(balance.name) else {})
-            if balance.level(now) == balance.bx and (not counted or len(ended) < MAX_ENDED):
+            if balance.level(now) == balance.bx and not balance.extra and (not counted or len(ended) < MAX_ENDED):
                 del retired[key]
                 for name, count in counted.items():
                     ended[name] = ended.get(name, 0) + count
@@ -301,19 +302,25 @@ class Bucket:
             balance.go_back(now)
         self.rf = self.latest = now
 
-    def settle(self, deltas: Mapping[str, int], now: int) -> None:
+    def settle(self, deltas: Mapping[str, int], now: int, counted: Mapping[str, int] | None = None) -> None:
         """Book millitokens after the fact: positive ones are taken, into debt if need be, negative ones
-        come back up to the ceiling. A limit that is gone is still counted."""
-        for balance, tk, tc in self.settled(deltas, now):
+        come back up to the ceiling. A limit that is gone is still counted.
+
+        ``counted`` is what is counted, where that is not what moves."""
+        for balance, tk, tc in self.settled(deltas, now, counted):
             balance.tk, balance.tc = tk, tc
 
-    def settled(self, deltas: Mapping[str, int], now: int) -> list[tuple[Balance, int, int]]:
+    def settled(
+        self, deltas: Mapping[str, int], now: int, counted: Mapping[str, int] | None = None
+    ) -> list[tuple[Balance, int, int]]:
         """What :meth:`settle` changes: which balances, and their new ``tk`` and ``tc``."""
         changes: list[tuple[Balance, int, int]] = []
+        counts = deltas if counted is None else counted
         for balance in (*self.balances, *self.retired.values()):
-            delta = deltas.get(balance.name, 0)
-            if delta and not isinstance(balance, HeldBalance):
-                changes.append((balance, book(balance, delta, now), balance.tc + delta))
+            delta, count = deltas.get(balance.name, 0), counts.get(balance.name, 0)
+            if (delta or count) and not isinstance(balance, HeldBalance):
+                tk = book(balance, delta, now) if delta else balance.tk
+                changes.append((balance, tk, balance.tc + count))
         return changes
 
     def held(self, name: str) -> HeldBalance | None:
@@ -336,6 +343,14 @@ class Bucket:
         self.advance(now)
         for balance in self.balances:
             balance.tk = give_back(balance, amounts.get(balance.name, 0), now)
+        self.balances = (*self.balances,)  # as above
+
+    def lift(self, amounts: Mapping[str, int], now: int) -> None:
+        """Give calendar limits millitokens above their ceiling, for the period of ``now``."""
+        self.advance(now)
+        for balance in self.balances:
+            if isinstance(balance, SteppedBalance):
+                balance.lift(amounts.get(balance.name, 0))
         self.balances = (*self.balances,)  # as above
 
     def counters(self) -> dict[str, int]:

@@ -87,6 +87,22 @@ class EntityChangedError(ZAELimiterError):
         )
 
 
+class LimitsChangedError(ZAELimiterError):
+    """A change of limits named an ``expected_version``, and met another: another client changed them meanwhile."""
+
+    def __init__(self, level: str, expected: str, found: str) -> None:
+        self.level = level
+        self.expected = expected
+        self.found = found
+        super().__init__(level, expected, found)
+
+    def __str__(self) -> str:
+        return (
+            f"the limits of {self.level} are at version {self.found}, not {self.expected}; "
+            "read them again and repeat the change"
+        )
+
+
 class NamespaceNotFoundError(ZAELimiterError, LookupError):
     """The namespace is not registered, or it was deleted (and may be recovered)."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from zae_limiter.exceptions import RateLimitExceeded, RequestExceedsBurst
@@ -28,6 +27,10 @@ LARGEST_INTEGER = 999_999_999_999_999
 """A structured field has at most fifteen digits."""
 
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+MOST_POLICIES = 1_024
+_POLICIES: dict[int, tuple[Limit, str]] = {}
+"""What was written of limits, by their identity; each is kept, so that no other can have it."""
 
 REQUEST_UNITS = frozenset({"requests", "request", "rps", "rpm", "rph", "rpd"})
 """Names of limits that count requests, the unit that is meant if none is said. Others count tokens."""
@@ -95,8 +98,17 @@ def _document(problem: dict[str, Any]) -> bytes:
     return json.dumps(problem).encode()
 
 
-@lru_cache(maxsize=1_024)
 def _policy(limit: Limit) -> str:
+    """By identity: the limits of a process stay the same objects, and to hash one takes longer than all the rest."""
+    known = _POLICIES.get(id(limit))
+    if known is None or known[0] is not limit:
+        if len(_POLICIES) >= MOST_POLICIES:
+            _POLICIES.clear()
+        known = _POLICIES[id(limit)] = limit, _policy_text(limit)
+    return known[1]
+
+
+def _policy_text(limit: Limit) -> str:
     if limit.is_held:
         return f'"{limit.name}";q={_integer(limit.capacity)};qu="concurrent-requests"'
     unit = "" if limit.name in REQUEST_UNITS else ';qu="tokens"'
@@ -107,7 +119,11 @@ def _policy(limit: Limit) -> str:
 
 
 def _current(status: LimitStatus) -> str:
-    return f'"{status.limit_name}";r={_integer(status.available)};t={_seconds(status)}'
+    left = status.available
+    if not 0 <= left <= LARGEST_INTEGER:
+        left = _integer(left)
+    seconds = _seconds(status) if status.exceeded else math.ceil(status.seconds_to_full) or 1
+    return f'"{status.limit_name}";r={left};t={seconds}'
 
 
 def _compatible_fields(told: Sequence[LimitStatus]) -> Fields:
@@ -118,9 +134,9 @@ def _compatible_fields(told: Sequence[LimitStatus]) -> Fields:
             status for status in told if _counts_requests(status) is counts_requests and not status.limit.is_held
         ]
         if of_unit:
-            least = min(of_unit, key=lambda status: status.available / status.limit.burst)
+            least = min(of_unit, key=lambda status: status.available / status.capacity)
             fields += [
-                (f"x-ratelimit-limit-{unit}", str(least.limit.burst)),
+                (f"x-ratelimit-limit-{unit}", str(least.capacity)),
                 (f"x-ratelimit-remaining-{unit}", str(max(least.available, 0))),
                 (f"x-ratelimit-reset-{unit}", f"{_seconds(least)}s"),
             ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from zae_limiter.exceptions import ValidationError
 
@@ -177,13 +178,19 @@ def check_amount(value: object, field: str) -> int:
     return value
 
 
+_known_limit_name = lru_cache(4096)(check_limit_name)
+"""The same, for names that nearly every call repeats: one that was valid is not looked at again."""
+
+
 def check_consume(consume: object) -> Mapping[str, int]:
     """Amounts by limit: whole tokens, none negative."""
     if not isinstance(consume, Mapping):
         raise ValidationError("consume", consume, 'must be a dict like {"rpm": 1}')
     checked: dict[str, int] = {}
     for name, amount in consume.items():
-        checked[check_limit_name(name)] = check_amount(amount, str(name))
+        if type(amount) is not int or not 0 <= amount <= MAX_AMOUNT:
+            check_amount(amount, str(_known_limit_name(name)))
+        checked[_known_limit_name(name)] = amount
     return checked
 
 

@@ -16,14 +16,14 @@ from zae_limiter.models.limit import Limit
 class ShardedBalance(Balance):
     """One limit over all shards of its bucket."""
 
-    __slots__ = ("_find", "_parts")
+    __slots__ = ("_find", "_parts", "extra")
 
     def __init__(self, limit: Limit, parts: Callable[[], Sequence[Balance]]) -> None:
         """``parts`` finds the limit's balance on every shard, when it is asked for."""
         whole = balance_of(limit, 0)
         self.limit, self.name, self.bx, self.tk = limit, limit.name, whole.bx, whole.tk
         self.ra, self.rp, self.shard, self.shards = whole.ra, whole.rp, 0, 1
-        self.tc = self.sn = self.at_rf = 0
+        self.tc = self.sn = self.at_rf = self.extra = 0
         self._find = parts
         self._parts: Sequence[Balance] | None = None
 
@@ -34,6 +34,8 @@ class ShardedBalance(Balance):
             self._parts = self._find()
             self.tc = sum(part.tc for part in self._parts)
             self.sn = sum(part.sn for part in self._parts)
+            lifted = sum(part.extra for part in self._parts)
+            self.bx, self.extra = self.bx + lifted, lifted
         return self._parts
 
     def level(self, now: int) -> int:
@@ -52,7 +54,7 @@ class ShardedBalance(Balance):
         """In how many milliseconds all shards are full; ``tk``, what one has left, says nothing of the others."""
         if self.limit.is_held:
             return max((part.full_in(part.tk, now) for part in self.parts), default=0)
-        return max(self.due(sum(part.bx for part in self.parts), now) - now, 0)
+        return max(self.due(sum(part.bx - part.extra for part in self.parts), now) - now, 0)
 
     def due(self, amount: int, now: int) -> int:
         """The first millisecond at which all shards together hold ``amount``.
@@ -61,7 +63,9 @@ class ShardedBalance(Balance):
         """
         if self.limit.is_held:
             return self._lent_until(amount, now)
-        within = min(amount, sum(part.bx for part in self.parts))
+        if self.level(now) >= amount:
+            return now
+        within = min(amount, sum(part.bx - part.extra for part in self.parts))  # what is extra does not come again
         early = late = now
         step = 1
         while self.level(late) < within:  # most waits are short
@@ -89,6 +93,10 @@ class ShardedBalance(Balance):
                 counts[due] = counts.get(due, 0) + count
         free = sum(part.tk for part in self.parts)
         return HeldBalance(self.limit, 0, tk=free, counts=counts).due(amount, now)
+
+    def extra_at(self, now: int) -> int:
+        """What is extra on all shards."""
+        return sum(part.extra_at(now) for part in self.parts)
 
     def resets_at(self, now: int) -> int | None:
         """When the next period of any shard begins."""

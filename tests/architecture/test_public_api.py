@@ -28,6 +28,7 @@ NOT_AWAITED = {
         "degraded",
         "holds",
         "id",
+        "local",
         "refused_by",
         "remaining",
         "statuses",

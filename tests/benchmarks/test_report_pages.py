@@ -80,3 +80,12 @@ def test_what_a_soak_ran_is_in_the_report_and_its_goal_too(modules: dict[str, An
 def test_a_soak_that_failed_misses_its_goal(modules: dict[str, Any]) -> None:
     (goal,) = modules["report_goals"]._soak({**SOAK, "failed": 1})
     assert goal.verdict == "not reached"
+
+
+def test_every_step_of_the_report_has_a_section(modules: dict[str, Any]) -> None:
+    import report_steps
+
+    names = [step.name for step in report_steps.STEPS]
+    pages = modules["report_pages"]
+    assert [name for name in names if name not in pages.BENCHMARKS or name not in pages.SECTIONS] == []
+    del sys.modules["report_steps"]

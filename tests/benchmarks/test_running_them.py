@@ -97,3 +97,25 @@ for _ in range(2):
 """
     ran = subprocess.run([sys.executable, "-c", ask], cwd=BENCHMARKS, capture_output=True, text=True, check=False)
     assert (ran.stdout.split(), ran.stderr) == (["a-stranger"] * 2, "")
+
+
+def test_the_client_whose_writes_go_elsewhere_takes_and_settles() -> None:
+    """What the benchmark of DynamoDB's client stands on: its transport is asked as ours are, in both worlds."""
+    ask = """
+from canned import Canned
+from dynamodb import Split
+from zae_limiter import Limit, SyncRateLimiter, SyncRepository
+from zae_limiter.stores.dynamodb.store import DynamoStore
+from zae_limiter.stores.dynamodb.transport.protocol import Target
+wire = Canned()
+limiter = SyncRateLimiter(SyncRepository(DynamoStore("canned", Target("us-east-1"), transport=Split(wire, wire))))
+limiter.repository._driver.run(limiter.repository._core.store.create(0))
+limiter.set_system_defaults([Limit.per_day("rpm", 10)])
+limiter.create_entity("parent")
+limiter.create_entity("child", parent_id="parent", cascade=True)
+with limiter.acquire("child", "gpt-4", {"rpm": 5}) as lease:
+    lease.settle(rpm=3)
+print(limiter.available("child", "gpt-4"), limiter.available("parent", "gpt-4"))
+"""
+    ran = subprocess.run([sys.executable, "-c", ask], cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("{'rpm': 7} {'rpm': 7}\n", "")

@@ -202,6 +202,11 @@ STORIES = {
         grant key-1 gpt-4 tpm=10 --key invoice-1                        => credited
         ? grant key-1 gpt-4 tpm=11 --key invoice-1
         ? grant key-1 gpt-4 tpm=10
+        ? grant key-1 gpt-4 tpm=10 --key invoice-2 --above
+        entity set-limits acme -l usd:500/month@UTC                     => entity_limits
+        grant acme gpt-4 usd=50 --key invoice-3 --above                 => credited
+        status acme                                                     => status
+        acquire acme gpt-4 usd=520                                      => acquired
     """,
     "reports": """
         ? usage list

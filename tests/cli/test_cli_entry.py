@@ -197,6 +197,17 @@ def test_a_reader_that_has_gone_is_no_error_to_talk_about(tmp_path: Path) -> Non
     assert len(listed.stdout.splitlines()) == 3
 
 
+def test_watching_ends_with_its_reader(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path)
+    with SyncRateLimiter.open(url) as limiter:
+        limiter.set_system_defaults([Limit.per_day("rpm", 10)])
+        with limiter.acquire("key", "gpt", {"rpm": 1}):
+            pass
+    words = ["bash", "-o", "pipefail", "-c", f"{COMMAND} watch key --interval 0.05 --url {url} | head -n 1"]
+    watched = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (watched.returncode, watched.stderr, len(watched.stdout.splitlines())) == (0, "", 1)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:

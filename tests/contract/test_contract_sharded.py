@@ -31,6 +31,7 @@ CHAPTERS = (
     "calls_in_flight",
     "concurrency",
     "config_changes",
+    "extra_credits",
     "grants",
     "hierarchy",
     "lease_records",

@@ -14,7 +14,9 @@ from dashboard_world import Company, served
 
 from zae_limiter import Limit
 from zae_limiter.dashboard.pages import POLICY, static_files
+from zae_limiter.dashboard.routes import DashboardRoutes
 from zae_limiter.dashboard.session import Session
+from zae_limiter.service.backend import Backend
 from zae_limiter.stores.memory.store import MemoryStore
 
 pytestmark = [
@@ -167,3 +169,12 @@ def test_a_code_is_exchanged_once_and_roles_hold(store: MemoryStore) -> None:
         assert client.get("/v1/attention", headers=headers).status_code == 200
         refused = client.put("/v1/limits", headers=headers, json={"limits": ["rpm:1"]})
         assert refused.status_code == 403
+
+
+def test_routes_of_the_page_are_private_and_in_no_document(client: httpx.Client) -> None:
+    """They change with the page. What other programs may use is in the document of the service."""
+    shown = client.get("/openapi.json").json()["paths"]
+    private = {operation.path for operation in DashboardRoutes(Backend(MemoryStore())).operations}
+    assert private
+    assert private.isdisjoint(shown)
+    assert "/v1/take" in shown

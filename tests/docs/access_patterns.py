@@ -116,9 +116,9 @@ def _(table: Table, client: Client) -> None:
 # Reads
 
 
-@pattern("`available`, `time_until_available`")
+@pattern("`available`, `time_until_available`, `check`")
 def _(table: Table, client: Client) -> None:
-    client.limiter.available("alone", "gpt-4")
+    client.limiter.check("alone", "gpt-4", {"rpm": 1})
 
 
 @pattern("`get_status` of an entity on one resource")

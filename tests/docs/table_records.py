@@ -128,6 +128,7 @@ def write_everything(table: Table) -> None:
     with limiter.acquire("key", "gpt-4", {"rpm": 1}):
         pass
     limiter.set_limits("payer", [Limit.per_month("budget", 500, tz="Europe/Berlin")], resource="gpt-4")
+    limiter.grant("payer", "gpt-4", {"budget": 5}, key="invoice-1", above=True)
     with limiter.acquire("payer", "gpt-4", {"budget": 1}):
         pass
     _lend_and_watch(table)

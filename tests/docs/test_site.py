@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,14 @@ from zae_limiter.cli.group import cli
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "site"))
 from themed_pictures import in_both_schemes, scheme_pictures  # noqa: E402
-from written_pages import apart, commands_page, pictures, reference_pages, written_pages  # noqa: E402
+from written_pages import (  # noqa: E402
+    apart,
+    commands_page,
+    pictures,
+    reference_pages,
+    where_the_site_has,
+    written_pages,
+)
 
 OF_DECISIONS = "adr/0"
 """The hook lists these by itself."""
@@ -63,6 +71,14 @@ def test_every_page_has_its_place_in_the_navigation() -> None:
 
 def test_no_written_page_hides_one_in_the_folder() -> None:
     assert pages_in_the_folder().isdisjoint(written_pages())
+
+
+def test_the_list_of_examples_links_what_the_site_has() -> None:
+    there = pages_in_the_folder() | set(written_pages())
+    links = [link.partition("#")[0] for link in links_of(ROOT / "examples" / "README.md")]
+    paths = [posixpath.normpath(posixpath.join("examples", link)) for link in links]
+    assert paths
+    assert [path for path in paths if there.isdisjoint(where_the_site_has(path))] == []
 
 
 def test_the_index_links_every_page() -> None:

@@ -41,8 +41,7 @@ class Client:
 
     def let_time_pass(self, milliseconds: int) -> None:
         """As if what is known had been read so much earlier."""
-        assert self.watch._looked_at is not None
-        self.watch._looked_at -= milliseconds
+        self.watch.looked_at -= milliseconds
 
     def operations(self) -> list[str]:
         made = [cost.operation for cost in self.calls.costs]

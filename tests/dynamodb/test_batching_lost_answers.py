@@ -8,7 +8,7 @@ from support.dynamodb.draw_scenarios import hierarchy, others_write, warm
 from support.dynamodb.scripted_plans import arrives, run_hearing
 from support.dynamodb.scripted_tables import LIMITS, RESOURCE, Table
 from zae_limiter.bucket import MILLI
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite
 from zae_limiter.stores.dynamodb.requests import Call, NoAnswer
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.protocol import Leg

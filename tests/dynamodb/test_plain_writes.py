@@ -20,6 +20,7 @@ from zae_limiter.stores.dynamodb.config_resolver import ResolvedConfig
 from zae_limiter.stores.dynamodb.expressions import Update, UpdateParams
 from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.items import BrokenItem
+from zae_limiter.stores.dynamodb.operations import acquire as acquire_module
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire
 from zae_limiter.stores.dynamodb.plain_writes import plain_draw, plain_settlement
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime, Together, UnreadReply
@@ -247,14 +248,14 @@ class Client:
     def first_call(self, draw: Draw, now: int) -> tuple[Plan[Any], Any]:
         """What a draw asks of DynamoDB first; or what it comes to without asking."""
         plan = self.space.draw(draw, now)
-        warm_legs = Acquire.warm_legs
+        warm_legs = acquire_module.warm_legs
 
         def noted(acquire: Acquire) -> Any:
             self.warm_legs.append(() if self.thinks_twice else warm_legs(acquire))
             return self.warm_legs[-1]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Acquire, "warm_legs", noted)
+            patch.setattr(acquire_module, "warm_legs", noted)
             return self._first_call_of(plan)
 
     def _first_call_of(self, plan: Plan[Any]) -> tuple[Plan[Any], Any]:

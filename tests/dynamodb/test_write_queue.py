@@ -10,7 +10,7 @@ from support.dynamodb.draw_scenarios import hierarchy
 from support.dynamodb.scripted_plans import Script
 from support.dynamodb.scripted_tables import RESOURCE, Client, Table
 from zae_limiter.running.plan import WakeUp
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
 from zae_limiter.stores.protocol import Leg

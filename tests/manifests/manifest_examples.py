@@ -28,7 +28,7 @@ WRONG: list[tuple[str, list[str]]] = [
     ("manifest: m\nsystem: {limits: []}", ["2:18: system limits must have at least one limit; to have none, leave"]),
     (
         "manifest: m\nsystem: {limits: [x:1], on_unavailable: open}",
-        ["2:41: on_unavailable must be allow or block, not 'open'"],
+        ["2:41: on_unavailable must be allow, block or local, not 'open'"],
     ),
     (
         "manifest: m\nresources: {r: {limits: [x:1]}}",

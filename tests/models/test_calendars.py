@@ -8,7 +8,8 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from zoneinfo import ZoneInfo, available_timezones
+from pathlib import Path
+from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,18 @@ from hypothesis import strategies as st
 from zae_limiter.calendars import ANCHOR, Calendar, anchor_of, calendar_from, start_of, zone_of
 from zae_limiter.exceptions import ValidationError
 
-ZONES = sorted(available_timezones())
+
+def zones() -> list[str]:
+    """Every zone of the database once: many have several names."""
+    by_rules: dict[bytes, str] = {}
+    for name in sorted(available_timezones()):
+        files = (Path(folder, name) for folder in TZPATH)
+        rules = next((file.read_bytes() for file in files if file.is_file()), name.encode())
+        by_rules.setdefault(rules, name)
+    return sorted(by_rules.values())
+
+
+ZONES = zones()
 ZONES_BY_LETTER = {zone[0]: [other for other in ZONES if other[0] == zone[0]] for zone in ZONES}
 LETTERS = sorted(ZONES_BY_LETTER)
 ODD_ZONES = (

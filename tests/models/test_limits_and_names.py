@@ -306,6 +306,6 @@ def test_a_choice_may_be_made_by_its_word(kind: Any, word: str) -> None:
 
 @pytest.mark.parametrize("value", ["", "ALLOW", "deny", None, True, 1, b"allow", "allow\n"])
 def test_another_word_is_refused_with_those_that_would_do(value: object) -> None:
-    with pytest.raises(ValidationError, match="must be 'allow' or 'block'") as caught:
+    with pytest.raises(ValidationError, match="must be 'allow', 'block' or 'local'") as caught:
         check_choice(OnUnavailable, value, "on_unavailable")
     assert (caught.value.field, caught.value.value) == ("on_unavailable", value)

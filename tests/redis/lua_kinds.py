@@ -8,6 +8,7 @@ from typing import Any
 
 from lupa.lua51 import LuaRuntime
 
+from zae_limiter.balances import without_extra
 from zae_limiter.bucket import MILLI, HeldBalance, SteppedBalance, book, rebase
 from zae_limiter.calendars import Calendar
 from zae_limiter.models.limit import Limit
@@ -82,18 +83,28 @@ def wrong_budget(scripts: Scripts, rng: random.Random, steps: int) -> str | None
         balance.advance(now)
         if int(b[6]) * MILLI + int(b[7]) != balance.level(now) or int(b[11][2]) != balance.pn:
             return f"{balance.limit} at {now}: {b[6]} instead of {balance.level(now)}"
+        extra = kinds.extra(kind_of(balance.limit), b[11])
+        if int(extra) * MILLI != balance.extra:
+            return f"{balance.limit} at {now}: {extra} extra instead of {balance.extra}"
         burst = balance.limit.burst
+        full_in = kinds.full_in(b, t, 5, 3, float(now))
+        if extra and now + full_in < balance.full_at():
+            return f"{balance.limit} at {now}: forgotten {balance.full_at() - now - full_in} ms too soon"
         needed = rng.choice((1, burst, burst + rng.randint(0, 3)))
         if balance.level(now) < needed * MILLI:
             due = balance.due(needed * MILLI, now) - now
-            periods = -(-(needed * MILLI - balance.tk) // balance.step)
+            periods = -(-(needed * MILLI - without_extra(balance.tk, balance.extra)) // balance.step)
             if periods <= 2 and kinds.wait(b, t, 5, 3, float(needed), float(now)) != due:
                 return f"{balance.limit} at {now}: another wait than {due}"
         amount = rng.choice((0, 1, rng.randint(0, burst), 3 * burst, -rng.randint(0, burst)))
         if balance.level(now) // MILLI - amount < -8 * 10**15:
             continue
-        b[6], b[7] = scripts.booked(b[6], b[7], float(amount), float(burst))
+        b[6], b[7] = scripts.booked(b[6], b[7], float(amount), float(burst + extra))
         balance.tk = book(balance, amount * MILLI, now)
+        if rng.random() < 0.3 and balance.extra < 10**17:
+            more = rng.choice((1, rng.randint(1, burst), 10**13))
+            b[6] = kinds.lift(b[11], b[6], float(more))
+            balance.lift(more * MILLI)
         if rng.random() < 0.2:
             new = like(rng, balance.limit) if rng.random() < 0.6 else some_budget(rng)
             assert new.periods is not None

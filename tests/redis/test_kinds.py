@@ -8,12 +8,28 @@ import pytest
 from lua_kinds import Scripts, wrong_budget, wrong_holds
 
 MUTATIONS = {
-    "a period is credited again": ("      x[2] = number\n    elseif", "    elseif"),
+    "a period is credited again": ("x[2], x[3] = number, nil", "x[3] = nil"),
+    "an extra outlives its period": ("x[2], x[3] = number, nil", "x[2] = number"),
+    "an extra rolls over": ("return tokens - ex, m", "return tokens, m"),
+    "an extra that was spent is a debt": ("if tokens < ex then return 0, 0 end", ""),
+    "an extra is a debt of those in debt": ("if ex == 0 or tokens < 0 then", "if ex == 0 then"),
+    "new amounts clip an extra": ("tokens, m = top + (ex or 0), 0", "tokens, m = top, 0"),
+    "new amounts end an extra": ("math.max(number, old.x[2]), ex }", "math.max(number, old.x[2]) }"),
+    "another calendar keeps an extra": (
+        "without_extra(old.tokens, old.m, it.extra(old.kind, old.x))",
+        "old.tokens, old.m",
+    ),
+    "a wait counts on an extra": (
+        "local tokens = without_extra(b[i + 1], 0, b[i + 6][3] or 0)",
+        "local tokens = b[i + 1]",
+    ),
+    "a bucket with an extra is forgotten": ("if x[3] then count = math.max(count, 1) end", ""),
+    "a lift is not counted": ("return tokens + amount\n", "return tokens\n"),
     "a new period keeps its debt": ("if fresh or more >= top", "if more >= top"),
     "a boundary passes the ceiling": ("more >= top - tokens then return top, 0 end", "false then return top, 0 end"),
     "only one period is credited": ("local more = step * periods", "local more = step"),
     "new amounts clamp": ("local more = step - old.step", "local more = 0"),
-    "an earlier period may follow": ("number = math.max(number, old.x[2])", "number = number - 1"),
+    "an earlier period may follow": ("math.max(number, old.x[2]), ex", "number - 1, ex"),
     "a wait is a period too short": ("math.ceil((needed - tokens) / step)", "floor((needed - tokens) / step)"),
     "slots clamp under new terms": ("old.tokens + top - old.top, 0", "math.min(old.tokens, top), 0"),
     "slots of another life come back": ("life ~= x[3] or ", ""),

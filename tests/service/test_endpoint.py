@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from zae_limiter.service.endpoint import AtOnceOrWithin
+from zae_limiter.service.endpoint import at_once_or_within
 
 
 async def awaited(coroutine: Any, seconds: float = 10.0) -> Any:
-    return await AtOnceOrWithin(coroutine, seconds)
+    return await at_once_or_within(coroutine, seconds)
 
 
 def test_what_is_there_needs_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from engines.redis_servers import RedisServer, flush
+from engines.servers import Engine
 from support.service_processes import ServiceProcess, service_process
 from support.service_world import LIMITS
 from zae_limiter import SyncRateLimiter
@@ -18,10 +20,13 @@ ASKED = {"entity": "key", "resource": "gpt", "consume": {"rpm": 1, "tpm": 100}}
 CLIENT = Path(__file__).parents[2] / "examples" / "service" / "client.mjs"
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis", "dynamodb"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/limits.db"
+    if request.param == "dynamodb":
+        engine: Engine = request.getfixturevalue("dynoxide")
+        return f"dynamodb://replicas-{uuid4().hex[:8]}?region=us-east-1&endpoint_url={engine.endpoint_url}"
     server: RedisServer = request.getfixturevalue("valkey_9_1")
     flush([server])
     return server.url
@@ -29,7 +34,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def limiter(url: str) -> Iterator[SyncRateLimiter]:
-    with SyncRateLimiter.open(url) as opened:
+    with SyncRateLimiter.open(url, create=True) as opened:
         opened.set_system_defaults(LIMITS)
         yield opened
 

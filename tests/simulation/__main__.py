@@ -1,6 +1,6 @@
 """Runs the simulator by hand.
 
-python tests/simulation replay everything 1234     one schedule again, with what it does
+python tests/simulation replay everything 1234     one schedule again, with what it does ("slots: divided" 7 too)
 python tests/simulation soak --minutes 60          schedules for so long; prints every one that fails, and the seeds
 python tests/simulation table                      calls per grant for crowds at one bucket
 """
@@ -16,17 +16,16 @@ def main() -> int:
     """The exit code."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     from simulation import crowds, soak
-    from simulation.profiles import PROFILES
 
     parser = argparse.ArgumentParser(prog="python tests/simulation", description="Fleets over a model of DynamoDB")
     commands = parser.add_subparsers(dest="command", required=True)
     replay = commands.add_parser("replay", help="run one schedule again")
-    replay.add_argument("profile", choices=PROFILES)
+    replay.add_argument("profile", choices=soak.NAMES)
     replay.add_argument("seed", type=int)
     soaking = commands.add_parser("soak", help="run schedules for as long as you like")
     soaking.add_argument("--minutes", type=float, default=10.0)
     soaking.add_argument("--seed", type=int, default=None, help="the first one; random unless given")
-    soaking.add_argument("--profile", choices=PROFILES, action="append", help="only this one; may be repeated")
+    soaking.add_argument("--profile", choices=soak.NAMES, action="append", help="only this one; may be repeated")
     soaking.add_argument("--schedules", type=int, default=None, help="end after so many")
     soaking.add_argument("--processes", type=int, default=1)
     soaking.add_argument("--keep", action="store_true", help="keep what was run for the report of the benchmarks")

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simulation.violations import DENIALS, EACH_ONCE, Place, Violation, owner_of
+from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.protocol import Denial
+from zae_limiter.stores.windows import hour_of
 
 Owner = tuple[str, str]
 
@@ -28,8 +30,6 @@ class CallCounts:
         """By the buckets, less what cascaded."""
         self.unheard = 0
         """So many callers were interrupted or died while they drew: a denial may count that they were not told."""
-        self._ended: dict[tuple[Place, str, str], int] = {}
-        """What limits had counted when they left a bucket: they go on from there if they come back; denials do not."""
         self.told: Counter[tuple[Owner, str]] = Counter()
         self.denials: Counter[tuple[Owner, str]] = Counter()
 
@@ -45,15 +45,10 @@ class CallCounts:
 
     def written(self, place: Place, old: Any, new: Any) -> None:
         """One write changed a bucket."""
-        before = _tallied(old) if old is not None and old["inc"] == new["inc"] else Counter()
-        after = _tallied(new)
-        life = new["inc"]["S"]
-        for attribute in before.keys() - after.keys():
-            self._ended[place, life, attribute] = before[attribute]
-        for attribute, amount in after.items():
-            goes_on = attribute not in before and not attribute.startswith("d_")
-            ended = self._ended.get((place, life, attribute), 0) if goes_on else 0
-            delta = amount - (before[attribute] or (ended if ended <= amount else 0))
+        same_life = old is not None and old["inc"] == new["inc"]
+        before = Counter({**_ended(old, new), **_tallied(old)}) if same_life else Counter[str]()
+        for attribute, amount in _tallied(new).items():
+            delta = amount - before[attribute]
             if attribute.startswith("d_"):
                 if delta < 0:
                     raise Violation(DENIALS, place, f"{attribute} fell by {-delta}")
@@ -73,6 +68,13 @@ class CallCounts:
             spare -= max(counted - told, 0)
             if spare < 0 or (exact and all_written and counted < told):
                 raise Violation(DENIALS, None, f"{told} were told by {place}, and {counted} counted")
+
+
+def _ended(old: Any, new: Any) -> Counter[str]:
+    """What limits that left the bucket in this hour have counted: they go on from there if they come back."""
+    if "eh" not in old or hour_of(write_id_time(new["w0"]["S"])) > int(old["eh"]["N"]):
+        return Counter()
+    return Counter({attribute[2:]: int(value["N"]) for attribute, value in old.items() if attribute[:2] == "e_"})
 
 
 def _tallied(item: Any) -> Counter[str]:

@@ -35,6 +35,7 @@ from simulation.violations import (
     owner_of,
 )
 from simulation.windows import Window, WindowOfAll
+from zae_limiter.bucket import WOULD_REFUSE
 from zae_limiter.stores.dynamodb.config_versions import is_fence
 
 Debts = Mapping[Owner, Mapping[str, int]]
@@ -170,6 +171,7 @@ class Oracle:
         for name, held in bucket.limits.items():
             reference.begin(name, held.terms, bucket.rf, held.tc)
             total[name] += held.tc
+            total[name + WOULD_REFUSE] += held.sn
         total["ev"] += bucket.ev
         if bucket.ev <= 0:
             self._note_missing(place, bucket)
@@ -227,8 +229,8 @@ class Oracle:
                 raise Violation(CEILING, place, f"{name} was divided into {mine} and {theirs}")
             if (mine.terms, theirs.terms) != was.terms.divided() or not mine.active == theirs.active == was.active:
                 raise Violation(CONSERVED, place, f"{name} has {mine.terms} and {theirs.terms} of {was.terms}")
-            if (mine.tc, theirs.tc) != (was.tc, 0):
-                raise Violation(CONSERVED, place, f"{name} had counted {was.tc}, then {mine.tc} and {theirs.tc}")
+            if (mine.tc, theirs.tc, mine.sn, theirs.sn) != (was.tc, 0, was.sn, 0):
+                raise Violation(CONSERVED, place, f"{name} had counted {was}, then {mine} and {theirs}")
         self.references[other] = reference.divide(t, {name: held.tk for name, held in after.limits.items()})
         self._windows[place], self._windows[other] = {}, {}
         self._born_at[other] = self._born_at[place]
@@ -300,6 +302,9 @@ class Oracle:
                 if fills:
                     reference.fill(name, t)
                 reference.move(name, t, delta)
+            total[name + WOULD_REFUSE] += held.sn - (
+                before.counted(name + WOULD_REFUSE, stamp(mark)) if was is None else was.sn
+            )
             if delta:
                 deltas[name] = delta
                 total[name] += delta
@@ -313,16 +318,23 @@ class Oracle:
         total["ev"] += granted
         if granted <= 0:
             self._note_missing(place, after)
-        asked = None if granted <= 0 else deltas.keys() if partly else after.limits.keys()
-        self._check_state(place, after, t, asked=asked or (), debts=debts, touched=touched)
+        asked = () if granted <= 0 else deltas.keys() if partly else after.limits.keys()
+        asked = [
+            name
+            for name in asked  # one that only watches has a say where a draw took from it
+            if not after.limits[name].terms.watches or deltas.get(name, 0) > debts.get(name, 0)
+        ]
+        self._check_state(place, after, t, asked=asked, debts=debts, touched=touched)
         for name, delta in deltas.items():
             owed = debts.get(name, 0)
             held = after.limits[name]
             draws = granted > 0 and held.active  # a retired limit is settled along, and refuses no caller
+            draws = draws and (not held.terms.watches or delta > owed)
             self._check_window(place, name, held.terms, t, delta, draws=draws, owed=owed)
         self._note_moment(place, t)
         if granted > 0 and after.shards > 1:
-            self._check_debts(place, [name for name, held in after.limits.items() if held.active], at)
+            obeyed = [name for name, held in after.limits.items() if held.active and not held.terms.watches]
+            self._check_debts(place, obeyed, at)
         if not idle:
             self._check_once(place, mark)
         if granted > 0:
@@ -374,16 +386,19 @@ class Oracle:
             return True  # one that is settled although it had ended comes back to rest
         if after.cv != before.cv and t == before.rf:
             return True
-        return any(held[2:] != before.limits[name][2:] for name, held in after.limits.items() if name in before.limits)
+        return any(
+            held[2:4] != before.limits[name][2:4] for name, held in after.limits.items() if name in before.limits
+        )
 
     def _check_end(self, place: Place, before: Bucket, after: Bucket, name: str, t: int) -> None:
         """A limit that is let go of is full, and what it counted is kept for the hour."""
         level, full = self.references[place].level(name, t), before.limits[name].terms.bx
         if level != full:
             raise Violation(CEILING, place, f"{name} was let go of at {t} with {level} of {full}")
-        kept = after.counted(name, stamp(after.recent_writers[0]))
-        if kept != before.limits[name].tc:
-            raise Violation(CONSERVED, place, f"{name} had counted {before.limits[name].tc}, and {kept} is kept")
+        now = stamp(after.recent_writers[0])
+        was, kept = before.limits[name], (after.counted(name, now), after.counted(name + WOULD_REFUSE, now))
+        if kept != (was.tc, was.sn):
+            raise Violation(CONSERVED, place, f"{name} had counted {was}, and {kept} is kept")
 
     def _check_state(
         self,
@@ -399,7 +414,7 @@ class Oracle:
         reference = self.references[place]
         rf = bucket.rf
         asked = set(asked)
-        for name, (tk, _, terms, active) in bucket.limits.items():
+        for name, (tk, _, terms, active, _) in bucket.limits.items():
             base = terms.accrued(rf)
             held = tk + terms.accrued(t) - base
             owed = debts.get(name, 0) if bucket.shards == 1 else 0

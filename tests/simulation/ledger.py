@@ -14,6 +14,7 @@ from typing import Any
 
 from simulation.invariants import Oracle
 from simulation.violations import BOOKS, TOLD, Place, Violation, owner_of
+from zae_limiter.bucket import WOULD_REFUSE
 
 Owner = tuple[str, str]
 """Entity and resource."""
@@ -94,7 +95,7 @@ class Books:
             least, most = self.least.get(owner, nothing), self.most.get(owner, nothing)
             lost = self.lost.get(owner, nothing)
             for name in dict.fromkeys([*applied, *least, *most]):
-                if (owner, name) in oracle.incomplete:
+                if (owner, name.removesuffix(WOULD_REFUSE)) in oracle.incomplete:
                     continue
                 told = f"the clients know of {_between(least, most, name)}, and {lost[name]} was unanswered"
                 if applied[name] < least[name]:
@@ -110,11 +111,15 @@ def _between(least: Counter[str], most: Counter[str], name: str) -> str:
 
 
 def taken_by(legs: Sequence[Any], wanted: Amounts) -> list[tuple[Owner, dict[str, int]]]:
-    """What a grant charges each of its legs with."""
+    """What a grant charges each of its legs with; of limits that only watch and lack it counts that they do."""
     return [
         (
             (leg.entity_id, leg.resource),
-            {"ev": 1, **{name: amount * 1000 for name, amount in wanted.items() if name in leg.names}},
+            {
+                "ev": 1,
+                **{name: amount * 1000 for name, amount in wanted.items() if name in leg.settled_names},
+                **{name + WOULD_REFUSE: 1000 for name in leg.refused},
+            },
         )
         for leg in legs
     ]

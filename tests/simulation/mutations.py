@@ -8,16 +8,28 @@ from typing import Any
 import pytest
 
 from zae_limiter.bucket import MILLI, Balance, share
-from zae_limiter.stores.dynamodb import batching, bucket_cache, bucket_writer, limit_forms, write_forms, write_load
+from zae_limiter.stores.dynamodb import (
+    batches,
+    batching,
+    bucket_cache,
+    bucket_write,
+    bucket_writer,
+    limit_forms,
+    slot_work,
+    write_forms,
+    write_load,
+)
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
-from zae_limiter.stores.dynamodb.bucket_writer import SeenBucket
+from zae_limiter.stores.dynamodb.bucket_write import SeenBucket
 from zae_limiter.stores.dynamodb.config_versions import adopted
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.operations import (
     acquire,
-    acquire_params,
+    acquire_legs,
+    acquire_payers,
     acquire_sharded,
+    acquire_writes,
     namespaces,
     propagate,
     settle,
@@ -40,7 +52,7 @@ def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
         write = bucket_writer.update(snapshot, Intent(deltas, grants=grants, tallies=tallies), **named)
         return write.shape(), write._values
 
-    patch.setattr(acquire_params, "plain_draw", draw_in_full)
+    patch.setattr(acquire_writes, "plain_draw", draw_in_full)
     patch.setattr(settle, "plain_settlement", settlement_in_full)
 
 
@@ -277,9 +289,8 @@ def old_marks_tell_the_time_of_a_bucket_that_was_brought_back(patch: pytest.Monk
 
 def no_leg_knows_of_others(patch: pytest.MonkeyPatch) -> None:
     """A call that cascades counts on every level as if it was made there."""
-    for module in (batching, bucket_writer, acquire_sharded, settle):
-        if hasattr(module, "cascaded_tallies"):
-            patch.setattr(module, "cascaded_tallies", lambda leg, deltas, grants: {})
+    for module in (bucket_write, acquire_legs, acquire_payers, settle):
+        patch.setattr(module, "cascaded_tallies", lambda leg, deltas, grants: {})
 
 
 def denials_that_were_written_are_kept(patch: pytest.MonkeyPatch) -> None:
@@ -328,3 +339,41 @@ def a_split_of_a_debt_demands_nothing(patch: pytest.MonkeyPatch) -> None:
             return original(item, **named)
 
     patch.setattr(shard_life, "split_in_two", split_in_two)
+
+
+# Limits that only watch
+
+
+def a_watching_limit_is_taken_from_below_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Its verdict is that it has enough, and the write does not ask."""
+    patch.setattr(slot_work, "level_by", lambda balance, guesses, now: 10**12)
+    patch.setattr(batches, "level_by", lambda balance, guesses, now: 10**12)
+    original = limit_forms._needed_of
+
+    def needed_of(name: str, intent: Any, *, active: bool) -> int | None:
+        return None if name in intent.watched else original(name, intent, active=active)
+
+    patch.setattr(limit_forms, "_needed_of", needed_of)
+
+
+def a_watching_limit_counts_without_asking(patch: pytest.MonkeyPatch) -> None:
+    """Its verdict goes by an old snapshot: the write does not demand that it lacks."""
+    patch.setattr(slot_work, "level_by", lambda balance, guesses, now: -1)
+    original = limit_forms._watch
+
+    def watch(write: Any, balance: Any, intent: Any, more: int, ceiling: int) -> None:
+        watched = intent.watched.get(balance.name)
+        known = {} if watched is None else {balance.name: watched._replace(below=None)}
+        original(write, balance, intent._replace(watched=known), more, ceiling)
+
+    patch.setattr(limit_forms, "_watch", watch)
+
+
+def refusals_are_not_written(patch: pytest.MonkeyPatch) -> None:
+    original = limit_forms._watch
+
+    def watch(write: Any, balance: Any, intent: Any, more: int, ceiling: int) -> None:
+        known = {name: watched._replace(refusals=0) for name, watched in intent.watched.items()}
+        original(write, balance, intent._replace(watched=known), more, ceiling)
+
+    patch.setattr(limit_forms, "_watch", watch)

@@ -15,13 +15,11 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+from simulation.lease_worlds import DEADLINE_MS, SimulatedTable, cancel_some, go_on_uncancelled
 from simulation.model.model import Model
 from simulation.virtual_loop import LoopClock, VirtualLoop, run
 from zae_limiter import (
@@ -34,10 +32,6 @@ from zae_limiter import (
     SyncRepository,
 )
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb import performer
-from zae_limiter.stores.dynamodb.requests import KEY_THROTTLED, NoAnswer, Refused
-from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.memory.store import MemoryStore
 from zae_limiter.stores.sqlite.store import SqliteStore
 
@@ -45,8 +39,6 @@ LIMITS = [Limit.per_minute("rpm", 600, burst=6), Limit.per_minute("tpm", 6_000, 
 ABOVE = [Limit.per_minute("rpm", 900, burst=8), Limit.per_minute("tpm", 12_000, burst=200)]
 TREE = {"key-1": "org", "key-2": "org", "solo": None}
 RESOURCE = "gpt"
-DEADLINE_MS = 2_000
-TABLE = "limits"
 
 Place = tuple[str, str]
 """Entity and limit."""
@@ -67,6 +59,7 @@ class Habits:
     lost: float = 0.0
     unanswered: float = 0.0
     late: float = 0.0
+    twice: float = 0.0
     throttled: float = 0.0
     debts: bool = True
     """Whether leases may use more than they took."""
@@ -83,6 +76,7 @@ PROFILES = {
     "dynamodb, throttled": Habits("dynamodb", clients=3, cancels=5, throttled=0.03, debts=False),
     "dynamodb, throttled in debt": Habits("dynamodb", clients=3, cancels=5, throttled=0.03),
     "dynamodb, losses": Habits("dynamodb", clients=3, cancels=10, lost=0.02, unanswered=0.02, late=0.01),
+    "dynamodb, doubled": Habits("dynamodb", clients=3, cancels=5, twice=0.05),
 }
 
 
@@ -133,61 +127,16 @@ class Held:
         return {name: min(self.settled.get(name, 0), amount) for name, amount in self.have.items()}
 
 
-class Wire:
-    """Carries calls of one client to the model: they travel, and some are lost on the way there or back."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._late: set[asyncio.Task[Any]] = set()
-
-    async def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
-        """As a transport does."""
-        world, habits, chance = self._world, self._world.habits, self._world.chance
-        try:
-            async with asyncio.timeout(seconds):
-                await asyncio.sleep(chance.uniform(0.001, 0.006))
-                fate = chance.random()
-                if fate < habits.lost:
-                    await asyncio.sleep(chance.uniform(0.001, 0.3))
-                    raise NoAnswer("lost on the way")
-                fate -= habits.lost
-                if 0 <= fate < habits.throttled:
-                    raise Refused(KEY_THROTTLED, "simulated")
-                fate -= habits.throttled
-                if 0 <= fate < habits.late:
-                    task = asyncio.ensure_future(self._later(operation, params))
-                    self._late.add(task)
-                    task.add_done_callback(self._late.discard)
-                    await asyncio.sleep(chance.uniform(0.001, 0.05))
-                    raise NoAnswer("late")
-                fate -= habits.late
-                reply = world.model.call(operation, params, now_s=world.clock() / 1000)
-                await asyncio.sleep(chance.uniform(0.001, 0.006))
-                if 0 <= fate < habits.unanswered:
-                    raise NoAnswer("the reply was lost")
-                return reply
-        except TimeoutError:
-            raise NoAnswer("timed out") from None
-
-    async def _later(self, operation: str, params: Mapping[str, Any]) -> None:
-        await asyncio.sleep(self._world.chance.uniform(0.05, 1.0))
-        with suppress(Refused):
-            self._world.model.call(operation, params, now_s=self._world.clock() / 1000)
-
-    async def close(self) -> None:
-        """When what is under way has arrived."""
-        await asyncio.gather(*self._late)
-
-
 class World:
     """One run: a store, its clients, their tasks, and the accounts."""
 
     def __init__(self, profile: str, seed: int, folder: Path) -> None:
+        self.profile, self.seed = profile, seed
         self.habits = PROFILES[profile]
         self.chance = random.Random(f"{profile} {seed}")
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
-        self.model = Model()
+        self.table = SimulatedTable(self.clock, self.chance, self.habits, Model())
         self.happened: Counter[str] = Counter()
         self.log: list[tuple[int, str, str]] = []
         limits = {**dict.fromkeys(TREE, LIMITS), "org": ABOVE}
@@ -196,7 +145,6 @@ class World:
         }
         self.paid: Counter[Place] = Counter()
         """What finished leases kept."""
-        self._processes = count(1)
         self._stores = self._make_stores(folder)
         self._limiters: list[RateLimiter] = []
 
@@ -207,33 +155,7 @@ class World:
             return [MemoryStore()]
         if self.habits.store == "sqlite":
             return [SqliteStore(str(folder / "limits.db"))]
-        return [self._dynamo() for _ in range(self.habits.clients)]
-
-    def _dynamo(self) -> DynamoStore:
-        """The store of one more process."""
-        name = f"{next(self._processes):08x}"
-        store = DynamoStore(
-            TABLE,
-            deadline=DEADLINE_MS / 1000,
-            transport=SimpleNamespace(call=self._at_once, close=lambda: None),
-            async_transport=Wire(self),
-            write_ids=WriteIds(name),
-        )
-        store.identity = ("process", name, id(self))  # lines are a process's own
-        return store
-
-    def _at_once(self, operation: str, params: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
-        return self.model.call(operation, params, now_s=self.clock() / 1000)
-
-    def patches(self) -> list[tuple[Any, str, Any]]:
-        """What has to say the time of the loop while it runs: the store of DynamoDB has deadlines of its own."""
-        machine = SimpleNamespace(time=lambda: self.clock() / 1000, sleep=lambda seconds: None)
-        return [
-            (performer, "machine_timer", self.clock.timer),
-            (performer, "machine_timer", self.clock.timer),
-            (performer, "time", machine),
-            (performer, "random", self.chance),
-        ]
+        return [self.table.store() for _ in range(self.habits.clients)]
 
     # The run
 
@@ -246,12 +168,12 @@ class World:
             store.close()
 
     def _fresh(self) -> SyncRateLimiter:
-        store = self._dynamo() if self.habits.store == "dynamodb" else self._stores[0]
+        store = self.table.store() if self.habits.store == "dynamodb" else self._stores[0]
         return SyncRateLimiter(SyncRepository(store, clock=self.clock))
 
     def _prepare(self) -> None:
         if self.habits.store == "dynamodb":
-            store = self._dynamo()
+            store = self.table.store()
             SyncDriver(self.clock, store.perform).run(store.create(self.clock()))
         limiter = self._fresh()
         limiter.set_system_defaults(LIMITS)
@@ -271,7 +193,7 @@ class World:
             asyncio.ensure_future(self._live(f"task {number}", self._limiters[number % len(self._limiters)]))
             for number in range(self.habits.tasks)
         ]
-        cancelling = asyncio.ensure_future(self._cancel(tasks))
+        cancelling = asyncio.ensure_future(cancel_some(tasks, self.chance, self.habits.cancels, 150))
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -282,13 +204,6 @@ class World:
             if self.habits.store == "dynamodb":
                 await store.aclose()
 
-    async def _cancel(self, tasks: list[asyncio.Task[None]]) -> None:
-        for _ in range(self.habits.cancels):
-            await asyncio.sleep(self.chance.randint(1, 150) / 1000)
-            victim = self.chance.choice(tasks)
-            if not victim.done():
-                victim.cancel()
-
     async def _live(self, name: str, limiter: RateLimiter) -> None:
         """One task: acts one after the other. One that is cancelled goes on with the next."""
         for _ in range(self.habits.acts):
@@ -298,9 +213,7 @@ class World:
             except Failure:
                 self._note(name, "failed")
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                assert task is not None
-                task.uncancel()
+                go_on_uncancelled()
                 self._note(name, "cancelled")
 
     async def _act(self, name: str, limiter: RateLimiter) -> None:

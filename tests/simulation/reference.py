@@ -21,6 +21,7 @@ class Terms(NamedTuple):
     """Ceiling and rate of one limit: millitokens, and millitokens per milliseconds; and which part of both it has.
 
     Every millitoken there may be or ever was has a number. Of ``shards`` shards each owns every so-manyth of them.
+    ``watches``: it refuses nothing, and counts what it would have refused.
     """
 
     burst: int
@@ -28,6 +29,7 @@ class Terms(NamedTuple):
     rp: int
     shard: int = 0
     shards: int = 1
+    watches: bool = False
 
     @property
     def bx(self) -> int:
@@ -95,12 +97,13 @@ def period_of(calendar: str) -> int:
 
 
 class Held(NamedTuple):
-    """One limit as an item has it. ``active``: it is obeyed, not only kept."""
+    """One limit as an item has it. ``active``: it is obeyed, not only kept. ``sn``: so much it would have refused."""
 
     tk: int
     tc: int
     terms: Terms
     active: bool
+    sn: int = 0
 
 
 class Bucket(NamedTuple):
@@ -125,7 +128,7 @@ class Bucket(NamedTuple):
 
     def level(self, name: str, t: int) -> int:
         """What a limit holds at ``t``, by the definition of the stored numbers."""
-        tk, _, terms, _ = self.limits[name]
+        tk, _, terms, *_ = self.limits[name]
         t = max(t, self.rf)
         return min(tk + terms.accrued(t) - terms.accrued(self.rf), terms.bx)
 
@@ -149,7 +152,7 @@ def read_bucket(item: Item) -> Bucket:
         int(item["ev"]["N"]),
         None if ttl is None else int(ttl["N"]),
         {
-            name: Held(f["tk"], f["tc"], _terms_in(f, int(item["rf"]["N"]), shard, shards), "cp" in f)
+            name: Held(f["tk"], f["tc"], _terms_in(f, int(item["rf"]["N"]), shard, shards), "cp" in f, f.get("sn", 0))
             for name, f in fields.items()
         },
         shard,
@@ -162,9 +165,9 @@ def read_bucket(item: Item) -> Bucket:
 def _terms_in(fields: Mapping[str, int], rf: int, shard: int, shards: int) -> Terms:
     if "cl" not in fields:
         assert "pn" not in fields, fields
-        return Terms(fields["bx"], fields["ra"], fields["rp"], shard, shards)
+        return Terms(fields["bx"], fields["ra"], fields["rp"], shard, shards, "sh" in fields)
     assert "rp" not in fields, fields
-    steps = Steps(fields["bx"], fields["ra"], fields["cl"], shard, shards)
+    steps = Steps(fields["bx"], fields["ra"], fields["cl"], shard, shards, "sh" in fields)
     assert fields["pn"] == steps.ordinal(rf), f"it stands in period {fields['pn']} at {rf}"
     return steps
 

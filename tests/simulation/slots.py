@@ -20,23 +20,22 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from simulation.lease_worlds import TABLE, SimulatedTable, cancel_some, go_on_uncancelled
 from simulation.model.model import Model
-from simulation.real_leases import DEADLINE_MS, TABLE, Wire
 from simulation.virtual_loop import START_MS, LoopClock, VirtualLoop, run
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, Repository
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb import performer
-from zae_limiter.stores.dynamodb.requests import Refused
+from zae_limiter.stores.dynamodb import write_load
 from zae_limiter.stores.dynamodb.store import DynamoStore
-from zae_limiter.stores.dynamodb.write_ids import WriteIds
 
 RESOURCE = "gpt"
 TTL, TTL_ABOVE = 12, 20
+MOST_SHARDS = 4
 TREE = {"key": "org", "solo": None}
 RPM = Limit.per_second("rpm", 200)
 BUDGET = Limit.calendar("budget", 40, "7sec", carry_debt=False)
@@ -74,6 +73,7 @@ class Habits:
     changes: tuple[str, ...] = ()
 
 
+NO_TROUBLES = Habits()
 LOSSES = {"lost": 0.03, "unanswered": 0.04, "late": 0.02}
 
 PROFILES = {
@@ -110,17 +110,6 @@ class SkewedClock(LoopClock):
         return super().__call__() + self._skew_ms
 
 
-class DoublingWire(Wire):
-    """Delivers some requests a second time."""
-
-    async def call(self, operation: str, params: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
-        reply = await super().call(operation, params, seconds)
-        if self._world.chance.random() < self._world.habits.twice:
-            with suppress(Refused):
-                self._world.model.call(operation, params, now_s=self._world.clock() / 1000)
-        return reply
-
-
 class JudgedModel(Model):
     """The model, looked at after every write."""
 
@@ -144,11 +133,13 @@ class SlotWorld:
     """One run."""
 
     def __init__(self, profile: str, seed: int) -> None:
+        self.profile, self.seed = profile, seed
         self.habits = PROFILES[profile]
         self.chance = random.Random(f"{profile} {seed}")
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
         self.model = JudgedModel()
+        self.table = SimulatedTable(self.clock, self.chance, NO_TROUBLES, self.model)
         self.happened: Counter[str] = Counter()
         self.in_flight: Counter[str] = Counter()
         self.most = {"key": 3, "solo": 3, "org": 2}
@@ -157,7 +148,6 @@ class SlotWorld:
         self.abandoned: list[Any] = []
         self.failed_calls = 0
         self.writes = 0
-        self._processes = count(1)
 
     # Judging
 
@@ -188,71 +178,42 @@ class SlotWorld:
 
     # Processes
 
-    def _store(self) -> DynamoStore:
-        name = f"{next(self._processes):08x}"
-        store = DynamoStore(
-            TABLE,
-            deadline=DEADLINE_MS / 1000,
-            transport=SimpleNamespace(call=self._at_once, close=lambda: None),
-            async_transport=DoublingWire(self),  # type: ignore[arg-type]
-            write_ids=WriteIds(name),
-            wcu=self.habits.wcu,
-        )
-        store.identity = ("process", name, id(self))
-        return store
-
-    def _at_once(self, operation: str, params: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
-        return self.model.call(operation, params, now_s=self.clock() / 1000)
-
-    def patches(self) -> list[tuple[Any, str, Any]]:
-        """What has to say the time of the loop while it runs."""
-        machine = SimpleNamespace(time=lambda: self.clock() / 1000, sleep=lambda seconds: None)
-        return [
-            (performer, "machine_timer", self.clock.timer),
-            (performer, "time", machine),
-            (performer, "random", self.chance),
-        ]
-
     def play(self) -> None:
         """From the first acquire to the last check."""
-        store = self._store()
+        store = self.table.store()
         SyncDriver(self.clock, store.perform).run(store.create(self.clock()))
         self.model.world = self
-        run(self.loop, self._main())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(write_load, "MOST_SHARDS", MOST_SHARDS)
+            run(self.loop, self._main())
 
     def _limiter(self, *, skewed: bool = True) -> tuple[DynamoStore, RateLimiter]:
-        store, skew = self._store(), self.habits.skew_ms if skewed else 0
+        store, skew = self.table.store(wcu=self.habits.wcu), self.habits.skew_ms if skewed else 0
         clock = SkewedClock(self.loop, self.chance.randint(-skew, skew))
         return store, RateLimiter(Repository(store, clock=clock))
 
     async def _main(self) -> None:
-        habits, self.habits = self.habits, Habits(wcu=self.habits.wcu)  # nothing goes wrong before it begins
+        habits = self.habits
         store, setter = self._limiter(skewed=False)
         await setter.set_system_defaults(limits_of(3))
         await setter.create_entity("org")
         await setter.set_limits("org", ABOVE)
         for entity, parent in TREE.items():
             await setter.create_entity(entity, parent_id=parent, cascade=parent is not None)
-        self.habits = habits
+        self.table.troubles = habits  # nothing goes wrong before it begins, and when it is over
         processes = [(store, setter), *(self._limiter() for _ in range(habits.clients))]
         limiters = [limiter for _, limiter in processes[1:]]
         tasks = [asyncio.ensure_future(self._live(limiters[number % len(limiters)])) for number in range(habits.tasks)]
-        others = [asyncio.ensure_future(self._change(setter)), asyncio.ensure_future(self._cancel(tasks))]
+        meanwhile = self._change(setter), cancel_some(tasks, self.chance, habits.cancels, 300)
+        others = [asyncio.ensure_future(one) for one in meanwhile]
         await asyncio.gather(*tasks)
         for other in others:
             other.cancel()
         await asyncio.wait(others)
-        self.habits = Habits(wcu=habits.wcu)
+        self.table.troubles = NO_TROUBLES
         for one, _ in processes:
             await one.aclose()
         await self._check(habits, sum(limiter.repository.unresolved for _, limiter in processes))
-
-    async def _cancel(self, tasks: list[asyncio.Task[None]]) -> None:
-        for _ in range(self.habits.cancels):
-            await asyncio.sleep(self.chance.randint(1, 300) / 1000)
-            victim = self.chance.choice(tasks)
-            if not victim.done():
-                victim.cancel()
 
     async def _change(self, setter: RateLimiter) -> None:
         """What operators do meanwhile."""
@@ -284,9 +245,7 @@ class SlotWorld:
                 await asyncio.sleep(self.chance.randint(0, 1_500) / 1000)
                 await self._call(limiter)
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                assert task is not None
-                task.uncancel()
+                go_on_uncancelled()
                 self.happened["cancelled"] += 1
 
     async def _call(self, limiter: RateLimiter) -> None:

@@ -2,6 +2,10 @@
 
 A soak runs every profile with one seed after the other, in as many processes as it is given. It ends after a time or
 after a number of schedules, and says which seeds it has run: the same number from the same seed is the same soak.
+
+Its profiles are those of fleets (``profiles``: even limits, calendars and limits that watch, judged beside an exact
+bucket), of calls in flight with every other kind beside them (``slots: ``), and of real leases over every store
+(``leases: ``).
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -20,11 +25,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from simulation import real_leases, slots
+from simulation.lease_worlds import played
 from simulation.profiles import PROFILES
 from simulation.schedule import Schedule, Summary
 from simulation.trace import FailedSchedule
+
+SLOTS = "slots: "
+LEASES = "leases: "
+NAMES = (*PROFILES, *(SLOTS + name for name in slots.PROFILES), *(LEASES + name for name in real_leases.PROFILES))
+"""Every profile that a soak runs."""
 
 TELL_EVERY_S = 30
 GARBAGE = 200_000
@@ -35,10 +48,34 @@ KEPT = ROOT / "benchmarks" / "kept" / "soak.json"
 """From where the report of the benchmarks shows it."""
 
 
+def run_one(name: str, seed: int, summary: Summary) -> None:
+    """Run one schedule of any profile. Raises :class:`FailedSchedule` at the first thing that is wrong."""
+    if name in PROFILES:
+        Schedule(PROFILES[name], seed).run(summary)
+        return
+    try:
+        happened = _play_leases(name, seed)
+    except Exception as failure:
+        raise FailedSchedule(name, seed, failure, "") from failure
+    summary.schedules += 1
+    summary.granted += happened["granted"] + happened["served"]
+    summary.denied += happened["denied"] + happened["timed out"] + happened["refused"]
+    summary.unavailable += happened["unavailable"]
+
+
+def _play_leases(name: str, seed: int) -> Counter[str]:
+    """What happened in a world of real leases."""
+    if name.startswith(SLOTS):
+        return played(slots.SlotWorld(name.removeprefix(SLOTS), seed)).happened
+    with TemporaryDirectory() as folder:
+        return played(real_leases.World(name.removeprefix(LEASES), seed, Path(folder))).happened
+
+
 def replay(profile: str, seed: int) -> int:
     """Run one schedule and say what happened; 1 if it failed."""
+    summary = Summary()
     try:
-        summary = Schedule(PROFILES[profile], seed).run()
+        run_one(profile, seed, summary)
     except FailedSchedule as failure:
         print(failure)
         return 1
@@ -95,7 +132,7 @@ def run_share(share: Share) -> Done:
     while time.time() < share.ends_at and (share.schedules is None or number < share.schedules):
         done.last_seed = share.first_seed + number // len(share.names)
         try:
-            Schedule(PROFILES[share.names[number % len(share.names)]], done.last_seed).run(summary)
+            run_one(share.names[number % len(share.names)], done.last_seed, summary)
         except FailedSchedule as failure:
             done.failures += 1
             print(failure, flush=True)
@@ -119,7 +156,7 @@ def soak(
 ) -> int:
     """Run schedules of every profile in turn until the time is over, or so many are done; 1 if any failed."""
     first = random.SystemRandom().randrange(10**9) if seed is None else seed
-    names = tuple(profiles or PROFILES)
+    names = tuple(profiles or NAMES)
     print(f"from seed {first}, at most {minutes:g} minutes, {processes} processes, {', '.join(names)}", flush=True)
     began = time.time()
     shares = [Share(first, names, began + minutes * 60, schedules, offset, processes) for offset in range(processes)]

@@ -23,8 +23,8 @@ from zae_limiter.models.entity import Entity
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import READ_CLOCK, Interrupted, Pause, Plan
 from zae_limiter.stores import lease_records
-from zae_limiter.stores.dynamodb.lease_items import put_record, record_of
 from zae_limiter.stores.dynamodb.operations import leases
+from zae_limiter.stores.dynamodb.operations.leases import put_record, record_of
 from zae_limiter.stores.lease_records import (
     LeaseRecord,
     RecordChange,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from simulation.lease_worlds import played
 from simulation.real_leases import PROFILES, World
 
 SEED = int(os.environ.get("ZAEL_SIM_SEED", "20000"))
@@ -30,27 +31,11 @@ KEPT_SEEDS = [
 ]
 
 
-def played(profile: str, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    folder.mkdir(exist_ok=True)
-    world = World(profile, seed, folder)
-    with monkeypatch.context() as patched:
-        for module, name, value in world.patches():
-            patched.setattr(module, name, value)
-        try:
-            world.play()
-        except BaseException as error:
-            error.add_note(f"profile {profile!r}, seed {seed}")
-            raise
-    return world
-
-
 @pytest.mark.parametrize("profile", PROFILES)
-def test_no_limit_is_exceeded_and_nothing_is_lost(
-    profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_limit_is_exceeded_and_nothing_is_lost(profile: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     happened: Counter[str] = Counter()
     for seed in range(SEED, SEED + (EACH or RUNS[PROFILES[profile].store])):
-        happened += played(profile, seed, tmp_path / str(seed), monkeypatch).happened
+        happened += played(World(profile, seed, tmp_path_factory.mktemp("run"))).happened
     missing = MUST_HAPPEN - happened.keys()
     assert not missing, happened
     assert bool(happened["cancelled"]) == bool(PROFILES[profile].cancels)
@@ -60,12 +45,12 @@ def test_no_limit_is_exceeded_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize(("profile", "seed"), KEPT_SEEDS)
-def test_a_seed_that_failed_once(profile: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    played(profile, seed, tmp_path, monkeypatch)
+def test_a_seed_that_failed_once(profile: str, seed: int, tmp_path: Path) -> None:
+    played(World(profile, seed, tmp_path))
 
 
 @pytest.mark.parametrize("profile", ["memory, cancelled", "sqlite, cancelled", "dynamodb, losses"])
-def test_a_seed_is_a_run(profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = (played(profile, 7, tmp_path / name, monkeypatch).log for name in ("first", "second"))
+def test_a_seed_is_a_run(profile: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    first, second, other = (played(World(profile, seed, tmp_path_factory.mktemp("run"))).log for seed in (7, 7, 8))
     assert first == second
-    assert first != played(profile, 8, tmp_path / "other", monkeypatch).log
+    assert first != other

@@ -58,6 +58,10 @@ SCHEDULES = {
     "operators": 40,
     "namespaces": 40,
     "sweeps": 50,
+    "lone watching": 40,
+    "watching": 40,
+    "watching and losses": 40,
+    "watching over shards": 30,
     "joined": 75,
     "crowded": 75,
     "everything": 75,
@@ -66,6 +70,7 @@ SCHEDULES = {
 
 DIVIDED = {
     "calendars over shards",
+    "watching over shards",
     "lone over shards",
     "overrides over shards",
     "spread",
@@ -83,6 +88,15 @@ AT_ONCE = 50
 """How many of them are one test."""
 
 KEPT_SEEDS = [
+    # A denial by load looked for a limit that refuses, where all of them only watch.
+    ("watching and losses", 0),
+    ("watching over shards", 4),
+    # By an old snapshot a watching limit had counted no refusal, and the refusal of a leg that was undone stayed.
+    ("watching", 112),
+    # What a watching limit refused was counted as if it had been taken there, and not by the leg that took it.
+    ("lone watching", 142124088),
+    # A refusal that was undone leaves a counter of 0, and the limit could not be taken away any more.
+    ("watching", 114),
     # A denial was recomputed after giving back, found nothing lacking, and raised StopIteration.
     ("losses", 8),
     ("overrides", 19),
@@ -221,6 +235,12 @@ KEPT_SEEDS = [
     ("losses", 12180348012),
     # A bucket that was gone was created again to count a denial, without the denial.
     ("families", 13180355096),
+    # The look at the wide switches beside a write was unanswered: the draw failed, and what it had taken stayed taken.
+    ("losses up a tree", 880000056),
+    # A limit came back in another hour than it had left: the judge let its counter go on.
+    ("given clocks", 880000009),
+    # A shard was swept: a client that remembered it tried to draw from it, with all others, to the end of its time.
+    ("sweeps", 900000356),
 ]
 """Profiles and seeds of schedules that failed once, and why."""
 

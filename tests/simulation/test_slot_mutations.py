@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from simulation.lease_worlds import played
 from simulation.slots import PROFILES, SlotWorld, Violation, share
 from zae_limiter.bucket import HeldBalance
 from zae_limiter.stores.dynamodb import write_forms
@@ -85,21 +86,17 @@ MUTATIONS: dict[Callable[[Patch], None], tuple[str, str]] = {
 }
 
 
-def play_mutated(mutation: Callable[[Patch], None], profile: str, monkeypatch: Patch) -> None:
+def play_mutated(mutation: Callable[[Patch], None], profile: str) -> None:
     """Schedule after schedule, until one is noticed."""
     for seed in SEEDS:
-        world = SlotWorld(profile, seed)
-        with monkeypatch.context() as patched:
-            patched.setattr("zae_limiter.stores.dynamodb.write_load.MOST_SHARDS", 4)
-            for module, name, value in world.patches():
-                patched.setattr(module, name, value)
+        with pytest.MonkeyPatch.context() as patched:
             mutation(patched)
-            world.play()
+            played(SlotWorld(profile, seed))
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
-def test_the_simulation_notices(mutation: Callable[[Patch], None], monkeypatch: Patch) -> None:
+def test_the_simulation_notices(mutation: Callable[[Patch], None]) -> None:
     profile, message = MUTATIONS[mutation]
     assert profile in PROFILES
     with pytest.raises(Violation, match=message):
-        play_mutated(mutation, profile, monkeypatch)
+        play_mutated(mutation, profile)

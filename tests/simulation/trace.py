@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from shlex import quote
 from typing import Any, NamedTuple
 
 from simulation.reference import read_bucket
@@ -68,5 +69,5 @@ class FailedSchedule(AssertionError):
         where = "" if not isinstance(cause, Violation) or cause.place is None else f" at {cause.place[0]}"
         super().__init__(
             f"{type(cause).__name__}{where}: {cause}\n"
-            f"profile {profile!r}, seed {seed}; again: python tests/simulation replay {profile} {seed}\n{story}"
+            f"profile {profile!r}, seed {seed}; again: python tests/simulation replay {quote(profile)} {seed}\n{story}"
         )

@@ -22,7 +22,7 @@ class Window:
 
     def excess(self, t: int, delta: int) -> int:
         """How many millitokens too many the worst window up to this write holds."""
-        _, ra, rp, _, shards = self.terms
+        _, ra, rp, _, shards, _ = self.terms
         step = -(-ra // shards) if isinstance(self.terms, Steps) else 0  # a boundary may lie just behind the start
         start = self.taken * rp * shards - t * ra
         if self.least is None or start < self.least:

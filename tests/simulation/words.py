@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from zae_limiter.bucket import WOULD_REFUSE
 from zae_limiter.stores.dynamodb.requests import Call
 
 Place = tuple[str, str]
+
+COUNTERS = {"_tc": "", "_sn": WOULD_REFUSE}
 
 _ASSIGNED = re.compile(r"(#\w+) = (:\w+)")
 _ADDED = re.compile(r"(#\w+) (:\w+)")
@@ -78,15 +81,20 @@ def creations(call: Call) -> Iterator[tuple[Place, dict[str, int]]]:
 def _deed(body: Mapping[str, Any]) -> tuple[str, dict[str, int]]:
     if "Item" in body:
         item = body["Item"]
-        amounts = {name[2:-3]: int(value["N"]) for name, value in item.items() if name[-3:] == "_tc"}
+        amounts = _counted({name: int(value["N"]) for name, value in item.items() if name[-3:] in COUNTERS})
         mark = item["w0"]["S"]
         amounts["ev"] = int(item["ev"]["N"])
     else:
         changes = changes_of(body)
-        amounts = {name[2:-3]: amount for name, amount in changes.items() if name[-3:] == "_tc"}
+        amounts = _counted(changes)
         mark = changes.get("w0", "")
         amounts["ev"] = changes.get("ev", 0)
     return mark, {name: amount for name, amount in amounts.items() if amount and name != "wcu"}
+
+
+def _counted(changes: Mapping[str, Any]) -> dict[str, int]:
+    """What is added to counters, by limit."""
+    return {name[2:-3] + COUNTERS[name[-3:]]: amount for name, amount in changes.items() if name[-3:] in COUNTERS}
 
 
 def changes_of(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from simulation.clients import Client, Task
 from simulation.fleet import Fleet
 from simulation.ledger import taken_by
 from simulation.violations import GATE, NOTICE, PROGRESS, Verb, Violation, owner_of, shard_of
-from simulation.world import World
+from simulation.world import NAMES, World
+from zae_limiter.bucket import WOULD_REFUSE
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable, ValidationError
 from zae_limiter.lease.ledger import Ledger, postings
 from zae_limiter.running.plan import READ_CLOCK, Interrupted, Pause, Plan
@@ -125,6 +126,8 @@ class Worker:
         if isinstance(outcome, Grant):
             self.granted += 1
             self.world.check_open(draw, outcome, task.verb.started)
+            if self.world.lone:
+                self.world.check_refused(draw, outcome, now)
             fleet.call_counts.took(_names_of(outcome.legs), outcome.wanted, grants=1)
             for owner, amounts in taken_by(outcome.legs, outcome.wanted):
                 fleet.books.know(owner, amounts)
@@ -137,6 +140,8 @@ class Worker:
     def _wanted(self, draw: Draw) -> dict[tuple[str, str], dict[str, int]]:
         """What a draw may take of each bucket."""
         amounts = {name: amount * 1000 for name, amount in draw.wanted.items() if amount}
+        if self.world.habits.watching:
+            amounts |= {name + WOULD_REFUSE: 1000 for name in NAMES}
         places = self.world.may_take_from(draw.entity_id, draw.resource)
         return {place: {"ev": 1, **amounts} for place in places}
 
@@ -188,14 +193,17 @@ class Worker:
 
 
 def _names_of(legs: tuple[Leg, ...]) -> set[str]:
-    """The limits that an acquire is counted by: each by the first of its legs that has it."""
-    return {name for leg in legs for name in leg.names}
+    """The limits that an acquire is counted by: each by the first of its legs that has it, and takes it."""
+    return {name for leg in legs for name in leg.settled_names}
 
 
 def _owed(legs: tuple[Leg, ...], owed: Mapping[str, int]) -> list[tuple[tuple[str, str], dict[str, int]]]:
     """What a settlement does to each bucket."""
     return [
-        ((leg.entity_id, leg.resource), {name: delta * 1000 for name, delta in owed.items() if name in leg.names})
+        (
+            (leg.entity_id, leg.resource),
+            {name: delta * 1000 for name, delta in owed.items() if name in leg.settled_names},
+        )
         for leg in legs
     ]
 

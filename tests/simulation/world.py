@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from simulation.fleet import Fleet
 from simulation.reference import due_of_all, read_bucket
-from simulation.violations import NOTICE, PAID, WAIT, Violation, owner_of, shard_of
+from simulation.violations import NOTICE, PAID, WAIT, WATCHED, Violation, owner_of, shard_of
 from zae_limiter.exceptions import EntityExistsError, EntityNotFoundError, ValidationError
 from zae_limiter.lease.ledger import Ledger
 from zae_limiter.models.entity import Entity
@@ -45,6 +45,8 @@ class Habits:
     """What setters change."""
     calendars: float = 0.0
     """How many of the limits that are drawn have a calendar."""
+    watching: float = 0.0
+    """How many of the limits that are drawn only watch."""
     limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
     """The limits of levels at the beginning; the others are drawn."""
     totals: float = 0.0
@@ -70,6 +72,10 @@ REGISTERED = ("_/SYSTEM#", "#NAMESPACE#default")
 LARGEST = {"rps": 3, "tpm": 120, "day": 2}
 
 
+NO_KINDS = Habits()
+"""Even limits that refuse."""
+
+
 def some_limit(rng: random.Random, name: str, calendars: float = 0.0) -> Limit:
     """A limit of that name: some are fast, some are slow, some have a burst of their own, some a calendar."""
     if calendars and rng.random() < calendars:
@@ -84,10 +90,13 @@ def some_limit(rng: random.Random, name: str, calendars: float = 0.0) -> Limit:
     return Limit.per_day(name, rng.choice((1, 50, 50, 1_000)), burst=rng.choice((None, 3, 10)))
 
 
-def some_limits(rng: random.Random, calendars: float = 0.0) -> tuple[Limit, ...]:
-    """One to three limits."""
+def some_limits(rng: random.Random, kinds: Habits = NO_KINDS) -> tuple[Limit, ...]:
+    """One to three limits, of these kinds."""
     names = rng.sample(NAMES, rng.randint(1, len(NAMES)))
-    return tuple(some_limit(rng, name, calendars) for name in names)
+    limits = (some_limit(rng, name, kinds.calendars) for name in names)
+    if not kinds.watching:
+        return tuple(limits)
+    return tuple(replace(limit, enforce=rng.random() >= kinds.watching) for limit in limits)
 
 
 class World:
@@ -119,7 +128,7 @@ class World:
     def _build(self) -> None:
         fleet, rng = self.fleet, self.fleet.rng
         space = fleet.client().space
-        limits = self.habits.limits.get("system") or some_limits(rng, self.habits.calendars)
+        limits = self.habits.limits.get("system") or some_limits(rng, self.habits)
         fleet.at_once(space.set_config(Scope(), limits, None, None, False, fleet.now))
         above: list[str] = []
         for level, count in enumerate(self.habits.tree):
@@ -131,7 +140,7 @@ class World:
                     fleet.at_once(space.create_entity(made, None, fleet.now))
                 own = self.habits.limits.get(f"level{level}") or ()
                 if not own and rng.random() < 0.5:
-                    own = some_limits(rng, self.habits.calendars)
+                    own = some_limits(rng, self.habits)
                 if own:
                     scope = Scope(entity, rng.choice((*self.resources, "_default_")))
                     fleet.at_once(space.set_config(scope, own, None, None, False, fleet.now))
@@ -189,7 +198,7 @@ class World:
         resource = rng.choice(self.resources)
         limits = None
         if self.habits.overrides and rng.random() < self.habits.overrides:
-            limits = some_limits(rng, self.habits.calendars)
+            limits = some_limits(rng, self.habits)
         names = self._names(entity, resource) if limits is None else [limit.name for limit in limits]
         if self.habits.any_known_name:
             names = sorted({*names, *self._known_names(entity, resource)})
@@ -248,13 +257,25 @@ class World:
             references = [oracle.references[place] for place in places]
             if not references:
                 return
-            for name in references[0].positions:
+            for name, terms in references[0].terms.items():
+                if terms.watches:
+                    continue
                 due = due_of_all(references, name, draw.wanted.get(name, 0) * 1000, now)
                 if due is None or due > now:
                     waits.append(None if due is None else due - now)
         expected = None if None in waits else max((wait for wait in waits if wait is not None), default=None)
         if denial.wait_ms != expected:
             raise Violation(WAIT, None, f"{draw} was told to wait {denial.wait_ms} ms at {now}, not {expected}")
+
+    def check_refused(self, draw: Draw, grant: Grant, now: int) -> None:
+        """Without others, a limit that would have refused does not hold what was asked for."""
+        oracle = self.fleet.oracle
+        for leg in grant.legs:
+            places = oracle.families.places(self.place_of(leg.place))
+            for name in leg.refused:
+                level = max(oracle.references[place].level(name, now) for place in places)
+                if level >= draw.wanted.get(name, 0) * 1000:
+                    raise Violation(WATCHED, places[0], f"{draw} would have been refused at {level} of {name}")
 
     def counted(self, legs: Sequence[Leg]) -> dict[tuple[str, str], Mapping[str, int]]:
         """What every shard of these buckets has counted, where there is no other client."""
@@ -345,7 +366,7 @@ class World:
             if (kind != "system" or self.habits.any_known_name) and rng.random() < 0.3:
                 plan = space.delete_config(scope, None, told, now)
                 return Change("delete", f"delete {scope}", plan, propagates=told)
-            plan = space.set_config(scope, some_limits(rng, self.habits.calendars), None, None, told, now)
+            plan = space.set_config(scope, some_limits(rng, self.habits), None, None, told, now)
             return Change("set", f"set {scope}", plan, propagates=told)
         if kind == "reset":
             reset = Reset(entity, rng.choice((None, resource)))

@@ -40,6 +40,8 @@ class Proxy:
     def __init__(self, url: str) -> None:
         self.url = url
         self.fates: Counter[str] = Counter()
+        self.forced: str | None = None
+        """The fate of every call, instead of one by chance."""
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def hostile(endpoint_url: str, seed: int) -> Iterator[Proxy]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             with lock:
-                fate = rng.choices(names, weights)[0]
+                fate = proxy.forced or rng.choices(names, weights)[0]
                 proxy.fates[fate] += 1
             if fate == "reset before":
                 return self._reset()

@@ -39,6 +39,7 @@ from zae_limiter import (
     LeaseNotFoundError,
     Limit,
     LimitLevel,
+    LimitsChangedError,
     LimitsSet,
     LimitStatus,
     MissingExtra,
@@ -54,6 +55,7 @@ from zae_limiter import (
     RateLimiter,
     RateLimiterUnavailable,
     RateLimitExceeded,
+    Reconciled,
     RefusedBy,
     ReplacedLimit,
     Repository,
@@ -73,13 +75,16 @@ from zae_limiter import (
     UsageTotal,
     ValidationError,
     VersionError,
+    WentLocal,
     WindowType,
     ZAELimiterError,
     __version__,
+    limits_version,
     renew_identity,
 )
 
 version: str = __version__
+version_of_limits: str = limits_version([Limit.per_minute("rpm", 100)])
 
 
 def clock() -> int:
@@ -103,6 +108,11 @@ def observe(event: Event) -> None:
     elif isinstance(event, HoldLost):
         lost: int = event.slots
         taken_again: bool = event.taken_again
+    elif isinstance(event, WentLocal):
+        shares: Mapping[str, float] = event.shares
+    elif isinstance(event, Reconciled):
+        booked: Mapping[str, int] = event.granted
+        owed: Mapping[str, int] = event.taken
     else:
         assert_type(event, Degraded)
         cause: BaseException = event.cause
@@ -166,6 +176,9 @@ def errors(error: ZAELimiterError) -> None:
     elif isinstance(error, EntityChangedError):
         expected: int = error.expected
         found: int = error.found
+    elif isinstance(error, LimitsChangedError):
+        level: str = error.level
+        version: str = error.found
     elif isinstance(error, LeaseNotFoundError):
         lost: str = error.token
     elif isinstance(error, NamespaceNotFoundError):
@@ -218,6 +231,7 @@ async def use_rate_limiter() -> None:
             consumed: dict[str, int] = lease.consumed
             remaining: dict[str, int] = lease.remaining
             degraded: bool = lease.degraded
+            granted_locally: bool = lease.local
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
             statuses: tuple[LimitStatus, ...] = lease.statuses
             holds: tuple[Hold, ...] = lease.holds
@@ -368,6 +382,7 @@ def use_sync_rate_limiter() -> None:
             consumed: dict[str, int] = lease.consumed
             remaining: dict[str, int] = lease.remaining
             degraded: bool = lease.degraded
+            granted_locally: bool = lease.local
             refused_by: tuple[LimitStatus, ...] = lease.refused_by
             statuses: tuple[LimitStatus, ...] = lease.statuses
             holds: tuple[Hold, ...] = lease.holds

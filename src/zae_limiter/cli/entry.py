@@ -64,13 +64,14 @@ def _run(words: Sequence[str] | None, dependencies: Dependencies | None) -> int:
 
 
 def _could_not_write(error: OSError) -> int:
-    """The reader of a pipe has ended, or the disk is full: discard the rest of the output."""
+    """The disk is full, or the reader of a pipe has had enough, which is no failure. The rest is discarded."""
     from contextlib import suppress
 
     from zae_limiter.cli.error_messages import EXIT_ERROR, print_error
 
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not isinstance(error, BrokenPipeError):
-        print_error(str(error))
+    if isinstance(error, BrokenPipeError):
+        return 0
+    print_error(str(error))
     return EXIT_ERROR

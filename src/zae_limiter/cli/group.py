@@ -79,6 +79,13 @@ class LazyGroup(click.Group):
                 raise
             raise click.UsageError(f"No such command {typed!r}. Did you mean {near[0]!r}?", ctx) from None
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command. A reader that has had enough of its output ends it, and is no failure, as click has it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            return 0
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments."""
         try:

@@ -1,14 +1,20 @@
-"""What the page asks besides the routes of the service."""
+"""What the page asks besides the routes of the service.
+
+Reads are shared by all viewers: one of them reads, and the others get the same answer, for two seconds.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any
 
 from zae_limiter import RateLimiter, __version__
 from zae_limiter.dashboard.overview import read_overview
 from zae_limiter.dashboard.preview import Preview
-from zae_limiter.dashboard.shared_reads import SharedReads
 from zae_limiter.dashboard.usage_chart import MOST_HOURS, usage_chart
 from zae_limiter.manifests.limit_syntax import format_limit, parse_limit
 from zae_limiter.service import schemas
@@ -21,6 +27,8 @@ from zae_limiter.service.tokens import Role
 MOST_ENTITIES = 50
 MOST_LEVELS = 50
 SECONDS_OF_CHARTS = 30.0
+SECONDS_KEPT = 2.0
+MOST_KEPT = 2_000
 
 ANY_ROLE = frozenset(Role)
 HOURS = Parameter(
@@ -37,6 +45,30 @@ PREVIEW = schemas.document(
     },
 )
 LEVELS = schemas.document({"entities": schemas.list_of(schemas.ENTITY, maxItems=MOST_ENTITIES)})
+
+
+class SharedReads:
+    """What was read lately, by what was asked."""
+
+    def __init__(self, seconds: float = SECONDS_KEPT) -> None:
+        self._seconds = seconds
+        self._answers: OrderedDict[Hashable, tuple[float, asyncio.Task[Any]]] = OrderedDict()
+
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[Any]]) -> Any:
+        """The answer to a question: one that is young enough or under way, else a new one."""
+        now = time.monotonic()
+        known = self._answers.get(key)
+        if known is None or (known[1].done() and now - known[0] > self._seconds):
+            known = (now, asyncio.ensure_future(read()))
+            self._answers[key] = known
+            self._answers.move_to_end(key)
+            while len(self._answers) > MOST_KEPT:
+                self._answers.popitem(last=False)
+        try:
+            return await asyncio.shield(known[1])
+        except Exception:
+            self._answers.pop(key, None)
+            raise
 
 
 class DashboardRoutes:
@@ -142,7 +174,7 @@ async def _levels(limiter: RateLimiter, entity_id: str) -> list[dict[str, Any]]:
             "word": format_limit(level.limit),
             "available": level.available,
             "burst": level.limit.burst,
-            "used_permille": 1000 - 1000 * level.available // level.limit.burst,
+            "used_permille": 1000 - 1000 * level.available // level.capacity,
         }
         for bucket in status.buckets
         for level in bucket.limits

@@ -15,7 +15,7 @@ GATE = "gate"
 
 def used_permille(status: LimitStatus) -> int:
     """How much of a limit is used, in thousandths of its burst; above 1000 in debt."""
-    return 1000 - 1000 * status.available // status.limit.burst
+    return 1000 - 1000 * status.available // status.capacity
 
 
 def status_document(status: LimitStatus) -> dict[str, Any]:

@@ -152,13 +152,15 @@ class Tally:
 
     def __call__(self, event: Event) -> None:
         """Count an event."""
+        if isinstance(event, StoreCalled):
+            with self._lock:
+                self._store_called(event)
+            return
         if isinstance(event, Decided):
             self._decided(event)
             return
         with self._lock:
-            if isinstance(event, StoreCalled):
-                self._store_called(event)
-            elif isinstance(event, Settled):
+            if isinstance(event, Settled):
                 self._settled(event)
             elif isinstance(event, Degraded):
                 _add(self._numbers.decisions, Decision(_known(self._resources, event.resource), "degraded"), 1)
@@ -236,7 +238,7 @@ class Tally:
         """Count how full limits are. Returns those to be warned of."""
         numbers, due = self._numbers, []
         for status in statuses:
-            permille = 1000 - 1000 * status.available // status.limit.burst
+            permille = 1000 - 1000 * status.available // status.capacity
             place = NamedLimit(resource, _known(self._limits, status.limit_name))
             if status.entity_id == entity_id:
                 _histogram(numbers.utilization, place, UTILIZATION_PERMILLE).add(permille)

@@ -14,6 +14,7 @@ from zae_limiter.exceptions import (
     RateLimitExceeded,
     RequestExceedsBurst,
 )
+from zae_limiter.lease.local_admission import draw_or_grant_locally
 from zae_limiter.models.choices import AccessMode, OnUnavailable
 from zae_limiter.models.events import Decided, Degraded
 from zae_limiter.models.limit import Limit
@@ -53,8 +54,8 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     waited = 0.0
     now: int = yield READ_CLOCK
     try:
-        ticket = _ticket(core, asked)
-        outcome = yield from _attempt(core, asked, None, now, receipt, None if core.wait_queue else ticket)
+        ticket = _ticket(core, asked) if asked.timeout_ms else None
+        outcome = yield from _attempt(core, asked, None, now, receipt, None if core.waiters else ticket)
         if asked.timeout_ms and isinstance(outcome, Denial):
             outcome, waited = yield from _after_waiting(core, asked, outcome, now, receipt, ticket)
     except AccessBlocked as blocked:
@@ -64,7 +65,7 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     except (RateLimiterUnavailable, ConfigurationError) as error:
         _let_through_or_raise(core, asked, error, now)
         return None
-    if core.fast_paths is NO_FAST_PATHS:
+    if core.fast_paths is NO_FAST_PATHS and not outcome.local:
         core.note_answer()
     let_through = isinstance(outcome, Grant) or outcome.observed
     if core.observer is not None:
@@ -76,10 +77,8 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
 
 
 def _ticket(core: Core, asked: AcquireArguments) -> Ticket | None:
-    """A place in the line of all processes, if the caller may wait and the store keeps claims."""
-    if not asked.timeout_ms or core.space.claims_for_ms is None:
-        return None
-    return core.wait_queue.ticket(asked.timeout_ms)
+    """A place in the line of all processes for a caller that may wait, if the store keeps claims."""
+    return None if core.space.claims_for_ms is None else core.wait_queue.ticket(asked.timeout_ms)
 
 
 def _after_waiting(
@@ -93,7 +92,7 @@ def _after_waiting(
         outcome = yield from _wait_in_queue(core, asked, denial, now, started + asked.timeout_ms, receipt, ticket)
         if core.observer is not None:
             waited = ((yield from READ_TIMER) - started) / MILLI
-    if isinstance(outcome, Denial):
+    if isinstance(outcome, Denial) and not outcome.local:
         yield from _count_denial(core, outcome)
     return outcome, waited
 
@@ -108,8 +107,7 @@ def _let_through_or_raise(
     access = core.space.remembered_access(asked.entity_id, asked.resource, now)
     if access is not None and access.mode is AccessMode.BLOCK:
         raise AccessBlocked(asked.entity_id, asked.resource, access) from outage
-    policy = asked.on_unavailable or core.space.remembered_on_unavailable() or OnUnavailable.BLOCK
-    if policy is OnUnavailable.BLOCK:
+    if core.policy(asked.on_unavailable) is not OnUnavailable.ALLOW:  # locally, nothing is known of its limits
         core.note_failure(outage, "callers refused", about)
         raise outage
     core.note_failure(outage, "callers let through uncounted", about)
@@ -154,7 +152,7 @@ def _attempt(
 ) -> Plan[Outcome]:
     """One try, at one moment, leaving to the waiters ahead what they wait for."""
     ahead: Mapping[tuple[str, str], Mapping[str, int]] = {}
-    if core.wait_queue.by_bucket:
+    if core.waiters:
         core.wait_queue.drop_abandoned(core.timer, (yield READ_TIMER))
         ahead = core.wait_queue.waited_for(asked.resource, waiter)
     draw = Draw(
@@ -168,7 +166,11 @@ def _attempt(
         record=asked.record,
         ticket=ticket,
     )
-    plan = core.draw(draw, now)
+    policy = asked.on_unavailable or core.on_unavailable or core.space.remembered_on_unavailable()
+    if policy is OnUnavailable.LOCAL:
+        plan = draw_or_grant_locally(core, draw, now, receipt)
+    else:
+        plan = core.space.draw(draw, now) if core.limits is None else core.draw_by_own(draw, now)
     if core.observer is not None:
         return (yield from core.call("draw", _noted(plan, receipt)))
     outcome = yield from plan

@@ -103,7 +103,7 @@ class Lease(LeaseBase):
             if kind is None and self._ledger is None and not (lends and self._must_give_back()):
                 self._open = False
             elif not self._end_at_once(kind is not None):
-                await self._driver.run(self._end(failed=kind is not None), to_the_end=True)
+                await self._limiter._driver.run(self._end(failed=kind is not None), to_the_end=True)
         except GeneratorExit:
             raise  # the loop is gone: nothing can be awaited any more
         except BaseException:

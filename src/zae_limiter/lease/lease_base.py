@@ -12,8 +12,10 @@ from zae_limiter.lease.lease_end import begin_to_close, book_until_done, note_en
 from zae_limiter.lease.lease_holds import postings_with_changed_holds
 from zae_limiter.lease.lease_options import KEEP, LeaseIdentity, LeaseOptions
 from zae_limiter.lease.ledger import Ledger, PendingSettlement, open_ledger, paid_by_both, postings
+from zae_limiter.lease.local_admission import settle_local
 from zae_limiter.lease.recorded_end import close_recorded, end_recorded, write_record
 from zae_limiter.lease.recorded_ledger import RecordedLedger, ledger_to_detach, unwritten_record
+from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Decided, Settled, StoreCalled
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.status import LimitStatus
@@ -104,8 +106,15 @@ class LeaseBase:
 
     @property
     def degraded(self) -> bool:
-        """Whether the store was unavailable and the caller was let through uncounted."""
-        return self._grant is None and self._ledger is not None and self._ledger.observed is None
+        """Whether the store was unavailable: the caller was let through uncounted, or granted locally."""
+        if self._grant is None:
+            return self._ledger is not None and self._ledger.observed is None
+        return self.local
+
+    @property
+    def local(self) -> bool:
+        """Whether the store was unavailable and this process granted it from its own share, to be booked on return."""
+        return isinstance(self._grant, Grant) and self._grant.local > 0
 
     @property
     def refused_by(self) -> tuple[LimitStatus, ...]:
@@ -255,6 +264,8 @@ class LeaseBase:
         ledger, grant = self._open_ledger(), self._granted
         if grant is None:
             raise RateLimiterUnavailable("this lease was let through uncounted: there is nothing to resume")
+        if grant.local:
+            raise RateLimiterUnavailable("this lease was granted by this process alone: it has no record to resume")
         if not isinstance(ledger, RecordedLedger):
             now = yield from READ_CLOCK
             unwritten = unwritten_record(*(record_id, self._entity_id, self._resource), grant, ledger.written, now)
@@ -291,10 +302,11 @@ class LeaseBase:
             ledger.observed = outcome if isinstance(outcome, Denial) else None
             self._ledger = ledger
         else:
-            self._keep(grant)
+            if grant.holds:
+                self._keep(grant)
             if grant.record is not None and identity is not None:
                 self._ledger = RecordedLedger(grant, grant.record, identity.writer)
-        self._open = self._core.open_leases.mark(() if grant is None else grant.legs)
+        self._open = self._limiter._core.open_leases.mark(() if grant is None else grant.legs)
 
     def _keep(self, grant: Grant) -> None:
         """Let the slots that it holds be renewed for as long as the lease is open."""
@@ -345,11 +357,12 @@ class LeaseBase:
             raise
         finally:
             if drawn or failure is not None:
-                core.tell(StoreCalled("draw", core.stopwatch() - started, failure, *core.when()))
+                namespace, moment = core.when()
+                core.tell(StoreCalled("draw", core.stopwatch() - started, failure, namespace, moment))
         if drawn:
             decision = drawn if isinstance(drawn, Denial) else self
             wanted, granted = dict(self._consume), drawn is True
-            core.tell(Decided(self._entity_id, self._resource, wanted, granted, decision, 0.0, *core.when()))
+            core.tell(Decided(self._entity_id, self._resource, wanted, granted, decision, 0.0, namespace, moment))
         return drawn
 
     def _end_at_once(self, failed: bool) -> bool:
@@ -439,9 +452,12 @@ class LeaseBase:
         return postings
 
     def _book(self, closing: PendingSettlement) -> Plan[None]:
-        core = self._core
+        core = self._limiter._core
         now = yield READ_CLOCK
         try:
+            if isinstance(grant := self._grant, Grant) and grant.local:
+                yield from settle_local(core, closing, grant.local)
+                return
             yield from core.call("settle", core.space.settle(closing.postings or (), now, closing))
         except Exception as error:
             failure = core.as_outage(error) if isinstance(error, ConfigurationError) else error
@@ -450,6 +466,8 @@ class LeaseBase:
             if failure is not error:
                 raise failure from error
             raise
+        if core.local.is_measuring and core.policy(self._options.on_unavailable) is OnUnavailable.LOCAL:
+            core.local.note_settled(closing.all_postings)
         closing.postings = ()
 
     def _announce(self, closing: PendingSettlement) -> None:
@@ -458,7 +476,7 @@ class LeaseBase:
         if closing.is_told:
             return
         closing.is_told = True
-        told = {**closing.owed, **closing.slots} if closing.slots else closing.owed
+        told = closing.told
         self._wake_waiters(told)
         if closing.all_postings and core.observer is not None:
             core.tell(Settled(self._entity_id, self._resource, told, None, *core.when()))
@@ -476,8 +494,8 @@ class LeaseBase:
             ledger.taking = None
             return
         also = []
-        if more.holds:
-            before = before._replace(holds=(*before.holds, *more.holds))
+        if more.holds or more.local:
+            before = before._replace(holds=(*before.holds, *more.holds), local=before.local or more.local)
             also.append((self, "_grant", before))
             if self._core.keeper is not None:
                 self._core.keeper.keep(more.holds)

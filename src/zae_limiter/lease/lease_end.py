@@ -43,7 +43,7 @@ def note_end(lease: LeaseBase, ledger: Ledger, closing: PendingSettlement, failu
     elif failure is None and (core.waiters or core.observer is not None):
         lease._announce(closing)
     closing.is_done = True
-    if core.keeper is not None and (grant := lease._granted) is not None:
+    if core.keeper is not None and (grant := lease._granted) is not None and grant.holds:
         core.keeper.let_go(grant.holds)
     log = core.health.settlements
     if failure is None:

@@ -46,24 +46,24 @@ FLUSH_AFTER_MS = 5_000
 
 
 class PendingSettlement(Settlement):
-    """What a lease is to book by a plan, at its end or by a flush: ``owed`` by every leg, in these postings.
+    """What a lease is to book by a plan, at its end or by a flush: ``owed`` by every leg, in these postings."""
 
-    ``slots`` has what they change in the calls in flight.
-    """
+    __slots__ = ("all_postings", "change", "is_done", "is_told", "owed")
 
-    __slots__ = ("_change", "all_postings", "is_done", "is_told", "owed", "slots")
+    change: RecordChange | None
+    """What changes in the record of the lease, if it has one."""
 
     def __init__(self, owed: Amounts, postings: Sequence[Posting], change: RecordChange | None = None) -> None:
         self.owed = owed
-        self._change = change
-        self.slots = slots_told(postings)
+        self.change = change
         self.postings = self.all_postings = postings
         self.doubtful = self.is_done = self.is_told = False
 
     @property
-    def change(self) -> RecordChange | None:
-        """What changes in the record of the lease, if it has one."""
-        return self._change
+    def told(self) -> Amounts:
+        """What is owed, and what the postings change in the calls in flight."""
+        slots = slots_told(self.all_postings)
+        return {**self.owed, **slots} if slots else self.owed
 
 
 class UnresolvedCounter(Protocol):
@@ -259,7 +259,9 @@ class Ledger(Settlement):
 
     def booked(self, deltas: Amounts, remaining: Sequence[Posting] = ()) -> None:
         """The store has booked these, except for what remains to be booked on single legs. Nothing else is pending."""
-        written, paid_by_leg = self._written_with(deltas), self._paid_by_leg_with(deltas)
+        written, paid_by_leg = self._written_with(deltas), self.paid_by_leg
+        if paid_by_leg:
+            paid_by_leg = self._paid_by_leg_with(deltas)
         since = self.pending_since if remaining else None
         # No signal comes between these: nothing is called.
         self._written, self.paid_by_leg, self.arrears, self.flushing = written, paid_by_leg, remaining, None
@@ -294,8 +296,6 @@ class Ledger(Settlement):
         return {name: total + more.get(name, 0) for name, total in self.totals.items()}
 
     def _paid_by_leg_with(self, deltas: Amounts) -> Mapping[tuple[BucketPlace, str], int]:
-        if not self.paid_by_leg:
-            return self.paid_by_leg
         return {place: paid + max(deltas.get(place[1], 0), -paid) for place, paid in self.paid_by_leg.items()}
 
     def _total(self, name: str) -> int:

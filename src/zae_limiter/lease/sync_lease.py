@@ -101,7 +101,7 @@ class SyncLease(LeaseBase):
             if kind is None and self._ledger is None and not (lends and self._must_give_back()):
                 self._open = False
             elif not self._end_at_once(kind is not None):
-                self._driver.run(self._end(failed=kind is not None), to_the_end=True)
+                self._limiter._driver.run(self._end(failed=kind is not None), to_the_end=True)
         except BaseException:
             self._driver.run_sheltered(self._end(failed=kind is not None))  # what is left of it
             raise

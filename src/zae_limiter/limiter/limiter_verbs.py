@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from zae_limiter.exceptions import LeaseNotFoundError, NamespaceNotFoundError, ValidationError
@@ -12,7 +11,6 @@ from zae_limiter.lease.lease_base import LeaseBase
 from zae_limiter.lease.lease_ids import new_writer
 from zae_limiter.lease.lease_options import DEFAULT_OPTIONS, LeaseIdentity, LeaseOptions, lease_options
 from zae_limiter.lease.recorded_ledger import DEFAULT_LIFETIME_S, record_id_of
-from zae_limiter.models.access import strictest
 from zae_limiter.models.choices import AccessMode, OnError, OnUnavailable
 from zae_limiter.models.leases import LeaseInfo
 from zae_limiter.models.limit import Limit, check_limits
@@ -29,7 +27,7 @@ from zae_limiter.naming import (
     check_request_id,
     check_resource,
 )
-from zae_limiter.repository.arguments import check_cursor, check_levels, check_page_size
+from zae_limiter.repository.arguments import check_cursor, check_flag, check_levels, check_page_size
 from zae_limiter.repository.core import Core
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.lease_records import LeaseRecord
@@ -73,9 +71,9 @@ class LimiterVerbs(Generic[SomeLease]):
         (and without ``async`` and ``await`` on a ``SyncRateLimiter``).
 
         ``limits`` override the stored limits of this entity. ``timeout`` is how many seconds to wait in the queue.
-        ``on_unavailable`` is ``"block"`` or ``"allow"``. If the body raises, what was taken and not settled
-        is given back, unless ``on_error="keep"``. With a ``request_id`` a repeated request gets the same grant, and is
-        charged once, for a day; another request under the same id is a ``ValidationError``.
+        ``on_unavailable`` is ``"block"``, ``"allow"`` or ``"local"``. If the body raises, what was taken and not
+        settled is given back, unless ``on_error="keep"``. With a ``request_id`` a repeated request gets the same
+        grant, and is charged once, for a day; another request under the same id is a ``ValidationError``.
 
         Entering raises ``RateLimitExceeded`` (``RequestExceedsBurst`` if it can never fit), ``AccessBlocked``,
         ``RateLimiterUnavailable`` and ``ValidationError``; in every case nothing is taken.
@@ -173,8 +171,7 @@ class LimiterVerbs(Generic[SomeLease]):
         core = self._core
         now = yield from READ_CLOCK
         look = yield from core.call("look", core.look(*checked, override, now))
-        switches = yield from core.call("access_of", core.space.access_of(checked[0], checked[1], now))
-        if (access := strictest(switches, now)) is not None:
+        if (access := look.access) is not None:
             is_blocked = access.mode is AccessMode.BLOCK
             return Check(not is_blocked, None if is_blocked else 0.0, None, look.statuses, access)
         lacking = [status for status in look.statuses if status.refuses]
@@ -199,9 +196,7 @@ class LimiterVerbs(Generic[SomeLease]):
             check_bucket_resource(resource)
         core = self._core
         now = yield from READ_CLOCK
-        status = yield from core.call("status", core.space.status(entity_id, resource, now))
-        switches = yield from core.call("access_of", core.space.access_of(entity_id, resource, now))
-        return replace(status, access=switches) if switches else status
+        return (yield from core.call("status", core.space.status(entity_id, resource, now)))
 
     def _reset(
         self,
@@ -237,9 +232,13 @@ class LimiterVerbs(Generic[SomeLease]):
         amounts: Mapping[str, int],
         *,
         key: str,
+        above: bool = False,
         principal: str | None = None,
     ) -> Plan[bool]:
         """Give the entity tokens on a resource, in its own bucket, up to the burst of each limit; audited.
+
+        ``above``: lift calendar limits above their burst by so much, for the period that runs. It ends with that, also
+        where a burst lets what is left roll over. A limit without periods cannot be lifted: a ``ValidationError``.
 
         It is done once per ``key``, for 90 days: whether it was done now. Giving something else under the same key is
         a ``ValidationError``. It is no usage: what was taken stays counted.
@@ -250,6 +249,7 @@ class LimiterVerbs(Generic[SomeLease]):
             check_credit(amounts),
             check_key(key),
             check_principal(principal),
+            check_flag(above, "above"),
         )
         core = self._core
         now = yield from READ_CLOCK

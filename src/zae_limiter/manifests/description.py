@@ -145,8 +145,8 @@ def _properties(settings: Settings | None) -> dict[str, tuple[str, str]]:
         return {"mode": ("", f"{settings.mode}{until}")}
     if isinstance(settings, Level):
         found |= {f"limit {limit.name}": ("", described_limit(limit)) for limit in settings.limits}
-        if settings.on_unavailable is OnUnavailable.ALLOW:
-            found["on_unavailable"] = "on_unavailable", "allow"
+        if settings.on_unavailable not in (None, OnUnavailable.BLOCK):
+            found["on_unavailable"] = "on_unavailable", str(settings.on_unavailable)
     elif isinstance(settings, Profile):
         if settings.name is not None:
             found["name"] = "name", quoted(settings.name)

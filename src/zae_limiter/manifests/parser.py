@@ -236,7 +236,7 @@ class _ManifestParser(ValueParser):
         if text is None:
             return None
         if text not in list(OnUnavailable):
-            self.problem(node.place, f"on_unavailable must be allow or block, not {shown(text)}")
+            self.problem(node.place, f"on_unavailable must be allow, block or local, not {shown(text)}")
             return None
         return OnUnavailable(text)
 

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from zae_limiter.models.events import Degraded as Degraded
     from zae_limiter.models.events import Event as Event
     from zae_limiter.models.events import Observer as Observer
+    from zae_limiter.models.events import Reconciled as Reconciled
     from zae_limiter.models.events import Settled as Settled
     from zae_limiter.models.events import StoreCalled as StoreCalled
+    from zae_limiter.models.events import WentLocal as WentLocal
     from zae_limiter.models.limit import Limit as Limit
     from zae_limiter.models.proofs import UsageChain as UsageChain
     from zae_limiter.models.proofs import UsageGap as UsageGap

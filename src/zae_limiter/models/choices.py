@@ -13,6 +13,7 @@ class OnUnavailable(StrEnum):
 
     ALLOW = "allow"
     BLOCK = "block"
+    LOCAL = "local"
 
 
 class OnError(StrEnum):
@@ -49,5 +50,6 @@ def check_choice(kind: type[Choice], value: object, field: str) -> Choice:
     try:
         return kind(str(value))
     except ValueError:
-        words = " or ".join(repr(str(member)) for member in kind)
+        *first, last = (repr(str(member)) for member in kind)
+        words = f"{', '.join(first)} or {last}"
         raise ValidationError(field, value, f"must be {words}") from None

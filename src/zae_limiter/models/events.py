@@ -91,6 +91,34 @@ class Degraded:
 
 
 @dataclass(slots=True)
+class WentLocal:
+    """The store is unavailable, and the process grants from its shares of a bucket: ``shares`` by limit, up to 1."""
+
+    entity_id: str
+    resource: str
+    shares: Mapping[str, float]
+    cause: BaseException
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """The store is back, and what the process granted of a bucket by itself is booked.
+
+    ``granted`` is what it granted, which is usage; ``taken`` what was taken from the bucket for it, where refill had
+    not paid for it meanwhile. Both are in whole tokens by limit.
+    """
+
+    entity_id: str
+    resource: str
+    granted: Mapping[str, int]
+    taken: Mapping[str, int]
+    namespace: str = DEFAULT_NAMESPACE
+    timestamp: float = 0.0
+
+
+@dataclass(slots=True)
 class HoldsRenewed:
     """Calls in flight that last long were renewed, so many slots of one entity on one resource."""
 
@@ -117,5 +145,5 @@ class HoldLost:
     timestamp: float = field(default=0.0, compare=False)
 
 
-Event: TypeAlias = Decided | Settled | StoreCalled | Degraded | HoldsRenewed | HoldLost
+Event: TypeAlias = Decided | Settled | StoreCalled | Degraded | WentLocal | Reconciled | HoldsRenewed | HoldLost
 Observer: TypeAlias = Callable[[Event], object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import ConfigSource
@@ -14,15 +14,16 @@ AT_LATEST_WAIT_SECONDS = 1.0
 """After so long it is worth asking again for a slot, whatever the bound of its wait is."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitStatus:
+class LimitStatus(NamedTuple):
     """One limit of one leg, as a request met it.
 
+    It is a tuple: a grant makes one of each limit, and nothing else that is immutable is made as fast.
     ``available`` is in whole tokens, rounded down and negative in debt; after a grant it is what is left.
     ``retry_after_seconds`` is 0 when the limit had enough and ``None`` when it never can have. ``at_latest``: it may
     be over sooner, when a call in flight ends. ``seconds_to_full`` says when it is full if no caller takes more,
     ``resets_at`` when the next period of a calendar limit begins. A limit that is not ``enforced`` only watches: if it
-    is ``exceeded``, it would have refused.
+    is ``exceeded``, it would have refused. ``extra`` is what an operator gave a calendar limit above its burst, for
+    this period.
     """
 
     entity_id: str
@@ -38,6 +39,12 @@ class LimitStatus:
     enforced: bool = True
     resets_at: datetime | None = None
     at_latest: bool = False
+    extra: int = 0
+
+    @property
+    def capacity(self) -> int:
+        """What it can hold now: its burst, and what is extra in this period."""
+        return self.limit.burst + self.extra
 
     @property
     def refuses(self) -> bool:
@@ -70,6 +77,9 @@ class LimitStatus:
             described["at_latest"] = True
         if not self.enforced:
             described["enforced"] = False
+        if self.extra:
+            described["extra"] = self.extra
+            described["capacity"] = self.capacity
         return described
 
 
@@ -93,7 +103,7 @@ class Check:
 class LimitLevel:
     """One limit of a live bucket: its level, what was taken from it so far, and when it will be full.
 
-    ``denials`` is how many calls it refused so far.
+    ``denials`` is how many calls it refused so far, ``extra`` what it may hold above its burst in this period.
     """
 
     limit_name: str
@@ -102,6 +112,12 @@ class LimitLevel:
     total_consumed: int
     seconds_to_full: float
     denials: int = 0
+    extra: int = 0
+
+    @property
+    def capacity(self) -> int:
+        """What it can hold now: its burst, and what is extra in this period."""
+        return self.limit.burst + self.extra
 
 
 @dataclass(frozen=True, slots=True)

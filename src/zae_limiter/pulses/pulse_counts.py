@@ -232,7 +232,7 @@ class PulseCounts:
 
 def used_permille(status: LimitStatus) -> int:
     """How much of a limit is used, in thousandths of its burst; above 1000 in debt."""
-    return 1000 - 1000 * status.available // status.limit.burst
+    return 1000 - 1000 * status.available // status.capacity
 
 
 def lacking(statuses: tuple[LimitStatus, ...]) -> LimitStatus | None:

@@ -8,17 +8,21 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from zae_limiter.exceptions import ValidationError
+from zae_limiter.local_share import WHOLE_SHARE
+from zae_limiter.models.choices import OnUnavailable, WindowType, check_choice
 from zae_limiter.models.moments import milliseconds_at
 from zae_limiter.naming import (
     MAX_PAGE,
     NAMESPACE_SUBJECT,
     RESOURCE_SUBJECT,
     SYSTEM_SUBJECT,
+    check_bucket_resource,
     check_delta,
     check_entity_id,
     check_limit_name,
     check_resource,
 )
+from zae_limiter.stores.protocol import UsageQuery
 
 MAX_SECONDS = 10 * 366 * 86_400
 MAX_MOMENT_MS = milliseconds_at(datetime(9000, 1, 1, tzinfo=UTC))
@@ -42,6 +46,20 @@ def check_seconds(value: object, field: str, most: int = MAX_SECONDS) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         raise ValidationError(field, value, f"must be a number of seconds from 0 to {most}")
     return float(value)
+
+
+def check_policy(value: object) -> OnUnavailable | None:
+    """What an acquire does while the store is away; ``None``: as is stored."""
+    return None if value is None else check_choice(OnUnavailable, value, "on_unavailable")
+
+
+def check_share(value: object) -> int | None:
+    """The share of every limit that a process may grant by itself, in millionths; ``None``: it is measured."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ValidationError("local_share", value, "must be a number above 0 and up to 1, like 0.25")
+    return max(int(value * WHOLE_SHARE), 1)
 
 
 def check_page_size(limit: object) -> int:
@@ -138,3 +156,28 @@ def check_subject(subject: object) -> str | None:
         check_resource(subject.removeprefix(RESOURCE_SUBJECT), "entity_id")
         return subject
     return check_entity_id(subject)
+
+
+def check_limits_version(version: str | None) -> None:
+    """A version of limits, as ``limits_version()`` says it."""
+    if version is not None and not isinstance(version, str):
+        raise ValidationError("expected_version", version, "must be what limits_version() says, or '*'")
+
+
+def usage_query(
+    entity_id: str | None,
+    resource: str | None,
+    window_type: WindowType | str | None,
+    start_time: Moment | None,
+    end_time: Moment | None,
+) -> UsageQuery:
+    """The checked form of what the usage reports are asked."""
+    if entity_id is None and resource is None:
+        check_entity_id(entity_id, "entity_id or resource")
+    return UsageQuery(
+        None if entity_id is None else check_entity_id(entity_id),
+        None if resource is None else check_bucket_resource(resource),
+        None if window_type is None else check_choice(WindowType, window_type, "window_type"),
+        check_moment(start_time, "start_time"),
+        check_moment(end_time, "end_time"),
+    )

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from zae_limiter.exceptions import ConfigurationError, RateLimiterUnavailable, ValidationError
+from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Event, Observer, StoreCalled
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.limit import Limit, check_limits
 from zae_limiter.naming import DEFAULT_NAMESPACE, check_namespace
-from zae_limiter.repository.arguments import check_seconds
+from zae_limiter.repository.arguments import check_policy, check_seconds, check_share
 from zae_limiter.repository.early_returns import EarlyReturns
+from zae_limiter.repository.local_buckets import LocalBuckets
 from zae_limiter.repository.outage_log import OutageLog
 from zae_limiter.repository.pulse_writer import PulseWriter
 from zae_limiter.repository.wait_queue import wait_queue_of
@@ -73,8 +75,11 @@ class Core:
         "keep_holds",
         "keeper",
         "limits",
+        "local",
+        "local_share",
         "namespace",
         "observer",
+        "on_unavailable",
         "open_leases",
         "pulse_writer",
         "space",
@@ -97,8 +102,14 @@ class Core:
         keep_holds: bool = True,
         limits: Iterable[Limit] | None = None,
         pulse_writer: PulseWriter | None = None,
+        on_unavailable: OnUnavailable | str | None = None,
+        local_share: float | None = None,
     ) -> None:
         self.store = store
+        self.on_unavailable = check_policy(on_unavailable)
+        """What an acquire that does not say it does while the store is away; ``None``: as is stored."""
+        self.local_share = local_share
+        self.local = LocalBuckets(check_share(local_share))
         self.limits = None if limits is None else check_limits(limits)
         """Those of an entity and resource for which no level has any: of this client alone, and stored nowhere."""
         self.health = health or StoreHealth()
@@ -136,6 +147,8 @@ class Core:
         keep_holds: bool,
         limits: Iterable[Limit] | None,
         pulse: bool | None,
+        on_unavailable: OnUnavailable | str | None,
+        local_share: float | None,
         options: Mapping[str, Any],
     ) -> Core:
         """The core on the store that ``url`` names. Nothing is read or written yet."""
@@ -146,6 +159,8 @@ class Core:
         if type(keep_holds) is not bool:
             raise ValidationError("keep_holds", keep_holds, "must be True or False")
         checked = None if limits is None else check_limits(limits)
+        policy = check_policy(on_unavailable)
+        check_share(local_share)
         if pulse is not None and type(pulse) is not bool:
             raise ValidationError("pulse", pulse, "must be True or False")
         url, said = without_pulse(url)
@@ -159,6 +174,8 @@ class Core:
             keep_holds=keep_holds,
             limits=checked,
             pulse_writer=PulseWriter(store, check_clock(clock)) if has_pulse else None,
+            on_unavailable=policy,
+            local_share=local_share,
         )
 
     def in_namespace(self, namespace: str) -> Core:
@@ -172,17 +189,19 @@ class Core:
             keep_holds=self.keep_holds,
             limits=self.limits,
             pulse_writer=self.pulse_writer,
+            on_unavailable=self.on_unavailable,
+            local_share=self.local_share,
         )
 
-    def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        """Draw by the limits that are stored, or else by this client's own."""
-        if self.limits is None or draw.limits is not None or draw.legs is not None:
-            return self.space.draw(draw, now)
-        return self._draw_by_own(draw, now)
+    def policy(self, asked: OnUnavailable | None) -> OnUnavailable:
+        """What an acquire does while the store is away: as its caller says, else this client, else what is stored."""
+        return asked or self.on_unavailable or self.space.remembered_on_unavailable() or OnUnavailable.BLOCK
 
-    def _draw_by_own(self, draw: Draw, now: int) -> Plan[Outcome]:
-        limits = yield from self._stand_in(draw.entity_id, draw.resource)
-        return (yield from self.space.draw(draw._replace(limits=limits), now))
+    def draw_by_own(self, draw: Draw, now: int) -> Plan[Outcome]:
+        """Draw by the limits that are stored, or else by this client's own."""
+        if draw.limits is None and draw.legs is None:
+            draw = draw._replace(limits=(yield from self._stand_in(draw.entity_id, draw.resource)))
+        return (yield from self.space.draw(draw, now))
 
     def _stand_in(self, entity_id: str, resource: str) -> Plan[tuple[Limit, ...] | None]:
         """This client's own limits, if no level has any for the entity itself; ancestors and totals may have some."""
@@ -228,7 +247,7 @@ class Core:
         """An acquire was granted or denied. To be called while there are ``NO_FAST_PATHS``."""
         self.health.has_answered = True
         self.health.acquires.answered(self.timer())
-        if not self.health.acquires.is_failing:
+        if not self.health.acquires.is_failing and self.policy(None) is not OnUnavailable.LOCAL:
             self.fast_paths = self.space.fast_paths
 
     def note_failure(self, error: Exception, became: str, about: str) -> None:

@@ -35,10 +35,12 @@ from zae_limiter.repository.arguments import (
     check_display_name,
     check_expected_version,
     check_flag,
+    check_limits_version,
     check_metadata,
     check_moment,
     check_page_size,
     check_subject,
+    usage_query,
 )
 from zae_limiter.repository.core import Core
 from zae_limiter.repository.usage_totals import UsageBy, ranked, summarize
@@ -169,6 +171,7 @@ class DataVerbs:
         merge: bool = False,
         principal: str | None = None,
         propagate: bool = True,
+        expected_version: str | None = None,
     ) -> Plan[LimitsSet]:
         """Set an entity's own limits for one resource, or for every resource that has none of its own.
 
@@ -177,10 +180,11 @@ class DataVerbs:
 
         They replace all limits of the wider levels (resource, system) for this entity: what no longer holds is in the
         result, and with ``merge`` the limits that these lack are kept, as they are now. Live buckets follow: a lower
-        burst clamps, a higher one mints nothing.
+        burst clamps, a higher one mints nothing. ``expected_version`` is what ``limits_version()`` says of the limits
+        that the caller has read (``"*"``: any): if there are others by then, it is a ``LimitsChangedError``.
         """
         scope = Scope(check_entity_id(entity_id), check_config_resource(resource))
-        return (yield from self._set(scope, limits, None, principal, propagate, merge=merge))
+        return (yield from self._set(scope, limits, None, principal, propagate, expected_version, merge=merge))
 
     def _get_limits(self, entity_id: str, *, resource: str = DEFAULT_RESOURCE) -> Plan[list[Limit]]:
         """The entity's own limits for a resource as they were set; empty if none were."""
@@ -195,10 +199,11 @@ class DataVerbs:
         resource: str = DEFAULT_RESOURCE,
         principal: str | None = None,
         propagate: bool = True,
+        expected_version: str | None = None,
     ) -> Plan[None]:
         """Remove an entity's own limits: the next level holds again."""
         scope = Scope(check_entity_id(entity_id), check_config_resource(resource))
-        return (yield from self._delete(scope, principal, propagate))
+        return (yield from self._delete(scope, principal, propagate, expected_version))
 
     def _set_resource_defaults(
         self,
@@ -208,13 +213,14 @@ class DataVerbs:
         merge: bool = False,
         principal: str | None = None,
         propagate: bool = True,
+        expected_version: str | None = None,
     ) -> Plan[LimitsSet]:
         """Set the limits of a resource, for every entity that has none of its own.
 
         They replace the system's there: what no longer holds is in the result, and with ``merge`` it is kept.
         """
         scope = Scope(None, check_resource(resource))
-        return (yield from self._set(scope, limits, None, principal, propagate, merge=merge))
+        return (yield from self._set(scope, limits, None, principal, propagate, expected_version, merge=merge))
 
     def _get_resource_defaults(self, resource: str) -> Plan[list[Limit]]:
         """The limits of a resource as they were set; empty if none were."""
@@ -223,11 +229,16 @@ class DataVerbs:
         return list(config.limits)
 
     def _delete_resource_defaults(
-        self, resource: str, *, principal: str | None = None, propagate: bool = True
+        self,
+        resource: str,
+        *,
+        principal: str | None = None,
+        propagate: bool = True,
+        expected_version: str | None = None,
     ) -> Plan[None]:
         """Remove the limits of a resource: the system's hold again."""
         scope = Scope(None, check_resource(resource))
-        return (yield from self._delete(scope, principal, propagate))
+        return (yield from self._delete(scope, principal, propagate, expected_version))
 
     def _set_system_defaults(
         self,
@@ -236,25 +247,29 @@ class DataVerbs:
         on_unavailable: OnUnavailable | str | None = None,
         principal: str | None = None,
         propagate: bool = True,
+        expected_version: str | None = None,
     ) -> Plan[LimitsSet]:
         """Set the limits of every entity that has no nearer ones, and what to do while the store is unavailable.
 
-        ``on_unavailable``: ``"block"`` (raise, the default) or ``"allow"`` (let through, uncounted); a policy
-        that was set stays when none is given.
+        ``on_unavailable``: ``"block"`` (raise, the default), ``"allow"`` (let through, uncounted) or
+        ``"local"`` (grant from the share of the process, and book that on return); a policy that was set stays when
+        none is given.
         """
         policy = None
         if on_unavailable is not None:
             policy = check_choice(OnUnavailable, on_unavailable, "on_unavailable")
-        return (yield from self._set(Scope(), limits, policy, principal, propagate))
+        return (yield from self._set(Scope(), limits, policy, principal, propagate, expected_version))
 
     def _get_system_defaults(self) -> Plan[tuple[list[Limit], OnUnavailable | None]]:
-        """The system's limits and its policy while the store is unavailable, as they were set."""
+        """The system's limits and its policy for outages, as they were set."""
         config = yield from self._core.call("get_config", self._core.space.get_config(Scope()))
         return list(config.limits), config.on_unavailable
 
-    def _delete_system_defaults(self, *, principal: str | None = None, propagate: bool = True) -> Plan[None]:
+    def _delete_system_defaults(
+        self, *, principal: str | None = None, propagate: bool = True, expected_version: str | None = None
+    ) -> Plan[None]:
         """Remove the system's limits and policy."""
-        return (yield from self._delete(Scope(), principal, propagate))
+        return (yield from self._delete(Scope(), principal, propagate, expected_version))
 
     def _list_resources_with_defaults(self, *, limit: int = 100, cursor: str | None = None) -> Plan[Page[str]]:
         """The resources that have limits of their own."""
@@ -279,6 +294,7 @@ class DataVerbs:
         on_unavailable: OnUnavailable | None,
         principal: str | None,
         propagate: bool,
+        expected: str | None,
         *,
         merge: bool = False,
     ) -> Plan[LimitsSet]:
@@ -286,22 +302,23 @@ class DataVerbs:
         check_principal(principal)
         check_flag(propagate, "propagate")
         check_flag(merge, "merge")
+        check_limits_version(expected)
         core = self._core
         behind = yield from levels_behind(core, scope)
-        if merge:
-            checked = merged(scope, checked, behind)
+        checked = merged(scope, checked, behind) if merge else checked
         now = yield from READ_CLOCK
-        plan = core.space.set_config(scope, checked, on_unavailable, principal, propagate, now)
+        plan = core.space.set_config(scope, checked, on_unavailable, principal, propagate, now, expected)
         yield from core.call("set_config", plan)
         core.wait_queue.wake_all()
         return LimitsSet(checked, replaced_by(checked, behind))
 
-    def _delete(self, scope: Scope, principal: str | None, propagate: bool) -> Plan[None]:
+    def _delete(self, scope: Scope, principal: str | None, propagate: bool, expected: str | None) -> Plan[None]:
         check_principal(principal)
         check_flag(propagate, "propagate")
+        check_limits_version(expected)
         core = self._core
         now = yield from READ_CLOCK
-        yield from core.call("delete_config", core.space.delete_config(scope, principal, propagate, now))
+        yield from core.call("delete_config", core.space.delete_config(scope, principal, propagate, now, expected))
         core.wait_queue.wake_all()
 
     # Reports
@@ -465,22 +482,3 @@ class DataVerbs:
         """
         core = self._core
         return list((yield from core.call("list_active_entities", core.space.active_entities())))
-
-
-def usage_query(
-    entity_id: str | None,
-    resource: str | None,
-    window_type: WindowType | str | None,
-    start_time: Moment | None,
-    end_time: Moment | None,
-) -> UsageQuery:
-    """The checked form of what the usage reports are asked."""
-    if entity_id is None and resource is None:
-        check_entity_id(entity_id, "entity_id or resource")
-    return UsageQuery(
-        None if entity_id is None else check_entity_id(entity_id),
-        None if resource is None else check_bucket_resource(resource),
-        None if window_type is None else check_choice(WindowType, window_type, "window_type"),
-        check_moment(start_time, "start_time"),
-        check_moment(end_time, "end_time"),
-    )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar
 
+from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Observer
 from zae_limiter.models.limit import Limit
 from zae_limiter.running.clocks import Clock
@@ -31,6 +32,8 @@ class OpenOptions(StoreOptions, total=False):
     limits: Iterable[Limit] | None
     keep_holds: bool
     pulse: bool | None
+    on_unavailable: OnUnavailable | str | None
+    local_share: float | None
 
 
 class Closable(Protocol):

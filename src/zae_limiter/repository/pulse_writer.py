@@ -68,7 +68,9 @@ class PulseWriter:
             return count
 
         def tell_both(event: Event) -> None:
-            count(event)
+            counts(event)
+            if self._thread is None and self._has_thread:
+                self._start()
             also(event)
 
         return tell_both

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
+from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Observer
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_NAMESPACE
@@ -74,12 +75,22 @@ class Repository(RepositoryVerbs, AsyncData):
         observer: Observer | None = None,
         limits: Iterable[Limit] | None = None,
         pulse: bool = False,
+        on_unavailable: OnUnavailable | str | None = None,
+        local_share: float | None = None,
     ) -> None:
         """A repository on a store object; ``await Repository.open(url)`` is the usual way."""
         writer = PulseWriter(store, check_clock(clock)) if pulse else None
-        self._bind(
-            Core(store, namespace=namespace, clock=clock, observer=observer, limits=limits, pulse_writer=writer)
+        core = Core(
+            store,
+            namespace=namespace,
+            clock=clock,
+            observer=observer,
+            limits=limits,
+            pulse_writer=writer,
+            on_unavailable=on_unavailable,
+            local_share=local_share,
         )
+        self._bind(core)
 
     def _bind(self, core: Core) -> Self:
         self._core = core
@@ -100,6 +111,8 @@ class Repository(RepositoryVerbs, AsyncData):
         limits: Iterable[Limit] | None = None,
         keep_holds: bool = True,
         pulse: bool | None = None,
+        on_unavailable: OnUnavailable | str | None = None,
+        local_share: float | None = None,
         **options: Unpack[StoreOptions],
     ) -> Opening[Self]:
         """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
@@ -114,6 +127,11 @@ class Repository(RepositoryVerbs, AsyncData):
         With ``pulse=True`` (or ``?pulse=on`` in the URL) the process tells every ten seconds who is refused, near a
         limit and in debt, for ``get_pulse`` and the dashboard.
 
+        ``on_unavailable`` says what acquires do while the store is away, if neither the call says it nor, without it,
+        the stored policy: ``"block"`` (raise), ``"allow"`` (let through, uncounted), or ``"local"``: grant from this
+        process's share of what it last knew, and book that on return. ``local_share`` is that share of every limit,
+        above 0 and up to 1; unless given it is measured.
+
         Await it, or enter it: ``async with Repository.open(url) as repository``.
         """
         core = Core.open(
@@ -126,6 +144,8 @@ class Repository(RepositoryVerbs, AsyncData):
             limits=limits,
             keep_holds=keep_holds,
             pulse=pulse,
+            on_unavailable=on_unavailable,
+            local_share=local_share,
             options=options,
         )
         return Opening(cls._opened(core, create))

@@ -9,6 +9,7 @@ from zae_limiter.models.reports import CacheStats, NamespaceInfo, Page
 from zae_limiter.naming import check_entity_id, check_namespace, check_principal, check_resource
 from zae_limiter.repository.arguments import check_cursor, check_page_size
 from zae_limiter.repository.core import Core
+from zae_limiter.repository.local_bookings import book_at_close
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.protocol import Resolution
 
@@ -40,6 +41,8 @@ class RepositoryVerbs:
 
     def _finish(self) -> Plan[None]:
         """What is left to do before the store is closed. It closes in any case."""
+        if self._core.local.is_owed:
+            yield from book_at_close(self._core)
         try:
             yield from self._core.space.write_denials()
         except Exception as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
+from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.events import Observer
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import DEFAULT_NAMESPACE
@@ -73,12 +74,22 @@ class SyncRepository(RepositoryVerbs, SyncData):
         observer: Observer | None = None,
         limits: Iterable[Limit] | None = None,
         pulse: bool = False,
+        on_unavailable: OnUnavailable | str | None = None,
+        local_share: float | None = None,
     ) -> None:
         """A repository on a store object; ``SyncRepository.open(url)`` is the usual way."""
         writer = PulseWriter(store, check_clock(clock)) if pulse else None
-        self._bind(
-            Core(store, namespace=namespace, clock=clock, observer=observer, limits=limits, pulse_writer=writer)
+        core = Core(
+            store,
+            namespace=namespace,
+            clock=clock,
+            observer=observer,
+            limits=limits,
+            pulse_writer=writer,
+            on_unavailable=on_unavailable,
+            local_share=local_share,
         )
+        self._bind(core)
 
     def _bind(self, core: Core) -> Self:
         self._core = core
@@ -99,6 +110,8 @@ class SyncRepository(RepositoryVerbs, SyncData):
         limits: Iterable[Limit] | None = None,
         keep_holds: bool = True,
         pulse: bool | None = None,
+        on_unavailable: OnUnavailable | str | None = None,
+        local_share: float | None = None,
         **options: Unpack[StoreOptions],
     ) -> Self:
         """A repository on the store that ``url`` names, else ``ZAEL_URL``, else the embedded default.
@@ -112,6 +125,11 @@ class SyncRepository(RepositoryVerbs, SyncData):
         ``limits`` hold for an entity and resource for which no level has any, in this process; they are not stored.
         With ``pulse=True`` (or ``?pulse=on`` in the URL) the process tells every ten seconds who is refused, near a
         limit and in debt, for ``get_pulse`` and the dashboard.
+
+        ``on_unavailable`` says what acquires do while the store is away, if neither the call says it nor, without it,
+        the stored policy: ``"block"`` (raise), ``"allow"`` (let through, uncounted), or ``"local"``: grant from this
+        process's share of what it last knew, and book that on return. ``local_share`` is that share of every limit,
+        above 0 and up to 1; unless given it is measured.
         """
         core = Core.open(
             url,
@@ -123,6 +141,8 @@ class SyncRepository(RepositoryVerbs, SyncData):
             limits=limits,
             keep_holds=keep_holds,
             pulse=pulse,
+            on_unavailable=on_unavailable,
+            local_share=local_share,
             options=options,
         )
         repository = cls.__new__(cls)._bind(core)

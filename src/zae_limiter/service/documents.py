@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -23,7 +22,6 @@ from zae_limiter import (
     ValidationError,
 )
 from zae_limiter.manifests.limit_syntax import format_limit, parse_limit
-from zae_limiter.service.problems import encode_json
 
 Item = TypeVar("Item")
 
@@ -71,12 +69,6 @@ def limit_document(limit: Limit) -> dict[str, Any]:
 def limits_document(limits: Iterable[Limit]) -> list[dict[str, Any]]:
     """The limits of a level."""
     return [limit_document(limit) for limit in limits]
-
-
-def version_of(limits: Iterable[Limit], policy: str | None = None) -> str:
-    """What ``ETag`` and ``If-Match`` say of the limits of a level: the same for the same limits."""
-    content = encode_json([[limit.as_dict() for limit in sorted(limits, key=lambda limit: limit.name)], policy])
-    return f'"{hashlib.sha256(content.encode()).hexdigest()[:24]}"'
 
 
 def limits_from(documents: Sequence[Any]) -> list[Limit]:
@@ -145,6 +137,7 @@ def bucket_document(bucket: BucketStatus) -> dict[str, Any]:
                 "total_consumed": level.total_consumed,
                 "seconds_to_full": level.seconds_to_full,
                 "denials": level.denials,
+                "extra": level.extra,
                 "limit": limit_document(level.limit),
             }
             for level in bucket.limits

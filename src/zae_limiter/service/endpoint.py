@@ -24,6 +24,7 @@ BODY_SECONDS = 10.0
 """So long a client may take to send a body."""
 
 NAMESPACE_HEADER = b"zael-namespace"
+JSON = b"application/json"
 
 
 def _refuse_constant(word: str) -> Any:
@@ -87,8 +88,8 @@ class Endpoint:
 
 async def read_json(headers: Mapping[bytes, bytes], receive: Receive) -> Any:
     """The document that a request brings."""
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
+    kind = headers.get(b"content-type", b"")
+    if kind != JSON and kind.partition(b";")[0].strip().lower() != JSON:
         raise Problem(400, "send JSON, and say so: Content-Type: application/json")
     content = await read_body(headers, receive)
     try:
@@ -103,7 +104,7 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
     if length.isdigit() and int(length) > MOST_BODY_BYTES:
         raise Problem(413, f"a body has at most {MOST_BODY_BYTES} bytes")
     try:
-        message = await AtOnceOrWithin(receive(), BODY_SECONDS)
+        message = await at_once_or_within(receive(), BODY_SECONDS)
         content: bytes = message.get("body", b"")
         if message.get("more_body", False):
             async with asyncio.timeout(BODY_SECONDS):
@@ -127,24 +128,15 @@ async def _rest_of_body(content: bytes, receive: Receive) -> bytes:
             return content
 
 
-class AtOnceOrWithin:
-    """Awaits a coroutine that mostly need not wait. Only one that must gets a timer, which costs as much as a take."""
-
-    def __init__(self, coroutine: Any, seconds: float) -> None:
-        self._coroutine = coroutine
-        self._seconds = seconds
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        steps = self._coroutine.__await__()
-        try:
-            first = next(steps)
-        except StopIteration as done:
-            return done.value
-        return (yield from self._within(_Begun(steps, first)).__await__())
-
-    async def _within(self, begun: Awaitable[Any]) -> Any:
-        async with asyncio.timeout(self._seconds):
-            return await begun
+async def at_once_or_within(work: Awaitable[Any], seconds: float) -> Any:
+    """Awaits what mostly need not wait. Only what must gets a timer, which costs as much as a take."""
+    steps = work.__await__()
+    try:
+        first = next(steps)
+    except StopIteration as done:
+        return done.value
+    async with asyncio.timeout(seconds):
+        return await _Begun(steps, first)
 
 
 class _Begun:

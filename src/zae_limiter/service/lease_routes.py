@@ -30,6 +30,7 @@ Result = TypeVar("Result")
 IDEMPOTENCY_KEY = b"idempotency-key"
 LONGEST_KEY = 255
 DEFAULT_TTL_S = 86_400
+FIELD_NAMES = {name: name.lower().encode() for name in ("RateLimit-Policy", "RateLimit")}
 
 
 async def take(call: Call) -> Reply:
@@ -244,7 +245,7 @@ async def unless_client_leaves(call: Call, work: Coroutine[Any, Any, Result]) ->
 
 def fields(statuses: Sequence[LimitStatus], entity_id: str) -> Headers:
     """The ``RateLimit`` fields of an answer."""
-    return [(name.lower().encode(), value.encode()) for name, value in rate_limit_fields(statuses, entity_id)]
+    return [(FIELD_NAMES[name], value.encode()) for name, value in rate_limit_fields(statuses, entity_id)]
 
 
 def limit_states(statuses: Sequence[LimitStatus], entity_id: str, call: Call) -> list[dict[str, Any]]:

@@ -3,16 +3,16 @@
 Which level a request is about is said by what it names: nothing is the system, a resource is that resource, an entity
 is the entity on every resource that has none of its own, both are the one on the other.
 
-``If-Match`` names the limits that a change is about, by what ``ETag`` said of them. They are compared right before the
-change; of two clients that change the same limits in the same moment, the later one holds.
+``If-Match`` names the limits that a change is about, by what ``ETag`` said of them. The store compares them in
+the step that changes them: of two clients that change the same ones at once, one is told that they are others by now.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from zae_limiter import Limit, LimitsSet
-from zae_limiter.service.documents import access_document, limits_document, limits_from, page_document, version_of
+from zae_limiter import Limit, LimitsSet, limits_version
+from zae_limiter.service.documents import access_document, limits_document, limits_from, page_document
 from zae_limiter.service.operations import Call, json_reply, no_content
 from zae_limiter.service.problems import Headers, Problem, Reply
 
@@ -24,7 +24,7 @@ class Level:
 
     def __init__(self, call: Call) -> None:
         self._limiter = call.limiter
-        self._principal = call.caller.name
+        self._how: dict[str, Any] = {"principal": call.caller.name, "expected_version": _expected_version(call)}
         self.entity_id: str | None = call.entity_or_all(call.query.get("entity"))
         self.resource: str | None = call.query.get("resource")
 
@@ -39,23 +39,23 @@ class Level:
 
     async def set(self, limits: list[Limit], *, merge: bool, on_unavailable: str | None) -> LimitsSet:
         """Set them."""
-        who = self._principal
+        how = self._how
         if self.entity_id is not None:
             on = self.resource or EVERY_RESOURCE
-            return await self._limiter.set_limits(self.entity_id, limits, resource=on, merge=merge, principal=who)
+            return await self._limiter.set_limits(self.entity_id, limits, resource=on, merge=merge, **how)
         if self.resource is not None:
-            return await self._limiter.set_resource_defaults(self.resource, limits, merge=merge, principal=who)
-        return await self._limiter.set_system_defaults(limits, on_unavailable=on_unavailable, principal=who)
+            return await self._limiter.set_resource_defaults(self.resource, limits, merge=merge, **how)
+        return await self._limiter.set_system_defaults(limits, on_unavailable=on_unavailable, **how)
 
     async def delete(self) -> None:
         """Remove them."""
-        who = self._principal
+        how = self._how
         if self.entity_id is not None:
-            await self._limiter.delete_limits(self.entity_id, resource=self.resource or EVERY_RESOURCE, principal=who)
+            await self._limiter.delete_limits(self.entity_id, resource=self.resource or EVERY_RESOURCE, **how)
         elif self.resource is not None:
-            await self._limiter.delete_resource_defaults(self.resource, principal=who)
+            await self._limiter.delete_resource_defaults(self.resource, **how)
         else:
-            await self._limiter.delete_system_defaults(principal=who)
+            await self._limiter.delete_system_defaults(**how)
 
     def document(self, limits: list[Limit], policy: str | None) -> dict[str, Any]:
         """What is said of it."""
@@ -94,7 +94,6 @@ async def set_limits(call: Call) -> Reply:
     limits = limits_from(call.body["limits"])
     if call.body.get("on_unavailable") is not None and (level.entity_id or level.resource):
         raise Problem(422, "on_unavailable is a policy of the system: name no entity and no resource")
-    await _check_version(call, level)
     changed = await level.set(
         limits, merge=call.body.get("merge", False), on_unavailable=call.body.get("on_unavailable")
     )
@@ -106,24 +105,21 @@ async def set_limits(call: Call) -> Reply:
 async def delete_limits(call: Call) -> Reply:
     """Remove the limits of a level: the next wider one holds again."""
     level = Level(call)
-    await _check_version(call, level)
     await level.delete()
     return no_content()
 
 
-async def _check_version(call: Call, level: Level) -> None:
-    expected = call.headers.get(b"if-match")
-    if expected is None:
-        return
-    limits, policy = await level.read()
-    found = version_of(limits, policy)
-    named = expected.decode("latin-1").strip()
-    if named != found and not (named == "*" and limits):
-        raise Problem(412, "the limits are others by now; read them again")
+def _expected_version(call: Call) -> str | None:
+    """The version that ``If-Match`` names: in quotes, or any."""
+    named = call.headers.get(b"if-match")
+    if named is None:
+        return None
+    text = named.decode("latin-1").strip()
+    return text if text == "*" else text.removeprefix('"').removesuffix('"')
 
 
 def _etag(limits: list[Limit], policy: str | None) -> Headers:
-    return [(b"etag", version_of(limits, policy).encode())]
+    return [(b"etag", f'"{limits_version(limits, policy)}"'.encode())]
 
 
 # Access switches

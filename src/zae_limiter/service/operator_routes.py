@@ -10,7 +10,14 @@ async def grant(call: Call) -> Reply:
     """Give an entity tokens, once per key."""
     body = call.body
     entity_id, resource = call.entity(body["entity"]), body["resource"]
-    done = await call.limiter.grant(entity_id, resource, body["amounts"], key=body["key"], principal=call.caller.name)
+    done = await call.limiter.grant(
+        entity_id,
+        resource,
+        body["amounts"],
+        key=body["key"],
+        above=body.get("above", False),
+        principal=call.caller.name,
+    )
     return json_reply({"done": done, "available": await call.limiter.available(entity_id, resource)})
 
 

@@ -34,6 +34,7 @@ from zae_limiter import (
     EntityNotFoundError,
     LeaseExpiredError,
     LeaseNotFoundError,
+    LimitsChangedError,
     NamespaceNotFoundError,
     RateLimiterUnavailable,
     RateLimitExceeded,
@@ -104,7 +105,7 @@ def reply_to_error(error: Exception, entity_id: str) -> Reply:
 STATUS_OF_ERROR: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
     ((EntityNotFoundError, NamespaceNotFoundError, LeaseNotFoundError, LeaseExpiredError), 404),
     ((EntityExistsError,), 409),
-    ((EntityChangedError,), 412),
+    ((EntityChangedError, LimitsChangedError), 412),
 )
 
 

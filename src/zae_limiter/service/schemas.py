@@ -135,7 +135,7 @@ LIMIT: Schema = {
 LIMIT_SHOWN = answer(name=TEXT, capacity=WHOLE, burst=WHOLE, word=NULLABLE_TEXT)
 LIMITS_SET = document(
     {"limits": list_of(LIMIT, minItems=1, maxItems=32)},
-    {"merge": FLAG, "on_unavailable": {"type": ["string", "null"], "enum": ["allow", "block", None]}},
+    {"merge": FLAG, "on_unavailable": {"type": ["string", "null"], "enum": ["allow", "block", "local", None]}},
 )
 LIMITS_SHOWN = answer(
     entity=NULLABLE_TEXT, resource=NULLABLE_TEXT, limits=list_of(LIMIT_SHOWN), on_unavailable=NULLABLE_TEXT
@@ -148,7 +148,7 @@ ACCESS = answer(mode=MODE, entity_id=NULLABLE_TEXT, resource=NULLABLE_TEXT, unti
 # Operators
 
 KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 256, "description": "Under a key it is done once."}
-GRANT = document({"entity": ENTITY, "resource": RESOURCE, "amounts": AMOUNTS, "key": KEY})
+GRANT = document({"entity": ENTITY, "resource": RESOURCE, "amounts": AMOUNTS, "key": KEY}, {"above": FLAG})
 GRANTED = answer(done=FLAG, available=DELTAS)
 LOWER = document({"entity": ENTITY, "resource": RESOURCE, "levels": DELTAS})
 LOWERED = answer(available=DELTAS)

@@ -109,12 +109,28 @@ class Posting(NamedTuple):
 
     Limits of calls in flight are changed by ``holds``. ``undo``: it was never used, so nothing of it is counted, and
     neither is what limits that only watch would have refused.
+
+    ``usage_milli`` is what is counted, where that is not what moves: a limit that it does not name counts nothing. It
+    names no limits of calls in flight, and goes with a change of a record, as no repetition may count twice.
     """
 
     leg: Leg
     deltas_milli: Mapping[str, int]
     holds: Sequence[HoldChange] = ()
     undo: bool = False
+    usage_milli: Mapping[str, int] | None = None
+
+    @property
+    def counted_milli(self) -> Mapping[str, int]:
+        """What is counted of limits that are not of calls in flight."""
+        return self.deltas_milli if self.usage_milli is None else self.usage_milli
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """The limits that it moves or counts; 0 only for those of which it does neither."""
+        if self.usage_milli is None:
+            return self.deltas_milli
+        return {**self.deltas_milli, **{name: count for name, count in self.usage_milli.items() if count}}
 
 
 class Settlement:

@@ -9,6 +9,7 @@ from zae_limiter.bucket import MILLI, Balance, build_limit_status, calculate_ava
 from zae_limiter.exceptions import ValidationError
 from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 from zae_limiter.models.status import BucketStatus, LimitLevel, LimitStatus
+from zae_limiter.naming import MAX_AMOUNT
 from zae_limiter.stores.cursors import page_of
 from zae_limiter.stores.protocol import BucketPlace, Denial, Leg
 
@@ -63,6 +64,26 @@ def check_not_held(own: Leg, names: Iterable[str], field: str) -> None:
         raise ValidationError(field, name, reason)
 
 
+def check_liftable(own: Leg, names: Iterable[str]) -> None:
+    """Refuse to lift a limit that has no periods."""
+    for name in sorted(names):
+        if not any(limit.name == name and limit.periods is not None for limit in own.limits):
+            reason = "has no periods, so nothing would end what is above its burst; give it tokens without above"
+            raise ValidationError("above", name, reason)
+
+
+def check_extra(amounts: Mapping[str, int], balances: Iterable[Balance]) -> None:
+    """Refuse more above a burst than an amount may be, with what these balances have there already."""
+    given = {name: amount * MILLI for name, amount in amounts.items()}
+    for balance in balances:
+        if balance.name in given:
+            given[balance.name] += balance.extra
+    for name, milli in sorted(given.items()):
+        if milli > MAX_AMOUNT * MILLI:
+            reason = f"would hold {milli // MILLI} above its burst in this period; the most is {MAX_AMOUNT}"
+            raise ValidationError("amounts", name, reason)
+
+
 def statuses_of(
     legs: Iterable[Leg],
     balances: Iterable[Iterable[Balance]],
@@ -106,12 +127,13 @@ def limit_level(balance: Balance, now: int, denials: Mapping[str, int]) -> Limit
         total_consumed=balance.tc // MILLI,
         seconds_to_full=balance.full_in(balance.tk, now) / MILLI,
         denials=denials.get(balance.name, 0),
+        extra=balance.extra_at(now) // MILLI,
     )
 
 
 def tightness(bucket: BucketStatus) -> tuple[float, str, str]:
     """By what buckets are ranked: the part that the tightest of their limits has left, less than nothing in debt."""
-    left = min((level.available / level.limit.burst for level in bucket.limits), default=1.0)
+    left = min((level.available / level.capacity for level in bucket.limits), default=1.0)
     return left, bucket.entity_id, bucket.resource
 
 

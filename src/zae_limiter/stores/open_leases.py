@@ -65,7 +65,11 @@ class OpenLeases:
             if len(self._by_bucket) > MOST_EMPTY:
                 self._by_bucket = {place: marks for place, marks in self._by_bucket.items() if marks}
             for leg in legs:
-                self._by_bucket.setdefault(leg.place, WeakSet()).add(mark)
+                place = leg.entity_id, leg.resource
+                marks = self._by_bucket.get(place)
+                if marks is None:
+                    marks = self._by_bucket[place] = WeakSet()
+                marks.add(mark)
         return mark
 
     def has(self, place: BucketPlace) -> bool:

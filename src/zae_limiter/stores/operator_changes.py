@@ -22,18 +22,25 @@ KEYS_KEPT_MS = DAYS_KEPT * DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Give an entity so many whole tokens on a resource, in its own bucket, up to the ceiling of each limit."""
+    """Give an entity so many whole tokens on a resource, in its own bucket, up to the ceiling of each limit.
+
+    ``above``: lift the ceiling by them as well, for the period that a calendar limit stands in.
+    """
 
     entity_id: str
     resource: str
     amounts: Mapping[str, int]
     key: str
     principal: str | None = None
+    above: bool = False
 
     @property
     def audited(self) -> dict[str, Any]:
         """What the audit trail says of it."""
-        return {"amounts": dict(self.amounts), "key": self.key}
+        details: dict[str, Any] = {"amounts": dict(self.amounts), "key": self.key}
+        if self.above:
+            details["above"] = True
+        return details
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +104,6 @@ def earlier_result(change: Credit | Reset, record: LeaseRecord | None) -> int | 
 def _fingerprint(change: Credit | Reset) -> str:
     asked: list[Any] = [type(change).__name__, change.entity_id, change.resource]
     asked.append(dict(change.amounts) if isinstance(change, Credit) else sorted(change.limits or ()))
+    if isinstance(change, Credit) and change.above:
+        asked.append("above")
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]

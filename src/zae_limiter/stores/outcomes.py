@@ -62,7 +62,8 @@ class Grant(NamedTuple):
 
     ``balances`` has the terms of every limit of every leg in order, ``left`` the new ``tk`` of each; neither, if it
     was read from a record. ``path`` is the fast path that took it, if one did, ``record`` what the store keeps of it.
-    ``holds`` are what the legs lent of calls in flight.
+    ``holds`` are what the legs lent of calls in flight. ``local``: the process granted it by itself while the store
+    was away; a number that grows from one to the next booking of what was granted so. 0: the store granted it.
     """
 
     legs: tuple[Leg, ...]
@@ -73,6 +74,7 @@ class Grant(NamedTuple):
     path: FastPath | None = None
     holds: tuple[Hold, ...] = ()
     record: LeaseRecord | None = None
+    local: int = 0
 
     @property
     def is_repeated(self) -> bool:
@@ -86,8 +88,10 @@ class Grant(NamedTuple):
             return ()
         places = [(leg, limit) for leg in self.legs for limit in leg.limits]
         return tuple(
-            self._status(leg, limit, balance, tk)
-            for (leg, limit), balance, tk in zip(places, self.balances, self.left, strict=True)
+            [
+                self._status(leg, limit, balance, tk)
+                for (leg, limit), balance, tk in zip(places, self.balances, self.left, strict=True)
+            ]
         )
 
     def _status(self, leg: Leg, limit: Limit, balance: Balance, tk: int) -> LimitStatus:
@@ -97,21 +101,22 @@ class Grant(NamedTuple):
         exceeded = limit.name in leg.refused
         if exceeded:
             due = balance.with_tokens(tk, 0).due(requested * MILLI, self.now)
-            wait = None if requested * MILLI > balance.bx else max(due - self.now, 0) / MILLI
+            wait = None if requested * MILLI > balance.bx - balance.extra else max(due - self.now, 0) / MILLI
         return LimitStatus(
-            entity_id=leg.entity_id,
-            resource=leg.resource,
-            limit_name=limit.name,
-            limit=limit,
-            available=balance.level_with(tk, self.now) // MILLI,
-            requested=requested,
-            exceeded=exceeded,
-            retry_after_seconds=wait,
-            source=leg.source,
-            seconds_to_full=balance.full_in(tk, self.now) / MILLI,
-            enforced=limit.enforce,
-            resets_at=None if resets_at is None else at(resets_at),
-            at_latest=exceeded and limit.is_held and wait is not None,
+            leg.entity_id,
+            leg.resource,
+            limit.name,
+            limit,
+            balance.level_with(tk, self.now) // MILLI,
+            requested,
+            exceeded,
+            wait,
+            leg.source,
+            balance.full_in(tk, self.now) / MILLI,
+            limit.enforce,
+            None if resets_at is None else at(resets_at),
+            exceeded and limit.is_held and wait is not None,
+            balance.extra_at(self.now) // MILLI,
         )
 
     @property
@@ -150,10 +155,11 @@ class Denial:
 
     A store under so much load that not even the limits could be read denies without statuses, and says after how many
     milliseconds to ask again: ``unread_wait_ms``. ``by_load``: it was load that denied, whatever the statuses say.
-    ``observed``: a switch says that this is counted and let through.
+    ``observed``: a switch says that this is counted and let through. ``local``: by the shares of this process, because
+    the store is away.
     """
 
-    __slots__ = ("_lacking", "_statuses", "by_load", "observed", "unread_wait_ms")
+    __slots__ = ("_lacking", "_statuses", "by_load", "local", "observed", "unread_wait_ms")
 
     def __init__(
         self, statuses: tuple[LimitStatus, ...], lacking: Leg, unread_wait_ms: int = 0, *, by_load: bool = False
@@ -162,7 +168,7 @@ class Denial:
         self._lacking = lacking
         self.unread_wait_ms = unread_wait_ms
         self.by_load = by_load
-        self.observed = False
+        self.observed = self.local = False
 
     @property
     def statuses(self) -> tuple[LimitStatus, ...]:

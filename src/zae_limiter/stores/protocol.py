@@ -64,6 +64,7 @@ from zae_limiter.stores.scopes import (
     access_on,
     access_scope,
     access_to_text,
+    check_version,
     scopes_for,
 )
 
@@ -100,6 +101,7 @@ __all__ = [
     "access_on",
     "access_scope",
     "access_to_text",
+    "check_version",
     "in_order",
     "leg_after",
     "scopes_for",
@@ -108,10 +110,11 @@ __all__ = [
 
 
 class Look(NamedTuple):
-    """What a draw would meet: its legs, and every status for the amounts asked."""
+    """What a draw would meet: its legs, every status for the amounts asked, and the access switch that decides."""
 
     legs: tuple[Leg, ...]
     statuses: tuple[LimitStatus, ...]
+    access: Access | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,7 @@ class Space(Protocol):
         """What a draw would meet, without taking."""
 
     def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
-        """The live buckets of an entity."""
+        """The live buckets of an entity, and the access switches that hold for it (see :meth:`access_of`)."""
 
     def reset(self, reset: Reset, now: int) -> Plan[int]:
         """Fill live buckets of an entity; the number of them."""
@@ -236,14 +239,17 @@ class Space(Protocol):
         principal: str | None,
         propagate: bool,
         now: int,
+        expected: str | None = None,
     ) -> Plan[None]:
-        """Replace what one level says."""
+        """Replace what one level says; if an ``expected`` version is named, only that one, compared in the write."""
 
     def get_config(self, scope: Scope) -> Plan[Config]:
         """What one level says; empty if nothing."""
 
-    def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
-        """Let one level say nothing."""
+    def delete_config(
+        self, scope: Scope, principal: str | None, propagate: bool, now: int, expected: str | None = None
+    ) -> Plan[None]:
+        """Let one level say nothing; likewise."""
 
     def resolve(self, entity_id: str, resource: str) -> Plan[Resolution]:
         """The limits that hold."""

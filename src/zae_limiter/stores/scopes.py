@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from zae_limiter.exceptions import LimitsChangedError
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import AccessMode, ConfigSource, OnUnavailable
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.limit_versions import ANY_LIMITS, limits_version
 from zae_limiter.models.moments import LAST_MOMENT_MS, at
 from zae_limiter.naming import DEFAULT_RESOURCE, RESOURCE_SUBJECT, SYSTEM_SUBJECT, TOTAL_RESOURCE
 
@@ -18,6 +20,14 @@ class Scope:
 
     entity_id: str | None = None
     resource: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Whose, in words."""
+        if self.entity_id is None:
+            return "the system" if self.resource is None else f"resource {self.resource}"
+        where = "" if self.resource in (None, DEFAULT_RESOURCE) else f" on {self.resource}"
+        return f"{self.entity_id}{where}"
 
     @property
     def level(self) -> ConfigSource:
@@ -80,6 +90,15 @@ class Config:
     on_unavailable: OnUnavailable | None = None
     version: int = 0
     access: Access | None = None
+
+
+def check_version(scope: Scope, config: Config, expected: str | None) -> None:
+    """Refuse to change what a level says if it is not what the caller has read."""
+    if expected is None or (expected == ANY_LIMITS and config.limits):
+        return
+    found = limits_version(config.limits, config.on_unavailable)
+    if found != expected:
+        raise LimitsChangedError(scope.label, expected, found)
 
 
 class Resolution(NamedTuple):

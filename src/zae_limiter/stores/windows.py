@@ -39,10 +39,11 @@ class Counters(NamedTuple):
     denials: Mapping[str, int] = NONE
 
     def since(self, before: Counters) -> Counters:
-        """What was counted since then, of the limits that are there now."""
+        """What was counted since then. Of a limit that is gone all came back: with a count it would be kept."""
+        gone = {name: -amount for name, amount in before.milli.items() if name not in self.milli}
         return Counters(
             self.events - before.events,
-            _since(self.milli, before.milli),
+            _since(self.milli, before.milli) | gone,
             self.cascaded_events - before.cascaded_events,
             _since(self.cascaded, before.cascaded),
             _since(self.denials, before.denials),

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from zae_limiter.testing.provider_dialects import PIECE, Conversation, conversation
+from zae_limiter.testing.provider_dialects import PIECE, StreamedConversation, conversation
 
 LONGEST_HANG_S = 60.0
 
@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
             provider.bill(input_tokens=talk.input_tokens)
             if fault.hang:
                 provider.wait(fault.hang)
-            if talk.streams:
+            if isinstance(talk, StreamedConversation) and talk.streams:
                 self._stream(talk, fault)
             else:
                 provider.bill(output_tokens=talk.output_tokens)
@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def _stream(self, talk: Conversation, fault: Fault) -> None:
+    def _stream(self, talk: StreamedConversation, fault: Fault) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.provider.bill(left=1)
             self.close_connection = True
 
-    def _events(self, talk: Conversation, fault: Fault) -> Iterator[bytes]:
+    def _events(self, talk: StreamedConversation, fault: Fault) -> Iterator[bytes]:
         provider = self.server.provider
         yield from talk.opening()
         for number in range(talk.pieces):

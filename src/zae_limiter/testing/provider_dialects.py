@@ -23,7 +23,7 @@ def conversation(path: str, body: dict[str, Any]) -> Conversation | None:
         return GeminiConversation(body, gemini[1], streams=gemini[2].startswith("stream"))
     for end, kind in _KINDS.items():
         if path.endswith(end):
-            return kind(body, str(body.get("model")), streams=body.get("stream") is True)
+            return kind(body, str(body.get("model")))
     return None
 
 
@@ -48,14 +48,13 @@ def sse(document: Mapping[str, Any], name: str | None = None) -> bytes:
 
 
 class Conversation:
-    """One request, and what is said to it: whole, or as a stream of pieces between an opening and a closing."""
+    """One request, and what is said to it, whole."""
 
     allowed: tuple[str, ...] = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
-    def __init__(self, body: dict[str, Any], model: str, *, streams: bool) -> None:
+    def __init__(self, body: dict[str, Any], model: str) -> None:
         self.body = body
         self.model = model
-        self.streams = streams
         self.input_tokens = self.asked()
         self.pieces = self.answered() * 4 // len(PIECE)
         self.output_tokens = self.pieces * len(PIECE) // 4
@@ -74,6 +73,20 @@ class Conversation:
         """The whole answer."""
         raise NotImplementedError
 
+    def error(self, status: int) -> dict[str, Any]:
+        """An answer that is an error."""
+        code = "rate_limit_exceeded" if status == 429 else "error"
+        return {"error": {"message": "no", "type": "error", "code": code, "param": None}}
+
+
+class StreamedConversation(Conversation):
+    """One that may also be answered as a stream of pieces, between an opening and a closing."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether the request asks for a stream."""
+        return self.body.get("stream") is True
+
     def opening(self) -> Iterator[bytes]:
         """The events before the pieces."""
         yield from ()
@@ -86,13 +99,8 @@ class Conversation:
         """The events after the pieces."""
         yield from ()
 
-    def error(self, status: int) -> dict[str, Any]:
-        """An answer that is an error."""
-        code = "rate_limit_exceeded" if status == 429 else "error"
-        return {"error": {"message": "no", "type": "error", "code": code, "param": None}}
 
-
-class ChatConversation(Conversation):
+class ChatConversation(StreamedConversation):
     """OpenAI's chat completions. Streams state their usage only if they are asked to."""
 
     def _usage(self) -> dict[str, Any]:
@@ -134,7 +142,7 @@ class ChatConversation(Conversation):
         yield b"data: [DONE]\n\n"
 
 
-class ResponsesConversation(Conversation):
+class ResponsesConversation(StreamedConversation):
     """OpenAI's responses. Streams state their usage at the end, unasked."""
 
     def asked(self) -> int:
@@ -181,7 +189,7 @@ class ResponsesConversation(Conversation):
 
 
 class EmbeddingsConversation(Conversation):
-    """OpenAI's embeddings: no output."""
+    """OpenAI's embeddings: no output, and no streams."""
 
     def asked(self) -> int:
         found = self.body.get("input")
@@ -198,7 +206,7 @@ class EmbeddingsConversation(Conversation):
         return {"object": "list", "model": self.model, "data": data, "usage": usage}
 
 
-class MessagesConversation(Conversation):
+class MessagesConversation(StreamedConversation):
     """Anthropic's messages. A hundred tokens are read from a cache, and are not billed as input."""
 
     cached = 100
@@ -244,8 +252,19 @@ class MessagesConversation(Conversation):
         return {"type": "error", "error": {"type": kind, "message": "no"}}
 
 
-class GeminiConversation(Conversation):
-    """Gemini's generateContent. Every event of a stream states the usage so far, and ends with CRLF."""
+class GeminiConversation(StreamedConversation):
+    """Gemini's generateContent. Every event of a stream states the usage so far, and ends with CRLF.
+
+    Its path says whether it streams, not its body.
+    """
+
+    def __init__(self, body: dict[str, Any], model: str, *, streams: bool) -> None:
+        super().__init__(body, model)
+        self._streams = streams
+
+    @property
+    def streams(self) -> bool:
+        return self._streams
 
     def asked(self) -> int:
         return tokens_of(self.body.get("systemInstruction"), self.body.get("contents"))

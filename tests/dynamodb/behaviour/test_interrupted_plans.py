@@ -101,9 +101,9 @@ def taken_when_interrupted(
     raise AssertionError("it never ends")
 
 
+WRITING = ("batches", "batching", "bucket_write", "bucket_writer")
 PLANS_BESIDE = tuple(
-    f"dynamodb/{name}.py"
-    for name in ("batching", "bucket_writer", "config_resolver", "items", "namespace", "table_client")
+    f"dynamodb/{name}.py" for name in (*WRITING, "config_resolver", "items", "namespace", "table_client")
 )
 
 

@@ -12,10 +12,10 @@ from support.dynamodb.scripted_plans import EVERY_FATE, Fate, Script
 from support.dynamodb.scripted_tables import LIMITS, RESOURCE, Client, Table
 from zae_limiter import Limit, RateLimitExceeded
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI
-from zae_limiter.stores.dynamodb.batching import batch_of
+from zae_limiter.stores.dynamodb.batches import batch_of
 from zae_limiter.stores.dynamodb.bucket_cache import newest
 from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite
 from zae_limiter.stores.dynamodb.operations.shard_life import split_first
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.operator_changes import Reset

@@ -99,6 +99,9 @@ def test_without_marks_too_much_is_taken(
     draw = scripts.Script("draw")
     assert mutation[1][0] in draw.text
     draw.text = draw.text.replace(*mutation[1])
+    short = b"call('SETBIT', KEYS[#KEYS], ARGV[5], 1) == 0"  # on the short way of most draws
+    assert short in draw.text
+    draw.text = draw.text.replace(short, short.replace(b"==", b">="))
     if mutation[0].startswith("no"):
         draw.text = draw.text.replace(b"call('SETBIT', marks, mark, 1) == 0", b"call('SETBIT', marks, mark, 1) >= 0")
     draw.sha = scripts.sha1(draw.text).hexdigest().encode()

@@ -188,3 +188,19 @@ def wait_until(condition: Callable[[], object]) -> None:
     while not condition() and time.monotonic() < give_up_at:
         time.sleep(0.005)
     assert condition()
+
+
+def test_the_standard_health_check_is_answered_without_a_token(service: RateLimitService) -> None:
+    def asked_for(name: bytes) -> bytes:
+        return b"\x0a" + bytes([len(name)]) + name
+
+    with (
+        running(service, authorize=lambda token, domain: None) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        for question in (b"", asked_for(SERVICE.encode())):
+            assert check(question, timeout=SECONDS) == b"\x08\x01"  # SERVING
+        with pytest.raises(grpc.RpcError) as caught:
+            check(asked_for(b"another"), timeout=SECONDS)
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND

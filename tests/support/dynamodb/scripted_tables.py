@@ -167,7 +167,7 @@ class Client:
         self.store = DynamoStore(
             table.NAME, deadline=DEADLINE_S, config_cache_ttl=config_cache_ttl, write_ids=WriteIds(name)
         )
-        self.core = Core(self.store, clock=lambda: table.now)
+        self.core = Core(self.store, clock=lambda: table.now, keep_holds=False)
         if corrected:
             self.core.space = self.store.space("default", corrected=True)
         self.space: DynamoSpace = self.core.space  # type: ignore[assignment]

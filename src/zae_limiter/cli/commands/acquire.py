@@ -62,7 +62,7 @@ Examples:
 )
 @click.option(
     "--on-unavailable",
-    type=click.Choice(["allow", "block"]),
+    type=click.Choice(["allow", "block", "local"]),
     show_default="as the system says",
     help="What to do while the store does not answer.",
 )
@@ -144,6 +144,10 @@ def lease_for(
     )
 
 
+_UNASKED = {False: "without being counted", True: "from the share of this process"}
+"""What became of a caller that the store was not asked about, by whether it was granted locally."""
+
+
 def take(session: Session, entity_id: str, resource: str, lease: SyncLease, detach: bool) -> None:
     """Take the tokens and show what is left, or the token of the lease."""
     from zae_limiter.cli.views.grants import granted_document, granted_picture
@@ -153,7 +157,7 @@ def take(session: Session, entity_id: str, resource: str, lease: SyncLease, deta
         if detach:
             token = lease.detach()
     if lease.degraded:
-        note("the store is unavailable: granted without being counted")
+        note(f"the store is unavailable: granted {_UNASKED[lease.local]}")
     if lease.already_settled:
         note("this request was granted and settled before")
     document = granted_document(entity_id, resource, lease)
@@ -183,7 +187,7 @@ def _run_and_settle(lease: SyncLease, command_run: Any) -> None:
     from zae_limiter.cli.leased_command import SETTLE_VARIABLE, settle_file, settled_amounts
 
     if lease.degraded:
-        note("the store is unavailable: running without being counted")
+        note(f"the store is unavailable: running {_UNASKED[lease.local]}")
     with settle_file() as path:
         try:
             command_run.run({SETTLE_VARIABLE: str(path)})

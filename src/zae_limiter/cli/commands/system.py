@@ -45,7 +45,7 @@ Examples:
 @limits_option
 @click.option(
     "--on-unavailable",
-    type=click.Choice(["allow", "block"]),
+    type=click.Choice(["allow", "block", "local"]),
     show_default="as it is",
     help="What an acquire does while the store does not answer.",
 )

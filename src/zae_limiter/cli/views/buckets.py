@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zae_limiter import BucketStatus, EntityStatus, LimitLevel
+from zae_limiter import BucketStatus, EntityStatus, LimitLevel, LimitStatus
 from zae_limiter.cli.output.bars import level_bar, level_number
 from zae_limiter.cli.views.access import access_document, access_words
 from zae_limiter.cli.views.formats import NOTHING, duration
@@ -62,6 +62,7 @@ def _level_document(level: LimitLevel) -> dict[str, Any]:
         "total_consumed": level.total_consumed,
         "seconds_to_full": level.seconds_to_full,
         "denials": level.denials,
+        "extra": level.extra,
     }
 
 
@@ -121,7 +122,7 @@ def _levels(buckets: Sequence[BucketStatus], columns: Columns, before: Before | 
             table.add_row(
                 "" if place else resource,
                 name,
-                level_bar(level.available, level.limit.burst, columns.bars),
+                level_bar(level.available, level.capacity, columns.bars),
                 level_number(level.available),
                 burst,
                 wait,
@@ -135,10 +136,15 @@ def _texts(bucket: BucketStatus, level: LimitLevel, before: Before | None) -> tu
         bucket.resource,
         level.limit_name,
         f"{level.available:,}",
-        f"{level.limit.burst:,}",
+        burst_text(level),
         duration(level.seconds_to_full) if level.seconds_to_full else "full",
         f"{level.total_consumed:,}" if before is None else speed(bucket, level, before),
     )
+
+
+def burst_text(level: LimitLevel | LimitStatus) -> str:
+    """``100``, or ``100+50`` while so much is extra."""
+    return f"{level.limit.burst:,}" + (f"+{level.extra:,}" if level.extra else "")
 
 
 def speed(bucket: BucketStatus, level: LimitLevel, before: Before) -> str:
@@ -164,7 +170,7 @@ def status_lines(status: EntityStatus, when: str) -> list[str]:
                 when,
                 bucket.entity_id,
                 bucket.resource,
-                *(f"{level.limit_name}={level.available}/{level.limit.burst}" for level in bucket.limits),
+                *(f"{level.limit_name}={level.available}/{level.capacity}" for level in bucket.limits),
                 *_denied(bucket),
             )
         )

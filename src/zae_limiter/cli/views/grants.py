@@ -13,6 +13,7 @@ from zae_limiter import LimitStatus, RateLimitExceeded
 from zae_limiter.cli.output.bars import DEBT
 from zae_limiter.cli.output.console import Output
 from zae_limiter.cli.output.text_tables import Column, table
+from zae_limiter.cli.views.buckets import burst_text
 from zae_limiter.cli.views.formats import duration
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def granted_picture(output: Output, statuses: Sequence[LimitStatus]) -> Renderab
             status.limit_name,
             f"{status.requested:,}",
             Text(f"{status.available:,}", style=DEBT if status.available < 0 else ""),
-            f"{status.limit.burst:,}",
+            burst_text(status),
             SOURCES[status.source],
         )
         for status in statuses

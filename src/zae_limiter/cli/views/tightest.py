@@ -14,7 +14,7 @@ from rich.text import Text
 
 from zae_limiter import BucketStatus, Entity, LimitLevel
 from zae_limiter.cli.output.bars import count, level_bar, level_number
-from zae_limiter.cli.views.buckets import NO_BUCKETS, Before, bucket_document, speed
+from zae_limiter.cli.views.buckets import NO_BUCKETS, Before, bucket_document, burst_text, speed
 from zae_limiter.cli.views.entity_tree import branch, forest
 from zae_limiter.cli.views.formats import duration, plural
 
@@ -37,7 +37,7 @@ class Line(NamedTuple):
         return (
             level.limit_name,
             f"{level.available:,}",
-            f"{level.limit.burst:,}",
+            burst_text(level),
             duration(level.seconds_to_full) if level.seconds_to_full else "full",
             f"{level.denials:,}",
             f"{self.bucket.total_events:,}" if before is None else speed(self.bucket, level, before),
@@ -63,7 +63,7 @@ def tightest_picture(
 
 def tightest_level(bucket: BucketStatus) -> LimitLevel:
     """The limit of a bucket of which the least part is left."""
-    return min(bucket.limits, key=lambda level: level.available / level.limit.burst)
+    return min(bucket.limits, key=lambda level: level.available / level.capacity)
 
 
 def _lines(resource: str, buckets: Sequence[BucketStatus], known: Mapping[str, Entity]) -> list[Line]:
@@ -96,7 +96,7 @@ def _table(trees: Mapping[str, Sequence[Line]], width: int, before: Before | Non
             name, _, burst, wait, denied, used = line.texts(before)
             level = line.level
             grants: str | Text = count(line.bucket.total_events) if before is None else used
-            bar = level_bar(level.available, level.limit.burst, bars)
+            bar = level_bar(level.available, level.capacity, bars)
             table.add_row(line.branch, name, bar, level_number(level.available), burst, wait, denied, grants)
     return table
 

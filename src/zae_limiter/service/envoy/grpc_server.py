@@ -54,6 +54,13 @@ class TlsFiles(NamedTuple):
         return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)
 
 
+HEALTH = "grpc.health.v1.Health"
+HEALTH_REQUESTS = frozenset({b"", b"\x0a" + bytes([len(SERVICE)]) + SERVICE.encode()})
+"""What may be asked, as it is on the wire: of the server, which has no name, or of the service."""
+SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
+"""The whole of an answer: field 1, and the state."""
+
+
 class EnvoyServer:
     """Answers Envoy on one address until it is stopped."""
 
@@ -85,7 +92,11 @@ class EnvoyServer:
             request_deserializer=RateLimitRequest.FromString,
             response_serializer=RateLimitResponse.SerializeToString,
         )
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),))
+        handlers = {SERVICE: {METHOD: method}, HEALTH: {"Check": grpc.unary_unary_rpc_method_handler(self._health)}}
+        self._server.add_generic_rpc_handlers(
+            tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in handlers.items())
+        )
+        self._is_ending = False
         self.port = self._bound(bind, tls)
 
     def start(self) -> None:
@@ -94,6 +105,7 @@ class EnvoyServer:
 
     def stop(self, grace: float = GRACE_S) -> None:
         """Take no more requests, and wait for those in work. The store is the caller's to close, afterwards."""
+        self._is_ending = True
         self._server.stop(grace).wait()
 
     def _bound(self, bind: str, tls: TlsFiles | None) -> int:
@@ -105,6 +117,12 @@ class EnvoyServer:
             raise ConfigurationError(
                 f"the service for Envoy cannot listen on {bind}", hint="is the address right, and the port free?"
             ) from None
+
+    def _health(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """The standard health check, of the server or of the service by its name. It needs no token, as a probe."""
+        if request not in HEALTH_REQUESTS:
+            context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
+        return NOT_SERVING if self._is_ending else SERVING
 
     def _should_rate_limit(self, request: Any, context: grpc.ServicerContext) -> Any:
         domain, prefix = request.domain, ""

@@ -32,6 +32,8 @@ OLDEST_MS = 4_000
 LAGGING_MS = 5_000
 """For so long after a change a read may still bring what was before it."""
 
+NEVER = -LAST_MOMENT_MS
+
 MOST_WIDE_SWITCHES = 1_000
 """So many fit into one item with room to spare."""
 
@@ -52,7 +54,8 @@ class AccessWatch:
         """Nothing is known."""
         self.switches: Switches = {}
         self._version = 0
-        self._looked_at: int | None = None
+        self.looked_at = NEVER
+        """When, by the machine's timer."""
         self._changed_at = 0
 
     def concerning(self, resource: str) -> tuple[Access, ...]:
@@ -63,20 +66,19 @@ class AccessWatch:
 
     def age_ms(self, timer: int) -> int:
         """How old what is known is, by the machine's timer."""
-        return LAST_MOMENT_MS if self._looked_at is None else timer - self._looked_at
+        return timer - self.looked_at
 
     def is_due(self, timer: int) -> bool:
         """Whether it is time to look again."""
-        looked_at = self._looked_at
-        return looked_at is None or timer - looked_at >= LOOK_EVERY_MS
+        return timer - self.looked_at >= LOOK_EVERY_MS
 
     def look_beside(self, deadline: Deadline) -> tuple[Call, Callable[[Answer], None]] | None:
-        """The look, if it is due, to be made beside other calls, and who hears its answer.
+        """The look that is due, to be made beside other calls, and who hears its answer.
 
         No answer tells nothing, and the next acquire looks again.
         """
         ns = self.namespace.known_ns
-        if ns is None or not self.is_due(deadline.started):
+        if ns is None:
             return None
         params = {"TableName": self.client.table, "Key": address(access_key(ns)), "ConsistentRead": False}
 
@@ -91,10 +93,9 @@ class AccessWatch:
         try:
             version, switches = (0, {}) if item is None else switches_in(item)
         except BrokenItem:
-            self._looked_at = None  # the next look raises it
+            self.looked_at = NEVER  # the next look raises it
             raise
-        if self._looked_at is None or timer > self._looked_at:
-            self._looked_at = timer
+        self.looked_at = max(self.looked_at, timer)
         if version < self._version and timer - self._changed_at < LAGGING_MS:
             return
         if version != self._version:

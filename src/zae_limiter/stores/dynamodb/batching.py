@@ -1,183 +1,26 @@
 """Batching: one write for all callers of this process who write to the same bucket.
 
 A write to a bucket that has none in flight goes out at once. Otherwise it waits in the bucket's queue, and one of
-those who wait writes for all of them. Either way each gets a result of its own: done, or not done and how the
-bucket is, or why that is not known. A lost answer to a joint write is resolved by its leader for all before it is
-told.
-
-In a batch, what comes back and what is taken at the same moment is taken from each other first, so that nothing of
-it is lost at the ceiling. Draws are served first come first served, and may use what comes back; what is taken
-without asking is booked after them, and refuses none. A draw that does not fit behind those before it is left out,
-and learns from the write how the bucket is. A shard of a divided bucket settles only what it holds, and gets
-nothing back while it is in debt. So what is settled is booked before the draws there, and left out likewise if it
-does not fit: then it concerns all shards. Only a shard that a wrong clock has written bears it alone.
+those who wait writes for all of them (``batches``). Either way each gets a result of its own: done, or not done and
+how the bucket is, or why that is not known. A lost answer to a joint write is resolved by its leader for all before it
+is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from zae_limiter.bucket import balance_of
-from zae_limiter.models.limit import Limit
 from zae_limiter.running.plan import CutShort, Interrupted, Plan
-from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
+from zae_limiter.stores.dynamodb.batches import Batch, batch_of
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
-from zae_limiter.stores.dynamodb.bucket_writer import (
-    TRIES_AT_ONCE,
-    BucketWrite,
-    BucketWriter,
-    SeenBucket,
-    WriteEvent,
-    WriteResult,
-    answers_of,
-)
-from zae_limiter.stores.dynamodb.departures import coming_back
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket, WriteEvent, WriteResult, answers_of
+from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWriter
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.intents import Intent
-from zae_limiter.stores.dynamodb.joint_work import JointWork
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.table_client import Deadline
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
-
-
-class Batch(NamedTuple):
-    """Writes that go out together, and the intent that is all of them."""
-
-    writes: Sequence[BucketWrite]
-    intent: Intent
-
-
-def batch_of(snapshot: BucketSnapshot, writes: Sequence[BucketWrite], now: int, guesses: Mapping[str, int]) -> Batch:
-    """Those of ``writes`` that the bucket seems to hold together; if none, the first alone: it will be told."""
-    settled = [write for write in writes if write.needed is None]
-    draws = [write for write in writes if write.needed is not None]
-    if snapshot.shards > 1:
-        return _batch_on_shard(snapshot, settled, draws, now, guesses)
-    joint = JointWork(snapshot, settled, now, guesses)
-    deltas: dict[str, int] = {}
-    back: dict[str, int] = {}
-    for write in settled:
-        for name, delta in write.deltas.items():
-            deltas[name] = deltas.get(name, 0) + delta
-            if delta < 0:
-                back[name] = back.get(name, 0) - delta
-    joint.come_back(back)
-    left = {
-        name: min(guesses.get(name, balance.tk) + balance.since_rf(now), balance.bx) + back.get(name, 0)
-        for name, balance in snapshot.balances.items()
-        if name not in snapshot.retired and balance.limit.enforce
-    }
-    drawn = dict.fromkeys(left, 0)
-    granted = [write for write in draws if joint.fits(write) and _fits(write, left, drawn) and joint.draw(write)]
-    if not granted and not settled:
-        granted = [write for write in draws[:1] if joint.draw(write)]
-    needed = {name: -back.get(name, 0) for name in left}
-    drawn = dict.fromkeys(left, 0)
-    for write in granted:
-        wanted = write.needed or {}
-        for name, before in drawn.items():
-            needed[name] = max(needed[name], before + wanted.get(name, 0) - back.get(name, 0))
-        _draw(write, drawn)
-        for name, delta in write.deltas.items():
-            deltas[name] = deltas.get(name, 0) + delta
-    return _batch(joint, [*settled, *granted], Intent(deltas, needed if granted else None), settled)
-
-
-def _batch_on_shard(
-    snapshot: BucketSnapshot,
-    settled: Sequence[BucketWrite],
-    draws: Sequence[BucketWrite],
-    now: int,
-    guesses: Mapping[str, int],
-) -> Batch:
-    left = {
-        name: min(guesses.get(name, balance.tk) + balance.since_rf(now), balance.bx)
-        for name, balance in snapshot.balances.items()
-    }
-    deltas: dict[str, int] = {}
-    alone = is_far_ahead(snapshot, now)
-    held = [write for write in settled if _is_held(write, snapshot, left, deltas, alone=alone)]
-    if not held and not draws:
-        held = list(settled[:1])
-        deltas = dict(held[0].deltas) if held else {}
-    joint = JointWork(snapshot, held, now, guesses)
-    joint.come_back({name: -delta for name, delta in deltas.items()})
-    active = {
-        name: left[name]
-        for name, balance in snapshot.balances.items()
-        if name not in snapshot.retired and balance.limit.enforce
-    }
-    drawn = dict.fromkeys(active, 0)
-    granted = [write for write in draws if joint.fits(write) and _fits(write, active, drawn) and joint.draw(write)]
-    if not granted and not held:
-        granted = [write for write in draws[:1] if joint.draw(write)]
-    drawn = {name: deltas.get(name, 0) for name in active}
-    needed = {name: delta if alone else max(delta, 0) for name, delta in drawn.items()}
-    for write in granted:
-        wanted = write.needed or {}
-        for name, before in drawn.items():
-            needed[name] = max(needed[name], before + wanted.get(name, 0))
-        _draw(write, drawn)
-        for name, delta in write.deltas.items():
-            deltas[name] = deltas.get(name, 0) + delta
-    return _batch(joint, [*held, *granted], Intent(deltas, needed if granted else None, held=not alone), held)
-
-
-def _batch(joint: JointWork, writes: Sequence[BucketWrite], intent: Intent, settled: Sequence[BucketWrite]) -> Batch:
-    """These writes, and the intent of all, of which the deltas and what is needed are known."""
-    grants, owed = sum(write.grants for write in writes), _owed(joint.snapshot, intent.deltas, settled)
-    return Batch(writes, joint.told_in(intent._replace(grants=grants, owed=owed, tallies=_tallies(writes))))
-
-
-def _tallies(writes: Sequence[BucketWrite]) -> dict[str, int]:
-    """What writes count together beside what they take."""
-    sums: dict[str, int] = {}
-    for write in writes:
-        for attribute, amount in write.tallies().items():
-            sums[attribute] = sums.get(attribute, 0) + amount
-    return sums
-
-
-def _is_held(
-    write: BucketWrite, snapshot: BucketSnapshot, left: dict[str, int], deltas: dict[str, int], *, alone: bool
-) -> bool:
-    """Whether a shard that has so much ``left`` holds what is settled, or bears it ``alone``; if so it is settled."""
-    for limit in coming_back(snapshot, write.deltas, write.leg.limits):
-        full = balance_of(limit, snapshot.rf, shard=snapshot.shard, shards=snapshot.shards)
-        left.setdefault(limit.name, full.bx)
-    if not alone and any(name in left and left[name] < max(delta, 0) for name, delta in write.deltas.items()):
-        return False
-    for name, delta in write.deltas.items():
-        if name in left:
-            left[name] -= delta
-        deltas[name] = deltas.get(name, 0) + delta
-    return True
-
-
-def _owed(snapshot: BucketSnapshot, deltas: Mapping[str, int], settled: Sequence[BucketWrite]) -> tuple[Limit, ...]:
-    """The limits of those who settle, if some of what they settle the bucket has no longer."""
-    if deltas.keys() <= snapshot.balances.keys():
-        return ()
-    return tuple({limit.name: limit for write in settled for limit in write.leg.limits}.values())
-
-
-def _fits(write: BucketWrite, left: Mapping[str, int], drawn: dict[str, int]) -> bool:
-    """Whether a draw fits behind what was ``drawn`` before; if so it is drawn too."""
-    wanted = write.needed or {}
-    if any(amount - drawn[name] < wanted.get(name, 0) for name, amount in left.items()):
-        return False
-    _draw(write, drawn)
-    return True
-
-
-def _draw(write: BucketWrite, drawn: dict[str, int]) -> None:
-    """Note what a draw takes of limits that refuse; what it takes of those that watch is judged apart."""
-    for name, delta in write.deltas.items():
-        if name in drawn:
-            drawn[name] += delta
-
 
 LONGEST_WRITE_ROUNDS = 3
 """So many times the grace a caller waits for the leader that writes for it, once that has begun."""

@@ -219,6 +219,10 @@ class BucketCache:
         if self.sharded:
             self.sharded.pop(shard_key(key, 0), None)
 
+    def forget_shard(self, key: Key) -> None:
+        """One of several shards is not there (any more), and the others are."""
+        self.buckets.pop(key, None)
+
     def forget_all(self) -> None:
         """Another namespace, or another table."""
         self.buckets.clear()

@@ -329,7 +329,10 @@ def _balance_of(limit: Limit, rf: int, terms: Mapping[str, int], shard: int, sha
     if limit.periods is None:
         balance = Balance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards)
     else:
-        balance = SteppedBalance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards, pn=terms["pn"])
+        extra = terms.get("ex", 0)
+        if extra < 0:
+            raise ValueError(f"less than nothing is extra of {limit.name!r}")
+        balance = SteppedBalance(limit, rf, tk=tk, tc=tc, shard=shard, shards=shards, pn=terms["pn"], extra=extra)
     balance.sn = terms.get("sn", 0) // MILLI
     return balance
 

@@ -259,6 +259,10 @@ class ConfigResolver:
             chain.append(resolved)
         return chain
 
+    def chain(self, entity_id: str, resource: str, deadline: Deadline, *, fresh: bool) -> Plan[list[ResolvedConfig]]:
+        """The entity and the ancestors it cascades to, each that has a bucket with the way above it."""
+        return with_ways((yield from self._chain(entity_id, resource, deadline, fresh, None)))
+
     def above(self, entity_id: str, resource: str, deadline: Deadline) -> Plan[tuple[str, ...]]:
         """The entities that an acquire by this one also takes from, if they have limits."""
         chain = yield from self._chain(entity_id, resource, deadline, False, None)

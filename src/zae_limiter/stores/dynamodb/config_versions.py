@@ -31,7 +31,7 @@ from zae_limiter.bucket import (
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, SlotMoves, Terms, Watched
-from zae_limiter.stores.dynamodb.slot_forms import after_moves
+from zae_limiter.stores.dynamodb.limit_forms import after_moves
 from zae_limiter.stores.protocol import Leg
 
 FENCE = "!"
@@ -162,12 +162,11 @@ def adopted(snapshot: BucketSnapshot | None, terms: Terms, now: int) -> tuple[Ba
 
 def brought_back_snapshot(snapshot: BucketSnapshot, ahead: int, now: int) -> BucketSnapshot:
     """A bucket that was written by a clock that is wrong, as it is once it goes on from ``now``."""
-    balances = {
-        name: balance_of(
-            balance.limit, now, tk=balance.level(ahead), tc=balance.tc, shard=snapshot.shard, shards=snapshot.shards
-        )
-        for name, balance in snapshot.balances.items()
-    }
+    balances = {}
+    for name, balance in snapshot.balances.items():
+        at_ahead = rebase(balance, balance.limit, ahead)
+        at_ahead.go_back(now)
+        balances[name] = at_ahead
     holds = {name: lending.with_tokens(lending.tk, lending.tc) for name, lending in snapshot.holds.items()}
     for lending in holds.values():
         lending.go_back(now)
@@ -304,4 +303,4 @@ def due_at(balance: Balance, needed: int, now: int) -> int:
     """When it will, or may be asked for again; far away, if never."""
     if balance.limit.is_held:
         return now + SLOT_DENIAL_MS
-    return now + NEVER_MS if needed > balance.bx else balance.due(needed, now)
+    return now + NEVER_MS if needed > balance.bx - balance.extra else balance.due(needed, now)

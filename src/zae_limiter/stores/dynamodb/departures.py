@@ -14,8 +14,7 @@ from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.intents import Intent, SlotMoves, Watched
 from zae_limiter.stores.dynamodb.items import due_attribute, prefix_of, terms_of
-from zae_limiter.stores.dynamodb.limit_forms import Change, time_to_fill
-from zae_limiter.stores.dynamodb.slot_forms import begin_slots, lent_for
+from zae_limiter.stores.dynamodb.limit_forms import Change, begin_slots, lent_for, time_to_fill
 from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED
 from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.windows import hour_of
@@ -40,7 +39,7 @@ class Departures:
         if isinstance(balance, HeldBalance):
             if guess != balance.bx or any(balance.counts.values()):
                 return False
-        elif guess < balance.bx - balance.since_rf(now):
+        elif balance.extra or guess < balance.bx - balance.since_rf(now):
             return False
         counted = bool(balance.tc) or balance.name in self._snapshot.tallied
         is_free = balance.name not in self._ended and balance.name + WOULD_REFUSE not in self._ended
@@ -72,12 +71,12 @@ class Departures:
             write.copy(f"e_{name}", counter)
             self._ended.add(name)
             self._counted = True
-            if name.endswith(WOULD_REFUSE):
-                write.remove(counter)
         elif name.endswith(WOULD_REFUSE):
-            write.demand_absent(counter)
+            write.demand_nothing_in(counter)  # it is there, and 0, when a refusal was undone
         else:
             write.demand(counter, "=", 0)
+        if name.endswith(WOULD_REFUSE):
+            write.remove(counter)
 
     def keep(self, balance: Balance, limit: Limit | None) -> None:
         """Keep it: in force, or retired."""
@@ -152,12 +151,12 @@ def bring_back_retired(
     longest = 0
     departures = Departures(write, snapshot, write_id)
     for limit in limits:
-        delta = intent.deltas[limit.name]
+        delta = intent.deltas.get(limit.name, 0)
         burst = _begin_limit(write, limit, snapshot, now)
         if intent.held and delta > burst and limit.name not in intent.exactly:
             write.demand(f"b_{limit.name}_tk", ">=", delta)  # it does not hold that: refused
         write.set(f"b_{limit.name}_tk", burst - max(delta, 0))
-        departures.begin(limit, delta)
+        departures.begin(limit, intent.counts(limit.name))
         for field, value in terms_of(limit).items():
             if field != "cp":
                 write.set(f"b_{limit.name}_{field}", value)
@@ -180,10 +179,12 @@ def add_limit(write: Update, limit: Limit, change: Change, snapshot: BucketSnaps
             write.set(attribute, value)
         departures.begin(limit, moves.counted, refusals)
         return lent_for(limit, moves.entered, change.now)
-    taken = max(intent.deltas.get(limit.name, 0), 0)
-    write.set(f"{place}_tk", burst - taken)
+    taken, lifted = max(intent.deltas.get(limit.name, 0), 0), intent.lifts.get(limit.name, 0)
+    if lifted:
+        write.set(f"{place}_ex", lifted)
+    write.set(f"{place}_tk", burst + lifted - taken)
     departures.begin(limit, taken, refusals)
-    return time_to_fill(limit, taken, snapshot.shards, change.now)
+    return time_to_fill(limit, taken + lifted, snapshot.shards, change.now)
 
 
 def write_terms(write: Update, balance: Balance, limit: Limit | None, *, retired: bool) -> None:

@@ -155,6 +155,11 @@ class Update:
     def demand_absent(self, attribute: str) -> None:
         self._steps.append(("ABSENT", attribute))
 
+    def demand_nothing_in(self, counter: str) -> None:
+        """A counter must not be there, or be 0."""
+        self._steps.append(("NOTHING", counter))
+        self._values.append(0)
+
     def push_write_id(self, write_id: str, anchor: str | None) -> None:
         """Put a write id among the recent writers, unless it is there. With ``anchor``: only while that one is."""
         self._steps.append(("PUSH", ""))
@@ -218,6 +223,10 @@ class _Expressions:
     def demand_absent(self, attribute: str) -> None:
         self.conditions.append(f"attribute_not_exists({self.name(attribute)})")
 
+    def demand_nothing_in(self, counter: str) -> None:
+        name = self.name(counter)
+        self.conditions.append(f"(attribute_not_exists({name}) OR {name} = {self.value()})")
+
     def push_write_id(self, _: str) -> None:
         places, write_id = self.recent_writers(), self.value()
         self.clauses["SET"] += [f"{later} = {earlier}" for earlier, later in pairwise(places)]
@@ -252,6 +261,7 @@ _STEPS: Final[Mapping[str, Callable[[_Expressions, str], None]]] = {
     "COPY": _Expressions.copy,
     "SUM": _Expressions.set_sum,
     "ABSENT": _Expressions.demand_absent,
+    "NOTHING": _Expressions.demand_nothing_in,
     "PUSH": _Expressions.push_write_id,
     "NOT WRITTEN": _Expressions.demand_not_written,
     "ANCHOR": _Expressions.demand_anchor,

@@ -50,20 +50,26 @@ class Terms(NamedTuple):
     cascade: bool = False
 
 
+def counted_in(usage: Mapping[str, int]) -> dict[str, int]:
+    """The limits of which something is counted."""
+    return {name: count for name, count in usage.items() if count}
+
+
 class Intent(NamedTuple):
     """What a write is to do, in millitokens by limit.
 
     ``deltas``: positive ones are taken, negative ones come back. ``needed`` makes it a draw: every limit named
     there must hold that much, and no other may be in debt. ``terms``: rebase the bucket to these first;
     ``rebase``: to those it has, so that nothing computed for the old baseline can be done any more.
-    ``fill``: fill every limit, or ``only`` these. ``uncounted``: what moves is no usage. ``grants`` is added to the
-    count of grants.
+    ``fill``: fill every limit, or ``only`` these. ``usage``: what is counted, where that is not what moves. ``grants``
+    is added to the count of grants.
 
     ``held``: what is taken must be there, and nothing comes back to a limit in debt, though it is no draw.
     ``exactly``: these limits must hold what they were seen to hold.
     ``not_written``: this write id must not be among the recent writers.
     ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full and retired.
     ``tallies``: so much is added to these attributes, which no condition reads (see ``tallies``).
+    ``lifts``: so much more these calendar limits hold, and may hold, in their period; only with a rebase.
     ``most``: the levels that these limits may have at most. They fall to it, and none rises.
     ``slots``: what happens to limits of calls in flight. ``watched``: what limits say that only watch, by key.
     ``life``: that of the bucket which ``slots`` are of, where it is not that of the snapshot. ``evened``: so many
@@ -81,13 +87,23 @@ class Intent(NamedTuple):
     not_written: str | None = None
     owed: tuple[Limit, ...] = ()
     only: tuple[str, ...] | None = None
-    uncounted: bool = False
+    usage: Mapping[str, int] | None = None
     tallies: Mapping[str, int] = NO_TALLIES
     most: Mapping[str, int] = NOTHING
+    lifts: Mapping[str, int] = NOTHING
     slots: Mapping[str, SlotMoves] = NO_SLOTS
     watched: Mapping[str, Watched] = NONE_WATCHED
     life: str | None = None
     evened: Mapping[str, int] = NOTHING
+
+    def counts(self, name: str) -> int:
+        """How much is counted of a limit."""
+        return (self.deltas if self.usage is None else self.usage).get(name, 0)
+
+    @property
+    def concerned(self) -> Mapping[str, int]:
+        """The limits that it moves or counts; 0 only for those of which it does neither."""
+        return self.deltas if not self.usage else {**self.deltas, **counted_in(self.usage)}
 
     def fills(self, name: str) -> bool:
         """Whether this limit is filled, if any is."""

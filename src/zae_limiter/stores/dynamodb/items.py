@@ -64,9 +64,9 @@ TERMS = ("cp", "bx", "ra", "rp", "cl", "tl", "sh")
 """What the terms of a limit are stored as. Of a period, a calendar and a time to hold a limit has one; ``sh`` says
 that it only watches."""
 
-BALANCE_FIELDS = frozenset(("tk", "tc", "sn", "pn", "cp", "bx", "ra", "rp", "cl", "sh"))
+BALANCE_FIELDS = frozenset(("tk", "tc", "sn", "pn", "ex", "cp", "bx", "ra", "rp", "cl", "sh"))
 """All that may be stored of a limit that refills: also the number of the period at the baseline, if it has a
-calendar, and what it would have refused, if it only watched."""
+calendar, and what is extra in that period, if anything is; and what it would have refused, if it only watched."""
 
 HELD_FIELDS = frozenset(("tk", "tc", "sn", "hb", "cp", "bx", "tl", "sh"))
 """All that may be stored of a limit of calls in flight: also the latest due time whose holds were returned."""

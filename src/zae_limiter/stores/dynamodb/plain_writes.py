@@ -70,7 +70,7 @@ def plain_draw(
         -load if level is None else level - load_accrued - load,
         1,
         *tallies.values(),
-        expires_at(epoch_s, longest + late, ttl_margin_s),
+        min(epoch_s + -(-(longest + late) // MILLI) + ttl_margin_s, LAST_S),  # expires_at, in place
     )
     return _shape_of(tuple(snapshot.balances), forms, level is None, True, True, tuple(tallies)), values
 
@@ -124,7 +124,7 @@ def plain_settlement(
         values.append(grants)
     values += tallies.values()
     if is_bounded:
-        values.append(expires_at(epoch_s, longest + late, ttl_margin_s))
+        values.append(min(epoch_s + -(-(longest + late) // MILLI) + ttl_margin_s, LAST_S))
     shape = _shape_of(tuple(snapshot.balances), forms, level is None, grants != 0, is_bounded, tuple(tallies))
     return shape, values
 

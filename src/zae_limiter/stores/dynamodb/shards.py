@@ -4,9 +4,10 @@
 every accrual add up to what the one had, so the rate is conserved by arithmetic; the tokens are conserved by the
 transaction, which gives the new shard half of what the old one holds and takes exactly that from it. Both begin at
 the same baseline. Of calls in flight half of the free slots go, whole ones, and those that are lent stay where they
-are given back. Below the ceiling the half is a literal, and what others take meanwhile is taken from the old
-shard's half; at the ceiling both are set full. As with every write the two conditions exclude each other. Of a debt
-each owes one half, which it does only if it is the debt that was seen: else one would grant what the other owes.
+are given back; of what is extra in a period half goes. Below the ceiling the half is a literal, and what others take
+meanwhile is taken from the old shard's half; at the ceiling both are set full. As with every write the two conditions
+exclude each other. Of a debt each owes one half, which it does only if it is the debt that was seen: else one would
+grant what the other owes. So is what an extra that ends has left.
 Only a shard's ancestor can make it, and only while it is split too little: so the new one cannot have lived before.
 A shard that is missing although its ancestor is split enough was lost, and is not made again.
 
@@ -35,7 +36,7 @@ from zae_limiter.stores.dynamodb.departures import coming_back, demand_same_reti
 from zae_limiter.stores.dynamodb.expressions import Update
 from zae_limiter.stores.dynamodb.intents import Terms
 from zae_limiter.stores.dynamodb.items import LENT, RECENT_WRITERS, REFILLED, TERMS
-from zae_limiter.stores.dynamodb.limit_forms import forgives
+from zae_limiter.stores.dynamodb.limit_forms import ends_extra, forgives
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import (
     MOST_SHARDS,
@@ -103,31 +104,8 @@ def split_in_two(item: Item, *, now: int, write_id: str, inc: str) -> tuple[Upda
         **gsi4(ns, key.pk, "BUCKET"),
         **load_attributes(snapshot.load_burst),
     }
-    for name, balance in snapshot.balances.items():
-        tk = f"b_{name}_tk"
-        a = balance.since_rf(now)
-        here, there = (balance_of(balance.limit, now, shard=s, shards=2 * shards) for s in (shard, shard + shards))
-        if isinstance(balance, SteppedBalance):
-            number = max(balance.calendar.ordinal(now), balance.pn)
-            write.set(f"b_{name}_pn", number)
-            new[f"b_{name}_pn"] = number
-        if isinstance(balance, SteppedBalance) and forgives(balance, now):
-            write.set(tk, here.bx)
-            new[tk] = there.bx
-        elif balance.tk > balance.bx - a:
-            write.demand(tk, ">", balance.bx - a)
-            write.set(tk, here.bx)
-            new[tk] = there.bx
-        else:
-            half = min((balance.tk + a) // 2, there.bx)
-            if half > 0:
-                write.demand(tk, "<=", here.bx + half - a)
-                write.demand(tk, ">=", half - a)
-            else:
-                write.demand(tk, "=", balance.tk)
-            write.add(tk, a - half)
-            new[tk] = half
-        new[f"b_{name}_tc"] = 0
+    for balance in snapshot.balances.values():
+        _split_limit(write, new, balance, now)
     for lending in snapshot.holds.values():
         half = halved(lending)
         if half:
@@ -149,6 +127,55 @@ def split_in_two(item: Item, *, now: int, write_id: str, inc: str) -> tuple[Upda
         or (name[:2] in (REFILLED, LENT) and name[-2:] in TERMS and name[2:-3] != RESERVED_LIMIT_NAME)
     }
     return write, key, {**carried, **encode_item({"PK": key.pk, "SK": key.sk, **new})}
+
+
+def _split_limit(write: Update, new: dict[str, Any], balance: Balance, now: int) -> None:
+    """Give the ``new`` shard half of what a limit holds."""
+    name, shard, shards = balance.name, balance.shard, balance.shards
+    tk, a = f"b_{name}_tk", balance.since_rf(now)
+    here, there = (balance_of(balance.limit, now, shard=s, shards=2 * shards) for s in (shard, shard + shards))
+    new[f"b_{name}_tc"] = 0
+    ends = ends_extra(balance, now)
+    if isinstance(balance, SteppedBalance):
+        number = max(balance.calendar.ordinal(now), balance.pn)
+        write.set(f"b_{name}_pn", number)
+        new[f"b_{name}_pn"] = number
+    if ends:
+        write.demand(tk, "=", balance.tk)
+        write.remove(f"b_{name}_ex")
+        new[tk] = min(balance.level(now) // 2, there.bx)
+        write.set(tk, min(balance.level(now) - new[tk], here.bx))
+        return
+    if balance.extra:
+        _halve_extra(write, new, balance.extra, here, there)
+    if isinstance(balance, SteppedBalance) and forgives(balance, now):
+        write.set(tk, here.bx)
+        new[tk] = there.bx
+    elif balance.tk > balance.bx - a:
+        write.demand(tk, ">", balance.bx - a)
+        write.set(tk, here.bx)
+        new[tk] = there.bx
+    else:
+        half = min((balance.tk + a) // 2, there.bx)
+        if half > 0:
+            write.demand(tk, "<=", here.bx + half - a)
+            write.demand(tk, ">=", half - a)
+        else:
+            write.demand(tk, "=", balance.tk)
+        write.add(tk, a - half)
+        new[tk] = half
+
+
+def _halve_extra(write: Update, new: dict[str, Any], extra: int, here: Balance, there: Balance) -> None:
+    """Let each of two shards have half of what is extra in this period."""
+    assert isinstance(here, SteppedBalance)
+    assert isinstance(there, SteppedBalance)
+    half = extra // 2
+    here.lift(extra - half)
+    there.lift(half)
+    write.set(f"b_{here.name}_ex", extra - half)
+    if half:
+        new[f"b_{here.name}_ex"] = half
 
 
 def halved(lending: HeldBalance) -> int:

@@ -198,7 +198,7 @@ class SettleWork:
             if hold.amount and id(hold) not in ending:
                 self._renew(hold, snapshot, sums, now)
         self.slots = sums.moves()
-        self.watched = {key: Watched(refusals=-1) for key in self.unrefused if _counts_refusals(snapshot, key)}
+        self.watched = {key: Watched(refusals=-1) for key in self.unrefused if self._is_counted(key, snapshot)}
 
     def _is_there(self, hold: Hold, amount: int, snapshot: BucketSnapshot, sums: SlotSums) -> bool:
         """Whether a hold can be where it was taken; what only an old snapshot says is not believed."""
@@ -208,6 +208,11 @@ class SettleWork:
         if balance is None or balance.hb >= hold.due or shard_and_inc(hold)[1] != snapshot.inc:
             return False
         return balance.counts.get(hold.due, 0) - sums.left_at(hold.limit_name, hold.due) >= amount
+
+    def _is_counted(self, key: str, snapshot: BucketSnapshot) -> bool:
+        """Whether a limit that only watched can have counted a refusal; by an old snapshot it may have since."""
+        balance = snapshot.holds.get(key[:-1]) if key.endswith("/") else snapshot.balances.get(key)
+        return balance is not None and (balance.sn > 0 or not self.fresh)
 
     def _take(self, hold: Hold, slots: int, snapshot: BucketSnapshot, sums: SlotSums, now: int) -> None:
         """Take slots without asking, for a hold that is as if it were taken now."""
@@ -332,12 +337,6 @@ class SettleWork:
 
 
 Work: TypeAlias = DrawWork | SettleWork
-
-
-def _counts_refusals(snapshot: BucketSnapshot, key: str) -> bool:
-    """Whether a limit that only watched is there, and has counted a refusal."""
-    balance = snapshot.holds.get(key[:-1]) if key.endswith("/") else snapshot.balances.get(key)
-    return balance is not None and balance.sn > 0
 
 
 class SlotSums:

@@ -15,14 +15,12 @@ from zae_limiter.stores.dynamodb.operations.config import Configs
 from zae_limiter.stores.dynamodb.operations.denials import DenialCounts
 from zae_limiter.stores.dynamodb.operations.entities import Entities
 from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
-from zae_limiter.stores.dynamodb.operations.lower import Lowering
 from zae_limiter.stores.dynamodb.operations.namespaces import Namespaces, Table
-from zae_limiter.stores.dynamodb.operations.operator_changes import OperatorChanges
+from zae_limiter.stores.dynamodb.operations.operator_changes import Lowering, OperatorChanges
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
-from zae_limiter.stores.dynamodb.operations.pulses import Pulses
-from zae_limiter.stores.dynamodb.operations.renew import Renewals
 from zae_limiter.stores.dynamodb.operations.settle import Settlements, SettlementWriter
-from zae_limiter.stores.dynamodb.operations.status import StatusReader
+from zae_limiter.stores.dynamodb.operations.slots import Renewals
+from zae_limiter.stores.dynamodb.operations.status import Pulses, StatusReader
 from zae_limiter.stores.dynamodb.operations.usage import UsageProofs, UsageWindows
 from zae_limiter.stores.dynamodb.performer import LOCAL_SETTINGS, RequestPerformer
 from zae_limiter.stores.dynamodb.table_client import TTL_MARGIN_S, TableClient
@@ -71,13 +69,13 @@ class DynamoSpace:
             settling,
             leases,
         )
-        looks = StatusReader(self.namespace, self.resolver, self.writer)
+        switches = AccessSwitches(self.namespace, self.resolver.watch, self.propagation)
+        looks = StatusReader(self.namespace, self.resolver, self.writer, switches)
         settlements = Settlements(self.namespace, settling, leases)
         operators = OperatorChanges(self.namespace, leases, looks, self.propagation)
         denials = DenialCounts(self.namespace, settling)
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
-        switches = AccessSwitches(self.namespace, self.resolver.watch, self.propagation)
 
         self.draw = acquiring.draw
         self.settle = settlements.settle

@@ -61,10 +61,18 @@ from zae_limiter.stores.dynamodb.intents import (
     Watched,
 )
 from zae_limiter.stores.dynamodb.items import RECENT_WRITERS, prefix_of, terms_of
-from zae_limiter.stores.dynamodb.limit_forms import Change, lower_to, move, time_to_fill
+from zae_limiter.stores.dynamodb.limit_forms import (
+    Change,
+    begin_slots,
+    demand_unknown,
+    lent_for,
+    lower_to,
+    move,
+    move_slots,
+    time_to_fill,
+)
 from zae_limiter.stores.dynamodb.plain_writes import expires_at
-from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of
-from zae_limiter.stores.dynamodb.slot_forms import begin_slots, demand_unknown, lent_for, move_slots
+from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of, number_in
 from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.dynamodb.write_load import (
     LOAD_TK,
@@ -98,12 +106,15 @@ def update(
     write load is charged, and ``age_ms`` how old the snapshot is, if that is known.
     """
     terms = intent.terms
-    back = coming_back(snapshot, intent.deltas, intent.owed) if intent.owed and terms is None else ()
-    takes = (*intent.deltas.values(), bool(intent.most), any(moves.entered for moves in intent.slots.values()))
+    back = coming_back(snapshot, intent.concerned, intent.owed) if intent.owed and terms is None else ()
+    lends = any(moves.entered for moves in intent.slots.values())
+    takes = (*intent.deltas.values(), bool(intent.most), bool(intent.lifts), lends)
     begun = intent.rebase or bool(back) or begins_anew(snapshot, now)
     # Our clock may be behind that of the client which set the baseline. The number of a period never changes under a
     # baseline and a version that stay: what is computed for the one must not be done to the other.
-    late = max(snapshot.rf + (begun and terms is None) - now, 0)
+    # So what is extra, which is of one period.
+    moves = (begun and terms is None) or any(balance.extra for balance in snapshot.balances.values())
+    late = max(snapshot.rf + (moves and (begun or terms is not None)) - now, 0)
     now += late
     change = Change(
         intent,
@@ -139,10 +150,13 @@ def update(
 
 
 def begins_anew(snapshot: BucketSnapshot, now: int) -> bool:
-    """Whether a period has begun of a limit that carries no debt into it: its first write moves the baseline."""
+    """Whether a period has begun of a limit that carries no debt into it, or had something extra in the one before.
+
+    Its first write moves the baseline.
+    """
     return any(
         isinstance(balance, SteppedBalance)
-        and not balance.calendar.carry_debt
+        and (balance.extra or not balance.calendar.carry_debt)
         and balance.calendar.ordinal(now) > balance.pn
         for balance in snapshot.balances.values()
     )
@@ -167,7 +181,7 @@ def _move_all(write: Update, snapshot: BucketSnapshot, change: Change, guesses: 
         guess, active = guesses.get(name, balance.tk), name not in snapshot.retired
         most = change.intent.most.get(name)
         if most is not None and balance.level(change.now) > most:
-            longest = max(longest, lower_to(write, balance, most, change.now))
+            longest = max(longest, lower_to(write, balance, most, change))
         else:
             longest = max(longest, move(write, balance, balance.limit, change, guess=guess, active=active))
     return longest
@@ -271,6 +285,7 @@ def new_item(
     tallies: Mapping[str, int] = NO_TALLIES,
     slots: Mapping[str, SlotMoves] = NO_SLOTS,
     watched: Mapping[str, Watched] = NONE_WATCHED,
+    usage: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """A bucket that begins its life: full, less what is taken."""
     ns, entity_id, resource = ns_of(key), terms.leg.entity_id, terms.leg.resource
@@ -308,7 +323,7 @@ def new_item(
         delta = deltas.get(limit.name, 0)
         taken = max(delta, 0)
         attributes[f"{place}_tk"] = limit.burst * MILLI - taken
-        attributes[f"{place}_tc"] = delta
+        attributes[f"{place}_tc"] = delta if usage is None else usage.get(limit.name, 0)
         if saying.refusals:
             attributes[f"{place}_sn"] = saying.refusals * MILLI
         if limit.periods is not None:
@@ -316,3 +331,12 @@ def new_item(
         longest = max(longest, time_to_fill(limit, max(taken, limit.burst * MILLI), 1, now))
     attributes["ttl"] = expires_at(epoch_s, longest, ttl_margin_s)
     return encode_item(attributes)
+
+
+def lifted_item(item: Mapping[str, Any], lifts: Mapping[str, int]) -> dict[str, Any]:
+    """A bucket that begins its life with so much more of these calendar limits, in this period."""
+    lifted = dict(item)
+    for name, milli in lifts.items():
+        tk = f"b_{name}_tk"
+        lifted |= encode_item({tk: number_in(item[tk]) + milli, f"b_{name}_ex": milli})
+    return lifted

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from zae_limiter.running.plan import WakeUp
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite
 from zae_limiter.stores.dynamodb.schema import Key
 
 GRACE_MS = 1_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zae_limiter.models.access import Access, live
+from zae_limiter.models.access import Access
 from zae_limiter.models.reports import Page
 from zae_limiter.stores.audit_events import access_told, change_told
 from zae_limiter.stores.cursors import page_of, place_after
-from zae_limiter.stores.embedded.routes import cascade, switches_on
+from zae_limiter.stores.embedded.routes import live_switches
 from zae_limiter.stores.embedded.tables import SharedTables, Transacting, reads, scans, writes
 from zae_limiter.stores.protocol import Config, Scope, access_scope
 
@@ -43,7 +43,7 @@ class AccessVerbs(Transacting):
 
     @reads
     def access_of(self, tables: SharedTables, entity_id: str, resource: str | None, now: int) -> tuple[Access, ...]:
-        return live(switches_on(tables, [entity_id, *cascade(tables, entity_id)], resource), now)
+        return live_switches(tables, entity_id, resource, now)
 
 
 def position(access: Access) -> tuple[str, str]:

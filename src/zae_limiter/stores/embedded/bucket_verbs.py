@@ -21,6 +21,7 @@ from zae_limiter.stores.embedded.clock_correction import (
 )
 from zae_limiter.stores.embedded.holds import Changes, change_holds, counted_by, drawn_mixed, drawn_plain, renew_in
 from zae_limiter.stores.embedded.lease_verbs import recorded, recorded_grant, to_book
+from zae_limiter.stores.embedded.routes import live_switches
 from zae_limiter.stores.embedded.tables import LeaseSlot, Tables, Transacting, reads
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange
 from zae_limiter.stores.limit_statuses import (
@@ -125,11 +126,11 @@ class BucketVerbs(Transacting):
             bucket = found[leg.entity_id, leg.resource] or rebuilt_bucket(tables, leg, now)
             begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
             if leg.limits != bucket.limits:
-                bucket.retire_again(leg.limits, deltas)
+                bucket.retire_again(leg.limits, posting.named)
             bucket.written(now)
             if not leg.is_plain or bucket.retired:
                 bucket.begin_periods(now)
-            for balance, tk, tc in bucket.settled(deltas, now):
+            for balance, tk, tc in bucket.settled(deltas, now, posting.usage_milli):
                 changes.set(balance, tk=tk, tc=tc)
             if not leg.is_plain:
                 change_holds(bucket, posting, now, changes)
@@ -214,7 +215,8 @@ class BucketVerbs(Transacting):
         legs = tables.routes.legs(tables, entity_id, resource, limits)
         check_names(legs, wanted)
         held = [as_if_adopted(tables.bucket(leg.entity_id, leg.resource), leg, now).balances for leg in legs]
-        return Look(legs, statuses_of(legs, held, wanted, {}, now))
+        access = tables.routes.access(tables, entity_id, resource, now)
+        return Look(legs, statuses_of(legs, held, wanted, {}, now), access)
 
     @reads
     def status(self, tables: Tables, entity_id: str, resource: str | None, now: int) -> EntityStatus:
@@ -226,6 +228,7 @@ class BucketVerbs(Transacting):
                 for bucket in buckets
                 if resource is None or bucket.resource == resource
             ),
+            live_switches(tables, entity_id, resource, now),
         )
 
     def lower(

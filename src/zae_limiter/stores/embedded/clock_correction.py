@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, TypeVar
 
 from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Bucket
@@ -99,7 +98,7 @@ def with_corrected_waits(
     if not waits:
         return statuses
     return tuple(
-        replace(status, retry_after_seconds=min(status.retry_after_seconds, waits[status.entity_id, status.resource]))
+        status._replace(retry_after_seconds=min(status.retry_after_seconds, waits[status.entity_id, status.resource]))
         if status.retry_after_seconds and (status.entity_id, status.resource) in waits
         else status
         for status in statuses

@@ -15,7 +15,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.audit_events import change_told, deletion_told, description, fields_told, level_told
 from zae_limiter.stores.cursors import name_after, page_of
 from zae_limiter.stores.embedded.tables import SharedTables, Transacting, reads, scans, writes
-from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope
+from zae_limiter.stores.protocol import Config, EntityChange, Resolution, Scope, check_version
 from zae_limiter.stores.refusals import has_children, own_ancestor
 from zae_limiter.stores.windows import counted
 
@@ -100,8 +100,9 @@ class ConfigVerbs(Propagating):
         principal: str | None,
         propagate: bool,
         now: int,
+        expected: str | None = None,
     ) -> Plan[None]:
-        yield from self._put_config(scope, limits, on_unavailable, principal, now)
+        yield from self._put_config(scope, limits, on_unavailable, principal, now, expected)
         if propagate:
             yield from self._propagate(scope, now)
 
@@ -114,8 +115,10 @@ class ConfigVerbs(Propagating):
         on_unavailable: OnUnavailable | None,
         principal: str | None,
         now: int,
+        expected: str | None,
     ) -> None:
         before = tables.config(scope) or Config()
+        check_version(scope, before, expected)
         policy = on_unavailable or before.on_unavailable
         after = Config(limits, policy, before.version + 1, before.access)
         tables.put_config(scope, after)
@@ -127,14 +130,19 @@ class ConfigVerbs(Propagating):
     def get_config(self, tables: SharedTables, scope: Scope) -> Config:
         return tables.config(scope) or Config()
 
-    def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
-        deleted = yield from self._forget_config(scope, principal, now)
+    def delete_config(
+        self, scope: Scope, principal: str | None, propagate: bool, now: int, expected: str | None = None
+    ) -> Plan[None]:
+        deleted = yield from self._forget_config(scope, principal, now, expected)
         if deleted and propagate:
             yield from self._propagate(scope, now)
 
     @writes
-    def _forget_config(self, tables: SharedTables, scope: Scope, principal: str | None, now: int) -> bool:
+    def _forget_config(
+        self, tables: SharedTables, scope: Scope, principal: str | None, now: int, expected: str | None
+    ) -> bool:
         before = tables.config(scope) or Config()
+        check_version(scope, before, expected)
         if not (before.limits or before.on_unavailable):
             return False
         if before.access is None:

@@ -90,8 +90,8 @@ def _hold(bucket: Bucket, balance: Balance, slots: int, due: int) -> Hold:
 def counted_by(posting: Posting) -> Mapping[str, int]:
     """By how much a settlement changes the counters of its leg, in millitokens. What ends in flight has begun."""
     if not posting.holds:
-        return posting.deltas_milli
-    counted = dict(posting.deltas_milli)
+        return posting.counted_milli
+    counted = dict(posting.counted_milli)
     for hold, slots in posting.holds:
         if slots > 0 or posting.undo:
             counted[hold.limit_name] = counted.get(hold.limit_name, 0) + slots * MILLI

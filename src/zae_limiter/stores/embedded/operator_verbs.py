@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from zae_limiter.bucket import MILLI, Bucket
 from zae_limiter.running.plan import Plan
+from zae_limiter.stores.embedded.bucket_verbs import begin_hour_if_new, counters_if_new_hour, new_bucket
 from zae_limiter.stores.embedded.clock_correction import correct_time, retried_by_the_clock
 from zae_limiter.stores.embedded.lease_verbs import live_record
 from zae_limiter.stores.embedded.tables import SharedTables, Tables, Transacting
-from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
+from zae_limiter.stores.limit_statuses import check_extra, check_liftable, check_not_held, check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset, earlier_result, key_record, record_id_of_key
 
 
@@ -51,10 +52,19 @@ def _credit(tables: Tables, credit: Credit, now: int, proven: int | None) -> boo
     check_own_names(leg, credit.amounts)
     check_not_held(leg, credit.amounts, "consume")
     bucket = tables.bucket(credit.entity_id, credit.resource)
+    if credit.above:
+        check_liftable(leg, credit.amounts)
+        bucket = bucket or new_bucket(tables, leg, now)  # one that is not there is full, and has nothing extra
     if bucket is not None:  # else it is full
         correct_time(tables, bucket, now, proven)
         bucket.adopt(leg.limits, now)
-        bucket.credit({name: amount * MILLI for name, amount in credit.amounts.items()}, now)
+        given = {name: amount * MILLI for name, amount in credit.amounts.items()}
+        if credit.above:
+            check_extra(credit.amounts, bucket.balances)
+            begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
+            bucket.lift(given, now)
+        else:
+            bucket.credit(given, now)
         _put(tables, bucket, now)
     note_under_key(tables, credit, 1, now)
     tables.add_audit(credit.entity_id, "granted", credit.resource, credit.principal, credit.audited, now)

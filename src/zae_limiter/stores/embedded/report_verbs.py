@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 
-from zae_limiter.bucket import Bucket, calculate_available
+from zae_limiter.bucket import MILLI, Bucket, calculate_available
 from zae_limiter.models.proofs import UsageChain, UsageProof
 from zae_limiter.models.reports import AuditEvent, EntityCapacity, Page, ResourceCapacity, UsageSnapshot
 from zae_limiter.models.status import BucketStatus
 from zae_limiter.stores.chains import Joint, Whose, chains_of
 from zae_limiter.stores.cursors import Key, decode_cursor, name_after, page_of
 from zae_limiter.stores.embedded.bucket_verbs import as_configured, bucket_status
-from zae_limiter.stores.embedded.tables import SharedTables, Tables, Transacting, UsageRow, scans
+from zae_limiter.stores.embedded.tables import SharedTables, Tables, Transacting, UsageRow, reads, scans, writes
 from zae_limiter.stores.limit_statuses import capacity_of, percent_used, tightness
 from zae_limiter.stores.protocol import UsageQuery
 from zae_limiter.stores.windows import (
@@ -80,7 +80,8 @@ class ReportVerbs(HistoryVerbs):
         for bucket in live_buckets_on(tables, resource):
             for balance in as_configured(tables, bucket, now).balances:
                 if balance.name == limit_name:
-                    whole, left = balance.limit.burst, calculate_available(balance, now)
+                    left = calculate_available(balance, now)
+                    whole = balance.limit.burst + balance.extra_at(now) // MILLI
                     row = EntityCapacity(bucket.entity_id, whole, left, percent_used(whole, left))
                     held.append((row, tables.routes.above(tables, bucket.entity_id, resource)))
         return capacity_of(resource, limit_name, held, limit, name_after(cursor))
@@ -174,3 +175,15 @@ def joints_of(rows: Sequence[UsageRow], bucket: Counters | None, hour: int | Non
         after, ended = row.hour, row.end or bucket or row.start
     joints.append(Joint(after, None, ended, bucket or ended))
     return joints
+
+
+class PulseVerbs(Transacting):
+    """The verbs on pulses."""
+
+    @writes
+    def put_pulse(self, tables: Tables, process: str, text: str, expires_at: int, now: int) -> None:
+        tables.put_pulse(process, text, expires_at, now)
+
+    @reads
+    def pulses(self, tables: Tables, most: int, now: int) -> tuple[str, ...]:
+        return tuple(tables.pulses(most, now))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from zae_limiter.models.access import Access, strictest
+from zae_limiter.models.access import Access, live, strictest
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
 from zae_limiter.naming import TOTAL_RESOURCE
@@ -168,6 +168,11 @@ def switches_on(tables: SharedTables, entity_ids: Iterable[str], resource: str |
     wide = (Scope(),) if resource is None else (Scope(None, resource), Scope())
     configs = [tables.config(scope) for scope in (*scopes, *wide)]
     return tuple(config.access for config in configs if config is not None and config.access is not None)
+
+
+def live_switches(tables: SharedTables, entity_id: str, resource: str | None, now: int) -> tuple[Access, ...]:
+    """The access switches that hold for an entity, the one that decides first."""
+    return live(switches_on(tables, [entity_id, *cascade(tables, entity_id)], resource), now)
 
 
 def cascade(tables: SharedTables, entity_id: str) -> list[str]:

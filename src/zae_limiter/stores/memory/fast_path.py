@@ -40,10 +40,12 @@ MOST_LIMITS = 24
 """Beyond this a plan is as fast."""
 
 Shape: TypeAlias = tuple[tuple[str, ...], ...]
-"""The names of the limits of every leg: those of calendar limits end with ``STEPS``, of calls in flight ``LENDS``."""
+"""The names of the limits of every leg: those of calendar limits end with ``STEPS``, of calls in flight ``LENDS``, of
+other limits that only watch ``WATCHES``."""
 
 STEPS = "@"
 LENDS = "^"
+WATCHES = "~"
 
 Parts: TypeAlias = tuple[Callable[[], object], Callable[[], object], *tuple[Bucket | tuple[Balance, ...], ...]]
 
@@ -305,10 +307,10 @@ _WAIT = """\
 def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> MemoryFastPath | None:
     """The fast path of a draw on this route, as its buckets stand now.
 
-    ``None``: it has too many limits, a leg that has none, one that only watches, or one of calls in flight that only
-    an ancestor has.
+    ``None``: it has too many limits, a leg that has none, or one of calls in flight that only an ancestor has; or a
+    limit that only watches would have refused, so that these legs are not those of the next draw.
     """
-    if not all(limit.enforce for leg in legs for limit in leg.limits):
+    if any(leg.refused for leg in legs):
         return None
     own, known = legs[0].names, names_known(legs)
     shape = tuple(tuple(balance.name + _mark(balance) for balance in bucket.balances) for bucket in buckets)
@@ -322,7 +324,9 @@ def fast_path(lock: Any, legs: tuple[Leg, ...], buckets: Sequence[Bucket]) -> Me
 def _mark(balance: Balance) -> str:
     if isinstance(balance, HeldBalance):
         return LENDS
-    return STEPS if isinstance(balance, SteppedBalance) else ""
+    if isinstance(balance, SteppedBalance):
+        return STEPS
+    return "" if balance.limit.enforce else WATCHES
 
 
 @lru_cache(256)
@@ -330,13 +334,14 @@ def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFas
     """The class of fast paths on routes of one shape. Names that are known, but of no leg, are ``unlimited``.
 
     A calendar limit is one that refills nothing, within its period. One of calls in flight lends from what is free;
-    its slots come back by :meth:`MemoryFastPath.end`. When a period has ended, when slots are overdue, or when one of
-    either lacks, the plan decides.
+    its slots come back by :meth:`MemoryFastPath.end`. One that only watches is like any other while it has enough.
+    When a period has ended, when slots are overdue, or when one of these three lacks, the plan decides.
     """
     marked = [name for limits in shape for name in limits]
     stepped = {n for n, name in enumerate(marked) if name[-1] == STEPS}
     held = {n for n, name in enumerate(marked) if name[-1] == LENDS}
-    shape = tuple(tuple(name.rstrip(STEPS + LENDS) for name in limits) for limits in shape)
+    watching = {n for n, name in enumerate(marked) if name[-1] == WATCHES}
+    shape = tuple(tuple(name.rstrip(STEPS + LENDS + WATCHES) for name in limits) for limits in shape)
     names = [(leg, name) for leg, limits in enumerate(shape) for name in limits]
     # The entity's own limits come first: most callers name these, and no others.
     amounts = {name: f"a{n}" for n, name in enumerate(dict.fromkeys([*(name for _, name in names), *unlimited]))}
@@ -403,7 +408,10 @@ def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFas
         or "pass",
         lacks=" or ".join(f"t{n} < 0" for n in numbers if n not in held or n in paid) or "False",
         left_to_plan=" or ".join(
-            [*(f"{a} > {MAX_AMOUNT}" for a in amounts.values()), *(f"t{n} < 0" for n in sorted(stepped | lending))]
+            [
+                *(f"{a} > {MAX_AMOUNT}" for a in amounts.values()),
+                *(f"t{n} < 0" for n in sorted(stepped | lending | watching)),
+            ]
         ),
         lends=bool(lending),
         lent="".join(_LENT.format(n=n, k=names[n][0], name=names[n][1], a=paid[n]) for n in sorted(lending)),
@@ -415,7 +423,7 @@ def shaped_path(shape: Shape, unlimited: tuple[str, ...] = ()) -> type[MemoryFas
         waits="".join(
             _WAIT.format(n=n, k=leg, name=name, never=f"m{paid[n]} > b{n}.bx")
             for n, (leg, name) in enumerate(names)
-            if n not in stepped | held
+            if n not in stepped | held | watching
         ),
         held=", ".join(f"b{n}.tk, b{n}.at_rf" for n in numbers),
         writes="; ".join(

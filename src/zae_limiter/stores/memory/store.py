@@ -28,8 +28,7 @@ from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
 from zae_limiter.stores.embedded.propagation_verbs import PropagationVerbs
-from zae_limiter.stores.embedded.pulse_verbs import PulseVerbs
-from zae_limiter.stores.embedded.report_verbs import ReportVerbs
+from zae_limiter.stores.embedded.report_verbs import PulseVerbs, ReportVerbs
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.lease_records import void_change
 from zae_limiter.stores.memory.fast_path import fast_path

@@ -27,8 +27,6 @@ from zae_limiter.stores.protocol import (
     Leg,
     Look,
     Outcome,
-    Scope,
-    access_from_text,
 )
 from zae_limiter.stores.redis.home import Home
 from zae_limiter.stores.redis.periods import PERIODS_MISSING, Periods
@@ -46,7 +44,7 @@ from zae_limiter.stores.redis.routes import (
 )
 from zae_limiter.stores.redis.scripts import DRAW
 from zae_limiter.stores.redis.settle_verbs import SettleScripts
-from zae_limiter.stores.redis.terms import call_version, terms_of
+from zae_limiter.stores.redis.terms import access_of, call_version, terms_of
 from zae_limiter.stores.redis.wire import bulk
 from zae_limiter.stores.redis.write_marks import ONLY_LOOK, Mark, process_name
 
@@ -56,6 +54,8 @@ NOTHING: Final = bulk("")
 UNKNOWN_NAME, NO_LIMITS, BLOCKED = -1, -2, -9
 CLAIMS_AT = 3
 """Where a reply has the claims of others, if there are any."""
+SWITCH_AT = 3
+"""Where the reply to a look has the access switch that decides, if there is one."""
 LOOK: Final = Mark("", packed("{look}"), ONLY_LOOK, False)
 GRACE_MS = 20
 """How much longer than the caller's deadline the server may take a draw for wanted."""
@@ -165,7 +165,7 @@ class BucketScripts:
             if found is not None:
                 legs, levels = found
                 held = Balances(legs, levels).by_leg()
-                return Look(legs, statuses_of(legs, held, wanted, {}, time_in(levels)))
+                return Look(legs, statuses_of(legs, held, wanted, {}, time_in(levels)), _switch_in(reply))
             periods = self.asked_for(reply, periods)
 
     def route_of(self, record: LeaseRecord) -> Route:
@@ -271,7 +271,7 @@ class BucketScripts:
         return None
 
     def _block(self, draw: Draw, switch: str, entity_id: str, resource: str) -> AccessBlocked:
-        access = access_from_text(Scope(entity_id or None, resource or None), switch)
+        access = access_of(switch, entity_id, resource)
         self._blocks[draw.entity_id, draw.resource] = access
         return AccessBlocked(draw.entity_id, draw.resource, access)
 
@@ -287,6 +287,13 @@ class BucketScripts:
         if draw.limits is None and draw.legs is None:
             self._routes[draw.entity_id, draw.resource] = route
         return route
+
+
+def _switch_in(reply: Any) -> Access | None:
+    """The switch that decides, if the reply to a look tells of one."""
+    if reply.__class__ is bytes or len(reply) <= SWITCH_AT:
+        return None
+    return access_of(*map(bytes.decode, reply[SWITCH_AT:]))
 
 
 def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:

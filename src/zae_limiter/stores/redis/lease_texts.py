@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from zae_limiter.exceptions import VersionError
-from zae_limiter.stores.lease_records import LeaseRecord, record_from_text, record_to_text
+from zae_limiter.stores.lease_records import LeaseRecord, RecordState, record_from_text, record_to_text
 from zae_limiter.stores.protocol import with_refusals
 from zae_limiter.stores.redis.keys import lease_key
 
@@ -46,6 +46,7 @@ def told_record(prefix: str, record: LeaseRecord, expected: int, now: int) -> di
         "expires": str(record.expires_at),
         "now": str(now),
         "member": member_of(record),
+        "done": record.state is RecordState.DONE,  # such a one is no lease, and is not listed
     }
 
 

@@ -41,6 +41,11 @@ class Periods:
         self._asked: list[str] = []
         self._times = 0
 
+    @property
+    def are_asked(self) -> bool:
+        """Whether a script has asked for any."""
+        return bool(self._asked)
+
     def told(self, calendars: Iterable[Calendar], now: int) -> str:
         """The text for these calendars."""
         return " ".join([*(self._known.window(calendar, now).text for calendar in calendars), *self._asked])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from typing import Any
 
-from zae_limiter.bucket import Bucket, calculate_available
+from zae_limiter.bucket import MILLI, Bucket, calculate_available
 from zae_limiter.models.proofs import UsageChain, UsageProof
 from zae_limiter.models.reports import EntityCapacity, ResourceCapacity
 from zae_limiter.models.status import BucketStatus, EntityStatus
@@ -26,7 +26,7 @@ from zae_limiter.stores.redis.replay import Replay
 from zae_limiter.stores.redis.requests import Commands
 from zae_limiter.stores.redis.scripts import SHOW, USAGE
 from zae_limiter.stores.redis.tables import PREFETCHED
-from zae_limiter.stores.redis.terms import buckets_in, placed_buckets_in
+from zae_limiter.stores.redis.terms import buckets_in, placed_buckets_in, switches_in
 from zae_limiter.stores.redis.usage_rows import CountedUsage, usage_in
 
 BUCKETS_PER_PAGE = 200
@@ -39,14 +39,16 @@ class Reports:
         self._home = home
         self._replay = replay
 
-    def _show(self, now: int, resource: str, entity_id: str, after: str = "", count: int = 0) -> Plan[list[Any]]:
+    def _show(
+        self, now: int, resource: str, entity_id: str, after: str = "", count: int = 0, *, switches: bool = False
+    ) -> Plan[list[Any]]:
         """The reply of the script that shows buckets."""
         periods = Periods(self._home.calendars)
         while True:
             yield from self._home.find()
             home = self._home
             times = self._replay.bucket_time(now), periods.all_told(now)
-            parts = (home.prefix, times[0], resource, entity_id, after, count, times[1])
+            parts = (home.prefix, times[0], resource, entity_id, after, count, times[1], "1" if switches else "")
             (reply,) = yield from Commands(home.tag, ("EVALSHA", SHOW.sha, 1, home.key, *parts))
             if reply[0] == 1:
                 return list(reply)
@@ -76,9 +78,10 @@ class Reports:
         return [name for name, score in zip(names, scores, strict=True) if score is not None]
 
     def status(self, entity_id: str, resource: str | None, now: int) -> Plan[EntityStatus]:
-        """The live buckets of an entity."""
-        reply = yield from self._show(now, resource or "", entity_id)
-        return EntityStatus(entity_id, tuple(bucket_status(bucket, reply[1]) for bucket in buckets_in(reply)))
+        """The live buckets of an entity, and its access switches."""
+        reply = yield from self._show(now, resource or "", entity_id, switches=True)
+        buckets = tuple(bucket_status(bucket, reply[1]) for bucket in buckets_in(reply))
+        return EntityStatus(entity_id, buckets, switches_in(reply))
 
     def capacity(
         self, resource: str, limit_name: str, limit: int, cursor: str | None, now: int
@@ -89,7 +92,8 @@ class Reports:
         def see(bucket: Bucket, above: Sequence[str], time: int) -> None:
             for balance in bucket.balances:
                 if balance.name == limit_name:
-                    whole, left = balance.limit.burst, calculate_available(balance, time)
+                    left = calculate_available(balance, time)
+                    whole = balance.limit.burst + balance.extra_at(time) // MILLI
                     held.append((EntityCapacity(bucket.entity_id, whole, left, percent_used(whole, left)), above))
 
         yield from self.each_bucket(resource, now, see)

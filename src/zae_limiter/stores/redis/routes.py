@@ -82,19 +82,19 @@ class Drawn:
         place = 0
         for number, leg in enumerate(legs):
             for limit in leg.limits:
-                tk = values[place] * MILLI + values[place + 1]
-                place += 2
+                tk, tc = values[place] * MILLI + values[place + 1], values[place + 2] * MILLI
+                place += 3
                 if limit.is_plain:
-                    self.balances.append(Balance(limit, now, tk=tk))
+                    self.balances.append(Balance(limit, now, tk=tk, tc=tc))
                     continue
                 refuses, due, count = values[place : place + 3]
-                extra = values[place + 3 : place + 3 + count]
+                x = values[place + 3 : place + 3 + count]
                 place += 3 + count
-                self.balances.append(balance_from(limit, now, tk, 0, extra))
+                self.balances.append(balance_from(limit, now, tk, tc, x))
                 if refuses:
                     refused.setdefault(number, set()).add(limit.name)
                 if due:
-                    lent = wanted[limit.name], due, limit.hold_seconds or 0, extra[2]
+                    lent = wanted[limit.name], due, limit.hold_seconds or 0, x[2]
                     holds.append(Hold(leg.entity_id, leg.resource, limit.name, *lent))
         self.legs = with_refusals(legs, refused)
         self.holds = tuple(holds)

@@ -6,6 +6,9 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
+_ALSO: Final = {"draw": ("plain", "claims"), "settle": ("plain",)}
+"""What else the scripts of draws and settlements are made of."""
+
 
 class Script:
     """One script: its text, made of files of ``lua/``, and its digest."""
@@ -14,7 +17,7 @@ class Script:
 
     def __init__(self, name: str) -> None:
         folder = files("zae_limiter.stores.redis") / "lua"
-        parts = ("arithmetic", "kinds", "buckets", *(("claims",) if name == "draw" else ()), name)
+        parts = ("arithmetic", "kinds", "buckets", *_ALSO.get(name, ()), name)
         self.name = name
         self.text = "\n".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts).encode()
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()

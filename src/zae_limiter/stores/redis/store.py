@@ -22,7 +22,7 @@ from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import note_under_key, result_under_key
 from zae_limiter.stores.embedded.report_verbs import HistoryVerbs
 from zae_limiter.stores.embedded.tables import SharedTables
-from zae_limiter.stores.limit_statuses import check_not_held, check_own_names, no_limits
+from zae_limiter.stores.limit_statuses import check_extra, check_liftable, check_not_held, check_own_names, no_limits
 from zae_limiter.stores.operator_changes import Credit, Reset
 from zae_limiter.stores.protocol import Denial, Draw, FastPath, Look, Outcome, Posting, Scope, Settlement
 from zae_limiter.stores.redis.bucket_verbs import CLAIMED_FOR_MS, BucketScripts
@@ -133,7 +133,13 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, HistoryVerbs):
                 raise no_limits(credit.entity_id, credit.resource)
             check_own_names(leg, credit.amounts)
             check_not_held(leg, credit.amounts, "consume")
-            tables.credit_bucket(credit.entity_id, credit.resource, credit.amounts)
+            if credit.above:
+                check_liftable(leg, credit.amounts)
+                bucket = tables.bucket(credit.entity_id, credit.resource)
+                check_extra(credit.amounts, () if bucket is None else bucket.balances)
+                tables.lift_bucket(credit.entity_id, credit.resource, credit.amounts)
+            else:
+                tables.credit_bucket(credit.entity_id, credit.resource, credit.amounts)
             note_under_key(tables, credit, 1, now)
             tables.add_audit(credit.entity_id, "granted", credit.resource, credit.principal, credit.audited, now)
             return True

@@ -219,9 +219,9 @@ class RedisTables:
         key = namespace_key(self.prefix)
         parts = (self.prefix, self._now, resource, entity_id, after, count)
         told = self._told_periods()
-        reply = self._one("EVALSHA", SHOW.sha, 1, key, *parts, told)
+        reply = self._one("EVALSHA", SHOW.sha, 1, key, *parts, told, "")
         if self._periods_are_missing(reply):
-            raise Missing([("EVALSHA", SHOW.sha, 1, key, *parts, self._told_periods())])
+            raise Missing([("EVALSHA", SHOW.sha, 1, key, *parts, self._told_periods(), "")])
         return buckets_in(reply)
 
     def bucket(self, entity_id: str, resource: str) -> Bucket | None:
@@ -237,6 +237,10 @@ class RedisTables:
     def credit_bucket(self, entity_id: str, resource: str, amounts: Mapping[str, int]) -> None:
         """Give whole tokens, up to the ceiling."""
         self.writes.append(["@credit", entity_id, resource, dict(amounts)])
+
+    def lift_bucket(self, entity_id: str, resource: str, amounts: Mapping[str, int]) -> None:
+        """Give limits by the calendar whole tokens above their ceiling, in their period."""
+        self.writes.append(["@lift", entity_id, resource, dict(amounts)])
 
     def drop_bucket(self, bucket: Bucket) -> None:
         self._write("@drop", bucket.entity_id, bucket.resource)

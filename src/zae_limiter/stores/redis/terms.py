@@ -11,8 +11,10 @@ from typing import Any, Final
 from zae_limiter.bucket import MILLI, WOULD_REFUSE, Balance, Bucket, HeldBalance, SteppedBalance, key_of
 from zae_limiter.calendars import calendar_from
 from zae_limiter.exceptions import ValidationError, VersionError
+from zae_limiter.models.access import Access, live
 from zae_limiter.models.choices import ConfigSource
 from zae_limiter.models.limit import Limit
+from zae_limiter.stores.protocol import Scope, access_from_text
 
 LETTERS: Final[dict[ConfigSource, str]] = {
     "entity": "e",
@@ -89,19 +91,31 @@ def kind_of(limit: Limit) -> str:
     return kind if limit.enforce else WATCHES + kind
 
 
-def balance_from(limit: Limit, now: int, tk: int, tc: int, extra: Sequence[int]) -> Balance:
-    """The balance of a limit as the scripts have it; ``extra`` is their x."""
+def balance_from(limit: Limit, now: int, tk: int, tc: int, x: Sequence[int]) -> Balance:
+    """The balance of a limit as the scripts have it (see ``lua/kinds.lua``)."""
     balance: Balance
     if limit.is_held:
-        counts = dict(zip(extra[3::2], extra[4::2], strict=True))
+        counts = dict(zip(x[3::2], x[4::2], strict=True))
         counts = {due: slots * MILLI for due, slots in counts.items()}
-        balance = HeldBalance(limit, now, tk=tk, tc=tc, counts=counts, hb=extra[1])
+        balance = HeldBalance(limit, now, tk=tk, tc=tc, counts=counts, hb=x[1])
     elif limit.periods is not None:
-        balance = SteppedBalance(limit, now, tk=tk, tc=tc, pn=extra[1])
+        balance = SteppedBalance(limit, now, tk=tk, tc=tc, pn=x[1], extra=sum(x[2:]) * MILLI)
     else:
         balance = Balance(limit, now, tk=tk, tc=tc)
-    balance.sn = extra[0] if extra else 0
+    balance.sn = x[0] if x else 0
     return balance
+
+
+def access_of(switch: str, entity_id: str, resource: str) -> Access:
+    """A switch as a script tells it, with its level."""
+    return access_from_text(Scope(entity_id or None, resource or None), switch)
+
+
+def switches_in(reply: Sequence[Any]) -> tuple[Access, ...]:
+    """The switches that ``show.lua`` tells, those that hold at its time, the one that decides first."""
+    told = [part.decode() for part in reply[3]]
+    found = [access_of(*told[place : place + 3]) for place in range(0, len(told), 3)]
+    return live(found, reply[1])
 
 
 def buckets_in(reply: Sequence[Any]) -> list[Bucket]:
@@ -111,7 +125,7 @@ def buckets_in(reply: Sequence[Any]) -> list[Bucket]:
 
 def placed_buckets_in(reply: Sequence[Any]) -> list[tuple[Bucket, tuple[str, ...]]]:
     """The same, each with the ancestors that its acquires also take from, if it was asked for a whole resource."""
-    now, values = reply[1], reply[3:]
+    now, values = reply[1], reply[4:]
     buckets, place = [], 0
     while place < len(values):
         entity_id, resource, above, events, cascaded, hour, in_force, count = values[place : place + VALUES_PER_BUCKET]
@@ -134,7 +148,7 @@ def placed_buckets_in(reply: Sequence[Any]) -> list[tuple[Bucket, tuple[str, ...
 
 def _balance(bucket: Bucket, values: Sequence[Any], now: int) -> Balance | None:
     """One limit of a bucket, whose counters are noted there; ``None`` if it has ended, and only they are left."""
-    named, capacity, amount, period, burst, tokens, milli, consumed, cascaded, denials, kind, _, *extra = values
+    named, capacity, amount, period, burst, tokens, milli, consumed, cascaded, denials, kind, _, *x = values
     name = named.decode()
     if cascaded:
         bucket.cascaded[name] = bucket.cascaded.get(name, 0) + cascaded * MILLI
@@ -142,8 +156,8 @@ def _balance(bucket: Bucket, values: Sequence[Any], now: int) -> Balance | None:
         bucket.denials[name] = bucket.denials.get(name, 0) + denials
     if burst == 0:
         bucket.carried[name] = bucket.carried.get(name, 0) + consumed * MILLI
-        if extra:
-            bucket.carried[name + WOULD_REFUSE] = extra[0] * MILLI
+        if x:
+            bucket.carried[name + WOULD_REFUSE] = x[0] * MILLI
         return None
     limit = limit_of([name, capacity, amount, period, burst, *([kind.decode()] if kind else [])])
-    return balance_from(limit, now, tokens * MILLI + milli, consumed * MILLI, extra)
+    return balance_from(limit, now, tokens * MILLI + milli, consumed * MILLI, x)

@@ -144,7 +144,7 @@ class SettleRequest(Write[bool]):
         tables = connection.tables.get(self.space.namespace)
         if tables is None or self.proven is not None or self._change is not None or connection.in_transaction:
             return False
-        if not all(posting.leg.is_plain for posting in self.postings):
+        if not all(posting.leg.is_plain and posting.usage_milli is None for posting in self.postings):
             return False
         for _ in range(TRIES):
             changes = self._changes(tables)

@@ -86,7 +86,8 @@ class CachedRow:
         for balance, tk, amount, floor in zip(self.balances, left, amounts, self.floors):  # noqa: B905 (of one length)
             if tk < floor:
                 return None
-            numbers.append((tk, balance.tc + amount))
+            balance.tc += amount  # the grant tells it; the next draw begins with what the row has then
+            numbers.append((tk, balance.tc))
         return left, numbers
 
     def settled(self, leg: Leg, deltas: Mapping[str, int], now: int) -> Numbers | None:

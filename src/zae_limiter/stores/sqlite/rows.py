@@ -189,8 +189,9 @@ def _amounts_from_words(words: Iterable[str]) -> dict[str, int]:
 def tokens_to_text(bucket: Bucket) -> str:
     """The balance and counter of every limit, in the order of the terms.
 
-    Behind them, of a calendar limit ``@`` and its period; of calls in flight ``^``, the latest due time that was
-    returned, and ``due:count`` for each; of one that only watches ``!`` and what it would have refused.
+    Behind them, of a calendar limit ``@`` and its period, and ``+`` and what is extra in it, if anything is; of calls
+    in flight ``^``, the latest due time that was returned, and ``due:count`` for each; of one that only watches ``!``
+    and what it would have refused.
     """
     balances: Iterable[Balance] = bucket.balances
     if bucket.retired:
@@ -205,6 +206,8 @@ def _words_of(balance: Balance) -> str:
     words = [str(balance.tk), str(balance.tc)]
     if isinstance(balance, SteppedBalance):
         words.append(f"@{balance.pn}")
+        if balance.extra:
+            words.append(f"+{balance.extra}")
     if isinstance(balance, HeldBalance):
         words.append(f"^{balance.hb}")
         words += [f"{due}:{count}" for due, count in sorted(balance.counts.items())]
@@ -269,6 +272,10 @@ def _balance_from(limit: Limit, rf: int, words: list[str]) -> Balance:
     balance = balance_of(limit, rf, tk=int(words.pop()), tc=int(words.pop()))
     if isinstance(balance, SteppedBalance):
         balance.at_rf = balance.step * int(_marked(words.pop(), "@"))
+        if words[-1][0] == "+":
+            tk = balance.tk
+            balance.lift(whole(int(words.pop()[1:]), 1, MOST_STORED))
+            balance.tk = tk
     if isinstance(balance, HeldBalance):
         balance.hb = whole(int(_marked(words.pop(), "^")), 0, LAST_MOMENT_MS)
         while words and ":" in words[-1]:

@@ -31,8 +31,7 @@ from zae_limiter.stores.embedded.config_verbs import ConfigVerbs
 from zae_limiter.stores.embedded.lease_verbs import LeaseVerbs
 from zae_limiter.stores.embedded.operator_verbs import OperatorVerbs
 from zae_limiter.stores.embedded.propagation_verbs import PropagationVerbs
-from zae_limiter.stores.embedded.pulse_verbs import PulseVerbs
-from zae_limiter.stores.embedded.report_verbs import ReportVerbs
+from zae_limiter.stores.embedded.report_verbs import PulseVerbs, ReportVerbs
 from zae_limiter.stores.embedded.routes import MAX_ROUTES
 from zae_limiter.stores.embedded.tables import Tables
 from zae_limiter.stores.lease_records import RecordChange, RecordedSettlement, RecordMoved, void_change
@@ -179,6 +178,7 @@ class SqliteStore(NamespaceVerbs):
         self._reader_lock = threading.Lock()
         self._maintenance = Maintenance(self._connections, self._gate)
         self._spaces: dict[str, SqliteSpace] = {}
+        self._closed = False
         _STORES.add(self)
 
     def __repr__(self) -> str:
@@ -248,7 +248,10 @@ class SqliteStore(NamespaceVerbs):
                     result = request.result = request.run(connection)
                 finally:
                     gate.leave()
-            self._maintenance.after_commit(request.now)
+                    if self._closed:
+                        self._let_go()
+            if not self._closed:
+                self._maintenance.after_commit(request.now)
             return result
         except Exception as error:
             return self._not_done(error)
@@ -272,6 +275,8 @@ class SqliteStore(NamespaceVerbs):
         except Exception as error:
             return self._not_done(error)
         finally:
+            if self._closed:
+                self._connections.close("read")
             self._reader_lock.release()
 
     def _scan(self, request: Transaction[Any]) -> Any:
@@ -299,12 +304,17 @@ class SqliteStore(NamespaceVerbs):
         yield from Write(lambda connection: None)
 
     def close(self) -> None:
+        """Let go of the file. A lease that ends later opens it once more, and lets go of it at once."""
+        self._closed = True
         self._maintenance.close()
         with self._reader_lock:
             self._connections.close("read")
         with self._gate.threads:
-            self._connections.close("write")
-            self._gate.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._connections.close("write")
+        self._gate.close()
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)

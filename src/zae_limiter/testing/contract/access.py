@@ -113,6 +113,40 @@ async def a_check_knows_the_switches(world: World) -> None:
     assert (refused.fits, refused.wait_seconds, refused.access.is_wide) == (False, None, True)
 
 
+@case("A check and a status of another client know the switches of an entity and its ancestors at once")
+async def another_client_knows_the_switches_of_entities(world: World) -> None:
+    other = world.client()
+    await world.limiter.create_entity("org")
+    await world.limiter.create_entity("team", parent_id="org", cascade=True)
+    await world.limiter.create_entity("key", parent_id="team", cascade=True)
+    limits = [Limit.per_minute("rpm", 10)]
+    await world.limiter.set_limits("key", limits)
+    await world.limiter.set_limits("org", limits)
+    async with other.acquire("key", "gpt", {"rpm": 1}):
+        pass
+
+    async def decides(**given: Any) -> Any:
+        found = (await other.check("key", "gpt", {"rpm": 1}, **given)).access
+        return None if found is None else (str(found.mode), found.entity_id, found.resource)
+
+    async def holding() -> list[Any]:
+        return [(str(access.mode), access.entity_id) for access in (await other.get_status("key", "gpt")).access]
+
+    assert (await decides(), await holding()) == (None, [])
+    for entity_id in ("key", "team", "org"):
+        await world.limiter.set_access("observe", entity_id=entity_id)
+    assert await decides() == await decides(limits=limits) == ("observe", "key", None)
+    assert await holding() == [("observe", "key"), ("observe", "team"), ("observe", "org")]
+    for entity_id in ("org", "team"):
+        await world.limiter.set_access("block", entity_id=entity_id, resource="gpt")
+        assert await decides() == await decides(limits=limits) == ("block", entity_id, "gpt")
+    for entity_id in ("org", "team"):
+        await world.limiter.set_access("enforce", entity_id=entity_id, resource="gpt")
+        await world.limiter.set_access("enforce", entity_id=entity_id)
+    await world.limiter.set_access("enforce", entity_id="key")
+    assert (await decides(), await decides(limits=limits), await holding()) == (None, None, [])
+
+
 @case("A block of an ancestor holds for every acquire that cascades to it, whether it has limits or not")
 async def a_block_of_an_ancestor_holds_for_those_below(world: World) -> None:
     other = world.client()

@@ -173,6 +173,25 @@ async def a_changed_number_counts_at_once(world: World) -> None:
         assert lease.holds[0].ttl == 20
 
 
+@kind_case("A renewal lasts as long as the limit says by then; until it is renewed a slot is due when it was")
+async def a_renewal_takes_the_time_in_force(world: World) -> None:
+    await world.limiter.set_limits("key", [CALLS], resource="gpt")
+    async with world.limiter.acquire("key", "gpt", {"calls": 1}) as lease:
+        (hold,) = lease.holds
+        before = hold.due
+        await world.limiter.set_limits("key", [Limit.concurrent("calls", 2, ttl=600)], resource="gpt")
+        assert (hold.due, hold.ttl) == (before, 60)
+        world.clock.advance(30)
+        await lease.renew()
+        assert 600 <= hold.due - world.clock() / 1000 <= 750
+        assert hold.ttl == 600
+        await world.limiter.set_limits("key", [Limit.concurrent("calls", 2, ttl=20)], resource="gpt")
+        world.clock.advance(590)
+        await lease.renew()
+        assert 20 <= hold.due - world.clock() / 1000 <= 160
+        assert hold.ttl == 20
+
+
 @kind_case("reset frees every slot; what ends later gives back nothing")
 async def reset_frees_every_slot(world: World) -> None:
     await world.limiter.set_system_defaults([RPM, CALLS])

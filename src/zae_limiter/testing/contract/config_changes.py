@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from zae_limiter.exceptions import RateLimitExceeded, ValidationError
+from zae_limiter.exceptions import LimitsChangedError, RateLimitExceeded, ValidationError
 from zae_limiter.models.choices import OnUnavailable
 from zae_limiter.models.limit import Limit
+from zae_limiter.models.limit_versions import limits_version
 from zae_limiter.testing.contract.harness import World, case
 
 Step = tuple[partial[Any], list[Limit], str]
@@ -242,3 +243,58 @@ async def audit_events_have_from_and_to(world: World) -> None:
         (None, {"limits": [two.as_dict()]}),
         (deleted, None),
     ]
+
+
+@case("A change of limits that names the version it is about changes nothing if they are others by then")
+async def a_change_may_name_the_version_it_is_about(world: World) -> None:
+    limiter = world.limiter
+    old, new = [Limit.per_minute("rpm", 1)], [Limit.per_minute("rpm", 2), Limit.per_day("usd", 3)]
+    levels: list[tuple[Any, Any, Any]] = [
+        (
+            partial(limiter.set_limits, "key"),
+            partial(limiter.get_limits, "key"),
+            partial(limiter.delete_limits, "key"),
+        ),
+        (
+            partial(limiter.set_resource_defaults, "gpt"),
+            partial(limiter.get_resource_defaults, "gpt"),
+            partial(limiter.delete_resource_defaults, "gpt"),
+        ),
+    ]
+    for set_limits, get_limits, delete_limits in levels:
+        with world.raises(LimitsChangedError):
+            await set_limits(old, expected_version="*")
+        await set_limits(old, expected_version=limits_version([]))
+        await set_limits(new, expected_version=limits_version(old))
+        with world.raises(LimitsChangedError) as caught:
+            await set_limits(old, expected_version=limits_version(old))
+        assert caught.value.found == limits_version(reversed(new))
+        with world.raises(LimitsChangedError):
+            await delete_limits(expected_version=limits_version(old))
+        assert sorted(await get_limits(), key=lambda limit: limit.name) == new
+        await delete_limits(expected_version="*")
+        assert await get_limits() == []
+    await limiter.set_system_defaults(old, on_unavailable="allow", expected_version=limits_version([]))
+    with world.raises(LimitsChangedError):
+        await limiter.set_system_defaults(new, expected_version=limits_version(old))
+    await limiter.set_system_defaults(new, expected_version=limits_version(old, "allow"))
+    await limiter.delete_system_defaults(expected_version=limits_version(new, "allow"))
+    assert await limiter.get_system_defaults() == ([], None)
+
+
+@case("Of several clients that change the limits they have read, at once, exactly one does, and the others are told")
+async def of_clients_that_change_the_same_limits_one_wins(world: World) -> None:
+    clients = [world.client() for _ in range(4)]
+    await world.limiter.set_limits("key", [Limit.per_minute("rpm", 1)])
+    read = limits_version([Limit.per_minute("rpm", 1)])
+
+    async def change(client: Any, amount: int) -> int | None:
+        try:
+            await client.set_limits("key", [Limit.per_minute("rpm", amount)], expected_version=read)
+        except LimitsChangedError:
+            return None
+        return amount
+
+    changed = await world.concurrently(*(change(client, 10 + place) for place, client in enumerate(clients)))
+    (won,) = [amount for amount in changed if amount is not None]
+    assert await world.limiter.get_limits("key") == [Limit.per_minute("rpm", won)]

@@ -104,10 +104,13 @@ class World:
         store: Any = None,
         limits: Iterable[Limit] | None = None,
         pulse: bool = False,
+        on_unavailable: str | None = None,
+        local_share: float | None = None,
     ) -> Any:
         """One more limiter on the same data, in a process of its own for all it knows."""
         store = store or self._opened()
         options: dict[str, Any] = {"clock": self.clock, "observer": observer, "limits": limits, "pulse": pulse}
+        options |= {"on_unavailable": on_unavailable, "local_share": local_share}
         if self.mode == "async":
             return RateLimiter(Repository(store, namespace=namespace, **options))
         return Dressed(SyncRateLimiter(SyncRepository(store, namespace=namespace, **options)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from zae_limiter.exceptions import RateLimitExceeded
@@ -22,6 +23,18 @@ async def taking(world: World, log: list[Any], name: str, amount: int, timeout: 
             log.append((name, (world.clock() - world.clock.start) / 1000))
     except RateLimitExceeded:
         log.append((name, "denied"))
+
+
+async def taking_beside(
+    world: World, log: list[Any], holder: Awaitable[None], name: str, amount: int, timeout: float, entity: str = "key"
+) -> None:
+    """One holds a lease and tells the log; from then on another waits for what it lacks."""
+
+    async def waiting() -> None:
+        await world.until(lambda: bool(log))
+        await taking(world, log, name, amount, timeout, entity)
+
+    assert await world.concurrently(holder, waiting()) == [None, None]
 
 
 @case("A wait ends at the millisecond the tokens are due")
@@ -74,11 +87,7 @@ async def a_wait_for_an_open_lease_ends_at_its_timeout(world: World) -> None:
             world.clock.advance(3)
             await world.until(lambda: len(log) == 2)
 
-    async def waiting() -> None:
-        await world.until(lambda: bool(log))
-        await taking(world, log, "late", 30, 3)
-
-    assert await world.concurrently(holding(), waiting()) == [None, None]
+    await taking_beside(world, log, holding(), "late", 30, 3)
     assert log == ["held", ("late", "denied")]
     assert await world.limiter.available("key", "gpt") == {"rpm": 3}
 
@@ -95,11 +104,7 @@ async def a_wait_for_an_open_lease_ends_with_it(world: World) -> None:
         log.append("ended")
         world.clock.advance(0.1)
 
-    async def waiting() -> None:
-        await world.until(lambda: bool(log))
-        await taking(world, log, "late", 30, 20)
-
-    assert await world.concurrently(holding(), waiting()) == [None, None]
+    await taking_beside(world, log, holding(), "late", 30, 20)
     assert log == ["held", "ended", ("late", "denied")]
 
 
@@ -118,11 +123,7 @@ async def leases_below_the_same_ancestor_may_give_back(world: World) -> None:
             await world.until_waiting(1)
             await lease.release(rpm=50)
 
-    async def waiting() -> None:
-        await world.until(lambda: bool(log))
-        await taking(world, log, "two", 50, 3, "two")
-
-    assert await world.concurrently(giving_back(), waiting()) == [None, None]
+    await taking_beside(world, log, giving_back(), "two", 50, 3, "two")
     assert log == ["holding", ("two", 0.0)]
 
 
@@ -182,11 +183,7 @@ async def a_give_back_wakes_who_waits(world: World) -> None:
                 await world.until_waiting(1)
                 raise ZeroDivisionError
 
-    async def waiting() -> None:
-        await world.until(lambda: bool(log))
-        await taking(world, log, "next", 60, 60)
-
-    assert await world.concurrently(giving_back(), waiting()) == [None, None]
+    await taking_beside(world, log, giving_back(), "next", 60, 60)
     assert log == ["holding", ("next", 0.0)]
 
 

@@ -136,3 +136,21 @@ async def a_watching_limit_of_a_parent(world: World) -> None:
     with world.raises(RateLimitExceeded):
         async with world.limiter.acquire("key", "gpt", {"rpm": 3}):
             pass
+
+
+@kind_case("A watching limit may go after a refusal of it was undone, because a parent denied")
+async def a_watching_limit_goes_after_a_denial(world: World) -> None:
+    await world.limiter.create_entity("team")
+    await world.limiter.create_entity("key", parent_id="team", cascade=True)
+    await world.limiter.set_limits("team", [Limit.per_minute("rpm", 2)])
+    await world.limiter.set_limits("key", [RPM, TPM])
+    async with world.limiter.acquire("key", "gpt", {"rpm": 1}):
+        pass
+    with world.raises(RateLimitExceeded):
+        async with world.limiter.acquire("key", "gpt", {"rpm": 2, "tpm": 20}):
+            pass
+    await world.limiter.set_limits("key", [RPM])
+    async with world.limiter.acquire("key", "gpt", {"rpm": 1}):
+        pass
+    rows = (await world.limiter.get_usage_snapshots("key", window_type="hourly")).items
+    assert [dict(row.would_refuse) for row in rows] == [{}]

@@ -155,10 +155,16 @@ class AccessSwitches:
     @verb
     def access_of(self, entity_id: str, resource: str | None, now: int) -> Plan[tuple[Access, ...]]:
         """The live switches that concern an entity, the one that decides first."""
-        ns = yield from self.namespace.ns()
+        deadline = yield from self.client.new_deadline()
+        ns = yield from self.namespace.ns(deadline)
+        return (yield from self.switches_of(ns, entity_id, resource, now, deadline))
+
+    def switches_of(
+        self, ns: str, entity_id: str, resource: str | None, now: int, deadline: Deadline
+    ) -> Plan[tuple[Access, ...]]:
+        """Likewise, read as they are."""
         found: list[Access] = []
         current: str | None = entity_id
-        deadline = yield from self.client.new_deadline()
         for _ in range(HIGHEST_TREE):
             if current is None:
                 break

@@ -5,7 +5,7 @@ write every leg. A refused write brings the bucket as it is, and with it either 
 are written independently, together when all look healthy and the child first otherwise, and given back when another
 leg lacks.
 
-Most acquires are *warm* (``acquire_warm``): every leg is remembered, and its first write is granted.
+Most acquires are *warm* (``acquire_legs``): every leg is remembered, and its first write is granted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from zae_limiter.exceptions import AccessBlocked
 from zae_limiter.models.access import Access, strictest
@@ -22,29 +23,23 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.access_watch import LOOK_EVERY_MS, OLDEST_MS
 from zae_limiter.stores.dynamodb.batching import BatchingWriter, Beside
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, newest
-from zae_limiter.stores.dynamodb.bucket_writer import (
-    TRIES_AT_ONCE,
-    BucketWrite,
-    BucketWriter,
-    SeenBucket,
-    WriteResult,
-    answers_of,
-)
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket, WriteResult, answers_of
+from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver, Prefetched
 from zae_limiter.stores.dynamodb.config_versions import is_fence, may_follow
-from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.intents import NOTHING
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     AcquireLeg,
     count_before,
-    create,
     denial_of,
     denial_under_load,
+    look_healthy,
     versions_seen,
     warm_grant,
+    warm_legs,
+    watches,
 )
-from zae_limiter.stores.dynamodb.operations.acquire_params import params_of
 from zae_limiter.stores.dynamodb.operations.acquire_recorded import RecordedAcquire
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     THROTTLES_BORNE,
@@ -57,7 +52,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     look_elsewhere,
     meets_newer_terms,
 )
-from zae_limiter.stores.dynamodb.operations.acquire_warm import look_healthy, warm_legs, watches
+from zae_limiter.stores.dynamodb.operations.acquire_writes import create, params_of
 from zae_limiter.stores.dynamodb.operations.denials import keep_denial, write_due_denials
 from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
@@ -121,6 +116,8 @@ class Acquire:
         self.backs: list[BucketWrite] = []
         self.record = None if draw.record is None else RecordedAcquire(self, draw.record)
         self.switches: tuple[Access, ...] = ()
+        self.looked_beside = False
+        """The wide switches were looked at with the first write, and say whether it may stay."""
         self.observing = False
         """A switch says that what is refused is let through."""
 
@@ -138,7 +135,7 @@ class Acquire:
                 self.deadline = self.whole
             if parts.resolver.watch.switches:
                 yield from self._check_access()
-            legs = self.warm_legs()
+            legs = warm_legs(self)
             granted = (yield from self._write_warm(legs)) if legs else None
             if granted is not None:
                 return granted
@@ -170,7 +167,7 @@ class Acquire:
         raise stop
 
     def _look_beside(self) -> Beside | None:
-        """The look at the wide switches that goes out with a write, if it is time for one."""
+        """The look at the wide switches that goes out with a write: it is time for one."""
         found = self.parts.resolver.watch.look_beside(self.deadline)
         return None if found is None else Beside(*found)
 
@@ -188,10 +185,6 @@ class Acquire:
             raise AccessBlocked(self.draw.entity_id, resource, access)
         self.observing = access is not None
 
-    def warm_legs(self) -> Sequence[AcquireLeg]:
-        """The legs of a draw, if all of them can be written at once as they are."""
-        return warm_legs(self)
-
     def _write_warm(self, legs: Sequence[AcquireLeg]) -> Plan[Grant | None]:
         """Write the legs of a warm draw at once. The grant, if that was all there is to do."""
         parts, self.legs = self.parts, legs
@@ -199,10 +192,12 @@ class Acquire:
             leg.write_id = parts.write_ids.write_id(self.now)
         if len(legs) > 1:
             self._keep_time_to_give_back()
-        beside = self._look_beside()
-        yield from parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
+        is_due = self.deadline.started - parts.resolver.watch.looked_at >= LOOK_EVERY_MS
+        beside = self._look_beside() if is_due else None
+        yield from parts.batching.post(legs, partial(params_of, self), self.now, self.deadline, beside)
         if beside is not None:
-            yield from self._check_access()
+            self.looked_beside = True
+            return None
         return warm_grant(self.draw, legs, self.now)
 
     def _keep_time_to_give_back(self) -> None:
@@ -215,12 +210,8 @@ class Acquire:
         try:
             fresh = False
             while True:
-                if begun:
-                    begun = False
-                    self._hear_all(self.legs)
-                    outcome = yield from self._follow(terms_are_fresh=False, tries=1)
-                else:
-                    outcome = yield from self._attempt(fresh)
+                outcome = yield from (self._go_on() if begun else self._attempt(fresh))
+                begun = False
                 if outcome is not None:
                     return (yield from self._surely(outcome))
                 yield from self.undo(self.whole)
@@ -242,6 +233,13 @@ class Acquire:
             if isinstance(failure, NoAnswer):
                 raise NoAnswer(str(failure), sent=False, misconfigured=failure.misconfigured) from failure
             raise
+
+    def _go_on(self) -> Plan[Outcome | None]:
+        """Go on from the first write, if the switches that were looked at beside it let it stay."""
+        self._hear_all(self.legs)
+        if self.looked_beside:
+            yield from self._check_access()
+        return (yield from self._follow(terms_are_fresh=False, tries=1))
 
     def _surely(self, outcome: Outcome) -> Plan[Outcome]:
         """A denial, once it is sure that no try whose answer was lost is done after it."""
@@ -362,19 +360,15 @@ class Acquire:
             yield from create(self)
             return None
         legs = pending if not watches(pending) and look_healthy(self, pending) else pending[:1]
-        for leg in legs:
-            if leg.work is not None:
+        if watches(self.legs):
+            for leg in legs:
                 count_before(self.legs, leg)
-        beside = self._look_beside()
-        yield from self.parts.batching.post(legs, self.params_of, self.now, self.deadline, beside)
+        beside = self._look_beside() if self.parts.resolver.watch.is_due(self.deadline.started) else None
+        yield from self.parts.batching.post(legs, partial(params_of, self), self.now, self.deadline, beside)
         self._hear_all(legs)
         if beside is not None and self.parts.resolver.watch.switches:
             yield from self._check_access(self.switches)
         return None
-
-    def params_of(self, leg: AcquireLeg) -> UpdateParams:
-        """The write of a leg whose bucket is there."""
-        return params_of(self, leg)
 
     # Hearing
 

@@ -1,37 +1,39 @@
-"""The buckets of an acquire: which shard each is drawn from, what lacks of it and what a denial says of that, and how
-one that is not there begins its life.
+"""The legs of an acquire, each with its bucket: which shard it is drawn from, what lacks of it, and what a grant or a
+denial says of that.
 
-A bucket that is not there alone is put with what was taken already taken. With other legs everything goes into one
-transaction, so that no other caller is denied for the sake of an acquire that may still fail.
+Most acquires are *warm*: every leg is remembered, and its first write is granted. :func:`warm_legs` finds these legs,
+and decides nothing that the rest of an acquire would decide otherwise. Where anything is unusual there are none, and
+everything is looked at in turn; where nothing is, that comes to the same writes. A test holds the two against each
+other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from zae_limiter.bucket import MILLI, Balance, balance_of
+from zae_limiter.bucket import FURTHEST_AHEAD_MS, MILLI, Balance, balance_of
 from zae_limiter.models.holds import Hold
 from zae_limiter.models.status import LimitStatus
-from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, is_far_ahead, newest
-from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, SeenBucket, WriteEvent
-from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking, due_at, judges, lacking, needed_of
+from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket
+from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ResolvedConfig
+from zae_limiter.stores.dynamodb.config_versions import adopted, due_at, judges, lacking, needed_of
 from zae_limiter.stores.dynamodb.intents import NOTHING, Terms
 from zae_limiter.stores.dynamodb.operations.acquire_payers import THROTTLES_BORNE
-from zae_limiter.stores.dynamodb.requests import CONDITION_FAILED, NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_of
 from zae_limiter.stores.dynamodb.shards import over_shards
 from zae_limiter.stores.dynamodb.slot_work import DrawWork, level_by, life_on
 from zae_limiter.stores.dynamodb.tallies import cascaded_tallies, denial_tallies
 from zae_limiter.stores.dynamodb.write_load import is_overloaded
-from zae_limiter.stores.limit_statuses import denial, statuses_of
-from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg
+from zae_limiter.stores.limit_statuses import denial, knows, statuses_of
+from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, leg_after
 
 if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.operations.acquire import Acquire
+
 
 THROTTLED_WAIT_S = 0.1
 
@@ -117,8 +119,14 @@ class AcquireLeg(BucketWrite):
     def fits(self) -> bool:
         """Whether a full bucket could ever hold what is needed."""
         return all(
-            self.needed.get(limit.name, 0) <= limit.burst * MILLI or not limit.enforce for limit in self.leg.limits
+            self.needed.get(limit.name, 0) <= limit.burst * MILLI or not limit.enforce or self._is_lifted(limit.name)
+            for limit in self.leg.limits
         )
+
+    def _is_lifted(self, name: str) -> bool:
+        """Whether a limit may hold more than its burst in this period."""
+        balance = None if self.snapshot is None else self.snapshot.balances.get(name)
+        return balance is not None and balance.extra > 0
 
     def fits_here(self) -> bool:
         """Whether its shard, if it were full, could."""
@@ -129,7 +137,7 @@ class AcquireLeg(BucketWrite):
             or all(
                 self.needed.get(limit.name, 0) <= balance_of(limit, 0, shard=snapshot.shard, shards=snapshot.shards).bx
                 for limit in self.leg.limits
-                if limit.enforce
+                if limit.enforce and not self._is_lifted(limit.name)
             )
         )
 
@@ -256,32 +264,6 @@ def versions_seen(legs: Sequence[AcquireLeg], cache: BucketCache) -> dict[Key, s
     return seen | {leg.key: leg.snapshot.cv for leg in legs if leg.snapshot is not None}
 
 
-def warm_grant(draw: Draw, legs: Sequence[AcquireLeg], now: int) -> Grant | None:
-    """The grant, if every leg of a draw was written and there is nothing else to do."""
-    granted_at, balances, tokens, granted = now, list[Balance](), list[int](), list[Leg]()
-    holds: list[Hold] = []
-    for leg in legs:
-        snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
-        if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
-            return None
-        if snapshot.load_level < 0 and is_overloaded(snapshot, max(now, newest(snapshot))):
-            return None
-        for limit in leg.leg.limits:
-            balance = snapshot.balances.get(limit.name) if leg.work is None else snapshot.balance_of(limit)
-            if balance is None:
-                return None
-            balances.append(balance)
-            tokens.append(balance.left(now))
-        granted_at = max(granted_at, leg.now)
-        if leg.work is None:
-            granted.append(leg.leg)
-        else:
-            leg.snapshot = snapshot
-            granted.append(leg.paid_leg())
-            holds += leg.holds()
-    return Grant(tuple(granted), draw.wanted, balances, tokens, granted_at, holds=tuple(holds))
-
-
 def count_before(legs: Sequence[AcquireLeg], leg: AcquireLeg) -> None:
     """Tell a leg what those before it count, where limits that only watch have refused: nothing of those."""
     before: set[str] = set()
@@ -309,7 +291,7 @@ def statuses(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: in
         return found
     # Refill goes on when the bucket is brought back, not when that clock's time has come.
     return tuple(
-        replace(status, retry_after_seconds=min(status.retry_after_seconds, astray[place] / MILLI))
+        status._replace(retry_after_seconds=min(status.retry_after_seconds, astray[place] / MILLI))
         if status.retry_after_seconds and (place := (status.entity_id, status.resource)) in astray
         else status
         for status in found
@@ -322,141 +304,124 @@ def denial_of(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: i
 
 
 def denial_under_load(draw: Draw, legs: Sequence[AcquireLeg], cache: BucketCache, now: int) -> Denial:
-    """Not now, whatever the bucket holds. If not even the limits could be read, it has no statuses."""
+    """Not now, whatever the bucket holds. If not even the limits could be read, it has no statuses.
+
+    Where every limit only watches it is let through, uncounted: such a limit refuses nothing.
+    """
     if not legs:
         unread = Leg(draw.entity_id, draw.resource, (), "system")
         return Denial((), unread, round(THROTTLED_WAIT_S * MILLI))
     throttled = [leg for leg in legs if leg.throttled > THROTTLES_BORNE and leg.leg.limits] or legs
     hot = {leg.leg.place for leg in throttled}
-    denied = denial(
-        [leg.leg for leg in legs],
-        tuple(
-            replace(status, exceeded=True, retry_after_seconds=status.retry_after_seconds or THROTTLED_WAIT_S)
-            if (status.entity_id, status.resource) in hot
-            else status
-            for status in statuses(draw, legs, cache, now)
-        ),
+    found = tuple(
+        status._replace(exceeded=True, retry_after_seconds=status.retry_after_seconds or THROTTLED_WAIT_S)
+        if status.enforced and (status.entity_id, status.resource) in hot
+        else status
+        for status in statuses(draw, legs, cache, now)
     )
+    if any(status.refuses for status in found):
+        denied = denial([leg.leg for leg in legs], found)
+    else:
+        is_let_through = not any(status.enforced for status in found)
+        shown = found if is_let_through else ()  # it is load that refuses, and none of them
+        denied = Denial(shown, throttled[0].leg, round(THROTTLED_WAIT_S * MILLI))
+        denied.observed = is_let_through
     denied.by_load = True
     return denied
 
 
-# Buckets that are not there
+# Warm legs
 
 
-def create(acquire: Acquire) -> Plan[None]:
-    """Begin the life of the buckets that are not there; with others, in one transaction."""
-    if any(leg.payers for leg in acquire.legs):
-        yield from _create_untouched(acquire)
-        return
-    if any(leg.done or (leg.doubtful and not leg.inc) for leg in acquire.legs):
-        yield from acquire.undo(acquire.whole)
-        if any(leg.snapshot is None and leg.key != leg.first for leg in acquire.legs):
-            return  # the shard is gone: a bucket begins with its first
-        if not all(acquire.may_write(leg) for leg in acquire.legs):
-            return  # a change of limits came first: what was undone must not bring our older terms back
-    if len(acquire.legs) == 1:
-        yield from _create_alone(acquire, acquire.legs[0])
-    else:
-        yield from _create_in_transaction(acquire)
-    for leg in acquire.legs:
-        if leg.done:
-            propagation = acquire.parts.propagation
-            yield from propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
+def warm_legs(acquire: Acquire) -> Sequence[AcquireLeg]:
+    """The legs of a draw, if all of them can be written at once as they are.
+
+    Their terms and their buckets are remembered and of one version, no bucket is sharded, nothing was refused
+    there of late, no clock that is wrong has written to one, and of several none looks drained.
+    """
+    parts, draw, legs = acquire.parts, acquire.draw, list[AcquireLeg]()
+    if parts.namespace.known_ns is None or draw.limits is not None or draw.legs is not None or draw.record:
+        return ()
+    configs, entity_id = parts.resolver.configs, draw.entity_id
+    counted: frozenset[str] | None = None
+    while True:
+        resolved = configs.peek((entity_id, draw.resource), acquire.deadline.started)
+        if resolved is None or resolved.switches:
+            return ()
+        for part in (resolved,) if resolved.total is None else (resolved, resolved.total):
+            leg = _warm_leg(acquire, part, counted)
+            if leg is None:
+                return ()
+            counted = leg.leg.names if counted is None else counted | leg.leg.names
+            legs.append(leg)
+        if not resolved.cascade or resolved.parent_id is None:
+            break
+        if len(legs) >= HIGHEST_TREE:
+            return ()
+        entity_id = resolved.parent_id
+    known = legs[0].leg.known.issuperset(draw.wanted) or knows([leg.leg for leg in legs], draw.wanted)
+    if not known or (len(legs) > 1 and (watches(legs) or not look_healthy(acquire, legs))):
+        return ()
+    configs.hits += len(legs)
+    return legs
 
 
-def _create_alone(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
-    writer = acquire.parts.writer
-    leg.judge(None, acquire.now)
-    call = writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
-    acquire.flight = acquire.legs
-    (answer,) = yield from writer.ask_together([call])
-    leg.note(answer)
-    acquire.flight = ()  # not before: an interrupt may come between any two lines
-    if not isinstance(answer, (Refused, NoAnswer)):
-        answer = {"Attributes": call.params["Item"]}
-    acquire.hear(leg, (yield from writer.result(leg.key, answer, acquire.now)))
+def _warm_leg(acquire: Acquire, resolved: ResolvedConfig, counted: frozenset[str] | None) -> AcquireLeg | None:
+    """One of them, after those that count these limits; ``None`` if something about it is unusual."""
+    key, own, cache = resolved.bucket, resolved.leg, acquire.parts.cache
+    cached = cache.buckets.get(key)
+    if (
+        own is None
+        or cached is None
+        or cached.denied
+        or cached.throttled
+        or cached.newest > acquire.now + FURTHEST_AHEAD_MS
+        or cached.snapshot.cv != resolved.cv
+        or cached.snapshot.shards != 1
+        or key in cache.sharded
+    ):
+        return None
+    own = own if counted is own.cascaded is None else leg_after(own, counted)
+    leg = AcquireLeg(key, Terms(own, resolved.cv, resolved.parent_id, resolved.cascade), acquire.draw)
+    for limit in own.limits:
+        if leg.needed.get(limit.name, 0) > limit.burst * MILLI and limit.enforce:
+            return None
+    leg.snapshot = cached.snapshot
+    return leg
 
 
-def _create_untouched(acquire: Acquire) -> Plan[None]:
-    """Begin the life of the buckets that are not there, full: what several shards paid elsewhere stays paid."""
-    parts = acquire.parts
-    for leg in acquire.legs:
-        if leg.snapshot is not None:
-            continue
-        new = BucketWrite(leg.key, leg.leg, {})
-        new.write_id = parts.write_ids.write_id(acquire.now)
-        call = parts.writer.call_to_create(new, leg.terms, acquire.now, acquire.deadline)
-        (answer,) = yield from parts.writer.ask_together([call])
-        if not isinstance(answer, (Refused, NoAnswer)):
-            leg.snapshot = yield from parts.writer.see(leg.key, snapshot_of(call.params["Item"]), acquire.now)
-            yield from parts.propagation.check_terms_of_new(leg.key, leg.terms, acquire.now, acquire.deadline)
-        else:
-            acquire.hear(leg, (yield from parts.writer.result(leg.key, answer, acquire.now)))
+def look_healthy(acquire: Acquire, legs: Sequence[AcquireLeg]) -> bool:
+    """Whether none of several legs looks drained."""
+    return not any(leg.looks_drained(acquire.parts.cache, acquire.now) for leg in legs)
 
 
-def _create_in_transaction(acquire: Acquire) -> Plan[None]:
-    parts, legs = acquire.parts, acquire.legs
-    writes: list[Mapping[str, Any]] = []
+def watches(legs: Sequence[AcquireLeg]) -> bool:
+    """Whether limits only watch in some of these. Then one leg is written after the other: what a leg counts that
+    those before it have counted too depends on what those say."""
+    return any(leg.work is not None and not all(limit.enforce for limit in leg.leg.limits) for leg in legs)
+
+
+def warm_grant(draw: Draw, legs: Sequence[AcquireLeg], now: int) -> Grant | None:
+    """The grant, if every leg of a draw was written and there is nothing else to do."""
+    granted_at, balances, tokens, granted = now, list[Balance](), list[int](), list[Leg]()
+    holds: list[Hold] = []
     for leg in legs:
-        count_before(legs, leg)
-        if leg.snapshot is not None:
-            writes.append({"Update": dict(acquire.params_of(leg))})
+        snapshot = leg.result.snapshot if leg.done and isinstance(leg.result, SeenBucket) else None
+        if snapshot is None or snapshot.shards != 1 or snapshot.cv != leg.terms.cv:
+            return None
+        if snapshot.load_level < 0 and is_overloaded(snapshot, max(now, newest(snapshot))):
+            return None
+        for limit in leg.leg.limits:
+            balance = snapshot.balances.get(limit.name) if leg.work is None else snapshot.balance_of(limit)
+            if balance is None:
+                return None
+            balances.append(balance)
+            tokens.append(balance.tk if leg.work is None else balance.left(now))
+        granted_at = max(granted_at, leg.now)
+        if leg.work is None:
+            granted.append(leg.leg)
         else:
-            leg.judge(None, acquire.now)
-            call = parts.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
-            writes.append({"Put": call.params})
-    acquire.flight = legs
-    doubts: list[NoAnswer] = []
-    try:
-        reasons = yield from parts.client.transact(writes, acquire.deadline, doubts)
-    except Refused as refusal:
-        _doubt(legs, bool(doubts))
-        if not refusal.by_throttling:
-            raise
-        for leg in legs:  # a key takes no more writes: load, not an outage
-            leg.throttled = THROTTLES_BORNE + 1
-        acquire.flight = ()
-        return
-    except NoAnswer as silence:
-        _doubt(legs, silence.sent)
-        raise
-    if not reasons:
-        for leg in legs:
-            leg.advance(WriteEvent.ANSWERED)
-    acquire.flight = ()
-    if reasons:
-        _doubt(legs, bool(doubts))
-        yield from _hear_reasons(acquire, reasons)
-    else:
-        yield from _see_created(acquire, writes)
-
-
-def _doubt(legs: Sequence[AcquireLeg], lost: bool) -> None:
-    """An answer was lost: each of them may have been done."""
-    if lost:
-        for leg in legs:
-            leg.advance(WriteEvent.LOST)
-
-
-def _see_created(acquire: Acquire, writes: Sequence[Mapping[str, Any]]) -> Plan[None]:
-    """Remember every bucket as the transaction left it."""
-    parts = acquire.parts
-    for leg, write in zip(acquire.legs, writes, strict=True):
-        if "Put" in write:
-            leg.snapshot = yield from parts.writer.see(leg.key, snapshot_of(write["Put"]["Item"]), acquire.now)
-        elif leg.snapshot is not None:
-            leg.snapshot = after_taking(
-                *(leg.snapshot, leg.terms, leg.deltas, acquire.now, leg.write_id),
-                slots=leg.slots,
-                watched=leg.watched,
-            )
-            parts.cache.see(leg.key, leg.snapshot, acquire.now)
-
-
-def _hear_reasons(acquire: Acquire, reasons: Sequence[Reason]) -> Plan[None]:
-    """Learn from a transaction that was cancelled how the buckets are."""
-    for leg, reason in zip(acquire.legs, reasons, strict=True):
-        if reason.code is not None:
-            failed = Refused(CONDITION_FAILED, item=reason.item)
-            acquire.hear(leg, (yield from acquire.parts.writer.result(leg.key, failed, acquire.now)))
+            leg.snapshot = snapshot
+            granted.append(leg.paid_leg())
+            holds += leg.holds()
+    return Grant(tuple(granted), draw.wanted, balances, tokens, granted_at, holds=tuple(holds))

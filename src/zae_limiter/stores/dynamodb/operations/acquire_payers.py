@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from zae_limiter.bucket import key_of
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
-from zae_limiter.stores.dynamodb.bucket_writer import WriteEvent
+from zae_limiter.stores.dynamodb.bucket_write import WriteEvent
 from zae_limiter.stores.dynamodb.config_versions import adopted, after_taking
 from zae_limiter.stores.dynamodb.intents import Intent, Watched
 from zae_limiter.stores.dynamodb.requests import NoAnswer, Refused

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_items import snapshot_of
-from zae_limiter.stores.dynamodb.bucket_writer import WriteEvent
+from zae_limiter.stores.dynamodb.bucket_write import WriteEvent
 from zae_limiter.stores.dynamodb.config_versions import after_taking
 from zae_limiter.stores.dynamodb.expressions import Write
 from zae_limiter.stores.dynamodb.intents import Intent
-from zae_limiter.stores.dynamodb.lease_items import put_record, record_of
 from zae_limiter.stores.dynamodb.operations.acquire_legs import count_before
 from zae_limiter.stores.dynamodb.operations.acquire_payers import THROTTLES_BORNE, intents_of_payers
-from zae_limiter.stores.dynamodb.operations.leases import bookings_of
+from zae_limiter.stores.dynamodb.operations.acquire_writes import params_of
+from zae_limiter.stores.dynamodb.operations.leases import bookings_of, put_record, record_of
 from zae_limiter.stores.dynamodb.requests import CHECK_FAILED, CONDITION_FAILED, NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.dynamodb.table_client import Deadline
@@ -101,7 +101,7 @@ class RecordedAcquire:
                 call = parts.writer.call_to_create(leg, leg.terms, acquire.now, acquire.deadline)
                 writes.append({"Put": dict(call.params)})
             else:
-                writes.append({"Update": dict(acquire.params_of(leg))})
+                writes.append({"Update": dict(params_of(acquire, leg))})
         return writes, spans
 
     def _updates_of_payers(self, leg: AcquireLeg) -> list[Write]:

@@ -18,13 +18,13 @@ from zlib import crc32
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
-from zae_limiter.stores.dynamodb.bucket_writer import WriteEvent
+from zae_limiter.stores.dynamodb.bucket_write import WriteEvent
 from zae_limiter.stores.dynamodb.config_resolver import Prefetched
 from zae_limiter.stores.dynamodb.config_versions import adopted, judges, lacking
 from zae_limiter.stores.dynamodb.operations.acquire_payers import THROTTLES_BORNE as THROTTLES_BORNE
 from zae_limiter.stores.dynamodb.operations.acquire_payers import draw_from_several
-from zae_limiter.stores.dynamodb.operations.even_out import even_out, is_uneven
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
+from zae_limiter.stores.dynamodb.operations.slots import even_out, is_uneven
 from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.write_load import may_split
@@ -181,10 +181,13 @@ def look_at_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
                 yield from parts.writer.see(key, snapshot, acquire.now)
             elif key == leg.first:
                 parts.cache.forget(key)
+            else:
+                parts.cache.forget_shard(key)
     leg.all_seen = True
-    cached = parts.cache.get(leg.key)
+    key = leg.key if parts.cache.get(leg.key) is not None else leg.first
+    cached = parts.cache.get(key)
     if cached is not None:
-        leg.snapshot, leg.fresh = cached.snapshot, True
+        leg.move_to(key, cached.snapshot, fresh=True)
 
 
 def look_elsewhere(acquire: Acquire, leg: AcquireLeg) -> Plan[bool]:

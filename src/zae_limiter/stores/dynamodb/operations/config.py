@@ -38,7 +38,7 @@ from zae_limiter.stores.dynamodb.schema import (
     gsi4,
 )
 from zae_limiter.stores.dynamodb.table_client import Deadline, commit, persist, verb
-from zae_limiter.stores.protocol import Config, Scope
+from zae_limiter.stores.protocol import Config, Scope, check_version
 
 TOMBSTONE = "TOMB"
 """How the index of the whole namespace files what only keeps a counter."""
@@ -61,6 +61,7 @@ class Configs:
         principal: str | None,
         propagate: bool,
         now: int,
+        expected: str | None = None,
     ) -> Plan[None]:
         """Replace what one level says. A policy that was set stays when none is given."""
         deadline = yield from self.client.new_deadline()
@@ -71,6 +72,7 @@ class Configs:
         def attempt(deadline: Deadline) -> Plan[None]:
             nonlocal had_limits
             before = yield from self._config(ns, scope, deadline)
+            check_version(scope, before, expected)
             had_limits = had_limits and bool(before.limits)  # a second try may find what the first has set
             config = Config(limits, on_unavailable or before.on_unavailable, before.version + 1, before.access)
             told = change_told(level_told(before), level_told(config))
@@ -95,7 +97,9 @@ class Configs:
         return (yield from self._config(ns, scope, deadline))
 
     @verb
-    def delete_config(self, scope: Scope, principal: str | None, propagate: bool, now: int) -> Plan[None]:
+    def delete_config(
+        self, scope: Scope, principal: str | None, propagate: bool, now: int, expected: str | None = None
+    ) -> Plan[None]:
         """Let one level say nothing."""
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.checked_ns(deadline)
@@ -103,6 +107,7 @@ class Configs:
 
         def attempt(deadline: Deadline) -> Plan[bool]:
             before = yield from self._config(ns, scope, deadline)
+            check_version(scope, before, expected)
             if not (before.limits or before.on_unavailable):
                 return False
             grave = Config((), None, before.version + 1, before.access)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zae_limiter.running.plan import READ_CLOCK, Plan
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import AT_ONCE
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter

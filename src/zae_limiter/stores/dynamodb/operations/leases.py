@@ -2,35 +2,102 @@
 
 Nothing here is left in doubt for long. What a transaction was to do is in the record it moves: after an answer was
 lost, the record says whether it was done, and a repetition that was done already changes nothing.
+
+A record (see ``stores.lease_records``) is one item. It is written on the condition that it is as it was seen: not
+there, or at the version that was read. Versions only grow, also when a record that is void or has expired is replaced.
+So a write that arrives late is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from zae_limiter.bucket import MILLI, share
+from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.models.reports import Page
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import decode_cursor, page_of
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWrite, BucketWriter
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite
+from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_versions import after_settling
 from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import Write
-from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, Intent
-from zae_limiter.stores.dynamodb.lease_items import put_record, record_of
+from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, Intent, Terms, counted_in
+from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import fetched_rows_of, names_after, whole_namespace
 from zae_limiter.stores.dynamodb.operations.settle import SettlementWriter
 from zae_limiter.stores.dynamodb.requests import CHECK_FAILED, Contended, Item, Reason, Refused
-from zae_limiter.stores.dynamodb.schema import Key, lease_filed_as, lease_key, shard_key
+from zae_limiter.stores.dynamodb.schema import (
+    Key,
+    bucket_key,
+    encode_item,
+    gsi4,
+    lease_filed_as,
+    lease_key,
+    number_in,
+    shard_key,
+)
 from zae_limiter.stores.dynamodb.shards import fits, placed
 from zae_limiter.stores.dynamodb.slot_work import SettleWork, life_on
-from zae_limiter.stores.dynamodb.table_client import Deadline, verb
-from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies
-from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordState, check_change
+from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, verb
+from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
+from zae_limiter.stores.dynamodb.write_forms import lifted_item
+from zae_limiter.stores.lease_records import (
+    LeaseRecord,
+    RecordChange,
+    RecordState,
+    check_change,
+    record_from_text,
+    record_to_text,
+)
+from zae_limiter.stores.limit_statuses import check_extra
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
+
+EXPIRY_MARGIN_S = 3_600
+"""How long an item is kept after its record has expired: clocks differ."""
+
+
+def put_record(
+    client: TableClient, ns: str, record: LeaseRecord, seen: int | None, now: int, deadline: Deadline
+) -> Write:
+    """The write of a record that was ``seen`` at this version, or not seen at all."""
+    key = lease_key(ns, record.id)
+    item = encode_item(
+        {
+            "PK": key.pk,
+            "SK": key.sk,
+            "st": str(record.state),
+            "ver": record.version,
+            "exp": record.expires_at,
+            "body": record_to_text(record),
+            "ttl": deadline.epoch_s + max(record.expires_at - now, 0) // 1000 + EXPIRY_MARGIN_S,
+            **gsi4(ns, key.pk, f"LEASE#{record.entity_id}#{lease_filed_as(record.entity_id, record.id)}"),
+        }
+    )
+    condition: Mapping[str, Any] = {"ConditionExpression": "attribute_not_exists(PK)"}
+    if seen is not None:
+        condition = {"ConditionExpression": "ver = :seen", "ExpressionAttributeValues": {":seen": {"N": str(seen)}}}
+    return {
+        "Put": {
+            "TableName": client.table,
+            "Item": item,
+            **condition,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+    }
+
+
+@decoder("the record of a lease")
+def record_of(item: Item) -> LeaseRecord:
+    """The record in an item. Raises ``BrokenItem``."""
+    record_id = item["PK"]["S"].partition("/LEASE#")[2]
+    version, expires_at = number_in(item["ver"], 0), number_in(item["exp"], 0, LAST_MOMENT_MS)
+    return record_from_text(record_id, item["st"]["S"], version, expires_at, item["body"]["S"])
 
 
 @dataclass(slots=True)
@@ -40,10 +107,14 @@ class Booking:
     first: Key
     leg: Leg
     by_shard: dict[Key, dict[str, int]] = field(default_factory=dict)
+    terms: Terms | None = None
+    """What the bucket is to obey; else it obeys what it does, or what it obeyed."""
     grants: int = 0
     """What is added to the count of grants."""
-    uncounted: bool = False
-    """What moves is no usage."""
+    usage: Mapping[str, int] | None = None
+    """What is counted, where that is not what moves."""
+    lifts: Mapping[str, int] = field(default_factory=dict)
+    """So much more these limits hold in this period, over all shards."""
     works: dict[Key, SettleWork] = field(default_factory=dict)
     """What happens to calls in flight, by the shards that lent."""
 
@@ -83,7 +154,7 @@ class ShardWrite:
     moment: int
     write_id: str
     grants: int = 0
-    uncounted: bool = False
+    forgotten: bool = False
     work: SettleWork | None = None
 
 
@@ -139,7 +210,12 @@ class LeaseRecords:
         deadline = yield from self.client.new_deadline()
         ns = yield from self.namespace.ns(deadline)
         now, deadline = yield from self.namespace.checked_time(now, deadline)
-        yield from self.book(ns, bookings_of(self.settling.writes_of(ns, postings)), change, now, deadline)
+        bookings = bookings_of(self.settling.writes_of(ns, postings))
+        for posting in postings:
+            if posting.usage_milli is not None:
+                first = bucket_key(ns, *posting.leg.place)
+                next(booking for booking in bookings if booking.first == first).usage = posting.usage_milli
+        yield from self.book(ns, bookings, change, now, deadline)
         settlement.postings = ()
 
     def book(
@@ -189,10 +265,14 @@ class LeaseRecords:
         if family is None:
             family = yield from self.settling.look_at_all_shards(booking.first, now, deadline)
             families[booking.first] = family
+        if booking.lifts:
+            return (yield from self._lifted(booking, family, now, deadline))
         if booking.first not in family:
             for work in booking.works.values():
                 work.forget()
-            is_idle = booking.uncounted or not (booking.total() or booking.grants or booking.takes)
+            is_idle = not (booking.total() or booking.grants or booking.takes)
+            if booking.usage is not None:  # what only comes back comes to a bucket that is full
+                is_idle = not any(booking.usage.values()) and max(booking.total().values(), default=0) <= 0
             return [] if is_idle else [(yield from self._rebuilt(booking, now, deadline))]
         by_shard = {key if key in family else booking.first: deltas for key, deltas in booking.by_shard.items()}
         if len(by_shard) < len(booking.by_shard):  # shards are gone: the first speaks for them
@@ -202,7 +282,8 @@ class LeaseRecords:
         if not whole:
             near = {key: shard for key, shard in family.items() if not is_far_ahead(shard, now)}
             home = next((key for key in by_shard if key in near), booking.first)
-            coming = (one.rf + bool(coming_back(one, booking.total(), owed)) for one in near.values())
+            concerned = {**booking.total(), **counted_in(booking.usage or {})}
+            coming = (one.rf + bool(coming_back(one, concerned, owed)) for one in near.values())
             moment = max(now, *coming)
             parts, in_debt = placed(home, booking.total(), owed, near, moment)
             by_shard = {key: dict(deltas) for key, deltas in parts.items()}
@@ -212,37 +293,63 @@ class LeaseRecords:
         for place, (key, deltas) in enumerate(by_shard.items()):
             snapshot, grants = family[key], 0 if place else booking.grants
             moved = booking.works.get(key)
-            if not deltas and not grants and not in_debt and (moved is None or moved.does_nothing):
+            usage = booking.usage if booking.usage is None or not place else {}
+            if not any((deltas, grants, in_debt, usage)) and (moved is None or moved.does_nothing):
                 continue
+            counted = {**(deltas if usage is None else usage), **({} if moved is None else moved.counted)}
             intent = Intent(
                 deltas,
                 grants=grants,
                 held=snapshot.shards > 1 and not is_far_ahead(snapshot, now),
                 exactly=in_debt,
                 owed=owed,
-                uncounted=booking.uncounted,
-                tallies=NO_TALLIES
-                if booking.uncounted
-                else cascaded_tallies(booking.leg, {**deltas, **({} if moved is None else moved.counted)}, grants),
+                usage=usage,
+                tallies=cascaded_tallies(booking.leg, counted, grants),
                 slots=NO_SLOTS if moved is None else moved.slots,
                 watched=NONE_WATCHED if moved is None else moved.watched,
             )
             write: Write = {"Update": dict(self.writer.params(key, snapshot, intent, moment, write_id, deadline))}
-            shards.append(ShardWrite(key, deltas, snapshot, write, moment, write_id, grants, booking.uncounted, moved))
+            is_unusual = usage is not None
+            shards.append(ShardWrite(key, deltas, snapshot, write, moment, write_id, grants, is_unusual, moved))
+        return shards
+
+    def _lifted(
+        self, booking: Booking, family: Mapping[Key, BucketSnapshot], now: int, deadline: Deadline
+    ) -> Plan[list[ShardWrite]]:
+        """Every shard holds its share of it more. What shards would have that were lost is on the first."""
+        terms = booking.terms
+        assert terms is not None
+        if booking.first not in family:
+            return [(yield from self._rebuilt(booking, now, deadline))]
+        given = {name: milli // MILLI for name, milli in booking.lifts.items()}
+        check_extra(given, [balance for shard in family.values() for balance in shard.balances.values()])
+        moment = max(now, *(shard.rf + 1 for shard in family.values()))
+        write_id = self.client.write_ids.write_id(moment)
+        left, shards = dict(booking.lifts), []
+        for key, snapshot in sorted(family.items(), key=lambda one: one[0] == booking.first):
+            part = {name: share(milli, snapshot.shard, snapshot.shards) for name, milli in booking.lifts.items()}
+            if key == booking.first:
+                part = dict(left)
+            left = {name: milli - part[name] for name, milli in left.items()}
+            adopted = None if snapshot.cv == terms.cv else terms
+            intent = Intent({}, terms=adopted, rebase=True, lifts=part, usage={})
+            write: Write = {"Update": dict(self.writer.params(key, snapshot, intent, moment, write_id, deadline))}
+            shards.append(ShardWrite(key, {}, snapshot, write, moment, write_id, forgotten=True))
         return shards
 
     def _rebuilt(self, booking: Booking, now: int, deadline: Deadline) -> Plan[ShardWrite]:
         """A bucket that is gone comes back full, less what is booked."""
-        terms = yield from self.settling.terms_to_rebuild(booking.leg, deadline)
+        terms = booking.terms or (yield from self.settling.terms_to_rebuild(booking.leg, deadline))
         new = BucketWrite(booking.first, booking.leg, booking.total(), grants=booking.grants)
         new.write_id = self.client.write_ids.write_id(now)
+        new.usage = booking.usage
         home = booking.works.get(booking.first)
         if home is not None:
             new.inc = self.client.write_ids.incarnation()
             home.begin_life(terms.leg.limits, life_on(0, new.inc), now)
             new.work = home
         call = self.writer.call_to_create(new, terms, now, deadline)
-        put = {"Put": dict(call.params)}
+        put = {"Put": {**call.params, "Item": lifted_item(call.params["Item"], booking.lifts)}}
         return ShardWrite(booking.first, new.deltas, None, put, now, new.write_id)
 
     def _remember(self, shards: Sequence[ShardWrite], now: int) -> None:
@@ -250,7 +357,7 @@ class LeaseRecords:
             if shard.snapshot is None:
                 self.cache.see(shard.key, snapshot_of(shard.write["Put"]["Item"]), now)
             else:
-                if shard.uncounted:
+                if shard.forgotten:
                     self.cache.forget(shard.key)
                     continue
                 work = shard.work

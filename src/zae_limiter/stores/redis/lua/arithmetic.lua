@@ -36,20 +36,24 @@ local function advance(b, t, now)            -- make now the baseline, if it is 
   if now > rf then
     local dt, j = now - rf, 3
     for i = 5, #b - 6, 6 do
-      local top, tokens = t[j + 5], b[i + 1]
-      local a = dt * t[j + 6]
-      if a >= top - tokens then
-        tokens = top
-      else
-        local s, rp = t[j + 8], t[j + 9]
-        local am = b[i + 2] + dt * t[j + 7]
-        if s > 0 then am = am + low(now, s, rp) - low(rf, s, rp) end
-        local k = floor(am / 1000)
-        tokens = tokens + a + k
-        b[i + 2] = am - k * 1000
+      local top, tokens, qt, qm, s = t[j + 5], b[i + 1], t[j + 6], t[j + 7], t[j + 8]
+      if qt > 0 or qm > 0 or s > 0 then                -- else it is of another kind, or has ended
+        local a = dt * qt
+        if a >= top - tokens then
+          tokens = top
+        else
+          local am = b[i + 2] + dt * qm
+          if s > 0 then
+            local rp = t[j + 9]
+            am = am + low(now, s, rp) - low(rf, s, rp)
+          end
+          local k = floor(am / 1000)
+          tokens = tokens + a + k
+          b[i + 2] = am - k * 1000
+        end
+        if tokens >= top then tokens = top; b[i + 2] = 0 end
+        b[i + 1] = tokens
       end
-      if tokens >= top then tokens = top; b[i + 2] = 0 end
-      b[i + 1] = tokens
       j = j + 10
     end
     b[2] = now

@@ -100,6 +100,7 @@ local function life_of_buckets(prefix, now, told)      -- told: the argument wit
     if t[j + 5] == 0 then return false end
     local tokens = b[i + 1]
     if key_of('', t[j + 10]) ~= '' then tokens = tokens + kinds.overdue(b[i + 6], now) end
+    if t[j + 10] ~= '' and kinds.extra(t[j + 10], b[i + 6]) > 0 then return false end
     return tokens == t[j + 5] and b[i + 2] == 0
   end
 

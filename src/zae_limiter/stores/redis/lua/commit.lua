@@ -3,6 +3,7 @@
 -- ARGV: 1 prefix, 2 now or '', 3 bit in the marks, 4 flags as for a draw, 5 epoch that was read, or '' to change buckets only,
 --       6 JSON of writes: commands, or ['@adopt', entity, resource], ['@reset', entity, resource or '', {name: 1} or nil],
 --       ['@drop', entity], ['@lower', entity, resource, {name: tokens}], ['@credit', entity, resource, {name: tokens}],
+--       ['@lift', entity, resource, {name: tokens}] above the ceilings of limits by the calendar, in their period,
 --       ['@deny', entity, resource, name]. 7 periods of calendars (kinds.lua).
 -- Reply: {1, now, buckets changed}, {0, now} if the epoch is another, or {code, now} as for a draw.
 -- The epoch and the mark are last: a script that was stopped on the way, while a slot migrates, is done again, and every
@@ -22,7 +23,7 @@ local function each_bucket(write, see)                 -- those that a write of 
   for _, r in ipairs(resource ~= '' and { resource } or call('ZRANGE', prefix .. 'res', 0, -1)) do
     local key = life.key('b', write[2], r)
     local stored = call('GET', key)
-    if stored or write[1] == '@lower' then see(write[2], r, key, stored, write[4]) end   -- one that is not there is full
+    if stored or write[1] == '@lower' or write[1] == '@lift' then see(write[2], r, key, stored, write[4]) end   -- one that is not there is full
   end
 end
 
@@ -39,6 +40,10 @@ end
 local unknown = unknown_periods(now)
 if unknown then return unknown end
 
+local function ceiling(b, t, i, j)                     -- with what is extra in this period
+  return t[j + 5] + (t[j + 10] ~= '' and kinds.extra(t[j + 10], b[i + 6]) or 0)
+end
+
 local acts = {}
 acts['@adopt'] = function(entity, r, key, stored)
   local v = life.version(entity, r, life.wide(r))
@@ -53,7 +58,7 @@ acts['@reset'] = function(entity, r, key, stored, only)
   for i = 5, #b - 6, 6 do
     local j = 3 + (i - 5) / 6 * 10
     if not only or only[t[j + 1]] then
-      b[i + 1], b[i + 2] = t[j + 5], 0
+      b[i + 1], b[i + 2] = ceiling(b, t, i, j), 0
       if t[j + 10] == 'h' or t[j + 10] == 'wh' then b[i + 6] = kinds.refilled(b[i + 6]) end
     end
   end
@@ -67,7 +72,7 @@ acts['@credit'] = function(entity, r, key, stored, amounts)
   for i = 5, 6 * t[2], 6 do
     local j = 3 + (i - 5) / 6 * 10
     local amount = amounts[t[j + 1]]
-    if amount then b[i + 1], b[i + 2] = booked(b[i + 1], b[i + 2], -amount, t[j + 5]) end
+    if amount then b[i + 1], b[i + 2] = booked(b[i + 1], b[i + 2], -amount, ceiling(b, t, i, j)) end
   end
   life.save(key, b, t)
 end
@@ -75,19 +80,28 @@ acts['@drop'] = function(entity, r, key, stored)
   local b = { cmsgpack.unpack(stored) }
   life.drop(entity, r, key, b, { cmsgpack.unpack(b[1]) })
 end
-acts['@lower'] = function(entity, r, key, stored, levels)
+local function change_levels(entity, r, key, stored, change)   -- a bucket that is not there begins its life
   local v = life.version(entity, r, life.wide(r))
   if not v then return end
   local b, t = life.current(stored, entity, r, v, nil, true)
   advance(b, t, now)
-  for i = 5, 6 * t[2], 6 do
-    local level = levels[t[3 + (i - 5) / 6 * 10 + 1]]
-    if level and b[i + 1] >= level then b[i + 1], b[i + 2] = level, 0 end
-  end
+  for i = 5, 6 * t[2], 6 do change(b, t, i, 3 + (i - 5) / 6 * 10) end
   if now - b[5] >= 3600000 then b, t = life.begin_hour(b, t, entity, r) end
   if not stored then life.enlist(entity, r, { [entity] = true }) end
   life.save(key, b, t)
   if not stored then call('DEL', life.key('k', entity, r)) end
+end
+acts['@lower'] = function(entity, r, key, stored, levels)
+  change_levels(entity, r, key, stored, function(b, t, i, j)
+    local level = levels[t[j + 1]]
+    if level and b[i + 1] >= level then b[i + 1], b[i + 2] = level, 0 end
+  end)
+end
+acts['@lift'] = function(entity, r, key, stored, amounts)
+  change_levels(entity, r, key, stored, function(b, t, i, j)
+    local amount = t[j + 10] ~= '' and kinds.parsed(t[j + 10]).boundaries and amounts[t[j + 1]]
+    if amount then b[i + 1] = kinds.lift(b[i + 6], b[i + 1], amount) end
+  end)
 end
 acts['@deny'] = function(entity, r, key, stored, name)
   local b = { cmsgpack.unpack(stored) }

@@ -4,12 +4,13 @@
 --       2 the marks need an expiry, and behind them for how many days usage is kept, if not for 90, 7 signature of the route
 --       that the client knows, 8 options as JSON or '', 9 the server's time at which the caller has given up, or '', 10 periods
 --       of calendars (kinds.lua), then name, amount, name, amount, …
--- Reply: doubles in a string (1 granted or 0 denied, now, then T and m of every limit of every leg, and of one that is of
+-- Reply: doubles in a string (1 granted or 0 denied, now, then T, m and C of every limit of every leg, and of one that is of
 -- another kind: 1 if it would have refused, when the slots are due that were lent, how many values x has, and those); with
 -- the route if the client knows another: {doubles, signature, route}. Or {code, now, …}: -1 a name that no level knows, -2 no
 -- limits, -3 no such namespace, -4 deleted, -5 a counter would pass 9e15, -6 too late, -7 too many retired limits, -9 blocked,
 -- with the switch and its level, -12 periods are missing, -13 it was done, and what it lent is not known any more. A denial
--- that a switch only observes begins with -1 instead of 0.
+-- that a switch only observes begins with -1 instead of 0. A look that a switch concerns: {doubles, signature, route or '', the
+-- switch that decides, and its level}.
 -- A draw that has a ticket and is denied leaves a claim: {ticket, since when, until when, amounts} in the bucket that lacks
 -- first. Draws that come later must leave what it wants. A denial for which there are claims is {doubles, signature, route or
 -- '', JSON of them}.
@@ -21,6 +22,10 @@
 local prefix, resource, mark, flags = ARGV[1], ARGV[3], ARGV[5], string.sub(ARGV[6], 1, 1)
 local now = clock(ARGV[4])
 if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return { -6, now } end
+if flags == '0' and ARGV[8] == '' and mark ~= '' and resource ~= '*' then
+  local told = plain_draw(prefix, resource, now)
+  if told then return told end
+end
 local vr = 'v/' .. resource
 local ar = 'a/' .. resource
 local wide = call('HMGET', KEYS[1], 'state', vr, 'v', 'policy', ar, 'a', 'q')
@@ -49,7 +54,7 @@ local function obey(switch, id, on)
   if not switch then return end
   local mode, ends = string.match(switch, '^(%a+) ?(%d*)$')
   if ends ~= '' and now >= tonumber(ends) then return end
-  if mode == 'block' then blocked = blocked or { -9, now, switch, id, on } else observed = true end
+  if mode == 'block' then blocked = blocked or { -9, now, switch, id, on } else observed = observed or { 0, now, switch, id, on } end
 end
 local longest, binding, bound = -1, nil, nil           -- which limit of which leg lacks for longest
 
@@ -282,8 +287,8 @@ for n = 1, count do
   local b, t = bs[n], ts[n]
   local mixed, j = t[3] == 2, 3
   for i = 6, 6 * t[2], 6 do
-    numbers[r + 1], numbers[r + 2] = b[i], b[i + 1]
-    r = r + 2
+    numbers[r + 1], numbers[r + 2], numbers[r + 3] = b[i], b[i + 1], b[i + 2]
+    r = r + 3
     if mixed and t[j + 10] ~= '' then
       local x = b[i + 5]
       numbers[r + 1] = refused[n][i - 1] and 1 or 0
@@ -296,7 +301,10 @@ for n = 1, count do
   end
 end
 local reply = struct.pack('>' .. string.rep('d', r), unpack(numbers))
-if code ~= 1 and claims and (ticket or next(claims.ahead)) then
+local decides = mark == '' and (blocked or observed)
+if decides then
+  reply = { reply, signature, route or '', decides[3], decides[4], decides[5] }
+elseif code ~= 1 and claims and (ticket or next(claims.ahead)) then
   reply = { reply, signature, route or '', claims.told(ids, ons) }
 elseif route then
   reply = { reply, signature, route }

@@ -4,6 +4,7 @@
 -- a slot is held for; before either of them, or alone, 'w' if it only watches. All refill nothing evenly but 'w'. Their x:
 --   'w'   {sn}                                  sn counts what it would have refused
 --   'c…'  {sn, pn}                              pn is the number of the period at the baseline
+--   'c…'  {sn, pn, ex}                          ex: so many tokens it may hold above its ceiling in that period
 --   'h'   {sn, hb, life, due, slots, due, …}    hb is the latest due time whose slots were returned, in seconds; life tells
 --                                               this limit from one of its name in another life of the bucket
 -- A limit that refills evenly and refuses, but once watched, has {sn} as well.
@@ -60,6 +61,21 @@ make_kinds = function()
   local function periods_until(needed, tokens, step, top, fresh)
     local count = math.max(math.ceil((needed - tokens) / step), 0)
     return count > 1 and fresh and needed <= top and 1 or count
+  end
+
+  function it.extra(kind, x)                           -- what a limit may hold above its ceiling now
+    return it.parsed(kind).boundaries and x[3] or 0
+  end
+
+  local function without_extra(tokens, m, ex)          -- what is left of a level when an extra ends
+    if ex == 0 or tokens < 0 then return tokens, m end
+    if tokens < ex then return 0, 0 end
+    return tokens - ex, m
+  end
+
+  function it.lift(x, tokens, amount)                  -- the tokens then
+    x[3] = (x[3] or 0) + amount
+    return tokens + amount
   end
 
   function it.grown(tokens, m, top, step, periods, fresh)   -- a calendar's level, so many periods later
@@ -149,8 +165,9 @@ make_kinds = function()
     local number = it.period(kind.boundaries, now, quiet)
     if not number then return end
     if number > x[2] then
-      b[i + 1], b[i + 2] = it.grown(b[i + 1], b[i + 2], t[j + 5], t[j + 3], number - x[2], kind.fresh)
-      x[2] = number
+      local tokens, m = without_extra(b[i + 1], b[i + 2], x[3] or 0)
+      b[i + 1], b[i + 2] = it.grown(tokens, m, t[j + 5], t[j + 3], number - x[2], kind.fresh)
+      x[2], x[3] = number, nil
     elseif set_back then
       x[2] = number
     end
@@ -181,16 +198,21 @@ make_kinds = function()
       return old.tokens + top - old.top, 0, old.x
     end
     local tokens, m, x = top, 0, sn > 0 and { sn } or ''
-    if old and old.tokens < top then tokens, m = old.tokens, old.m end
+    if old then
+      local kept, km = without_extra(old.tokens, old.m, it.extra(old.kind, old.x))
+      if kept < top then tokens, m = kept, km end
+    end
     if new.boundaries then
       local number = it.period(new.boundaries, now) or 0
       if old and it.parsed(old.kind).boundaries == new.boundaries then
-        local more = step - old.step                   -- what was spent stays spent
-        tokens, m = top, 0
-        if old.tokens < top - more then tokens, m = old.tokens + more, old.m end
-        number = math.max(number, old.x[2])
+        local more = step - old.step                   -- what was spent stays spent, and what is extra is so for its period
+        local ex = old.x[3]
+        tokens, m = top + (ex or 0), 0
+        if old.tokens < tokens - more then tokens, m = old.tokens + more, old.m end
+        x = { sn, math.max(number, old.x[2]), ex }
+      else
+        x = { sn, number }
       end
-      x = { sn, number }
     elseif new.watches then
       x = { sn }
     end
@@ -210,7 +232,8 @@ make_kinds = function()
       end
       return last - now
     elseif kind.boundaries then
-      local count = periods_until(needed, b[i + 1], t[j + 3], t[j + 5], kind.fresh)
+      local tokens = without_extra(b[i + 1], 0, b[i + 6][3] or 0)
+      local count = periods_until(needed, tokens, t[j + 3], t[j + 5], kind.fresh)
       return (start(kind.boundaries, b[i + 6][2] + count) or now) - now
     end
     local rate = t[j + 6] * 1000 + t[j + 7] + t[j + 8] / t[j + 9]
@@ -225,7 +248,9 @@ make_kinds = function()
       for n = 4, #x, 2 do last = math.max(last, x[n] * 1000) end
       return last - now
     end
-    local count = periods_until(t[j + 5], b[i + 1], t[j + 3], t[j + 5], kind.fresh)
+    local tokens = without_extra(b[i + 1], 0, x[3] or 0)
+    local count = periods_until(t[j + 5], tokens, t[j + 3], t[j + 5], kind.fresh)
+    if x[3] then count = math.max(count, 1) end
     if count == 0 then return 0 end
     local _, ends, length = it.period(kind.boundaries, now, true)
     if not ends then return 1e13 end

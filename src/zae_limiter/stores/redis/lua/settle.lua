@@ -2,9 +2,9 @@
 -- KEYS: the namespace, the buckets, and last the marks.
 -- ARGV: 1 prefix, 2 now or '', 3 bit in the marks, 4 flags as for a draw,
 --       5 JSON: [[entity, resource, {name: tokens}, [names that an earlier leg counts too], version, terms, [[name, slots,
---       due, life], …], undone], …]; positive taken, negative given back, of calls in flight too. Version and terms are of
+--       due, life], …], undone, usage], …]; positive taken, negative given back, of calls in flight too. Version and terms are of
 --       the limits that were drawn from; they are false until the script asks for them. Undone: it was never used; the
---       names of limits that only watch and would have refused it.
+--       names of limits that only watch and would have refused it. Usage: what is counted by name, if not what is taken.
 --       6 JSON of the record that goes with it, or '', 7 periods of calendars (kinds.lua).
 -- Reply: 1, or {1, now, then due, life and ttl of all slots that were taken}, or {code, now}: -3, -4, -5, -12, -13 as for a draw;
 -- -8 say the terms; -11 the record is another one, which follows.
@@ -14,6 +14,10 @@ local state = call('HGET', KEYS[1], 'state')
 if state ~= 'live' then return refusal(state, now) end
 told_periods = ARGV[7]
 local postings, takes = cjson.decode(ARGV[5]), false
+if flags == '0' and ARGV[6] == '' then
+  local told = plain_settle(prefix, postings, now)
+  if told then return told end
+end
 for _, posting in ipairs(postings) do
   for _, change in ipairs(posting[7] or {}) do takes = takes or change[2] > 0 end
 end
@@ -104,15 +108,19 @@ for p, posting in ipairs(postings) do
     moved = true
   end
   advance(b, t, now)
-  local changes, j = {}, 3
+  local changes, usage, j = {}, posting[9], 3
   for i = 5, #b - 6, 6 do
     local kind = t[j + 10]
     local amount = t[j + 5] > 0 and kind ~= 'h' and kind ~= 'wh' and deltas[t[j + 1]]
     if amount then
       if kind ~= '' and (i - 5) / 6 >= t[2] and kinds.parsed(kind).boundaries then kinds.begin_period(b, t, i, j, now) end
-      local tokens, m = booked(b[i + 1], b[i + 2], amount, t[j + 5])
-      if tokens < -8e15 or math.abs(b[i + 3] + amount) > 9e15 then return { -5, now } end
-      changes[#changes + 1] = { t[j + 1], tokens, m, b[i + 3] + amount, b[i + 4] + part_of(parts, t[j + 1], amount) }
+      local top = t[j + 5]
+      if kind ~= '' then top = top + kinds.extra(kind, b[i + 6]) end
+      local tokens, m = booked(b[i + 1], b[i + 2], amount, top)
+      local count = amount
+      if usage then count = usage[t[j + 1]] or 0 end
+      if tokens < -8e15 or math.abs(b[i + 3] + count) > 9e15 then return { -5, now } end
+      changes[#changes + 1] = { t[j + 1], tokens, m, b[i + 3] + count, b[i + 4] + part_of(parts, t[j + 1], count) }
     end
     j = j + 10
   end
@@ -128,7 +136,7 @@ for _, x in ipairs(todo) do                            -- what harms no caller i
   end
   if x[7] then life.enlist(x[1], x[2], mine) end
 end
-if record then list_record(prefix, record) end
+if record and not record.done then list_record(prefix, record) end
 if call('SETBIT', KEYS[#KEYS], mark, 1) == 1 then return done() end
 if flags == '2' or flags == '3' then call('PEXPIRE', KEYS[#KEYS], 600000) end
 if record then call('SET', record.key, record.text, 'PX', record.px) end

@@ -21,7 +21,7 @@ from zae_limiter.repository.repository import Repository
 from zae_limiter.repository.sync_repository import SyncRepository
 from zae_limiter.running.clocks import machine_clock
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb.batching import batch_of
+from zae_limiter.stores.dynamodb.batches import batch_of
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.transport.protocol import Target
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb import bucket_writer
-from zae_limiter.stores.dynamodb.bucket_writer import TRANSITIONS, BucketWrite, WriteEvent, WriteState
+from zae_limiter.stores.dynamodb import bucket_write
+from zae_limiter.stores.dynamodb.bucket_write import TRANSITIONS, BucketWrite, WriteEvent, WriteState
 from zae_limiter.stores.dynamodb.requests import (
     CONDITION_FAILED,
     KEY_THROTTLED,
@@ -31,7 +31,7 @@ def write_in(state: WriteState, deltas: dict[str, int] | None = None) -> BucketW
 
 def table_in_prose() -> dict[str, tuple[str, ...]]:
     """The rows of the second table of the module's docstring: an event, and where it leads from each state."""
-    lines = (bucket_writer.__doc__ or "").splitlines()
+    lines = (bucket_write.__doc__ or "").splitlines()
     rows = (line.split() for line in lines if line.partition(":")[0].isupper() and len(line.split()) > 4)
     return {event.rstrip(":"): tuple(row[-3:]) for event, *row in rows}
 
