@@ -128,7 +128,8 @@ class AsyncBotocoreTransport:
             if reply.done():
                 return reply.result()
             was_begun = not work.cancel()
-            raise NoAnswer(f"no answer to {operation} within {seconds:.3f} s", sent=was_begun)
+            too_late = TimeoutError(f"no answer to {operation} within {seconds:.3f} s")
+            raise NoAnswer(str(too_late), sent=was_begun) from too_late
         finally:
             reply.cancel()  # a thread that is still waiting goes on by itself, and its reply is dropped
 
