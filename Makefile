@@ -37,6 +37,9 @@ BROWSER_STAMP := $(ENGINES)/.installed-browser-147.0.0-axe-4.14.0
 ENGINE_STAMPS := $(MINISTACK_STAMP) $(DYNOXIDE_STAMP) $(REDIS_STAMPS) $(LITELLM_STAMP) $(ENVOY_STAMP) $(BROWSER_STAMP)
 
 TEST_PROCESSES ?= 2
+# How often a test that failed is tried again; what decides without a clock is not. tests/conftest.py has the most.
+RERUNS ?= 0
+RERUN_OPTIONS := --reruns-delay 1 --rerun-show-tracebacks --rerun-exclude-path tests/bucket --rerun-exclude-path tests/simulation
 # A million takes many hours on two cores; what was run in this time, and with which seeds, is printed and kept.
 SOAK_MINUTES   ?= 60
 SOAK_SCHEDULES ?= 1000000
@@ -124,10 +127,10 @@ demo: $(STAMP)
 	$(BIN)/zae-limiter demo
 
 test: $(STAMP) $(ENGINE_STAMPS)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --reruns $(RERUNS) $(RERUN_OPTIONS)
 
 fast: $(STAMP)
-	$(BIN)/python -m pytest -q -m fast -n $(TEST_PROCESSES) --dist loadgroup
+	$(BIN)/python -m pytest -q -m fast -n $(TEST_PROCESSES) --dist loadgroup --reruns $(RERUNS) $(RERUN_OPTIONS)
 
 others: $(OTHER_PYTHONS:%=fast-%)
 

@@ -138,6 +138,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fast)
 
 
+MOST_RERUNS = 5
+"""How many tests may pass at their second try (``make test RERUNS=1``) before that is no accident any more."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    reruns = len(reporter.stats.get("rerun", ())) if reporter is not None else 0
+    if reruns > MOST_RERUNS and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Who runs what, with ``--dist loadgroup``: the group first and in one process, the others wherever there is room.
