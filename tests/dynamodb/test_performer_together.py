@@ -36,6 +36,17 @@ def answer(heard: Heard, _: object = None) -> bytes:
     return reply({"Item": {"PK": {"S": name_in(heard)}}})
 
 
+def answer_when_all_are_heard() -> Callable[[Heard, object], bytes]:
+    """Each call needs a connection of its own then: none has an answer before all were sent."""
+    all_heard = threading.Barrier(len(NAMES), timeout=SECONDS / 2)
+
+    def script(heard: Heard, _: object) -> bytes:
+        all_heard.wait()
+        return answer(heard)
+
+    return script
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     with serving(answer) as running:
@@ -74,6 +85,7 @@ def names_in(found: list[Any]) -> list[str]:
 
 
 def test_each_call_has_its_own_answer_and_the_connections_are_used_again(ask: Ask, server: Server) -> None:
+    server.script = answer_when_all_are_heard()
     for _ in range(3):
         assert names_in(ask()) == list(NAMES)
     assert len(server.connections) == len(NAMES)
@@ -81,13 +93,7 @@ def test_each_call_has_its_own_answer_and_the_connections_are_used_again(ask: As
 
 def test_all_are_sent_before_any_is_waited_for(ask: Ask, server: Server) -> None:
     ask()
-    all_heard = threading.Barrier(len(NAMES), timeout=SECONDS / 2)
-
-    def answer_when_all_are_heard(heard: Heard, _: object) -> bytes:
-        all_heard.wait()
-        return answer(heard)
-
-    server.script = answer_when_all_are_heard
+    server.script = answer_when_all_are_heard()
     assert names_in(ask()) == list(NAMES)
 
 
@@ -129,6 +135,7 @@ def test_a_connection_that_was_closed_meanwhile_is_replaced(ask: Ask, server: Se
 
 def test_an_interrupted_caller_leaves_no_connection_in_use(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     performer = RequestPerformer("t", server.target, deadline=SECONDS)
+    server.script = answer_when_all_are_heard()
     performer.perform(Together(calls()))
     receive, interrupted = SocketConnection.receive, []
 

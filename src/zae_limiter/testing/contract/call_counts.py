@@ -164,18 +164,24 @@ async def waiting_counts_once(world: World) -> None:
     async with client.acquire("key", "gpt", {"rpm": 10}):
         pass
 
+    told: list[bool] = []
+
     async def waits() -> None:
         with world.raises(RateLimitExceeded):
             async with client.acquire("key", "gpt", {"rpm": 5}, timeout=40):
                 pass
+        told.append(True)
 
     async def takes() -> None:
         await world.until_waiting(1)
         world.clock.advance(29.9)
+        await world.until_waiting(1)  # the clock must not move between a denial and the wait that follows
         async with client.acquire("key", "gpt", {"rpm": 0}) as lease:
             await lease.adjust(rpm=4)
-        for seconds in (0.1, 10):
-            world.clock.advance(seconds)
+        await world.until_waiting(1)
+        world.clock.advance(0.1)
+        await world.until(lambda: bool(told) or world.clock.waiting == 1)
+        world.clock.advance(10)
 
     results = await world.concurrently(waits(), takes())
     assert results == [None, None]
