@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.access import AccessSwitches
-from zae_limiter.stores.dynamodb.operations.acquire import AcquireParts
+from zae_limiter.stores.dynamodb.operations.acquire import Acquire, AcquireParts
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
 from zae_limiter.stores.dynamodb.operations.config import Configs
 from zae_limiter.stores.dynamodb.operations.denials import DenialCounts
@@ -77,7 +78,7 @@ class DynamoSpace:
         entities = Entities(self.namespace, self.propagation)
         configs = Configs(self.namespace, self.propagation)
 
-        self.draw = acquiring.draw
+        self.draw = partial(Acquire.run, acquiring)
         self.settle = settlements.settle
         self.lease_record = leases.lease_record
         self.lease_records = leases.lease_records

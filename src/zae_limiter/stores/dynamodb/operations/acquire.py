@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from zae_limiter.exceptions import AccessBlocked
@@ -91,39 +91,36 @@ class AcquireParts:
     settling: SettlementWriter
     leases: LeaseRecords
 
-    def draw(self, draw: Draw, now: int) -> Plan[Outcome]:
-        """The verb of every acquire: a grant or a denial."""
-        return Acquire(self, draw, now).run()
 
-
+@dataclass(slots=True, eq=False)
 class Acquire:
     """One draw, from its first guess to its outcome."""
 
-    deadline: Deadline
-    whole: Deadline
+    parts: AcquireParts
+    draw: Draw
+    now: int
+    deadline: Deadline = field(init=False)
+    whole: Deadline = field(init=False)
     """The deadline, with the time for giving back."""
+    legs: Sequence[AcquireLeg] = ()
+    flight: Sequence[AcquireLeg] = ()
+    failure: Refused | NoAnswer | None = None
+    overtaken: int = 0
+    """So often others were faster."""
+    seen_before: dict[Key, str] = field(default_factory=dict)
+    backs: list[BucketWrite] = field(default_factory=list)
+    record: RecordedAcquire | None = None
+    switches: tuple[Access, ...] = ()
+    looked_beside: bool = False
+    """The wide switches were looked at with the first write, and say whether it may stay."""
+    observing: bool = False
+    """A switch says that what is refused is let through."""
 
-    def __init__(self, parts: AcquireParts, draw: Draw, now: int) -> None:
-        self.parts = parts
-        self.draw = draw
-        self.now = now
-        self.legs: Sequence[AcquireLeg] = ()
-        self.flight: Sequence[AcquireLeg] = ()
-        self.failure: Refused | NoAnswer | None = None
-        self.overtaken = 0
-        """So often others were faster."""
-        self.seen_before: dict[Key, str] = {}
-        self.backs: list[BucketWrite] = []
-        self.record = None if draw.record is None else RecordedAcquire(self, draw.record)
-        self.switches: tuple[Access, ...] = ()
-        self.looked_beside = False
-        """The wide switches were looked at with the first write, and say whether it may stay."""
-        self.observing = False
-        """A switch says that what is refused is let through."""
-
-    def run(self) -> Plan[Outcome]:
-        """The outcome. Whatever goes wrong, nothing stays taken that can be given back."""
-        parts = self.parts
+    @classmethod
+    def run(cls, parts: AcquireParts, draw: Draw, now: int) -> Plan[Outcome]:
+        """The verb of every acquire: a grant or a denial. Whatever goes wrong, nothing stays taken that can be given
+        back."""
+        self = cls(parts, draw, now)
         try:
             started, epoch_s, error_ms, checked = yield READ_MACHINE_TIME
             give_up_at, moment = started + parts.client.deadline_ms, next(parts.client.moments)
@@ -207,6 +204,8 @@ class Acquire:
 
     def _outcome(self, *, begun: bool) -> Plan[Outcome]:
         """The outcome; ``begun``: there is a leg, and its first write has a result."""
+        if self.draw.record is not None:
+            self.record = RecordedAcquire(self, self.draw.record)
         try:
             fresh = False
             while True:
