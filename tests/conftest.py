@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    repeated = [nodeid for nodeid, number in Counter(item.nodeid for item in items).items() if number > 1]
+    if repeated:  # pytest-xdist knows tests by their names, and would run one of each
+        raise pytest.UsageError(f"several tests have the name {repeated[0]}")
     for item in items:
         if is_fast(item.nodeid, getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.fast)
