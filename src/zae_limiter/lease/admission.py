@@ -54,10 +54,10 @@ def admit(core: Core, asked: AcquireArguments, receipt: Receipt) -> Plan[Grant |
     waited = 0.0
     now: int = yield READ_CLOCK
     try:
-        ticket = _ticket(core, asked) if asked.timeout_ms else None
-        outcome = yield from _attempt(core, asked, None, now, receipt, None if core.waiters else ticket)
-        if asked.timeout_ms and isinstance(outcome, Denial):
-            outcome, waited = yield from _after_waiting(core, asked, outcome, now, receipt, ticket)
+        if asked.timeout_ms:
+            outcome, waited = yield from _attempt_or_wait(core, asked, now, receipt)
+        else:
+            outcome = yield from _attempt(core, asked, None, now, receipt)
     except AccessBlocked as blocked:
         about = (asked.entity_id, asked.resource, asked.wanted, False, blocked, waited, *core.when())
         core.tell(Decided(*about, blocked=True))
@@ -81,6 +81,33 @@ def _ticket(core: Core, asked: AcquireArguments) -> Ticket | None:
     return None if core.space.claims_for_ms is None else core.wait_queue.ticket(asked.timeout_ms)
 
 
+def _attempt_or_wait(core: Core, asked: AcquireArguments, now: int, receipt: Receipt) -> Plan[tuple[Outcome, float]]:
+    """What became of a caller that may wait, and how many seconds it waited. Its claim does not outlast it."""
+    ticket = _ticket(core, asked)
+    try:
+        outcome = yield from _attempt(core, asked, None, now, receipt, None if core.waiters else ticket)
+        if isinstance(outcome, Denial):
+            return (yield from _after_waiting(core, asked, outcome, now, receipt, ticket))
+        return outcome, 0.0
+    except (RateLimiterUnavailable, ConfigurationError, GeneratorExit):
+        raise  # a claim that cannot be withdrawn ends by itself
+    except BaseException as stop:
+        if not isinstance(getattr(stop, "error", None), Exception):
+            yield from _withdraw(core, ticket)
+        raise
+
+
+def _withdraw(core: Core, ticket: Ticket | None) -> Plan[None]:
+    """Take back the claim of a caller that waits no longer, so that it holds nobody up. If that fails it ends soon."""
+    if ticket is None or ticket.withdraw is None:
+        return
+    withdraw, ticket.withdraw = ticket.withdraw, None
+    try:
+        yield from withdraw((yield from READ_CLOCK))
+    except (RateLimiterUnavailable, ConfigurationError) as error:
+        logger.debug("a claim was not withdrawn: %s", error)
+
+
 def _after_waiting(
     core: Core, asked: AcquireArguments, denial: Denial, now: int, receipt: Receipt, ticket: Ticket | None
 ) -> Plan[tuple[Outcome, float]]:
@@ -93,6 +120,7 @@ def _after_waiting(
         if core.observer is not None:
             waited = ((yield from READ_TIMER) - started) / MILLI
     if isinstance(outcome, Denial) and not outcome.local:
+        yield from _withdraw(core, ticket)
         yield from _count_denial(core, outcome)
     return outcome, waited
 
@@ -209,7 +237,7 @@ def _claim(core: Core, ticket: Ticket | None, waiter: Waiter, remaining: int) ->
     """The ticket with which the head of a queue tries; the others have none."""
     if ticket is None or not core.wait_queue.is_head(waiter):
         return None
-    ticket.patience_ms = remaining
+    ticket.patience_ms = max(remaining, 1)
     return ticket
 
 
@@ -255,7 +283,7 @@ def _wait_in_queue(
             heard = waiter.wake_up.calls
             denied_at = yield from READ_CLOCK
             outcome = yield from _attempt(
-                core, asked, waiter, denied_at, receipt, _claim(core, ticket, waiter, remaining)
+                core, asked, waiter, denied_at, receipt, _claim(core, ticket, waiter, remaining - pause)
             )
             if isinstance(outcome, Grant) or not _may_wait(outcome):
                 return outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from zae_limiter.bucket import MILLI, Balance
@@ -15,6 +15,7 @@ from zae_limiter.stores.legs import BucketPlace, HoldChange, Leg, Posting, Settl
 from zae_limiter.stores.open_leases import SharedMark
 
 if TYPE_CHECKING:
+    from zae_limiter.running.plan import Plan
     from zae_limiter.stores.lease_records import LeaseRecord, RecordRequest
 
 NOTHING_RESERVED: Mapping[BucketPlace, Mapping[str, int]] = {}
@@ -24,15 +25,17 @@ class Ticket:
     """The place of a caller that waits in the line of all processes, where a store keeps claims.
 
     ``number`` tells it from the others of its process and namespace. ``since`` is when it first claimed, by the
-    clock of the store; ``patience_ms`` for how long it still waits.
+    clock of the store; ``patience_ms`` for how long it still waits. ``withdraw`` takes its claim back; the store
+    sets it while one stands.
     """
 
-    __slots__ = ("number", "patience_ms", "since")
+    __slots__ = ("number", "patience_ms", "since", "withdraw")
 
     def __init__(self, number: int, patience_ms: int) -> None:
         self.number = number
         self.patience_ms = patience_ms
         self.since: int | None = None
+        self.withdraw: Callable[[int], Plan[None]] | None = None
 
 
 class Draw(NamedTuple):

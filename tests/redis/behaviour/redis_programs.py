@@ -185,6 +185,18 @@ def changing(rng: random.Random) -> Step:
     return rng.choice(changes)
 
 
+def crediting(rng: random.Random) -> Step:
+    """Grant tokens, also above what a budget holds, under keys that come again; or lower a level."""
+    entity, resource, given = rng.choice(ENTITIES), rng.choice((*RESOURCES, "*")), amounts(rng)
+    key, above = f"inv-{rng.randint(1, 20)}", rng.random() < 0.7
+    changes: list[Step] = [
+        lambda limiter: limiter.grant(entity, resource, given, key=key, above=above),
+        lambda limiter: limiter.grant(entity, resource, given, key=key, above=above),
+        lambda limiter: limiter.lower(entity, resource, given),
+    ]
+    return rng.choice(changes)
+
+
 def reading(rng: random.Random) -> Step:
     entity, resource = rng.choice(ENTITIES), rng.choice(RESOURCES)
     name, wanted = rng.choice(NAMES), amounts(rng)
@@ -268,7 +280,18 @@ def limiter_on(store: Store, clock: FakeClock) -> SyncRateLimiter:
     return SyncRateLimiter(SyncRepository(store, clock=clock))
 
 
-def play(seed: int, open_redis: Callable[[], Store], steps: int = STEPS) -> str | None:
+KINDS = {acquiring: 6, leaving_open: 2, going_on: 3, changing: 2, reading: 3}
+"""Of so many steps in all, each kind has so many."""
+
+WITH_CREDITS = {**KINDS, crediting: 3}
+
+
+def play(
+    seed: int,
+    open_redis: Callable[[], Store],
+    kinds: Mapping[Callable[[random.Random], Step], int] = KINDS,
+    steps: int = STEPS,
+) -> str | None:
     """Play one program; what differed first, or nothing."""
     memory_tables.LOOKED_AT_PER_NEW_BUCKET = 0
     rng = random.Random(seed)
@@ -278,7 +301,7 @@ def play(seed: int, open_redis: Callable[[], Store], steps: int = STEPS) -> str 
     limiters = [(limiter_on(memory, clocks[0]), limiter_on(one, clocks[1])) for one in redis]
     try:
         for number in range(steps):
-            kind = rng.choices((acquiring, leaving_open, going_on, changing, reading), (6, 2, 3, 2, 3))[0]
+            kind = rng.choices(list(kinds), list(kinds.values()))[0]
             step = kind(rng)
             pause = rng.choice(PAUSES_MS)
             for clock in clocks:
@@ -297,11 +320,11 @@ def play(seed: int, open_redis: Callable[[], Store], steps: int = STEPS) -> str 
             store.close()
 
 
-def play_on(server: RedisServer, seed: int, steps: int = STEPS) -> str | None:
+def play_on(server: RedisServer, seed: int, *, with_credits: bool = False) -> str | None:
     """Play one program on an emptied server."""
     flush([server])
     servers = servers_of(urlsplit(server.url))
-    return play(seed, lambda: RedisStore(servers, deadline=20.0), steps)
+    return play(seed, lambda: RedisStore(servers, deadline=20.0), WITH_CREDITS if with_credits else KINDS)
 
 
 def main() -> int:
@@ -309,12 +332,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kind", default="redis-6.2")
+    parser.add_argument("--credits", action="store_true", help="with steps that grant tokens and lower levels")
     chosen = parser.parse_args()
     played, differed = 0, []
     with RedisServer(chosen.kind) as server:
         give_up_at = time.monotonic() + chosen.seconds
         while time.monotonic() < give_up_at and len(differed) < 10:
-            difference = play_on(server, chosen.seed + played)
+            difference = play_on(server, chosen.seed + played, with_credits=chosen.credits)
             played += 1
             if difference:
                 differed.append(difference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -20,9 +21,10 @@ LIMITS = [Limit.per_second("rpm", RATE, burst=50)]
 AMOUNTS = (40, 10, 30)
 
 CHILD = """
-import sys, time
+import asyncio, signal, sys, time
 from urllib.parse import urlsplit
-from zae_limiter import RateLimitExceeded, SyncRateLimiter
+from zae_limiter import AccessBlocked, RateLimiter, RateLimitExceeded, SyncRateLimiter
+from zae_limiter.repository.repository import Repository
 from zae_limiter.repository.sync_repository import SyncRepository
 from zae_limiter.stores.redis.store import RedisSpace, RedisStore
 from zae_limiter.stores.redis.urls import servers_of
@@ -30,7 +32,17 @@ from zae_limiter.stores.redis.urls import servers_of
 url, what, amount, patience, claims = sys.argv[1:]
 if claims == "no":
     RedisSpace.claims_for_ms = None
-limiter = SyncRateLimiter(SyncRepository(RedisStore(servers_of(urlsplit(url)), deadline=20.0)))
+store = RedisStore(servers_of(urlsplit(url)), deadline=20.0)
+limiter = SyncRateLimiter(SyncRepository(store))
+
+async def waits_in_a_loop():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, asyncio.current_task().cancel)
+    try:
+        async with RateLimiter(Repository(store)).acquire("key", "gpt", {"rpm": int(amount)}, timeout=float(patience)):
+            print(time.time(), flush=True)
+    except asyncio.CancelledError:
+        print("cancelled", flush=True)
+
 limiter.available("key", "gpt")
 print("ready", flush=True)
 sys.stdin.readline()
@@ -42,12 +54,18 @@ if what == "greedy":
                 pass
         except RateLimitExceeded:
             time.sleep(0.001)
+elif what == "awaits":
+    asyncio.run(waits_in_a_loop())
 else:
     try:
         with limiter.acquire("key", "gpt", {"rpm": int(amount)}, timeout=float(patience)):
             print(time.time(), flush=True)
     except RateLimitExceeded:
         print("gave up", flush=True)
+    except KeyboardInterrupt:
+        print("cancelled", flush=True)
+    except AccessBlocked:
+        print("blocked", flush=True)
 """
 
 
@@ -73,6 +91,24 @@ def go(process: subprocess.Popen[str]) -> None:
 def told(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
+
+
+CLAIMS = """
+local ids = {}
+for n, claim in ipairs(cmsgpack.unpack(redis.call('GET', KEYS[1]))) do ids[n] = claim[1] end
+return ids
+"""
+
+
+def claims_on(server: RedisServer) -> list[bytes]:
+    """Who claims something."""
+    keys = [key for key in server.ask("KEYS", "*") if b"}q#" in key]
+    return [claim for key in keys for claim in server.ask("EVAL", CLAIMS, 1, key)]
+
+
+def await_claims(server: RedisServer, count: int) -> None:
+    while len(claims_on(server)) < count:
+        time.sleep(0.01)
 
 
 def served(servers: RedisServer | RedisCluster, amounts: tuple[int, ...], patience: float, claims: bool) -> list[str]:
@@ -118,8 +154,7 @@ def test_a_caller_that_was_killed_holds_up_the_others_for_a_moment_only(redis_6_
         pass
     with child(redis_6_2.url, "waits", 5, 30) as waiter:
         go(waiter)
-        while not [key for key in redis_6_2.ask("KEYS", "*") if b"}q#" in key]:
-            time.sleep(0.01)
+        await_claims(redis_6_2, 1)
         with pytest.raises(RateLimitExceeded) as refused, limiter.acquire("key", "gpt", {"rpm": 1}):
             pass
         assert 2 <= refused.value.retry_after_seconds <= 4, "six tokens have to come: those five are claimed"
@@ -128,6 +163,42 @@ def test_a_caller_that_was_killed_holds_up_the_others_for_a_moment_only(redis_6_
         pass
     for key in [key for key in redis_6_2.ask("KEYS", "*") if b"}q#" in key]:
         assert redis_6_2.ask("PTTL", key) <= RedisSpace.claims_for_ms, "its claim is gone soon"
+    limiter.repository.close()
+
+
+@pytest.mark.parametrize("what", ["waits", "awaits"])
+def test_a_caller_that_is_cancelled_takes_its_claim_back_and_no_other(redis_6_2: RedisServer, what: str) -> None:
+    flush([redis_6_2])
+    limiter = limiter_on(redis_6_2)
+    limiter.set_system_defaults([Limit.per_minute("rpm", 60)])
+    with limiter.acquire("key", "gpt", {"rpm": 40}):
+        pass
+    with child(redis_6_2.url, what, 30, 60) as first, child(redis_6_2.url, "waits", 25, 60) as second:
+        go(first)
+        await_claims(redis_6_2, 1)
+        go(second)
+        await_claims(redis_6_2, 2)
+        for waiter, left in ((first, 1), (second, 0)):
+            waiter.send_signal(signal.SIGINT)
+            assert told(waiter) == "cancelled"
+            assert len(claims_on(redis_6_2)) == left
+        with limiter.acquire("key", "gpt", {"rpm": 1}):
+            pass
+    limiter.repository.close()
+
+
+def test_a_caller_that_is_blocked_while_it_waits_takes_its_claim_back(redis_6_2: RedisServer) -> None:
+    flush([redis_6_2])
+    limiter = limiter_on(redis_6_2)
+    limiter.set_system_defaults([Limit.per_minute("rpm", 60)])
+    with limiter.acquire("key", "gpt", {"rpm": 40}):
+        pass
+    with child(redis_6_2.url, "waits", 50, 60) as waiter:
+        go(waiter)
+        await_claims(redis_6_2, 1)
+        limiter.set_access("block", entity_id="key")
+        assert told(waiter) == "blocked"
+        assert not claims_on(redis_6_2)
     limiter.repository.close()
 
 
@@ -140,5 +211,5 @@ def test_a_waiter_that_asks_for_too_much_claims_nothing(redis_6_2: RedisServer) 
     for amount, timeout in ((61, 5), (60, 0.2)):
         with pytest.raises(RateLimitExceeded), limiter.acquire("key", "gpt", {"rpm": amount}, timeout=timeout):
             pass
-    assert not [key for key in redis_6_2.ask("KEYS", "*") if b"}q#" in key]
+    assert not claims_on(redis_6_2)
     limiter.repository.close()

@@ -124,9 +124,9 @@ class BucketVerbs(Transacting):
         for posting in postings:
             leg, deltas = posting.leg, posting.deltas_milli
             bucket = found[leg.entity_id, leg.resource] or rebuilt_bucket(tables, leg, now)
-            begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
             if leg.limits != bucket.limits:
-                bucket.retire_again(leg.limits, posting.named)
+                bucket.retire_again(leg.limits, posting.named)  # before its hour begins: it goes on where it ended
+            begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
             bucket.written(now)
             if not leg.is_plain or bucket.retired:
                 bucket.begin_periods(now)

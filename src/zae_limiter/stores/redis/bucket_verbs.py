@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -27,11 +27,12 @@ from zae_limiter.stores.protocol import (
     Leg,
     Look,
     Outcome,
+    Ticket,
 )
 from zae_limiter.stores.redis.home import Home
 from zae_limiter.stores.redis.periods import PERIODS_MISSING, Periods
 from zae_limiter.stores.redis.recorded_draws import RecordedDraw
-from zae_limiter.stores.redis.requests import MarkedScript, packed
+from zae_limiter.stores.redis.requests import Commands, MarkedScript, packed
 from zae_limiter.stores.redis.routes import (
     Balances,
     Drawn,
@@ -42,7 +43,7 @@ from zae_limiter.stores.redis.routes import (
     time_in,
     unknown_route,
 )
-from zae_limiter.stores.redis.scripts import DRAW
+from zae_limiter.stores.redis.scripts import DRAW, WITHDRAW
 from zae_limiter.stores.redis.settle_verbs import SettleScripts
 from zae_limiter.stores.redis.terms import access_of, call_version, terms_of
 from zae_limiter.stores.redis.wire import bulk
@@ -242,7 +243,7 @@ class BucketScripts:
                 return Grant(drawn.legs, draw.wanted, drawn.balances, drawn.left(at), at, holds=drawn.holds)
             balances = Balances(legs, levels)
             return Grant(legs, draw.wanted, balances, Left(balances), time_in(levels))
-        reserved = draw.reserved if reply.__class__ is bytes else _with_claims(reply, draw)
+        reserved = draw.reserved if reply.__class__ is bytes else self._with_claims(reply, draw)
         statuses = statuses_of(legs, Balances(legs, levels).by_leg(), draw.wanted, reserved, time_in(levels))
         refused = denial(legs, statuses)
         refused.observed = levels.startswith(OBSERVED)
@@ -270,6 +271,27 @@ class BucketScripts:
             self._routes.clear()
         return None
 
+    def _with_claims(self, reply: Sequence[Any], draw: Draw) -> Mapping[BucketPlace, Mapping[str, int]]:
+        """What a denied draw had to leave: to callers of this process, and to those of others that came earlier."""
+        if len(reply) <= CLAIMS_AT:
+            return draw.reserved
+        told = json.loads(reply[CLAIMS_AT])
+        if (ticket := draw.ticket) is not None:
+            ticket.since = told["since"]
+            ticket.withdraw = partial(self._withdraw, _claim_id(ticket), *told["at"]) if told["at"] else None
+        reserved = {place: dict(amounts) for place, amounts in draw.reserved.items()}
+        for entity_id, resource, amounts in told["ahead"]:
+            sums = reserved.setdefault((entity_id, resource), {})
+            for name, amount in amounts.items():
+                sums[name] = sums.get(name, 0) + amount
+        return reserved
+
+    def _withdraw(self, claim: str, entity_id: str, resource: str, now: int) -> Plan[None]:
+        """Take a claim back."""
+        time = "" if self._corrected else now
+        told = (self.home.prefix, time, claim, entity_id, resource)
+        yield from Commands(self.home.tag, ("EVALSHA", WITHDRAW.sha, 1, self.home.key, *told))
+
     def _block(self, draw: Draw, switch: str, entity_id: str, resource: str) -> AccessBlocked:
         access = access_of(switch, entity_id, resource)
         self._blocks[draw.entity_id, draw.resource] = access
@@ -296,6 +318,10 @@ def _switch_in(reply: Any) -> Access | None:
     return access_of(*map(bytes.decode, reply[SWITCH_AT:]))
 
 
+def _claim_id(ticket: Ticket) -> str:
+    return f"{process_name()}.{ticket.number}"
+
+
 def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
     """What few draws have, as the script is told it."""
     options: dict[str, Any] = {} if record is None else {"record": record}
@@ -303,8 +329,7 @@ def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
         options["waits"] = True
     if (ticket := draw.ticket) is not None:
         lasts = min(ticket.patience_ms, CLAIMED_FOR_MS)
-        claim = f"{process_name()}.{ticket.number}"
-        options["ticket"] = {"id": claim, "lasts": lasts, "patience": ticket.patience_ms}
+        options["ticket"] = {"id": _claim_id(ticket), "lasts": lasts, "patience": ticket.patience_ms}
         if ticket.since is not None:
             options["ticket"]["since"] = ticket.since
     if draw.limits is not None:
@@ -326,18 +351,3 @@ def _options(draw: Draw, record: Mapping[str, Any] | None) -> dict[str, Any]:
             for leg in draw.legs
         ]
     return options
-
-
-def _with_claims(reply: Sequence[Any], draw: Draw) -> Mapping[BucketPlace, Mapping[str, int]]:
-    """What a denied draw had to leave: to callers of this process, and to those of others that came earlier."""
-    if len(reply) <= CLAIMS_AT:
-        return draw.reserved
-    told = json.loads(reply[CLAIMS_AT])
-    if draw.ticket is not None and told["since"]:
-        draw.ticket.since = told["since"]
-    reserved = {place: dict(amounts) for place, amounts in draw.reserved.items()}
-    for entity_id, resource, amounts in told["ahead"]:
-        sums = reserved.setdefault((entity_id, resource), {})
-        for name, amount in amounts.items():
-            sums[name] = sums.get(name, 0) + amount
-    return reserved

@@ -6,8 +6,8 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-_ALSO: Final = {"draw": ("plain", "claims"), "settle": ("plain",)}
-"""What else the scripts of draws and settlements are made of."""
+_ALSO: Final = {"draw": ("plain", "claims"), "settle": ("plain",), "withdraw": ("claims",)}
+"""What else some scripts are made of."""
 
 
 class Script:
@@ -32,5 +32,6 @@ SHOW: Final = Script("show")
 USAGE: Final = Script("usage")
 COMMIT: Final = Script("commit")
 RENEW: Final = Script("renew")
+WITHDRAW: Final = Script("withdraw")
 
-BY_DIGEST: Final = {script.sha: script for script in (DRAW, SETTLE, SHOW, USAGE, COMMIT, RENEW)}
+BY_DIGEST: Final = {script.sha: script for script in (DRAW, SETTLE, SHOW, USAGE, COMMIT, RENEW, WITHDRAW)}

@@ -150,6 +150,8 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, HistoryVerbs):
         self, entity_id: str, resource: str, levels: Mapping[str, int], principal: str | None, now: int
     ) -> Plan[None]:
         look = yield from self._buckets.look(entity_id, resource, {}, None, now)
+        if not look.legs[0].limits:  # another leg has some
+            raise no_limits(entity_id, resource)
         check_own_names(look.legs[0], levels, "levels")
         check_not_held(look.legs[0], levels, "levels")
         yield from self._replay.commit([["@lower", entity_id, resource, dict(levels)]], now)

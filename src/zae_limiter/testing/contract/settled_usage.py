@@ -116,3 +116,16 @@ async def usage_that_comes_back_before_its_limit_goes(world: World) -> None:
     total = (await limiter.get_usage_summary("key")).total
     assert {name: amount for name, amount in total.items() if amount} == {"tpm": 3}
     assert (await limiter.verify_usage("key")).holds
+
+
+@case("A limit that has ended, and that a lease settles in a later hour, goes on counting where it ended")
+async def a_limit_that_ended_goes_on_counting(world: World) -> None:
+    limiter = world.limiter
+    await limiter.set_system_defaults([RPM, TPM])
+    async with limiter.acquire("key", "gpt", {"rpm": 5, "tpm": 1}) as lease:
+        world.clock.advance(7_200)
+        await limiter.set_system_defaults([TPM])
+        await lease.adjust(rpm=2)
+    await limiter.set_system_defaults([RPM, TPM])
+    assert await counted(world) == {"rpm": 7, "tpm": 1}
+    assert (await limiter.verify_usage("key")).holds

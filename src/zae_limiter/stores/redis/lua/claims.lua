@@ -2,13 +2,17 @@
 -- key. The namespace has, with its limits, until when there is any: while there is none, no draw looks.
 local function make_claims(prefix, now, ticket, marks)
   local it = { queues = {}, ahead = {}, since = ticket and (ticket.since or now) }
-  local own = string.match(marks, '#([^-]+)%-') .. '.'   -- what its own process waits for is reserved already
+  local own = marks and string.match(marks, '#([^-]+)%-') .. '.'   -- what its own process waits for is reserved already
 
   local function key(at, on) return prefix .. 'q#' .. at .. '#' .. on end
 
-  function it.with_those_ahead(n, at, on, reserved)    -- what is reserved, and what those want that claimed earlier
+  function it.read(n, at, on)
     local stored = call('GET', key(at, on))
     it.queues[n] = stored and cmsgpack.unpack(stored) or {}
+  end
+
+  function it.with_those_ahead(n, at, on, reserved)    -- what is reserved, and what those want that claimed earlier
+    it.read(n, at, on)
     local sums = {}
     for _, claim in ipairs(it.queues[n]) do
       local id, begun, till, amounts = unpack(claim)
@@ -28,6 +32,7 @@ local function make_claims(prefix, now, ticket, marks)
   -- Let the claim of this ticket stand in one bucket, or in none, and drop those that are over. Until when there are claims.
   function it.stand(place, wanted, ids, ons)
     local until_when
+    it.place = place
     for n = 1, #ids do
       local kept, mine, changed, last = {}, nil, false, 0
       for _, claim in ipairs(it.queues[n] or {}) do
@@ -50,14 +55,16 @@ local function make_claims(prefix, now, ticket, marks)
     return until_when
   end
 
-  function it.told(ids, ons)                           -- what a denial had to leave to others, and since when it claims itself
+  function it.told(ids, ons)                           -- what a denial had to leave to others; since when it claims, and where
+    local function place(n) return cjson.encode(ids[n]) .. ',' .. cjson.encode(ons[n]) end
     local told = {}
     for n, sums in pairs(it.ahead) do
       local amounts = {}
       for name, amount in pairs(sums) do amounts[#amounts + 1] = '"' .. name .. '":' .. string.format('%.0f', amount) end
-      told[#told + 1] = '[' .. cjson.encode(ids[n]) .. ',' .. cjson.encode(ons[n]) .. ',{' .. table.concat(amounts, ',') .. '}]'
+      told[#told + 1] = '[' .. place(n) .. ',{' .. table.concat(amounts, ',') .. '}]'
     end
-    return '{"since":' .. (ticket and string.format('%.0f', it.since) or 'null') .. ',"ahead":[' .. table.concat(told, ',') .. ']}'
+    return '{"since":' .. (ticket and string.format('%.0f', it.since) or 'null') .. ',"at":['
+      .. (it.place and place(it.place) or '') .. '],"ahead":[' .. table.concat(told, ',') .. ']}'
   end
 
   return it
