@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -90,12 +91,14 @@ def test_a_connection_carries_one_call_at_a_time(server: Server) -> None:
 
 def test_no_more_are_in_use_than_allowed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio_transport, "CONNECTIONS", 1)
-    server.script = lambda heard, connection: (time.sleep(0.1), FINE)[1]
+    given_up = threading.Event()
+    server.script = lambda heard, connection: (given_up.wait(5.0), FINE)[1]
 
     async def work(transport: AsyncioTransport) -> Any:
         flight = transport.begin("GetItem", ASKED, 5.0, print)
         with pytest.raises(NoAnswer, match="busy"):
             await transport.call("GetItem", ASKED, 0.02)
+        given_up.set()
         assert flight is not None
         await flight
         return dict(await transport.call("GetItem", ASKED, 5.0))

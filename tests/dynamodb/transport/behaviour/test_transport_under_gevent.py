@@ -57,13 +57,10 @@ def test_greenlets_go_on_while_others_wait_for_an_answer() -> None:
         return reply({})
 
     with serving(slowly) as server:
-        began = time.monotonic()
         command = [sys.executable, "-W", "error", "-c", GREENLETS, server.url]
         finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        took = time.monotonic() - began
     assert (finished.returncode, finished.stderr) == (0, "")
     answers, beats = json.loads(finished.stdout)
     assert answers == 50
     assert beats > 20
-    assert took < 50 * 0.05 + 5
     assert len(server.connections) == 10
